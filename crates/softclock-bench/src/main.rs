@@ -1,0 +1,2 @@
+//! softclock.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The softclock command.
+fn main() {}

@@ -1,0 +1,123 @@
+//! Points in time. Nothing in this crate reads a clock: time is an argument.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+use core::time::Duration;
+
+/// One tick of the measurement clock of *Soft Timers* (section 3), and the width of a slot of the timing wheel.
+pub const TICK_NS: u64 = 1_000;
+
+/// A point in time: nanoseconds since an arbitrary origin that all readings of one [`Clock`] share.
+///
+/// It has no `now()` on purpose. Arithmetic saturates: 2^64 ns are 584 years.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The clock's origin.
+    pub const ORIGIN: Self = Self(0);
+    /// Later than any reading.
+    pub const FAR_FUTURE: Self = Self(u64::MAX);
+
+    /// The instant `ns` nanoseconds after the origin.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// The tick of the measurement clock that this instant falls into.
+    pub const fn tick(self) -> u64 {
+        self.0 / TICK_NS
+    }
+
+    /// The time from `earlier` to `self`; zero if `earlier` is the later one.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.ns_since(earlier))
+    }
+
+    /// As [`since`](Self::since), in nanoseconds.
+    pub const fn ns_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The instant `ns` nanoseconds later.
+    pub const fn add_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+
+    /// The instant `ns` nanoseconds earlier, or the origin.
+    pub const fn sub_ns(self, ns: u64) -> Self {
+        Self(self.0.saturating_sub(ns))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, rhs: Duration) -> Self {
+        self.add_ns(saturating_ns(rhs))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, rhs: Duration) {
+        *self = *self + rhs;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, rhs: Duration) -> Self {
+        self.sub_ns(saturating_ns(rhs))
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{:09}s",
+            self.0 / 1_000_000_000,
+            self.0 % 1_000_000_000
+        )
+    }
+}
+
+/// A source of time: the edge at which a program reads it.
+pub trait Clock {
+    /// The current time. Readings never go backwards.
+    fn now(&self) -> Instant;
+}
+
+/// `duration` in nanoseconds, at most `u64::MAX`.
+pub const fn saturating_ns(duration: Duration) -> u64 {
+    let ns = duration.as_nanos();
+    if ns > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        ns as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Instant::FAR_FUTURE + Duration::MAX, Instant::FAR_FUTURE);
+        assert_eq!(Instant::ORIGIN - Duration::from_secs(1), Instant::ORIGIN);
+        assert_eq!(Instant::ORIGIN.since(Instant::from_ns(5)), Duration::ZERO);
+    }
+
+    #[test]
+    fn ticks_are_microseconds() {
+        assert_eq!(Instant::from_ns(999).tick(), 0);
+        assert_eq!(Instant::from_ns(1_000).tick(), 1);
+    }
+}
