@@ -6,3 +6,6 @@ extern crate alloc;
 
 pub mod time;
 pub use time::{Clock, Instant};
+
+pub mod wheel;
+pub use wheel::{TimerKey, TimerWheel};
