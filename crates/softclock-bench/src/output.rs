@@ -26,7 +26,7 @@ pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Answers now the error that [`write`] would answer after minutes of measuring.
+/// Answers now the error that [`write()`] would answer after minutes of measuring.
 ///
 /// # Errors
 /// If no file can be created beside `path`, or `path` is a directory.
