@@ -36,9 +36,9 @@ pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome,
     if skipped.is_empty() {
         return Ok(Outcome::Done);
     }
-    let message = format!("{} tests could not run here", skipped.len());
+    let message = format!("tests that could not run here: {}", skipped.len());
     if in_ci() {
-        Err(format!("{message}, and CI is set"))
+        Err(format!("{message} (CI is set)"))
     } else {
         Ok(Outcome::Notice(message))
     }
