@@ -1,1 +1,12 @@
-//! softclock.
+//! What softclock asks of Linux. The only crate of the workspace with `unsafe` code and the only one that uses `libc`.
+//!
+//! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
+//! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
+//! - [`socket`]: the kernel's TCP and UDP sockets.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("softclock-linux runs on Linux only");
+
+pub mod clock;
+pub mod events;
+pub mod socket;
