@@ -33,7 +33,7 @@ pub(crate) fn unsafe_code() -> Result<Outcome, String> {
         });
         offences.extend(found);
     }
-    verdict("belongs in softclock-linux", &offences)
+    verdict("unsafe and libc belong in softclock-linux", &offences)
 }
 
 /// No crate depends on one of its own layer or above, tests apart.
@@ -107,6 +107,10 @@ pub(crate) fn verdict(rule: &str, offences: &[String]) -> Result<Outcome, String
     if offences.is_empty() {
         Ok(Outcome::Done)
     } else {
-        Err(format!("{rule}:\n  {}", offences.join("\n  ")))
+        let count = offences.len();
+        Err(format!(
+            "{rule}, broken {count} times:\n  {}",
+            offences.join("\n  ")
+        ))
     }
 }

@@ -52,7 +52,10 @@ pub(crate) fn other_processor() -> Result<Outcome, String> {
 /// Whether the target's library is there, after an attempt to install it.
 fn have_target(target: &str) -> bool {
     is_installed(target) || {
-        let added = run(program("rustup", ["target", "add", target]));
+        let mut add = program("rustup", ["target", "add", target]);
+        // Offline is no fault to trace.
+        add.env("RUST_BACKTRACE", "0");
+        let added = run(add);
         added.is_ok() && is_installed(target)
     }
 }

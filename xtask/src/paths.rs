@@ -17,7 +17,7 @@ pub(crate) fn absolute_paths() -> Result<Outcome, String> {
             }
         }
     }
-    verdict("paths of a build machine", &offences)
+    verdict("no path of a build machine", &offences)
 }
 
 fn places() -> Vec<String> {

@@ -36,17 +36,18 @@ pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome,
     if skipped.is_empty() {
         return Ok(Outcome::Done);
     }
-    let message = format!("{} tests could not run here", skipped.len());
+    let message = format!("tests that could not run here: {}", skipped.len());
     if in_ci() {
-        Err(format!("{message}, and CI is set"))
+        Err(format!("{message} (CI is set)"))
     } else {
         Ok(Outcome::Notice(message))
     }
 }
 
 fn run_cargo_test(arguments: &[String], log: &Path, counts: &mut Counts) -> Result<(), String> {
-    let all = ["test", "--workspace", "--all-features", "--no-fail-fast"];
-    let mut child = cargo(all)
+    let scope = (!names_packages(arguments)).then_some("--workspace");
+    let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
+        .args(scope)
         .args(arguments)
         .env("SOFTCLOCK_SKIP_LOG", log)
         .stdout(Stdio::piped())
@@ -64,6 +65,12 @@ fn run_cargo_test(arguments: &[String], log: &Path, counts: &mut Counts) -> Resu
     // A program that crashed, or did not compile, prints no result to sum up.
     counts.failed = counts.failed.max(1);
     Err(format!("cargo test ended with {status}"))
+}
+
+/// Whether cargo's own arguments choose packages, which `--workspace` would override.
+fn names_packages(arguments: &[String]) -> bool {
+    let mut own = arguments.iter().take_while(|argument| *argument != "--");
+    own.any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
 }
 
 /// The counts once the output ends. A process left behind by a test would hold it open for ever.
@@ -200,6 +207,16 @@ mod tests {
         assert_eq!(counts.to_string(), "5 passed, 4 failed, 1 skipped");
         counts.count_skipped(&["skipped: a: b".to_owned()]);
         assert_eq!(counts.to_string(), "4 passed, 4 failed, 2 skipped");
+    }
+
+    #[test]
+    fn packages_are_named_before_the_tests_own_arguments() {
+        let named = |words: &str| {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            names_packages(&words)
+        };
+        assert!(named("--package xtask") && named("-pxtask name"));
+        assert!(!named("name -- -p"));
     }
 
     #[test]
