@@ -45,6 +45,7 @@ mod futures_io;
 pub mod hyper;
 pub mod net;
 pub mod runtime;
+pub mod signal;
 pub mod time;
 
 use std::future::{Future, poll_fn};

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
@@ -19,7 +20,7 @@ use crate::runtime::sources::Direction;
 /// that has it unblocked.
 pub struct Signals {
     set: SignalSet,
-    source: OnceCell<Source>,
+    source: OnceCell<Source<SignalFd>>,
 }
 
 impl Signals {
@@ -28,7 +29,10 @@ impl Signals {
     /// # Errors
     /// Those of `pthread_sigmask(3)`.
     pub fn block(signals: &[Signal]) -> io::Result<Self> {
-        Ok(Self { set: SignalSet::block(signals)?, source: OnceCell::new() })
+        Ok(Self {
+            set: SignalSet::block(signals)?,
+            source: OnceCell::new(),
+        })
     }
 
     /// Waits for the next signal.
@@ -43,11 +47,15 @@ impl Signals {
         let source = match self.source.get() {
             Some(source) => source,
             None => {
-                let source = Source::new(self.set.open()?)?;
+                let source = Source::new(self.set.descriptor()?)?;
                 self.source.get_or_init(|| source)
             }
         };
-        source.poll_call(cx, Direction::Read, TriggerState::SystemCall, SignalFd::read)
+        let read = |_: BorrowedFd<'_>| {
+            let signal = source.descriptor().read()?;
+            signal.ok_or(io::ErrorKind::WouldBlock.into())
+        };
+        source.poll_call(cx, Direction::Read, TriggerState::SystemCall, read)
     }
 }
 

@@ -11,14 +11,14 @@ use crate::runtime::inner::Inner;
 use crate::runtime::sources::{Direction, SourceId};
 
 /// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
-pub(crate) struct Source {
+pub(crate) struct Source<F: AsFd = OwnedFd> {
     runtime: Rc<Inner>,
     id: SourceId,
-    fd: OwnedFd,
+    fd: F,
 }
 
-impl Source {
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+impl<F: AsFd> Source<F> {
+    pub(crate) fn new(fd: F) -> io::Result<Self> {
         let runtime = Inner::current()?;
         let id = runtime.sources.borrow_mut().insert();
         // From here on, an error drops the source and so removes it again.
@@ -30,6 +30,10 @@ impl Source {
             .add(source.fd.as_fd(), id.token())?;
         source.runtime.trigger(TriggerState::SystemCall);
         Ok(source)
+    }
+
+    pub(crate) fn descriptor(&self) -> &F {
+        &self.fd
     }
 
     /// Makes `call` when the descriptor is ready for it, as often as it is interrupted; then passes a trigger
@@ -119,7 +123,7 @@ impl Source {
 #[cfg(feature = "hyper")]
 const RECEIVE_BUFFER: usize = 64 * 1024;
 
-impl Drop for Source {
+impl<F: AsFd> Drop for Source<F> {
     fn drop(&mut self) {
         // Wakers are dropped outside the borrow: the last of a task drops the task.
         let waiters = self.runtime.sources.borrow_mut().remove(self.id);
