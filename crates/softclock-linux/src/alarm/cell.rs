@@ -15,7 +15,7 @@ use super::handler;
 use super::posix_timer::{PosixTimer, TimerClock};
 use super::safe::{AlarmSafe, FiredBy, Firing};
 use super::spacing::Spacing;
-use super::stats::{AlarmStats, HistogramCell, add};
+use super::stats::{AlarmStats, Counters, add};
 use super::table::{AlarmId, Table, TableFull};
 use crate::clock::{ThreadClock, tick_ns};
 
@@ -57,18 +57,6 @@ pub(super) struct AlarmCell {
 pub(super) enum Kind {
     Backup = 1,
     Deadline = 2,
-}
-
-#[derive(Debug)]
-struct Counters {
-    fired: [HistogramCell; FiredBy::ALL.len()],
-    plain_overdue: HistogramCell,
-    backups: Cell<u64>,
-    deadline_alarms: Cell<u64>,
-    deferred: AtomicU64,
-    arms: Cell<u64>,
-    pushes: Cell<u64>,
-    overruns: Cell<u64>,
 }
 
 impl AlarmCell {
@@ -208,7 +196,12 @@ impl AlarmCell {
     }
 
     pub(super) fn stats(&self) -> AlarmStats {
-        self.within(|| self.counters.snapshot(self))
+        self.within(|| AlarmStats {
+            distance_ns: self.spacing.get().distance_ns(),
+            early_ns: self.early_ns.get(),
+            backup_period_ns: self.backup_period.get().period_ns(),
+            ..self.counters.snapshot()
+        })
     }
 
     /// What the signal handler does.
@@ -370,37 +363,6 @@ impl AlarmCell {
         let result = work();
         self.leave();
         result
-    }
-}
-
-impl Counters {
-    fn new() -> Self {
-        Self {
-            fired: [const { HistogramCell::new() }; FiredBy::ALL.len()],
-            plain_overdue: HistogramCell::new(),
-            backups: Cell::new(0),
-            deadline_alarms: Cell::new(0),
-            deferred: AtomicU64::new(0),
-            arms: Cell::new(0),
-            pushes: Cell::new(0),
-            overruns: Cell::new(0),
-        }
-    }
-
-    fn snapshot(&self, cell: &AlarmCell) -> AlarmStats {
-        AlarmStats {
-            fired: FiredBy::ALL.map(|by| self.fired[by as usize].snapshot()),
-            plain_overdue: self.plain_overdue.snapshot(),
-            backups: self.backups.get(),
-            deadline_alarms: self.deadline_alarms.get(),
-            deferred: self.deferred.load(Relaxed),
-            arms: self.arms.get(),
-            pushes: self.pushes.get(),
-            overruns: self.overruns.get(),
-            distance_ns: cell.spacing.get().distance_ns(),
-            early_ns: cell.early_ns.get(),
-            backup_period_ns: cell.backup_period.get().period_ns(),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the alarms did, in fixed memory.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::safe::FiredBy;
 
@@ -51,6 +52,52 @@ pub(super) struct HistogramCell {
     sum_ns: Cell<u64>,
     max_ns: Cell<u64>,
     buckets: [Cell<u64>; BUCKETS],
+}
+
+/// The counters behind [`AlarmStats`], under the same rule as the histogram; `deferred` is counted in the midst of the
+/// owner's work and so atomic.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) fired: [HistogramCell; FiredBy::ALL.len()],
+    pub(super) plain_overdue: HistogramCell,
+    pub(super) backups: Cell<u64>,
+    pub(super) deadline_alarms: Cell<u64>,
+    pub(super) deferred: AtomicU64,
+    pub(super) arms: Cell<u64>,
+    pub(super) pushes: Cell<u64>,
+    pub(super) overruns: Cell<u64>,
+}
+
+impl Counters {
+    pub(super) const fn new() -> Self {
+        Self {
+            fired: [const { HistogramCell::new() }; FiredBy::ALL.len()],
+            plain_overdue: HistogramCell::new(),
+            backups: Cell::new(0),
+            deadline_alarms: Cell::new(0),
+            deferred: AtomicU64::new(0),
+            arms: Cell::new(0),
+            pushes: Cell::new(0),
+            overruns: Cell::new(0),
+        }
+    }
+
+    /// What was counted; the present settings are 0.
+    pub(super) fn snapshot(&self) -> AlarmStats {
+        AlarmStats {
+            fired: FiredBy::ALL.map(|by| self.fired[by as usize].snapshot()),
+            plain_overdue: self.plain_overdue.snapshot(),
+            backups: self.backups.get(),
+            deadline_alarms: self.deadline_alarms.get(),
+            deferred: self.deferred.load(Relaxed),
+            arms: self.arms.get(),
+            pushes: self.pushes.get(),
+            overruns: self.overruns.get(),
+            distance_ns: 0,
+            early_ns: 0,
+            backup_period_ns: 0,
+        }
+    }
 }
 
 impl HistogramCell {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use softclock_core::Clock;
 
 use super::*;
+use crate::clock::cpu_time_ns;
 
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
@@ -23,11 +24,12 @@ fn alarms() -> (ThreadClock, Alarms) {
     (clock, alarms)
 }
 
-/// Computes without reaching a trigger state; returns the rounds of work done.
-fn compute(clock: &ThreadClock, time: Duration) -> u64 {
-    let end = clock.now() + time;
+/// Computes for so much processor time, alarms included, without reaching a trigger state; returns the rounds of work
+/// done.
+fn compute(time: Duration) -> u64 {
+    let end = cpu_time_ns() + time.as_nanos() as u64;
     let mut rounds = 0u64;
-    while clock.now() < end {
+    while cpu_time_ns() < end {
         black_box((0..100u64).fold(rounds, |x, y| x.wrapping_mul(31) ^ y));
         rounds += 1;
     }
@@ -40,8 +42,15 @@ fn a_deadline_fires_under_a_computation() {
     let counter = counter();
     alarms.register(counter, MS, Some(100 * US)).unwrap();
     alarms.arm_if_needed(clock.now());
-    compute(&clock, 100 * MS);
+    compute(100 * MS);
     let by_deadline = counter.fires_by(FiredBy::Deadline);
+    let stats = alarms.stats();
+    let lateness = &stats.fired[FiredBy::Deadline as usize];
+    let [p50, p90] = [0.5, 0.9].map(|share| lateness.quantile_ns(share));
+    let early = stats.early_ns;
+    println!(
+        "deadline 100 us after the due time: late at most {p50} ns (p50), {p90} ns (p90), set {early} ns early"
+    );
     assert!(by_deadline > 20, "{by_deadline}: {:?}", alarms.stats());
     assert_eq!(counter.fires_by(FiredBy::TriggerState), 0);
 }
@@ -52,7 +61,7 @@ fn the_backup_fires_under_a_computation() {
     let counter = counter();
     alarms.register(counter, MS, None).unwrap();
     alarms.arm_if_needed(clock.now());
-    compute(&clock, 200 * MS);
+    compute(200 * MS);
     assert!(counter.fires_by(FiredBy::Backup) >= 5, "{counter:?}");
     assert_eq!(counter.fires(), counter.fires_by(FiredBy::Backup));
 }
@@ -61,11 +70,11 @@ fn the_backup_fires_under_a_computation() {
 fn the_backup_period_adapts() {
     let (clock, alarms) = alarms();
     let tick = alarms.backup_period();
-    compute(&clock, 300 * MS);
+    compute(300 * MS);
     let quiet = alarms.backup_period();
     assert!(quiet > tick, "{quiet:?}");
     alarms.set_plain_next_due(clock.now());
-    compute(&clock, 300 * MS);
+    compute(300 * MS);
     assert!(alarms.backup_period() < quiet);
     let plain = alarms.stats().plain_overdue;
     assert!(plain.count > 0 && plain.max_ns > 1_000_000);
@@ -80,19 +89,19 @@ fn nothing_fires_inside_a_section() {
     let section = alarms.section();
     alarms.arm_if_needed(clock.now());
     alarms.enter();
-    compute(&clock, 30 * MS);
+    compute(30 * MS);
     alarms.leave();
     assert_eq!(counter.fires(), 0, "at the end of the inner section");
     drop(section);
     assert!(counter.fires() >= 1, "{:?}", alarms.stats());
     assert!(alarms.stats().deferred >= 1);
-    compute(&clock, 30 * MS);
+    compute(30 * MS);
     assert!(counter.fires() > 3, "and goes on afterwards");
 }
 
 #[test]
 fn trigger_states_fire_what_is_due() {
-    let (clock, alarms) = alarms();
+    let (_, alarms) = alarms();
     let (counter, other) = (counter(), counter());
     assert_eq!(alarms.next_due(), Instant::FAR_FUTURE);
     let _section = alarms.section();
@@ -109,27 +118,21 @@ fn trigger_states_fire_what_is_due() {
     assert_eq!(alarms.next_due(), due + 7 * MS);
     let stats = alarms.stats();
     assert_eq!(stats.fired[FiredBy::TriggerState as usize].count, 2);
-    let _ = clock;
 }
 
 #[test]
 fn trigger_states_spare_the_alarm() {
     let (clock, alarms) = alarms();
     alarms.register(counter(), 50 * US, Some(500 * US)).unwrap();
-    let end = clock.now() + 100 * MS;
-    loop {
+    let mut fired = 0;
+    while fired < 1_000 {
         let now = clock.now();
-        if now >= end {
-            break;
-        }
         let _section = alarms.section();
-        alarms.run_due(now, 10);
+        fired += alarms.run_due(now, 10) as u64;
         alarms.arm_if_needed(now);
     }
     let stats = alarms.stats();
-    let fired = stats.fired[FiredBy::TriggerState as usize].count;
-    assert!(fired > 200, "{fired}");
-    assert!(stats.deadline_alarms * 5 < fired, "{stats:?}");
+    assert!(stats.deadline_alarms * 2 < fired, "{stats:?}");
     assert!(stats.pushes > 0);
 }
 
@@ -160,12 +163,12 @@ fn short_periods_do_not_starve_the_thread() {
     let (clock, alarms) = alarms();
     let mut shares: Vec<f64> = (0..5)
         .map(|_| {
-            let alone = compute(&clock, 20 * MS);
+            let alone = compute(20 * MS);
             let id = alarms
                 .register(counter(), 20 * US, Some(Duration::ZERO))
                 .unwrap();
             alarms.arm_if_needed(clock.now());
-            let beside = compute(&clock, 20 * MS);
+            let beside = compute(20 * MS);
             alarms.unregister(id);
             beside as f64 / alone as f64
         })
@@ -177,26 +180,26 @@ fn short_periods_do_not_starve_the_thread() {
 
 struct Slow;
 
-// SAFETY: reads the clock of the kernel only.
+// SAFETY: clock_gettime is async-signal-safe, and nothing else is done.
 unsafe impl AlarmSafe for Slow {
     fn fire(&self, _: &Firing) {
-        let start = crate::clock::monotonic_ns();
-        while crate::clock::monotonic_ns() < start + 500_000 {}
+        let start = cpu_time_ns();
+        while cpu_time_ns() < start + 500_000 {}
     }
 }
 
 #[test]
 fn slow_handlers_do_not_starve_the_thread() {
     let (clock, alarms) = alarms();
-    let alone = compute(&clock, 50 * MS);
+    let alone = compute(50 * MS);
     alarms
         .register(&Slow, 20 * US, Some(Duration::ZERO))
         .unwrap();
     alarms.arm_if_needed(clock.now());
-    compute(&clock, 20 * MS);
-    let beside = compute(&clock, 50 * MS);
+    compute(20 * MS);
+    let beside = compute(50 * MS);
     assert!(alarms.stats().distance_ns > 200_000);
-    assert!(beside * 10 > alone * 3, "{beside} of {alone}");
+    assert!(beside * 5 > alone, "{beside} of {alone}");
 }
 
 #[test]
@@ -218,10 +221,10 @@ fn dropped_while_armed() {
             .register(counter(), period, Some(Duration::ZERO))
             .unwrap();
         alarms.arm_if_needed(clock.now());
-        compute(&clock, Duration::from_nanos(i * 50));
+        compute(Duration::from_nanos(i * 50));
         if i % 3 == 0 {
             alarms.enter();
-            compute(&clock, 50 * US);
+            compute(50 * US);
         }
     }
 }
@@ -235,7 +238,7 @@ fn threads_have_their_own_alarms() {
                 let counter = counter();
                 alarms.register(counter, MS, Some(100 * US)).unwrap();
                 alarms.arm_if_needed(clock.now());
-                compute(&clock, 200 * MS);
+                compute(200 * MS);
                 counter.fires()
             })
         })
@@ -255,16 +258,16 @@ fn an_idle_thread_is_left_alone() {
     thread::sleep(20 * MS);
     assert_eq!(counter.fires_by(FiredBy::Deadline), 0);
     alarms.arm_if_needed(clock.now());
-    compute(&clock, 20 * MS);
+    compute(20 * MS);
     assert!(counter.fires_by(FiredBy::Deadline) > 0);
 }
 
 #[test]
 fn foreign_signals_are_ignored() {
-    let (clock, alarms) = alarms();
+    let (_, alarms) = alarms();
     let counter = counter();
     alarms.register(counter, US, None).unwrap();
-    compute(&clock, 10 * US);
+    compute(10 * US);
     let fires = counter.fires();
     let signal = handler::install().unwrap();
     // SAFETY: the signal has a handler.
@@ -282,7 +285,7 @@ fn sends_heartbeats_under_a_computation() {
     let (clock, alarms) = alarms();
     alarms.register(heartbeat, 2 * MS, Some(MS)).unwrap();
     alarms.arm_if_needed(clock.now());
-    compute(&clock, 50 * MS);
+    compute(50 * MS);
     assert!(heartbeat.sent() > 3);
     let mut buffer = [0; 10];
     assert_eq!(receiver.recv(&mut buffer).unwrap(), 5);
