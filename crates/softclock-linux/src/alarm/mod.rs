@@ -19,6 +19,8 @@
 //! - Alarms cannot starve the thread: deadline alarms come 100 us apart or more, and farther apart, up to 10 ms, when
 //!   the thread had less time between two of them than they took. A deadline is then missed by as much.
 //!
+//! [`SignalTimer`] is the hardware timer without all this care, to measure against.
+//!
 //! An [`Alarms`] belongs to the thread that made it. One real-time signal that nobody handles is taken for all threads
 //! of the process; interrupted system calls are restarted, except those that never are (epoll_wait among them).
 
@@ -28,6 +30,7 @@ mod deadline_plan;
 mod handler;
 mod posix_timer;
 mod safe;
+mod signal_timer;
 mod spacing;
 mod stats;
 mod table;
@@ -43,6 +46,7 @@ use softclock_core::time::saturating_ns;
 
 pub use backup_period::BackupPeriod;
 pub use safe::{AlarmCounter, AlarmSafe, AlarmSend, FiredBy, Firing};
+pub use signal_timer::SignalTimer;
 pub use stats::{AlarmStats, BUCKETS, LatenessHistogram};
 pub use table::{AlarmId, CAPACITY, TableFull};
 

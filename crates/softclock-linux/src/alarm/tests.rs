@@ -291,6 +291,21 @@ fn sends_heartbeats_under_a_computation() {
     assert_eq!(receiver.recv(&mut buffer).unwrap(), 5);
 }
 
+#[test]
+fn plain_timers_signal_until_dropped() {
+    let counter = counter();
+    let timer = SignalTimer::start(counter, MS).unwrap();
+    let error = SignalTimer::start(counter, MS).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    compute(30 * MS);
+    drop(timer);
+    let fires = counter.fires();
+    assert!(fires > 5, "{fires}");
+    compute(10 * MS);
+    assert_eq!(counter.fires(), fires);
+    SignalTimer::start(counter, MS).unwrap();
+}
+
 /// Prints what the operations cost; asserts nothing, for machines differ.
 #[test]
 fn costs() {
