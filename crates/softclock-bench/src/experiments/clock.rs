@@ -12,6 +12,9 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
+use softclock_core::{Clock, FireWindow, SoftTimers, TriggerState};
+use softclock_linux::clock::{ClockSource, Counter, ThreadClock};
+
 use crate::measure::{Effort, ns_per_call};
 use crate::report::{Context, Experiment, Report, Row};
 
@@ -42,20 +45,53 @@ impl Operation {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut operations = operations()?;
     let samples = sample_in_turn(context, &mut operations);
-    let rows = operations
+    let mut rows: Vec<Row> = operations
         .iter()
         .zip(&samples)
         .map(|(operation, samples)| Row::of_samples(operation.name, METRIC, "ns", samples))
         .collect();
+    rows.push(above_the_clock(&operations, &samples));
     Ok(Report {
         title: "what one trigger state costs, and its alternatives",
-        notes: vec!["each figure contains the loop around the call, below a nanosecond".to_owned()],
+        notes: notes(),
         rows,
     })
 }
 
+/// The check less the clock reading it contains, from samples taken one after the other.
+fn above_the_clock(operations: &[Operation], samples: &[Vec<f64>]) -> Row {
+    let samples_of = |name: &str| {
+        let index = operations
+            .iter()
+            .position(|operation| operation.name == name);
+        &samples[index.expect("both are among the operations")]
+    };
+    let pairs = samples_of(SOFT_CHECK).iter().zip(samples_of(THREAD_CLOCK));
+    let differences: Vec<f64> = pairs.map(|(check, clock)| check - clock).collect();
+    Row::of_samples(SOFT_CHECK, "above the clock reading", "ns", &differences)
+}
+
+fn notes() -> Vec<String> {
+    let mut notes = vec![
+        "each figure contains the loop around the call, below a nanosecond".to_owned(),
+        "the check finds a far event pending and nothing due; its statistics are on".to_owned(),
+    ];
+    if let ClockSource::Monotonic { why } = ThreadClock::new().source() {
+        notes.push(format!("the counter is not used on this machine: {why:?}"));
+    }
+    notes
+}
+
+/// In the order of the table; each is sampled right after the one before it.
 fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
-    Ok(vec![
+    let mut operations = Vec::new();
+    if let Ok(counter) = Counter::detect() {
+        operations.push(Operation::new("counter reading", 50_000, move || {
+            black_box(counter.read());
+        }));
+    }
+    operations.extend([thread_clock_operation(), soft_check_operation()]);
+    operations.extend([
         Operation::new("clock_gettime", 20_000, || {
             black_box(clock_gettime(ClockId::Monotonic));
         }),
@@ -63,7 +99,26 @@ fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
             black_box(rustix::process::getppid());
         }),
         timerfd_settime_operation()?,
-    ])
+    ]);
+    Ok(operations)
+}
+
+fn thread_clock_operation() -> Operation {
+    let clock = ThreadClock::new();
+    Operation::new(THREAD_CLOCK, 50_000, move || {
+        black_box(clock.now());
+    })
+}
+
+/// What the runtime does at every trigger state: reads the clock and checks.
+fn soft_check_operation() -> Operation {
+    let clock = ThreadClock::new();
+    let mut timers = SoftTimers::new(Duration::from_millis(4));
+    let far = clock.now() + Duration::from_secs(3600);
+    timers.schedule(FireWindow::from(far), 0_u64);
+    Operation::new(SOFT_CHECK, 50_000, move || {
+        black_box(timers.check(TriggerState::SystemCall, clock.now()));
+    })
 }
 
 /// Re-arms one far timer, as an event loop does that keeps its next timeout in the kernel.
@@ -96,3 +151,5 @@ fn sample_in_turn(context: &Context, operations: &mut [Operation]) -> Vec<Vec<f6
 }
 
 const METRIC: &str = "cost of one call";
+const THREAD_CLOCK: &str = "ThreadClock::now";
+const SOFT_CHECK: &str = "soft check";
