@@ -3,10 +3,12 @@
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
 //! - [`socket`]: the kernel's TCP and UDP sockets.
+//! - [`signal`]: SIGTERM and its like as a readable descriptor.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod clock;
 pub mod events;
+pub mod signal;
 pub mod socket;
