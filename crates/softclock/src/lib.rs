@@ -19,8 +19,7 @@
 //! In the kernel, a timer interrupt bounds it. A process cannot interrupt itself to run just any code: the
 //! interruption may land inside the allocator. So events and sleeping tasks fire at the next trigger state: code that
 //! computes for long calls [`trigger`]. Only handlers that promised to be safe there
-//!  are bounded by the backup timer and by deadlines
-//! .
+//! ([`AlarmSafe`]) are bounded by the backup timer and by deadlines: see [`schedule_alarm_safe`].
 //!
 //! # Example
 //! ```
@@ -37,6 +36,7 @@
 //! # Ok(())
 //! # }
 //! ```
+#![forbid(unsafe_code)]
 
 mod blocking;
 #[cfg(feature = "futures-io")]
@@ -57,6 +57,7 @@ pub use runtime::{
     Builder, EventContext, JoinHandle, PostError, Remote, Runtime, SoftEvent, Statistics,
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, TriggerState};
+pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};
 pub use time::{Elapsed, Interval, Sleep, interval, sleep, sleep_until, timeout};
 
 use runtime::events::RESOLUTION_HZ;
@@ -163,13 +164,41 @@ pub fn schedule_within(
     Inner::with_current(|runtime| runtime.schedule_handler(window, Box::new(handler)))
 }
 
+/// Calls `handler` every `period` (at least 1 us after the call before), at a trigger state, or by an alarm: at the
+/// latest `deadline` after it was due if there is one, else at the backup timer (*Soft Timers*, section 5.9).
+///
+/// # Errors
+/// When the thread's table of such handlers is full.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn schedule_alarm_safe(
+    handler: &'static dyn AlarmSafe,
+    period: Duration,
+    deadline: Option<Duration>,
+) -> Result<AlarmId, TableFull> {
+    Inner::with_current(|runtime| {
+        let id = runtime.alarms.register(handler, period, deadline)?;
+        runtime.alarms.arm_if_needed(runtime.clock.now());
+        Ok(id)
+    })
+}
+
+/// Ends what [`schedule_alarm_safe`] began.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn cancel_alarm_safe(id: AlarmId) {
+    Inner::with_current(|runtime| runtime.alarms.unregister(id));
+}
+
 /// The frequency in Hz at which the backup timer now fires (*Soft Timers*, section 3): the expected minimal
 /// resolution of events that it bounds. It counts the thread's own running time.
 ///
 /// # Panics
 /// Outside a runtime.
 pub fn interrupt_clock_resolution() -> u64 {
-    let period = Inner::with_current(|_| Duration::from_nanos(softclock_linux::clock::tick_ns()));
+    let period = Inner::with_current(|runtime| runtime.alarms.longest_backup());
     u64::try_from(1_000_000_000 / period.as_nanos().max(1))
         .unwrap_or(u64::MAX)
         .max(1)
@@ -187,3 +216,7 @@ fn after_ticks(ticks: u64) -> Instant {
     let ns = ticks.saturating_mul(1_000_000_000 / RESOLUTION_HZ);
     now().add_ns(ns)
 }
+
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+pub struct Readme;

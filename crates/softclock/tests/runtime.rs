@@ -114,11 +114,12 @@ fn a_handler_does_not_nest_and_defers_to_the_end_of_the_task() {
                 .ok()
                 .unwrap();
         });
-        let mut task_log = borrowed.borrow_mut();
-        thread::sleep(10 * US);
-        softclock::trigger();
-        task_log.push("task");
-        drop(task_log);
+        {
+            let mut task_log = borrowed.borrow_mut();
+            thread::sleep(10 * US);
+            softclock::trigger();
+            task_log.push("task");
+        }
         softclock::yield_now().await;
         assert_eq!(*log.borrow(), ["task", "deferred"]);
     });

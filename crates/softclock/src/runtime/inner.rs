@@ -6,12 +6,12 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
 use async_task::Runnable;
 use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
-use softclock_linux::clock::{ThreadClock, tick_ns};
+use softclock_linux::alarm::Alarms;
+use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns};
 use softclock_linux::events::{Poller, Wakeup};
 
 use super::Builder;
@@ -29,6 +29,8 @@ pub(crate) struct Inner {
     pub(crate) timers: RefCell<SoftTimers<Event>>,
     /// A trigger state is firing events; one inside it fires none.
     firing: Cell<bool>,
+    /// Alarm-safe events, and the timers that interrupt the thread for them.
+    pub(crate) alarms: Alarms,
     /// Woken tasks. Each stands here at most once.
     pub(crate) ready: RefCell<VecDeque<Runnable>>,
     /// A waker of each task that has not ended, so that the runtime's end can drop it.
@@ -46,6 +48,8 @@ pub(crate) struct Inner {
     /// Where bytes arrive whose taker has no initialised memory; taken while in use.
     #[cfg(feature = "hyper")]
     pub(crate) receive_buffer: Cell<Vec<u8>>,
+    /// Time in which the thread could not run.
+    pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
 }
 
@@ -60,11 +64,13 @@ impl Inner {
         let clock = ThreadClock::new();
         let poller = Poller::new()?;
         let wakeup = Wakeup::new(&poller)?;
-        let backup_period = Duration::from_nanos(tick_ns());
+        let alarms = Alarms::new(&clock)?;
+        let run_time = RunTime::new(clock.now(), cpu_time_ns());
         Ok(Self {
             clock,
-            timers: RefCell::new(SoftTimers::new(backup_period)),
+            timers: RefCell::new(SoftTimers::new(alarms.longest_backup())),
             firing: Cell::new(false),
+            alarms,
             ready: RefCell::default(),
             active: RefCell::default(),
             deferred: RefCell::default(),
@@ -77,6 +83,7 @@ impl Inner {
             call_budget: Cell::new(CALLS_PER_POLL),
             #[cfg(feature = "hyper")]
             receive_buffer: Cell::default(),
+            run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
         })
     }
@@ -128,7 +135,7 @@ impl Inner {
         }
         let now = self.clock.now();
         let due = self.timers.borrow_mut().check(state, now);
-        if due.is_some() {
+        if due.is_some() || self.alarms.next_due() <= now {
             self.fire(state, now, due);
         }
     }
@@ -138,6 +145,9 @@ impl Inner {
     fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
         self.firing.set(true);
         let _guard = Firing(&self.firing);
+        if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
+            self.alarms.arm_if_needed(now);
+        }
         let mut next = first;
         for _ in 1..EVENTS_PER_TRIGGER {
             let Some(due) = next else { return };
@@ -151,7 +161,11 @@ impl Inner {
 
     /// The earliest time at which a check may have something to do.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.timers.borrow().next_due()
+        let alarm = self.alarms.next_due();
+        match self.timers.borrow().next_due() {
+            Some(due) => Some(due.min(alarm)),
+            None => (alarm != Instant::FAR_FUTURE).then_some(alarm),
+        }
     }
 
     /// Takes one from the running task's allowance of calls; false if none is left, and the task is to run

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use softclock_core::{EventCounts, TriggerStatistics};
-use softclock_linux::clock::ClockSource;
+use softclock_core::time::saturating_ns;
+use softclock_core::{Clock, EventCounts, TriggerStatistics};
+use softclock_linux::alarm::AlarmStats;
+use softclock_linux::clock::{ClockSource, cpu_time_ns};
 
 use super::inner::Inner;
 
@@ -20,6 +22,8 @@ pub struct Statistics {
     pub events: EventCounts,
     /// Events pending now, sleeping tasks included.
     pub pending: usize,
+    /// The backup timer, the alarm for deadlines, and the alarm-safe events.
+    pub alarms: AlarmStats,
     /// Turns of the runtime's loop.
     pub turns: u64,
     /// Polls of tasks.
@@ -30,7 +34,8 @@ pub struct Statistics {
     pub blocked: Duration,
     /// Time spent spinning before an event.
     pub spun: Duration,
-    /// Time in which the thread could not run although it wanted to: preempted, or its virtual CPU stolen.
+    /// Time in which the thread could not run although it wanted to: preempted, or its virtual CPU stolen. Time
+    /// that a task itself spends in blocking calls counts too.
     /// Lateness includes it; the bound on lateness counts running time only.
     pub not_running: Duration,
 }
@@ -44,13 +49,26 @@ pub(crate) struct TurnCounts {
 }
 
 impl TurnCounts {
-    pub(crate) fn on_blocked(&self, time: Duration) {
+    fn on_blocked(&self, time: Duration) {
         self.blocks.set(self.blocks.get() + 1);
         self.blocked.set(self.blocked.get() + time);
     }
 }
 
 impl Inner {
+    /// The thread was blocked for want of work.
+    pub(crate) fn on_blocked(&self, time: Duration) {
+        self.counts.on_blocked(time);
+        self.run_time.borrow_mut().blocked(saturating_ns(time));
+    }
+
+    /// Brings the time in which the thread could not run up to date.
+    pub(crate) fn sample_run_time(&self) -> Duration {
+        let mut run_time = self.run_time.borrow_mut();
+        run_time.sample(self.clock.now(), cpu_time_ns());
+        Duration::from_nanos(run_time.not_running_ns())
+    }
+
     pub(crate) fn statistics(&self) -> Statistics {
         let timers = self.timers.borrow();
         let counts = &self.counts;
@@ -59,12 +77,13 @@ impl Inner {
             triggers: timers.triggers().clone(),
             events: timers.counts(),
             pending: timers.len(),
+            alarms: self.alarms.stats(),
             turns: counts.turns.get(),
             tasks: counts.tasks.get(),
             blocks: counts.blocks.get(),
             blocked: counts.blocked.get(),
             spun: self.idle.borrow().spun(),
-            not_running: Duration::ZERO,
+            not_running: self.sample_run_time(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use softclock_core::{Clock, IdleStep, Instant, TriggerState};
+use softclock_linux::clock::cpu_time_ns;
 use softclock_linux::events::{BATCH, Event, Timeout, Token};
 
 use super::inner::{CALLS_PER_POLL, Inner};
@@ -23,6 +24,9 @@ impl Inner {
         });
         let waker = Waker::from(main.clone());
         let mut events = Vec::with_capacity(BATCH);
+        self.run_time
+            .borrow_mut()
+            .resume(self.clock.now(), cpu_time_ns());
         loop {
             // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
             self.trigger(TriggerState::TcpIpOther);
@@ -30,6 +34,7 @@ impl Inner {
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
             {
+                self.sample_run_time();
                 return output;
             }
             // 3. Tasks: those that were ready when the step began, each followed by a trigger state. They
@@ -46,6 +51,8 @@ impl Inner {
         future: std::pin::Pin<&mut F>,
         waker: &Waker,
     ) -> Poll<F::Output> {
+        self.end_spin();
+        self.prepare_alarms();
         self.call_budget.set(CALLS_PER_POLL);
         let output = future.poll(&mut Context::from_waker(waker));
         self.end_task();
@@ -66,9 +73,11 @@ impl Inner {
 
     fn run_tasks(&self) {
         let ready = self.ready.borrow().len();
-        if ready > 0 {
-            self.end_spin();
+        if ready == 0 {
+            return;
         }
+        self.end_spin();
+        self.prepare_alarms();
         for _ in 0..ready.min(TASKS_PER_TURN) {
             let next = self.ready.borrow_mut().pop_front();
             let Some(runnable) = next else { return };
@@ -76,6 +85,16 @@ impl Inner {
             runnable.run();
             self.counts.tasks.set(self.counts.tasks.get() + 1);
             self.end_task();
+        }
+    }
+
+    /// Before code of the user runs, which alarms may have to interrupt.
+    fn prepare_alarms(&self) {
+        let plain = self.timers.borrow().next_due();
+        self.alarms
+            .set_plain_next_due(plain.unwrap_or(Instant::FAR_FUTURE));
+        if self.alarms.next_due() != Instant::FAR_FUTURE {
+            self.alarms.arm_if_needed(self.clock.now());
         }
     }
 
@@ -117,10 +136,11 @@ impl Inner {
         if !self.mailbox.announce_block() {
             return self.poll_sources(Timeout::Now, events);
         }
+        self.alarms.disarm_for_idle();
         self.poll_sources(time.map_or(Timeout::Never, Timeout::After), events);
         self.mailbox.end_block();
         let woken = self.clock.now();
-        self.counts.on_blocked(woken.since(now));
+        self.on_blocked(woken.since(now));
         if let Some(time) = time
             && events.is_empty()
         {
