@@ -139,9 +139,11 @@ impl AlarmCell {
     ) -> Result<AlarmId, TableFull> {
         let period_ns = period_ns.max(LEAST_PERIOD_NS);
         self.within(|| {
-            let due = self.clock.now().add_ns(period_ns);
+            let now = self.clock.now();
+            let due = now.add_ns(period_ns);
             let id = self.table.insert(handler, period_ns, slack_ns, due)?;
             self.refresh();
+            self.follow_plan(now);
             Ok(id)
         })
     }

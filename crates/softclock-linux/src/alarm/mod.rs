@@ -130,6 +130,7 @@ impl Alarms {
 
     /// Has `handler` fire each `period` (at least 1 us) after its previous firing, for the first time a period from
     /// now: at a trigger state, or at the backup, or at the latest about when `deadline` has passed since it was due.
+    /// Sets the deadline alarm if need be.
     pub fn register(
         &self,
         handler: &'static dyn AlarmSafe,
