@@ -220,7 +220,8 @@ impl<T> SoftTimers<T> {
     }
 
     /// Trigger states, intervals and lateness by source.
-    pub const fn triggers(&self) -> &TriggerStatistics {
+    pub fn triggers(&mut self) -> &TriggerStatistics {
+        self.triggers.count_latest();
         &self.triggers
     }
 

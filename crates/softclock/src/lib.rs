@@ -8,9 +8,8 @@
 //! - [`runtime`]: one [`Runtime`] a thread: its loop, tasks, soft events, mailbox.
 //! - [`time`]: [`sleep`], [`timeout`], [`interval`] with microsecond precision.
 //! - [`net`]: TCP and UDP sockets, each call of which is a trigger state.
-//! - [`fs`]: files read without ever stopping the loop.
 //! - [`signal`]: signals as events of the loop.
-//! - [`mod@spawn_blocking`]: helper threads for calls that wait.
+//! - [`spawn_blocking`](fn@spawn_blocking): helper threads for calls that wait.
 //!
 //! The paper's operations are [`measure_resolution`], [`measure_time`], [`schedule_soft_event`] and
 //! [`interrupt_clock_resolution`].

@@ -291,7 +291,17 @@ fn an_idle_runtime_makes_no_turn() {
 }
 
 #[test]
+fn a_thread_has_one_runtime() {
+    let runtime = Runtime::new().unwrap();
+    let second = Runtime::new().unwrap_err();
+    assert_eq!(second.kind(), std::io::ErrorKind::AlreadyExists);
+    drop(runtime);
+    Runtime::new().unwrap();
+}
+
+#[test]
 #[should_panic(expected = "already running")]
 fn runtimes_do_not_nest() {
-    run(async { run(async {}) });
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async { runtime.block_on(async {}) });
 }

@@ -11,7 +11,7 @@ use async_task::Runnable;
 use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
-use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns};
+use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_ns};
 use softclock_linux::events::{Poller, Wakeup};
 
 use super::Builder;
@@ -64,7 +64,12 @@ impl Inner {
         let clock = ThreadClock::new();
         let poller = Poller::new()?;
         let wakeup = Wakeup::new(&poller)?;
-        let alarms = Alarms::new(&clock)?;
+        let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
+            _ => error,
+        })?;
+        // Else the kernel may let waits end 50 us late; where it refuses, they do.
+        let _ = set_timer_slack_ns(1);
         let run_time = RunTime::new(clock.now(), cpu_time_ns());
         Ok(Self {
             clock,
@@ -199,6 +204,8 @@ impl Drop for Firing<'_> {
         self.0.set(false);
     }
 }
+
+const ONE_A_THREAD: &str = "this thread already has a softclock runtime";
 
 const OUTSIDE: &str =
     "outside a softclock runtime: call this from within Runtime::block_on, on its thread";

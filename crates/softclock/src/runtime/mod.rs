@@ -1,12 +1,12 @@
 //! The runtime: one per thread.
 //!
-//! - [`inner`]: the state of a thread's runtime; what a trigger state does.
-//! - [`turn`]: the loop: trigger, receive, run tasks, transmit, sleep.
-//! - [`events`]: soft events and the restricted context of their handlers.
-//! - [`task`]: tasks and their handles.
-//! - [`mailbox`]: how other threads reach a runtime.
-//! - [`sources`]: readiness, and who waits for it.
-//! - [`statistics`]: what happened so far.
+//! - `inner`: the state of a thread's runtime; what a trigger state does.
+//! - `turn`: the loop: trigger, receive, run tasks, transmit, sleep.
+//! - `events`: soft events and the restricted context of their handlers.
+//! - `task`: tasks and their handles.
+//! - `mailbox`: how other threads reach a runtime.
+//! - `sources`: readiness, and who waits for it.
+//! - `statistics`: what happened so far.
 
 pub(crate) mod events;
 pub(crate) mod inner;
@@ -36,7 +36,7 @@ impl Runtime {
     /// A runtime with default settings.
     ///
     /// # Errors
-    /// When the process is out of descriptors or timers.
+    /// When the process is out of descriptors or timers, and `AlreadyExists` where the thread has a runtime.
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
@@ -100,10 +100,10 @@ impl Builder {
         self
     }
 
-    /// Makes the runtime.
+    /// Makes the runtime. Sets the thread's timer slack to 1 ns.
     ///
     /// # Errors
-    /// When the process is out of descriptors or timers.
+    /// When the process is out of descriptors or timers, and `AlreadyExists` where the thread has a runtime.
     pub fn build(&self) -> io::Result<Runtime> {
         Ok(Runtime {
             inner: Rc::new(Inner::new(self)?),

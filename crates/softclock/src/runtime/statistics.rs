@@ -70,7 +70,7 @@ impl Inner {
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        let timers = self.timers.borrow();
+        let mut timers = self.timers.borrow_mut();
         let counts = &self.counts;
         Statistics {
             clock: self.clock.source(),

@@ -139,6 +139,10 @@ impl Inner {
         self.alarms.disarm_for_idle();
         self.poll_sources(time.map_or(Timeout::Never, Timeout::After), events);
         self.mailbox.end_block();
+        // The rate is known to a part in a million: after long waits the clock is set before it is read.
+        if time.is_none_or(|time| time > LONG_WAIT) {
+            self.clock.resync();
+        }
         let woken = self.clock.now();
         self.on_blocked(woken.since(now));
         if let Some(time) = time
@@ -196,6 +200,9 @@ impl Wake for MainWaker {
         }
     }
 }
+
+/// A wait after which the clock may be wrong by more than 100 ns.
+const LONG_WAIT: Duration = Duration::from_millis(100);
 
 /// Tasks run between two looks at the kernel.
 const TASKS_PER_TURN: usize = 64;
