@@ -3,6 +3,7 @@
 use crate::report::Experiment;
 
 pub mod clock;
+pub mod wheel;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
-pub const ALL: &[&Experiment] = &[&clock::EXPERIMENT];
+pub const ALL: &[&Experiment] = &[&clock::EXPERIMENT, &wheel::EXPERIMENT];

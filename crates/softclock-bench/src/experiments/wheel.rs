@@ -1,0 +1,191 @@
+//! `soft-timers/wheel`: the timing wheel alone, beside other timer structures.
+//!
+//! *Soft Timers* (section 3) keeps its events in a timing wheel, because scheduling an event and
+//! finding the earliest must cost next to nothing. Network timers are nearly all cancelled, over
+//! delays of every magnitude: the trace does that, and each operation is measured by itself too.
+
+mod peers;
+mod player;
+mod trace;
+
+use std::error::Error;
+
+use crate::report::{Context, Experiment, Report, Row};
+use peers::{Bitwheel, HashWheel, Heap, Nexus, Softclock, Tree};
+use player::{Operation, Play, Player};
+use trace::{Kind, Step, Trace};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "soft-timers/wheel",
+    about: "the timing wheel beside other timer structures, 10 to a million pending",
+    run,
+};
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let sizes = if context.smoke { SMOKE } else { FULL };
+    let mut rows = Vec::new();
+    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
+    for (done, size) in sizes.iter().enumerate() {
+        let what = format!("{} pending", size.pending);
+        context.progress(done * 2, sizes.len() * 2, &what);
+        trace_rows(Kind::Network, size, &mut rows, &mut notes);
+        trace_rows(Kind::Firing, size, &mut rows, &mut notes);
+        context.progress(done * 2 + 1, sizes.len() * 2, &what);
+        operation_rows(size, &mut rows);
+    }
+    context.progress(1, 1, "");
+    Ok(Report {
+        title: "timer structures: ns an operation, by number of pending timers",
+        notes,
+        rows,
+    })
+}
+
+/// How many timers, and how long to measure.
+struct Size {
+    pending: usize,
+    /// Rounds of the trace: one sample for each structure.
+    rounds: usize,
+    /// Steps of the trace in a round.
+    steps: usize,
+    /// Rounds of each single operation, and calls in one.
+    operation_rounds: usize,
+    calls: usize,
+}
+
+/// Every structure with `pending` timers of its own, in their initial state.
+fn players(size: &Size, initial_ns: &[u64]) -> Vec<Box<dyn Play>> {
+    vec![
+        Box::new(Player::<Softclock>::new(initial_ns)),
+        Box::new(Player::<Nexus<3>>::new(initial_ns)),
+        bitwheel(size.pending, initial_ns),
+        Box::new(Player::<HashWheel>::new(initial_ns)),
+        Box::new(Player::<Tree>::new(initial_ns)),
+        Box::new(Player::<Heap>::new(initial_ns)),
+    ]
+}
+
+/// `bitwheel` reserves a number of places in each of its 320 slots, chosen when it is compiled.
+fn bitwheel(pending: usize, initial_ns: &[u64]) -> Box<dyn Play> {
+    match pending {
+        0..=1_000 => Box::new(Player::<Bitwheel<64>>::new(initial_ns)),
+        1_001..=100_000 => Box::new(Player::<Bitwheel<1024>>::new(initial_ns)),
+        _ => Box::new(Player::<Bitwheel<8192>>::new(initial_ns)),
+    }
+}
+
+fn trace_rows(kind: Kind, size: &Size, rows: &mut Vec<Row>, notes: &mut Vec<String>) {
+    let name = match kind {
+        Kind::Network => "trace",
+        Kind::Firing => "fire + schedule",
+    };
+    let mut trace = Trace::new(kind, size.pending, SEED);
+    let mut players = players(size, &trace.initial_ns);
+    let mut samples = vec![Vec::with_capacity(size.rounds); players.len()];
+    let warm_up = (size.rounds / 8).max(1);
+    for round in 0..warm_up + size.rounds {
+        let steps: Vec<Step> = trace.by_ref().take(size.steps).collect();
+        for (player, samples) in players.iter_mut().zip(&mut samples) {
+            let ns = player.play(&steps);
+            if round >= warm_up {
+                samples.push(ns);
+            }
+        }
+    }
+    for (player, samples) in players.iter().zip(&samples) {
+        let metric = format!("{name}, {} pending", size.pending);
+        rows.push(Row::of_samples(player.name(), metric, "ns", samples));
+        notes.extend(player.inexactness(name, size.pending));
+    }
+}
+
+fn operation_rows(size: &Size, rows: &mut Vec<Row>) {
+    for operation in Operation::ALL {
+        let mut players = players_amid(size);
+        let mut samples = vec![Vec::with_capacity(size.operation_rounds); players.len()];
+        for round in 0..size.operation_rounds as u64 {
+            for (player, samples) in players.iter_mut().zip(&mut samples) {
+                samples.push(player.operation(operation, size.calls, SEED ^ (round + 1)));
+            }
+        }
+        for (player, samples) in players.iter().zip(&samples) {
+            let metric = format!("{}, {} pending", operation.name(), size.pending);
+            rows.push(Row::of_samples(player.name(), metric, "ns", samples));
+        }
+    }
+}
+
+fn players_amid(size: &Size) -> Vec<Box<dyn Play>> {
+    let mut trace = Trace::new(Kind::Network, size.pending, SEED);
+    let mut players = players(size, &trace.initial_ns);
+    let steps: Vec<Step> = trace.by_ref().take(size.steps).collect();
+    for player in &mut players {
+        player.play(&steps);
+    }
+    players
+}
+
+const SEED: u64 = 0x736f_6674_636c_6f63;
+
+const NOTES: [&str; 5] = [
+    "trace: one step is a check for due timers, the cancelling of one timer, if it has not fired, \
+     and its scheduling anew; 90 % are cancelled before they fire, delays are log-uniform from \
+     10 us to 30 s, the same steps for all, played in turn in short rounds",
+    "every structure holds the timer's owner as payload (8 bytes); the table of handles that the \
+     owners keep is part of what is timed, its cache misses included",
+    "bitwheel and hierarchical_hash_wheel_timer count milliseconds: they are given microseconds \
+     for milliseconds",
+    "bitwheel reserves 64, 1024 or 8192 places a slot by size and sends what finds no place to a \
+     tree it looks into every 32 ticks; it has no reschedule, nor have \
+     hierarchical_hash_wheel_timer, BTreeMap and BinaryHeap: cancel and schedule stand for it",
+    "nexus-timer: 64 slots a level, 8 times coarser from level to level, poll_and_rebalance",
+];
+
+const SMOKE: &[Size] = &[
+    Size {
+        pending: 10,
+        rounds: 3,
+        steps: 100,
+        operation_rounds: 3,
+        calls: 50,
+    },
+    Size {
+        pending: 1_000,
+        rounds: 3,
+        steps: 300,
+        operation_rounds: 3,
+        calls: 100,
+    },
+];
+
+const FULL: &[Size] = &[
+    Size {
+        pending: 10,
+        rounds: 100,
+        steps: 5_000,
+        operation_rounds: 60,
+        calls: 1_000,
+    },
+    Size {
+        pending: 1_000,
+        rounds: 100,
+        steps: 5_000,
+        operation_rounds: 60,
+        calls: 1_000,
+    },
+    Size {
+        pending: 100_000,
+        rounds: 80,
+        steps: 20_000,
+        operation_rounds: 60,
+        calls: 5_000,
+    },
+    Size {
+        pending: 1_000_000,
+        rounds: 60,
+        steps: 50_000,
+        operation_rounds: 40,
+        calls: 10_000,
+    },
+];

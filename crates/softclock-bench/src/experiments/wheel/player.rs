@@ -1,0 +1,231 @@
+//! Plays the trace, and single operations, on one structure and times them.
+
+use std::hint::black_box;
+use std::time::Instant as StdInstant;
+
+use super::peers::{Owners, Peer};
+use super::trace::{Random, Step};
+
+/// A player whose structure is not known: so that different ones take turns.
+pub(super) trait Play {
+    fn name(&self) -> &'static str;
+
+    /// Plays these steps; nanoseconds a step.
+    fn play(&mut self, steps: &[Step]) -> f64;
+
+    /// Does one operation `calls` times; nanoseconds a call.
+    fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> f64;
+
+    /// What the trace found the structure to do early or late, in words.
+    fn inexactness(&self, what: &str, pending: usize) -> Option<String>;
+}
+
+/// What is measured by itself.
+#[derive(Clone, Copy)]
+pub(super) enum Operation {
+    Schedule,
+    Cancel,
+    ScheduleAndCancel,
+    Reschedule,
+    IdleCheck,
+}
+
+impl Operation {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Schedule,
+        Self::Cancel,
+        Self::ScheduleAndCancel,
+        Self::Reschedule,
+        Self::IdleCheck,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Schedule => "schedule",
+            Self::Cancel => "cancel",
+            Self::ScheduleAndCancel => "schedule + cancel",
+            Self::Reschedule => "reschedule",
+            Self::IdleCheck => "idle check",
+        }
+    }
+}
+
+/// A structure with its timers' owners.
+pub(super) struct Player<P: Peer> {
+    peer: P,
+    owners: Owners<P::Handle>,
+    now_ns: u64,
+    steps: u64,
+    /// Timers that had not fired one tick after their due time.
+    late: u64,
+    /// Timers that were gone when their owner came to cancel them, before their due time.
+    early: u64,
+}
+
+impl<P: Peer> Player<P> {
+    pub(super) fn new(initial_ns: &[u64]) -> Self {
+        let mut peer = P::new(initial_ns.len());
+        let mut owners = Owners::new(initial_ns.len());
+        for (id, &due_ns) in initial_ns.iter().enumerate() {
+            let due = peer.due(due_ns);
+            owners.put(id as u32, peer.schedule(due, id as u64));
+        }
+        Self {
+            peer,
+            owners,
+            now_ns: 0,
+            steps: 0,
+            late: 0,
+            early: 0,
+        }
+    }
+
+    /// New due times for random timers, in the structure's own form.
+    fn choices(&self, calls: usize, seed: u64) -> Vec<(u32, P::Time)> {
+        let mut random = Random(seed);
+        let timers = self.owners.len() as u64;
+        let mut choice = || {
+            let due_ns = self.now_ns + random.delay_ns();
+            (random.below(timers) as u32, self.peer.due(due_ns))
+        };
+        (0..calls).map(|_| choice()).collect()
+    }
+
+    fn schedule_all(&mut self, choices: &[(u32, P::Time)]) -> Vec<P::Handle> {
+        let schedule = |&(id, due): &(u32, P::Time)| self.peer.schedule(due, u64::from(id));
+        choices.iter().map(schedule).collect()
+    }
+
+    fn time_schedule(&mut self, choices: &[(u32, P::Time)]) -> f64 {
+        let start = StdInstant::now();
+        let handles = black_box(self.schedule_all(choices));
+        let ns = start.elapsed().as_nanos() as f64;
+        handles.into_iter().for_each(|h| self.peer.cancel(h));
+        ns
+    }
+
+    fn time_cancel(&mut self, choices: &[(u32, P::Time)]) -> f64 {
+        let mut handles = self.schedule_all(choices);
+        shuffle(&mut handles);
+        let start = StdInstant::now();
+        for handle in handles {
+            self.peer.cancel(handle);
+        }
+        start.elapsed().as_nanos() as f64
+    }
+
+    fn time_schedule_and_cancel(&mut self, choices: &[(u32, P::Time)]) -> f64 {
+        let start = StdInstant::now();
+        for &(id, due) in choices {
+            if let Some(handle) = self.owners.take(id) {
+                self.peer.cancel(handle);
+            }
+            self.owners.put(id, self.peer.schedule(due, u64::from(id)));
+        }
+        start.elapsed().as_nanos() as f64
+    }
+
+    fn time_reschedule(&mut self, choices: &[(u32, P::Time)]) -> f64 {
+        let start = StdInstant::now();
+        for &(id, due) in choices {
+            let handle = match self.owners.take(id) {
+                Some(handle) => self.peer.reschedule(handle, due, u64::from(id)),
+                None => self.peer.schedule(due, u64::from(id)),
+            };
+            self.owners.put(id, handle);
+        }
+        start.elapsed().as_nanos() as f64
+    }
+
+    fn time_idle_check(&mut self, calls: usize) -> f64 {
+        let now = self.peer.at(self.now_ns);
+        let start = StdInstant::now();
+        for _ in 0..calls {
+            black_box(black_box(&self.peer).is_due(black_box(now)));
+        }
+        start.elapsed().as_nanos() as f64
+    }
+}
+
+impl<P: Peer> Player<P> {
+    #[inline]
+    fn step(&mut self, step: &Step, at: P::Time, due: P::Time) {
+        self.peer.poll(at, &mut self.owners);
+        match self.owners.take(step.id) {
+            Some(handle) => {
+                self.late += u64::from(step.expired);
+                self.peer.cancel(handle);
+            }
+            None => self.early += u64::from(!step.expired),
+        }
+        let handle = self.peer.schedule(due, u64::from(step.id));
+        self.owners.put(step.id, handle);
+    }
+}
+
+impl<P: Peer> Play for Player<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn play(&mut self, steps: &[Step]) -> f64 {
+        let times: Vec<(P::Time, P::Time)> = steps
+            .iter()
+            .map(|step| (self.peer.at(step.at_ns), self.peer.due(step.due_ns)))
+            .collect();
+        let start = StdInstant::now();
+        for (step, &(at, due)) in steps.iter().zip(&times) {
+            self.step(step, at, due);
+        }
+        let ns = start.elapsed().as_nanos() as f64;
+        self.steps += steps.len() as u64;
+        if let Some(last) = steps.last() {
+            self.now_ns = last.at_ns;
+        }
+        ns / steps.len() as f64
+    }
+
+    fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> f64 {
+        let choices = self.choices(calls, seed);
+        let ns = match operation {
+            Operation::Schedule => self.time_schedule(&choices),
+            Operation::Cancel => self.time_cancel(&choices),
+            Operation::ScheduleAndCancel => self.time_schedule_and_cancel(&choices),
+            Operation::Reschedule => self.time_reschedule(&choices),
+            Operation::IdleCheck => self.time_idle_check(calls),
+        };
+        ns / calls as f64
+    }
+
+    fn inexactness(&self, what: &str, pending: usize) -> Option<String> {
+        if self.late + self.early == 0 {
+            return None;
+        }
+        let percent = |count: u64| 100.0 * count as f64 / self.steps as f64;
+        Some(format!(
+            "{}, {what}, {pending} pending: of the steps {:.2} % found their timer fired too early, \
+             {:.2} % not yet fired a tick after it was due",
+            P::NAME,
+            percent(self.early),
+            percent(self.late)
+        ))
+    }
+}
+
+impl<P: Peer> Drop for Player<P> {
+    /// Handles of nexus-timer may not be dropped.
+    fn drop(&mut self) {
+        for id in 0..self.owners.len() as u32 {
+            if let Some(handle) = self.owners.take(id) {
+                self.peer.cancel(handle);
+            }
+        }
+    }
+}
+
+fn shuffle<T>(items: &mut [T]) {
+    let mut random = Random(1);
+    for i in (1..items.len()).rev() {
+        items.swap(i, random.below(i as u64 + 1) as usize);
+    }
+}

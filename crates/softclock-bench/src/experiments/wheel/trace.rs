@@ -1,0 +1,121 @@
+//! The trace that every timer structure plays: made once, from a fixed seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// One step of the trace: the clock has moved to `at`, and timer `id` gets a new due time. What it
+/// had before has fired by now (`expired`) or is cancelled.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) at_ns: u64,
+    pub(super) due_ns: u64,
+    pub(super) id: u32,
+    pub(super) expired: bool,
+}
+
+/// What happens to the timers.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// As in a network server: 90 % are cancelled, delays are of every magnitude.
+    Network,
+    /// Every one fires; delays are uniform up to a second, so that all wait in a far slot first.
+    Firing,
+}
+
+/// A source of steps for a fixed population of timers, each of which always has one due time.
+pub(super) struct Trace {
+    kind: Kind,
+    random: Random,
+    /// When each timer's next step is.
+    ahead: BinaryHeap<Reverse<(u64, u32, bool)>>,
+    /// The due times that the timers have before the first step.
+    pub(super) initial_ns: Vec<u64>,
+}
+
+impl Trace {
+    /// A population of `timers` as it is found in the middle of things: what is pending for long
+    /// is more likely to be seen, so lifetimes are uniform here though new ones are log-uniform.
+    pub(super) fn new(kind: Kind, timers: usize, seed: u64) -> Self {
+        let mut trace = Self {
+            kind,
+            random: Random(seed),
+            ahead: BinaryHeap::with_capacity(timers),
+            initial_ns: Vec::with_capacity(timers),
+        };
+        for id in 0..timers as u32 {
+            let longest_ns = match kind {
+                Kind::Network => LONGEST_NS,
+                Kind::Firing => UNIFORM_NS,
+            };
+            let delay = SHORTEST_NS + trace.random.below(longest_ns - SHORTEST_NS);
+            let age = trace.random.below(delay);
+            trace.initial_ns.push(delay - age);
+            trace.plan(0, delay - age, id);
+        }
+        trace
+    }
+
+    /// Decides whether a timer will be cancelled before it is due, and when.
+    fn plan(&mut self, at_ns: u64, delay_ns: u64, id: u32) {
+        let expires = match self.kind {
+            Kind::Network => self.random.below(100) >= CANCELLED_PERCENT,
+            Kind::Firing => true,
+        };
+        let next_ns = if expires {
+            at_ns + delay_ns + GRACE_NS
+        } else {
+            at_ns + self.random.below(delay_ns)
+        };
+        self.ahead.push(Reverse((next_ns, id, expires)));
+    }
+}
+
+impl Iterator for Trace {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        let Reverse((at_ns, id, expired)) = self.ahead.pop()?;
+        let delay_ns = match self.kind {
+            Kind::Network => self.random.delay_ns(),
+            Kind::Firing => SHORTEST_NS + self.random.below(UNIFORM_NS - SHORTEST_NS),
+        };
+        self.plan(at_ns, delay_ns, id);
+        Some(Step {
+            at_ns,
+            due_ns: at_ns + delay_ns,
+            id,
+            expired,
+        })
+    }
+}
+
+/// xorshift64*: the same numbers everywhere.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `n`, as good as uniform for the sizes used here.
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// A delay whose logarithm is uniform: 10 us to 100 us as likely as 1 s to 10 s.
+    pub(super) fn delay_ns(&mut self) -> u64 {
+        let unit = self.next() as f64 / u64::MAX as f64;
+        let ratio = LONGEST_NS as f64 / SHORTEST_NS as f64;
+        (SHORTEST_NS as f64 * ratio.powf(unit)) as u64
+    }
+}
+
+const SHORTEST_NS: u64 = 10_000;
+const LONGEST_NS: u64 = 30_000_000_000;
+const UNIFORM_NS: u64 = 1_000_000_000;
+const CANCELLED_PERCENT: u64 = 90;
+/// What is due fires one tick later; two suffice to tell firing late from firing on time.
+const GRACE_NS: u64 = 2_000;
