@@ -1,1 +1,2 @@
 //! softclock.
+pub mod file;
