@@ -166,6 +166,31 @@ pub fn read_at(
     }
 }
 
+/// Why a file could not be opened or read, as far as a server's answer depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No such file: a name missing, too long, below something that is no directory, or a loop of links.
+    Missing,
+    /// Permission denied, or outside the root.
+    Forbidden,
+    /// Descriptors or memory ran out; it may work later.
+    Exhausted,
+    /// Anything else, such as a failing disk.
+    Broken,
+}
+
+impl Failure {
+    /// Sorts an error of this module.
+    pub fn of(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => Self::Missing,
+            Some(libc::EACCES | libc::EPERM | libc::EXDEV | libc::ENXIO) => Self::Forbidden,
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => Self::Exhausted,
+            _ => Self::Broken,
+        }
+    }
+}
+
 /// Raises the limit of open descriptors as far as this process may, and says what it is now.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);

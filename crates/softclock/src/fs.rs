@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use softclock_linux::file::{self, Wait};
 
-pub use softclock_linux::file::Metadata;
+pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
 
 /// A directory that nothing opened through it can leave: not by `..`, and not by a symbolic link.
 #[derive(Clone, Debug)]
