@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderVal
 use http::{Response, StatusCode};
 use softclock::fs::Failure;
 
+use crate::address::ListenAddress;
 use crate::body::Body;
 use crate::path::PathError;
 use crate::range;
@@ -127,7 +127,7 @@ pub enum StartError {
     /// The directory can't be served.
     Directory(PathBuf, io::Error),
     /// The address can't be listened on.
-    Listen(SocketAddr, io::Error),
+    Listen(ListenAddress, io::Error),
     /// No runtime, or no thread for one.
     Runtime(io::Error),
 }
@@ -186,7 +186,7 @@ fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result 
 }
 
 /// The value of Allow.
-pub const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
+pub(crate) const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
 
 #[cfg(test)]
 mod tests {
@@ -217,7 +217,7 @@ mod tests {
             io::ErrorKind::AddrNotAvailable,
             io::ErrorKind::Other,
         ] {
-            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let address = ListenAddress::DEFAULT;
             for error in [
                 StartError::Directory("/srv".into(), kind.into()),
                 StartError::Listen(address, kind.into()),

@@ -19,6 +19,7 @@
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod body;
 mod bundled;
 pub mod conditional;
@@ -33,8 +34,9 @@ mod server;
 mod service;
 mod worker;
 
+pub use address::{AddressError, ListenAddress};
 pub use connection::{ConnectionOptions, serve_connection};
 pub use error::{Refusal, StartError};
-pub use server::{Builder, DEFAULT_ADDRESS, DEFAULT_SPIN_CAP, Server};
+pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
 pub use service::{DEFAULT_INDEX, Site, requests_answered};
 pub use worker::{WorkerOptions, serve};

@@ -9,8 +9,9 @@ use std::thread::{self, JoinHandle};
 
 use async_channel::{Receiver, Sender};
 use softclock::Runtime;
-use softclock::net::{ListenOptions, TcpListener};
+use softclock::net::TcpListener;
 
+use crate::address::ListenAddress;
 use crate::error::StartError;
 use crate::service::Site;
 use crate::worker::{WorkerOptions, serve};
@@ -19,16 +20,16 @@ use crate::worker::{WorkerOptions, serve};
 #[derive(Clone, Debug)]
 pub struct Builder {
     site: Site,
-    listen: Vec<SocketAddr>,
+    listen: Vec<ListenAddress>,
     threads: usize,
     spin_cap: f64,
     worker: WorkerOptions,
 }
 
 impl Builder {
-    /// Adds an address to listen on; 127.0.0.1:8080 if there is none. Port 0 takes any free one.
+    /// Adds an address to listen on; [`ListenAddress::DEFAULT`] if there is none.
     #[must_use]
-    pub fn listen(mut self, address: SocketAddr) -> Self {
+    pub fn listen(mut self, address: ListenAddress) -> Self {
         self.listen.push(address);
         self
     }
@@ -63,13 +64,15 @@ impl Builder {
     /// [`StartError::Listen`] and [`StartError::Runtime`].
     pub fn bind(mut self) -> Result<Server, StartError> {
         if self.listen.is_empty() {
-            self.listen.push(DEFAULT_ADDRESS);
+            self.listen.push(ListenAddress::DEFAULT);
         }
         let share = self.worker.max_connections / self.threads;
         self.worker.max_connections = share.max(1);
-        let first = Thread::start(&self)?;
+        let first = Thread::start(&self, Position::First)?;
         // The others share the ports that the first was given.
-        self.listen = first.addresses.clone();
+        for (address, bound) in self.listen.iter_mut().zip(&first.addresses) {
+            *address = address.with_port(bound.port());
+        }
         let (shutdown, ended) = async_channel::bounded(1);
         let mut others = Vec::new();
         for _ in 1..self.threads {
@@ -90,11 +93,12 @@ impl Builder {
         let handle = thread::Builder::new()
             .name("softclock".into())
             .spawn(move || {
-                match Thread::start(&builder) {
+                match Thread::start(&builder, Position::Other) {
                     Ok(thread) => {
                         let _ = report.send(Ok(()));
                         // An error is what closing the channel gives.
-                        let shutdown = async move { drop(ended.recv().await) };
+                        let shutdown =
+                            async move { ended.recv().await.map_or((), |never| match never {}) };
                         thread.run(builder.site, builder.worker, shutdown)
                     }
                     Err(error) => {
@@ -169,11 +173,15 @@ struct Thread {
 }
 
 impl Thread {
-    fn start(builder: &Builder) -> Result<Self, StartError> {
+    fn start(builder: &Builder, position: Position) -> Result<Self, StartError> {
         let runtime = Runtime::builder().spin_cap(builder.spin_cap).build();
-        let mut runtime = runtime.map_err(StartError::Runtime)?;
+        let runtime = runtime.map_err(StartError::Runtime)?;
+        let shared = builder.threads > 1;
         let listeners = runtime.block_on(async {
-            let bind = |&address| bind(address, builder.threads > 1);
+            if shared && position == Position::First {
+                refuse_taken_ports(&builder.listen)?;
+            }
+            let bind = |&address| bind(address, shared);
             builder
                 .listen
                 .iter()
@@ -198,19 +206,28 @@ impl Thread {
     }
 }
 
-fn bind(address: SocketAddr, reuse_port: bool) -> Result<(TcpListener, SocketAddr), StartError> {
-    let options = ListenOptions {
-        reuse_port,
-        ..ListenOptions::default()
-    };
-    TcpListener::bind_with(address, &options)
+/// Which of the threads that share the listeners' ports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    First,
+    Other,
+}
+
+/// With SO_REUSEPORT the kernel would let us share a port with a server that is already there. A listener without it
+/// tells.
+fn refuse_taken_ports(addresses: &[ListenAddress]) -> Result<(), StartError> {
+    let fixed = addresses.iter().filter(|address| address.port() != 0);
+    fixed
+        .map(|&address| bind(address, false).map(drop))
+        .collect()
+}
+
+fn bind(address: ListenAddress, reuse_port: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    address
+        .bind(reuse_port)
         .and_then(|listener| listener.local_addr().map(|bound| (listener, bound)))
         .map_err(|error| StartError::Listen(address, error))
 }
-
-/// Where `softclock serve` listens unless told otherwise.
-pub const DEFAULT_ADDRESS: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
 /// The share of a processor that keeps timers exact while the server idles; without timers due it is not used.
 pub const DEFAULT_SPIN_CAP: f64 = 0.05;
