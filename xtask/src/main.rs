@@ -1,2 +1,69 @@
-//! Entry points.
-fn main() {}
+//! The project's entry points: `cargo xtask` names them.
+#![forbid(unsafe_code)]
+
+mod boundaries;
+mod ci;
+mod command;
+mod no_os;
+mod packages;
+mod paths;
+mod source;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+use command::cargo;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((task, rest)) = arguments.split_first() else {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    };
+    match task.as_str() {
+        "test" => test::task(rest),
+        "ci" if rest.is_empty() => ci::task(),
+        "bench" => bench(rest),
+        "help" | "-h" | "--help" => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("xtask: cannot do '{}'\n\n{HELP}", arguments.join(" "));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Passes its arguments on to the measuring program, in release; `run` may be left out.
+fn bench(arguments: &[String]) -> ExitCode {
+    let mut command = cargo(["run", "--release", "--package", "softclock-bench", "--"]);
+    if let Ok(here) = std::env::current_dir() {
+        // Files named among the arguments are relative to where the user is.
+        command.current_dir(here);
+    }
+    match arguments.first().map(String::as_str) {
+        None => command.arg("list"),
+        Some("list" | "run" | "help") => command.args(arguments),
+        Some(option) if option.starts_with('-') => command.args(arguments),
+        Some(_) => command.arg("run").args(arguments),
+    };
+    match command.status() {
+        Ok(status) => ExitCode::from(status.code().map_or(1, |code| code.clamp(0, 255) as u8)),
+        Err(error) => {
+            eprintln!("xtask: cannot start cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+const HELP: &str = "\
+cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), runs all of them
+                              and prints the counts. Arguments go to `cargo test`.
+cargo xtask ci                All checks, then the tests: what a change must pass.
+cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those named, in release;
+                              `cargo xtask bench --help` tells the options.
+
+With CI set in the environment a test that cannot run here counts as a failure.
+";

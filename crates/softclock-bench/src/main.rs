@@ -1,2 +1,177 @@
-//! softclock.
-fn main() {}
+//! Lists and runs the experiments.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use softclock_bench::environment::Environment;
+use softclock_bench::json::{self, Record};
+use softclock_bench::report::{Context, Experiment, Report};
+use softclock_bench::{experiments, output, svg, table};
+
+/// Measures the tables and figures of the papers on this machine, beside today's peers.
+#[derive(Parser)]
+#[command(name = "softclock-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Names the experiments.
+    List,
+    /// Runs experiments and shows their numbers: the paper's, ours, the peers', with their spread.
+    Run(Run),
+}
+
+#[derive(Args)]
+struct Run {
+    /// Names as `list` shows them, a group such as `soft-timers/`, or `all`.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Runs the smallest size: it shows that an experiment works, its numbers mean nothing.
+    #[arg(long)]
+    smoke: bool,
+    /// Writes the results as JSON: one object for one experiment, an array for several. The file is
+    /// replaced after each experiment, so what was measured survives a later failure.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draws the results: one picture, the experiments below one another.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
+struct Failure {
+    status: u8,
+    message: String,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::List => list(),
+        Command::Run(run) => run.execute(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("softclock-bench: {}", failure.message);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    let all = experiments::ALL;
+    let width = all.iter().map(|e| e.name.len()).max().unwrap_or(0);
+    let lines: String = all
+        .iter()
+        .map(|experiment| format!("{:width$}  {}\n", experiment.name, experiment.about))
+        .collect();
+    show(&lines)
+}
+
+impl Run {
+    fn execute(&self) -> Result<(), Failure> {
+        let chosen = choose(&self.names, experiments::ALL)?;
+        for path in [&self.json, &self.svg].into_iter().flatten() {
+            output::probe(path).map_err(|error| file_failure(path, &error))?;
+        }
+        let environment = Environment::detect();
+        show(&table::environment(&environment))?;
+        self.run_each(&chosen, &environment)
+    }
+
+    /// Later experiments run even if one fails; the first failure decides the exit status.
+    fn run_each(&self, chosen: &[&Experiment], environment: &Environment) -> Result<(), Failure> {
+        let context = Context::new(self.smoke);
+        let mut results: Vec<(Record, Report)> = Vec::new();
+        let mut failed = Vec::new();
+        for experiment in chosen {
+            match (experiment.run)(&context) {
+                Ok(report) => {
+                    show(&table::report(experiment.name, &report))?;
+                    let record = Record {
+                        experiment: experiment.name,
+                        environment: environment.clone(),
+                        rows: report.rows.clone(),
+                    };
+                    results.push((record, report));
+                    self.save(&results, chosen.len())?;
+                }
+                Err(error) => {
+                    eprintln!("softclock-bench: {}: {error}", experiment.name);
+                    failed.push(experiment.name);
+                }
+            }
+        }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(failure(1, format!("failed: {}", failed.join(", "))))
+        }
+    }
+
+    fn save(&self, results: &[(Record, Report)], chosen: usize) -> Result<(), Failure> {
+        if let Some(path) = &self.json {
+            let records: Vec<&Record> = results.iter().map(|(record, _)| record).collect();
+            save_file(path, &json::document(&records, chosen > 1))?;
+        }
+        if let Some(path) = &self.svg {
+            let figures: Vec<(&str, &Report)> = results
+                .iter()
+                .map(|(record, report)| (record.experiment, report))
+                .collect();
+            save_file(path, &svg::document(&figures))?;
+        }
+        Ok(())
+    }
+}
+
+/// The experiments that `names` mean, each once, in the order of `all`.
+fn choose<'a>(names: &[String], all: &[&'a Experiment]) -> Result<Vec<&'a Experiment>, Failure> {
+    for name in names {
+        if !all.iter().any(|experiment| matches(name, experiment)) {
+            let message = format!("no experiment is called '{name}'; `list` names them");
+            return Err(failure(2, message));
+        }
+    }
+    let chosen = all
+        .iter()
+        .filter(|experiment| names.iter().any(|name| matches(name, experiment)));
+    Ok(chosen.copied().collect())
+}
+
+fn matches(name: &str, experiment: &Experiment) -> bool {
+    let group = experiment.name.strip_prefix(name.trim_end_matches('/'));
+    name == "all" || name == experiment.name || group.is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn save_file(path: &Path, contents: &str) -> Result<(), Failure> {
+    output::write(path, contents.as_bytes()).map_err(|error| file_failure(path, &error))
+}
+
+fn file_failure(path: &Path, error: &io::Error) -> Failure {
+    failure(1, format!("cannot write {}: {error}", path.display()))
+}
+
+fn failure(status: u8, message: String) -> Failure {
+    Failure { status, message }
+}
+
+/// Prints `text`. A reader that went away (`list | head`) is no failure.
+fn show(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    let shown = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    match shown {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failure(1, format!("cannot print: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

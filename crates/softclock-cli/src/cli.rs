@@ -44,11 +44,11 @@ pub(crate) struct ServeOptions {
     pub(crate) threads: u16,
 
     /// How long SIGTERM or SIGINT waits for responses in progress; a second signal ends at once
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) drain: std::time::Duration,
 
     /// Share of a processor that an idle thread may spin to keep timers exact; 0 turns it off
-    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
     pub(crate) spin_cap: f64,
 
     /// File that stands for its directory
@@ -176,12 +176,7 @@ mod tests {
         let options = serve(&[]).unwrap();
         assert_eq!((options.threads, options.drain.as_secs()), (1, 10));
         assert_eq!(options.spin_cap, softclock_http::DEFAULT_SPIN_CAP);
-        let listen: Vec<_> = options
-            .listen
-            .iter()
-            .map(|address| address.candidates()[0])
-            .collect();
-        assert_eq!(listen, [softclock_http::DEFAULT_ADDRESS]);
+        assert_eq!(options.listen, [ListenAddress::DEFAULT]);
     }
 
     #[test]

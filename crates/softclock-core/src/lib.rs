@@ -1,8 +1,27 @@
-//! Pure algorithms of softclock: no system call, no clock, no `unsafe`.
+//! The algorithms of softclock as pure state machines: no system call, no clock, no `unsafe`, no
+//! operating system. **Time is an argument.**
+//!
+//! - [`time`]: points in time and the measurement clock's tick.
+//! - [`wheel`]: the timing wheel that holds pending events.
+//! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3 and 5.9).
+//! - [`trigger`]: the trigger states and what each source contributes (5.2, 5.4).
+//! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
+//! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod histogram;
+pub mod idle;
+pub mod soft_timers;
 pub mod time;
+pub mod trigger;
+pub mod wheel;
+
+pub use histogram::Histogram;
+pub use idle::{IdleRule, IdleStep};
+pub use soft_timers::{Due, EventCounts, FireWindow, SoftTimers};
 pub use time::{Clock, Instant};
+pub use trigger::{SourceStatistics, TriggerState, TriggerStatistics};
+pub use wheel::{TimerKey, TimerWheel};

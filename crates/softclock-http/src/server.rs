@@ -198,9 +198,7 @@ impl Thread {
 
     fn run(self, site: Site, worker: WorkerOptions, shutdown: impl Future<Output = ()>) -> usize {
         let Self {
-            mut runtime,
-            listeners,
-            ..
+            runtime, listeners, ..
         } = self;
         runtime.block_on(serve(listeners, Rc::new(site), worker, shutdown))
     }

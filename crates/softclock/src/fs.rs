@@ -109,7 +109,10 @@ impl File {
 fn open(root: &OwnedFd, path: &Path, wait: Wait) -> io::Result<File> {
     let descriptor = system_call(wait, || file::open_beneath(root.as_fd(), path, wait))?;
     let metadata = system_call(wait, || Metadata::of(&descriptor))?;
-    Ok(File { descriptor: Arc::new(descriptor), metadata })
+    Ok(File {
+        descriptor: Arc::new(descriptor),
+        metadata,
+    })
 }
 
 /// Helper threads have no timers to check.

@@ -1,0 +1,8 @@
+//! The experiments, one file for each table or figure.
+
+use crate::report::Experiment;
+
+pub mod clock;
+
+/// All experiments, in the order in which `list` shows them and `run all` runs them.
+pub const ALL: &[&Experiment] = &[&clock::EXPERIMENT];

@@ -1,0 +1,159 @@
+//! What an experiment is and what it reports.
+
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+/// One measured number with its spread and, where the paper has one, its number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was measured: an implementation, a peer, a setting.
+    pub variant: String,
+    /// Which quantity, the same words for every variant it is compared across.
+    pub metric: String,
+    /// The unit of `value`, `low`, `high` and `paper`.
+    pub unit: &'static str,
+    /// The median of the samples.
+    pub value: f64,
+    /// The samples' 10th percentile.
+    pub low: f64,
+    /// The samples' 90th percentile.
+    pub high: f64,
+    /// The paper's number, in the same unit.
+    pub paper: Option<f64>,
+}
+
+impl Row {
+    /// The median of `samples` and their 10th and 90th percentile.
+    ///
+    /// # Panics
+    /// If `samples` is empty.
+    pub fn of_samples(
+        variant: impl Into<String>,
+        metric: impl Into<String>,
+        unit: &'static str,
+        samples: &[f64],
+    ) -> Row {
+        assert!(!samples.is_empty(), "a row needs at least one sample");
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Row {
+            variant: variant.into(),
+            metric: metric.into(),
+            unit,
+            value: quantile(&sorted, 0.5),
+            low: quantile(&sorted, 0.1),
+            high: quantile(&sorted, 0.9),
+            paper: None,
+        }
+    }
+
+    /// The same row beside the paper's number.
+    pub fn paper(self, paper: f64) -> Row {
+        Row {
+            paper: Some(paper),
+            ..self
+        }
+    }
+}
+
+/// What an experiment found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The table's heading.
+    pub title: &'static str,
+    /// What a reader must know to read the numbers: differences from the paper, what could not be
+    /// measured here and why.
+    pub notes: Vec<String>,
+    /// The numbers, in the order in which they are shown.
+    pub rows: Vec<Row>,
+}
+
+/// One table or figure: a name to run it by and the function that measures it.
+#[derive(Debug)]
+pub struct Experiment {
+    /// `group/name`, as typed on the command line.
+    pub name: &'static str,
+    /// One line for `list`.
+    pub about: &'static str,
+    /// Measures; takes seconds to minutes, under [`Context::smoke`] about a second.
+    pub run: fn(&Context) -> Result<Report, Box<dyn Error>>,
+}
+
+/// How an experiment is to be run.
+#[derive(Debug)]
+pub struct Context {
+    /// The smallest size that still exercises every line: its numbers mean nothing.
+    pub smoke: bool,
+    terminal: bool,
+}
+
+impl Context {
+    /// A context that shows progress if standard error is a terminal.
+    pub fn new(smoke: bool) -> Self {
+        Self {
+            smoke,
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// Shows that `done` of `total` steps are over and that `what` comes next. The line vanishes
+    /// when `done` reaches `total`. Call it between measurements, never inside one.
+    pub fn progress(&self, done: usize, total: usize, what: &str) {
+        if !self.terminal {
+            return;
+        }
+        let mut stderr = std::io::stderr().lock();
+        // A progress line that cannot be shown is no reason to lose the measurement.
+        let _ = write!(stderr, "\r\x1b[2K{}", progress_line(done, total, what));
+        let _ = stderr.flush();
+    }
+}
+
+fn progress_line(done: usize, total: usize, what: &str) -> String {
+    const WIDTH: usize = 24;
+    if done >= total {
+        return String::new();
+    }
+    let filled = done * WIDTH / total;
+    format!(
+        "[{}{}] {done}/{total} {what}",
+        "#".repeat(filled),
+        ".".repeat(WIDTH - filled)
+    )
+}
+
+/// The `q`-quantile of `sorted`, interpolated between neighbours.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let position = q * (sorted.len() - 1) as f64;
+    let below = position.floor() as usize;
+    let above = position.ceil() as usize;
+    sorted[below] + (sorted[above] - sorted[below]) * position.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_summarise_samples() {
+        let samples: Vec<f64> = (0..=10).rev().map(f64::from).collect();
+        let row = Row::of_samples("v", "m", "ns", &samples).paper(4.5);
+        assert_eq!((row.low, row.value, row.high), (1.0, 5.0, 9.0));
+        assert_eq!(row.paper, Some(4.5));
+    }
+
+    #[test]
+    fn one_sample_is_enough() {
+        let row = Row::of_samples("v", "m", "ns", &[7.0]);
+        assert_eq!((row.low, row.value, row.high), (7.0, 7.0, 7.0));
+    }
+
+    #[test]
+    fn progress_ends_with_an_empty_line() {
+        assert_eq!(progress_line(1, 2, "x"), "[############............] 1/2 x");
+        assert_eq!(progress_line(2, 2, "x"), "");
+        assert_eq!(progress_line(0, 0, "x"), "");
+    }
+}

@@ -1,0 +1,288 @@
+//! The soft-timer facility (*Soft Timers*, sections 3 and 5.9).
+//!
+//! Events wait in a timing wheel. At each trigger state the program calls [`SoftTimers::check`], which
+//! compares the time with that of the earliest event and, if it has come, hands out one event; the rest of
+//! what is due comes from [`SoftTimers::next_overdue`], so that the caller bounds its work.
+//!
+//! With T ticks asked and X ticks between backups, T < actual < T + X + 1 as long as the caller
+//! checks at every backup and takes all that is overdue; a tick is [`TICK_NS`]. X counts time in which
+//! the thread runs: nobody can fire an event for a thread that is not running.
+//!
+//! Unlike the paper's, an event may carry a deadline apart from its scheduled time: whoever owns an alarm
+//! arms it for [`SoftTimers::next_deadline`] and checks with [`TriggerState::Deadline`], which hands out
+//! the events with the earliest deadlines first.
+
+use core::time::Duration;
+
+use crate::time::TICK_NS;
+use crate::{Instant, TimerKey, TimerWheel, TriggerState, TriggerStatistics};
+
+/// When an event may fire, and by when it should have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FireWindow {
+    /// Not before the tick after this instant.
+    pub earliest: Instant,
+    /// An alarm should fire it now if no trigger state has; `None` leaves that to the backup.
+    pub deadline: Option<Instant>,
+}
+
+impl FireWindow {
+    /// From `earliest` on, with no deadline.
+    pub const fn from(earliest: Instant) -> Self {
+        Self {
+            earliest,
+            deadline: None,
+        }
+    }
+
+    /// From `earliest` on, and no more than `slack` later if an alarm can help it.
+    pub fn within(earliest: Instant, slack: Duration) -> Self {
+        Self {
+            earliest,
+            deadline: Some(earliest + slack),
+        }
+    }
+}
+
+/// An event that is to be fired now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due<T> {
+    /// What was scheduled.
+    pub value: T,
+    /// When it was due, on a tick's boundary.
+    pub due: Instant,
+    /// How long ago that was, in nanoseconds.
+    pub lateness_ns: u64,
+}
+
+/// What happened to events so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventCounts {
+    /// Events scheduled, rescheduling included.
+    pub scheduled: u64,
+    /// Events cancelled before they fired.
+    pub cancelled: u64,
+    /// Events fired.
+    pub fired: u64,
+    /// Events fired after their deadline.
+    pub deadlines_missed: u64,
+}
+
+/// Pending events of type `T`, and the statistics of what fired them.
+#[derive(Debug)]
+pub struct SoftTimers<T> {
+    events: TimerWheel<Event<T>>,
+    deadlines: TimerWheel<TimerKey>,
+    /// No event is due before this: all that a check at a trigger state compares with.
+    next_due: Instant,
+    backup_period: Duration,
+    triggers: TriggerStatistics,
+    counts: EventCounts,
+}
+
+#[derive(Debug)]
+struct Event<T> {
+    value: T,
+    deadline: Option<Deadline>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    earliest: Instant,
+    at: Instant,
+    key: TimerKey,
+}
+
+impl<T> SoftTimers<T> {
+    /// No events; `backup_period` is the X of the bound.
+    pub fn new(backup_period: Duration) -> Self {
+        Self {
+            events: TimerWheel::new(),
+            deadlines: TimerWheel::new(),
+            next_due: Instant::FAR_FUTURE,
+            backup_period,
+            triggers: TriggerStatistics::new(),
+            counts: EventCounts::default(),
+        }
+    }
+
+    /// The resolution of the measurement clock in Hz (the paper's `measure_resolution`).
+    pub const fn measure_resolution() -> u64 {
+        1_000_000_000 / TICK_NS
+    }
+
+    /// `now` in ticks of the measurement clock (the paper's `measure_time`).
+    pub const fn measure_time(now: Instant) -> u64 {
+        now.tick()
+    }
+
+    /// The frequency in Hz at which the backup timer checks, rounded down but at least 1: the expected
+    /// minimal resolution at which events are fired (the paper's `interrupt_clock_resolution`).
+    pub fn interrupt_clock_resolution(&self) -> u64 {
+        let ns = self.backup_period.as_nanos().max(1);
+        u64::try_from(1_000_000_000 / ns).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// The backup period X has changed.
+    pub fn set_backup_period(&mut self, period: Duration) {
+        self.backup_period = period;
+    }
+
+    /// Schedules `value` at least `ticks` ticks after `now` (the paper's `schedule_soft_event`). O(1).
+    pub fn schedule_soft_event(&mut self, now: Instant, ticks: u64, value: T) -> TimerKey {
+        let earliest = now.add_ns(ticks.saturating_mul(TICK_NS));
+        self.schedule(FireWindow::from(earliest), value)
+    }
+
+    /// Schedules `value` to be fired within `window`. O(1).
+    pub fn schedule(&mut self, window: FireWindow, value: T) -> TimerKey {
+        self.advance();
+        let event = Event {
+            value,
+            deadline: None,
+        };
+        let key = self.events.schedule(window.earliest, event);
+        if let Some(at) = window.deadline {
+            self.set_deadline(key, window.earliest, at);
+        }
+        self.counts.scheduled += 1;
+        self.refresh();
+        key
+    }
+
+    /// Cancels an event; `None` if it has fired or was cancelled before. O(1).
+    pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
+        let event = self.events.cancel(key)?;
+        self.forget_deadline(event.deadline);
+        self.counts.cancelled += 1;
+        self.refresh();
+        Some(event.value)
+    }
+
+    /// Moves a pending event without a deadline of its own to a new time, keeping its key; an event with
+    /// a deadline loses it. False if the event has fired or was cancelled before. O(1).
+    pub fn reschedule(&mut self, key: TimerKey, earliest: Instant) -> bool {
+        let Some(event) = self.events.get_mut(key) else {
+            return false;
+        };
+        let deadline = event.deadline.take();
+        self.forget_deadline(deadline);
+        self.advance();
+        self.events.reschedule(key, earliest);
+        self.counts.scheduled += 1;
+        self.refresh();
+        true
+    }
+
+    /// The value of a pending event.
+    pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
+        self.events.get_mut(key).map(|event| &mut event.value)
+    }
+
+    /// Passes a trigger state at `now`: counts it, and hands out one event if any is due.
+    ///
+    /// When none is, this costs a comparison and about 2 ns for the statistics.
+    #[inline]
+    pub fn check(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
+        self.triggers.on_trigger(state, now);
+        self.next_overdue(state, now)
+    }
+
+    /// One more event that is due at this trigger state. A bounded amount of work: `None` while
+    /// [`next_due`](Self::next_due) is not after `now` means that it should be called again soon.
+    #[inline]
+    pub fn next_overdue(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
+        if now < self.next_due {
+            return None;
+        }
+        self.pop(state, now)
+    }
+
+    /// The earliest instant at which a check may have something to do.
+    pub fn next_due(&self) -> Option<Instant> {
+        (self.next_due != Instant::FAR_FUTURE).then_some(self.next_due)
+    }
+
+    /// The instant for which an alarm should be armed: not later than the earliest deadline.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.next_due()
+    }
+
+    /// Pending events.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether no event is pending.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Trigger states, intervals and lateness by source.
+    pub const fn triggers(&self) -> &TriggerStatistics {
+        &self.triggers
+    }
+
+    /// Events scheduled, cancelled and fired.
+    pub const fn counts(&self) -> EventCounts {
+        self.counts
+    }
+
+    #[inline(never)]
+    fn pop(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
+        let popped = match state {
+            TriggerState::Deadline => self
+                .pop_past_deadline(now)
+                .or_else(|| self.events.pop_due(now)),
+            _ => self.events.pop_due(now),
+        };
+        self.refresh();
+        let (due, Event { value, deadline }) = popped?;
+        if deadline.is_some_and(|deadline| now > deadline.at) {
+            self.counts.deadlines_missed += 1;
+        }
+        self.forget_deadline(deadline);
+        self.counts.fired += 1;
+        let lateness_ns = now.ns_since(due);
+        self.triggers.on_fire(state, lateness_ns);
+        Some(Due {
+            value,
+            due,
+            lateness_ns,
+        })
+    }
+
+    fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {
+        // No deadline before the first tick at which the event may fire.
+        let at = at.max(earliest.add_ns(TICK_NS));
+        // The wheel hands out what was due before the current tick; a deadline is met on its tick.
+        let key = self.deadlines.schedule(at.sub_ns(TICK_NS), event);
+        self.events.get_mut(event).expect("just scheduled").deadline =
+            Some(Deadline { earliest, at, key });
+    }
+
+    /// The event whose deadline passed first.
+    fn pop_past_deadline(&mut self, now: Instant) -> Option<(Instant, Event<T>)> {
+        let (_, key) = self.deadlines.pop_due(now)?;
+        let event = self.events.cancel(key)?;
+        let due = event.deadline.map_or(now, |deadline| deadline.earliest);
+        Some((due, event))
+    }
+
+    fn forget_deadline(&mut self, deadline: Option<Deadline>) {
+        if let Some(deadline) = deadline {
+            self.deadlines.cancel(deadline.key);
+        }
+    }
+
+    /// Lets the wheel follow the clock, so that what is due soon is put where it will fire from.
+    fn advance(&mut self) {
+        if let Some(now) = self.triggers.last() {
+            self.events.advance(now);
+        }
+    }
+
+    fn refresh(&mut self) {
+        self.next_due = self.events.next_due().unwrap_or(Instant::FAR_FUTURE);
+    }
+}

@@ -1,0 +1,68 @@
+//! Which slot a tick belongs to.
+//!
+//! Level 0 has one slot a tick; a slot of the next level spans a whole turn of the one below. The
+//! level of a tick is that of the highest digit (base 4096) in which it differs from the wheel's
+//! position. So a level holds nothing behind the position, its slots never wrap round, and every
+//! slot of a level comes before every slot of the next one.
+
+/// Bits of a tick that one level resolves: 4096 slots, so that a timer up to 4 ms away is usually
+/// linked once, one up to 16 s away twice.
+pub(super) const LEVEL_BITS: u32 = 12;
+/// Slots of a level.
+pub(super) const SLOTS: usize = 1 << LEVEL_BITS;
+/// Levels that cover every tick an [`Instant`](crate::Instant) can name.
+pub(super) const LEVELS: usize = 5;
+
+/// The last slot there is: that of an event due in the last tick of all.
+pub(super) const LAST_TICK: u64 = u64::MAX / crate::time::TICK_NS + 1;
+
+const DIGIT_MASK: u64 = SLOTS as u64 - 1;
+
+const _: () = assert!(LAST_TICK >> (LEVEL_BITS * LEVELS as u32) == 0);
+const _: () = assert!(LEVELS * SLOTS <= u16::MAX as usize);
+
+/// A slot of the wheel: its level and its digit, as one number that indexes the table of slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Home(u16);
+
+impl Home {
+    /// The slot of `level` that `tick` falls into.
+    #[inline]
+    pub(super) const fn at(level: u32, tick: u64) -> Self {
+        let digit = (tick >> (level * LEVEL_BITS)) & DIGIT_MASK;
+        Self((level << LEVEL_BITS) as u16 | digit as u16)
+    }
+
+    /// The slot with this number.
+    #[inline]
+    pub(super) const fn from_index(index: usize) -> Self {
+        debug_assert!(index < LEVELS * SLOTS);
+        Self(index as u16)
+    }
+
+    /// The number of this slot.
+    #[inline]
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The level of this slot.
+    #[inline]
+    pub(super) const fn level(self) -> u32 {
+        (self.0 >> LEVEL_BITS) as u32
+    }
+
+    /// The first tick of this slot, seen from `position`.
+    #[inline]
+    pub(super) const fn start(self, position: u64) -> u64 {
+        let shift = self.level() * LEVEL_BITS;
+        let digit = self.0 as u64 & DIGIT_MASK;
+        (position >> shift & !DIGIT_MASK | digit) << shift
+    }
+}
+
+/// The level of `tick` seen from `position`: that of the highest digit in which they differ.
+#[inline]
+pub(super) const fn level_of(position: u64, tick: u64) -> u32 {
+    ((position ^ tick) | 1).ilog2() / LEVEL_BITS
+}

@@ -1,0 +1,311 @@
+//! The timing wheel that holds the pending events of *Soft Timers* (section 3).
+//!
+//! An event asked for instant `due` belongs to the slot one tick after the tick `due` falls into,
+//! and fires once the clock has reached that slot: the paper's "T + 1", which makes an event late
+//! by at most one tick and never early. Events come out in the order of their slots, and within a
+//! slot in the order in which they were scheduled.
+//!
+//! Where the paper's facility keeps one wheel of bounded reach, this one is hierarchical (Varghese
+//! and Lauck's scheme 7): five levels of 4096 slots reach from a tick to 584 years. An event far
+//! away waits in a slot of a higher level, which is emptied into lower ones when the clock reaches
+//! its start, a bounded number of events a call.
+//!
+//! # Cost
+//! Every operation is O(1), but for the amortised growth of the table of events, which
+//! [`with_capacity`](TimerWheel::with_capacity) avoids. An event is moved between levels at most
+//! four times in its life: not at all if it is due within the current 4 ms, once within the current
+//! 16 s. Time in which nothing is due costs nothing.
+//!
+//! # Memory
+//! 24 bytes and the value for each pending event, rounded up to a multiple of 32; places are kept
+//! for reuse, never given back. 160 KiB of slots, in zeroed pages that take memory only where
+//! touched.
+
+mod bitmap;
+mod level;
+mod lists;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+pub use slab::TimerKey;
+
+use crate::Instant;
+use crate::time::TICK_NS;
+use bitmap::Bitmap;
+use core::fmt;
+use level::{Home, level_of};
+use lists::Lists;
+use slab::Slab;
+
+/// Most events that one [`TimerWheel::pop_due`] moves between levels.
+pub const MAX_MOVES: usize = 64;
+
+/// A set of values, each due at an instant; see the [module](self).
+///
+/// It reads no clock: the callers say what time it is, and should not let it go backwards (an
+/// earlier time than before fires nothing and harms nothing).
+pub struct TimerWheel<T> {
+    /// The start of `next`, in ns: before it nothing is due. `u64::MAX` if that never comes.
+    next_ns: u64,
+    /// The first occupied slot, if any is occupied.
+    next: Home,
+    /// The level whose slot at the position is being emptied into lower ones; 0 if none is.
+    ///
+    /// Until that is done, new events of that slot queue up behind those still in it.
+    draining: u32,
+    /// The tick that the wheel has reached; no slot before it is occupied.
+    position: u64,
+    lists: Lists,
+    slab: Slab<T>,
+    occupied: Bitmap,
+}
+
+impl<T> TimerWheel<T> {
+    /// An empty wheel at the clock's origin.
+    pub fn new() -> Self {
+        Self::with_capacity(0)
+    }
+
+    /// An empty wheel with room for this many events; it grows beyond them.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            next_ns: u64::MAX,
+            next: Home::default(),
+            draining: 0,
+            position: 0,
+            lists: Lists::new(),
+            slab: Slab::with_capacity(capacity),
+            occupied: Bitmap::new(),
+        }
+    }
+
+    /// How many events are pending.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether no event is pending.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Schedules `value` to fire at the first tick after that of `due`. O(1), growth amortised.
+    ///
+    /// An instant in the past is due at once, behind everything already due at the wheel's
+    /// position. [`Instant::FAR_FUTURE`] never comes.
+    ///
+    /// # Panics
+    /// At 2^32 - 1 pending events.
+    #[inline]
+    pub fn schedule(&mut self, due: Instant, value: T) -> TimerKey {
+        let key = self.slab.insert(due, value);
+        self.link(key.index, due);
+        self.invariants();
+        key
+    }
+
+    /// Takes back an event, unless it has fired or was cancelled. O(1).
+    #[inline]
+    pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
+        let links = self.slab.find(key)?;
+        if self.lists.unlink(&mut self.slab, links) {
+            self.emptied(links.home);
+        }
+        let (_, value) = self.slab.remove(key.index)?;
+        self.invariants();
+        Some(value)
+    }
+
+    /// Gives a pending event another due time, as if it were scheduled now, under the same key;
+    /// false if it has fired or was cancelled. O(1).
+    #[inline]
+    pub fn reschedule(&mut self, key: TimerKey, due: Instant) -> bool {
+        let Some(links) = self.slab.find(key) else {
+            return false;
+        };
+        if self.lists.unlink(&mut self.slab, links) {
+            self.emptied(links.home);
+        }
+        self.slab.set_due(key.index, due);
+        self.link(key.index, due);
+        self.invariants();
+        true
+    }
+
+    /// The value of a pending event.
+    #[inline]
+    pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
+        self.slab.value_mut(key)
+    }
+
+    /// The earliest instant at which [`pop_due`](Self::pop_due) may have work: exact for events
+    /// of the current 4 ms, the start of the slot to be emptied for later ones. `None` if that is
+    /// never. A load and a compare.
+    #[inline]
+    pub fn next_due(&self) -> Option<Instant> {
+        (self.next_ns != u64::MAX).then_some(Instant::from_ns(self.next_ns))
+    }
+
+    /// Tells the wheel the time. O(1).
+    ///
+    /// It matters only for speed, and only before scheduling after a while in which `pop_due` was
+    /// not called: a wheel that knows the time can put what is due soon where it will fire from.
+    #[inline]
+    pub fn advance(&mut self, now: Instant) {
+        // With something due, the position must not pass it.
+        if now.as_ns() < self.next_ns {
+            self.position = self.position.max(now.tick());
+        }
+    }
+
+    /// The next event that is due, with the instant it was asked for. O(1).
+    ///
+    /// Moves at most [`MAX_MOVES`] events between levels. If that does not bring up a due event,
+    /// the answer is `None` and [`next_due`](Self::next_due) stays at or before `now`: call again.
+    #[inline]
+    pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
+        if now.as_ns() < self.next_ns {
+            self.advance(now);
+            return None;
+        }
+        self.pop_or_move(now)
+    }
+
+    fn pop_or_move(&mut self, now: Instant) -> Option<(Instant, T)> {
+        let mut moves = MAX_MOVES;
+        while self.next_ns <= now.as_ns() && self.next_ns != u64::MAX {
+            if self.next.level() == 0 {
+                return self.pop_first();
+            }
+            if moves == 0 {
+                return None;
+            }
+            moves = self.drain(moves);
+        }
+        self.advance(now);
+        None
+    }
+
+    /// Takes the first event of the next slot, which is of level 0.
+    fn pop_first(&mut self) -> Option<(Instant, T)> {
+        let index = self.lists.first(self.next);
+        self.position = self.next_tick();
+        let links = self.slab.links(index);
+        if self.lists.unlink(&mut self.slab, links) {
+            self.emptied(links.home);
+        }
+        let fired = self.slab.remove(index);
+        self.invariants();
+        fired
+    }
+
+    /// Moves up to `moves` events of the next slot, which is not of level 0, to lower levels.
+    /// Returns how many moves are left.
+    fn drain(&mut self, mut moves: usize) -> usize {
+        let home = self.next;
+        self.position = self.next_tick();
+        self.draining = home.level();
+        loop {
+            let index = self.lists.first(home);
+            let links = self.slab.links(index);
+            let tick = slot_of(self.slab.due(index)).max(self.position);
+            let lower = Home::at(level_of(self.position, tick), tick);
+            let last = self.lists.unlink(&mut self.slab, links);
+            self.lists.push_back(&mut self.slab, lower, index);
+            self.occupied.insert(lower);
+            moves -= 1;
+            if last {
+                self.emptied(home);
+            }
+            if last || moves == 0 {
+                self.invariants();
+                return moves;
+            }
+        }
+    }
+
+    /// Puts an event into the slot of its due time.
+    #[inline]
+    fn link(&mut self, index: u32, due: Instant) {
+        let tick = slot_of(due).max(self.position);
+        let level = level_of(self.position, tick).max(self.draining);
+        let home = Home::at(level, tick);
+        self.lists.push_back(&mut self.slab, home, index);
+        self.occupied.insert(home);
+        let start_ns = home.start(tick).saturating_mul(TICK_NS);
+        if start_ns < self.next_ns {
+            self.next_ns = start_ns;
+            self.next = home;
+        }
+    }
+
+    /// Accounts for a slot whose last event has left it.
+    #[inline]
+    fn emptied(&mut self, home: Home) {
+        self.occupied.remove(home);
+        if home == self.next {
+            self.draining = 0;
+            self.find_next();
+        }
+    }
+
+    #[inline]
+    fn find_next(&mut self) {
+        match self.occupied.first() {
+            Some(home) => {
+                self.next = home;
+                self.next_ns = self.next_tick().saturating_mul(TICK_NS);
+            }
+            None => self.next_ns = u64::MAX,
+        }
+    }
+
+    /// The first tick of the next slot.
+    #[inline]
+    fn next_tick(&self) -> u64 {
+        self.next.start(self.position)
+    }
+
+    /// What always holds and can be told in a few steps.
+    fn invariants(&self) {
+        #[cfg(debug_assertions)]
+        {
+            let first = self.occupied.first();
+            assert_eq!(first.is_none(), self.is_empty());
+            if self.draining != 0 {
+                assert_eq!(self.next.level(), self.draining);
+                assert_eq!(self.next_tick(), self.position);
+                assert!(self.occupied.contains(self.next));
+            } else if let Some(home) = first {
+                let start = home.start(self.position);
+                assert!(start >= self.position);
+                assert_eq!(start.saturating_mul(TICK_NS), self.next_ns);
+                assert!(self.next_ns == u64::MAX || home == self.next);
+            } else {
+                assert_eq!(self.next_ns, u64::MAX);
+            }
+        }
+    }
+}
+
+impl<T> Default for TimerWheel<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for TimerWheel<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerWheel")
+            .field("len", &self.len())
+            .field("next_due", &self.next_due())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The slot in which an event due at `due` fires, as a tick: the first strictly later one.
+#[inline]
+const fn slot_of(due: Instant) -> u64 {
+    due.tick() + 1
+}

@@ -1,0 +1,237 @@
+//! Where pending events live: nodes in one vector, linked by index, freed last in first out.
+
+use super::level::Home;
+use crate::Instant;
+use alloc::vec::Vec;
+use core::mem;
+use core::num::NonZeroU32;
+
+/// Ends a list. Node 0 is never given out: it takes the writes meant for the neighbour of an end,
+/// which spares a hard to predict branch for each.
+pub(super) const NIL: u32 = 0;
+
+/// Names a pending event: 8 bytes, as is `Option<TimerKey>`.
+///
+/// A key whose event has fired or was cancelled stays harmless for ever: the wheel compares
+/// generations and never gives one out twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TimerKey {
+    pub(super) index: u32,
+    generation: NonZeroU32,
+}
+
+const _: () = assert!(size_of::<TimerKey>() == 8);
+const _: () = assert!(size_of::<Option<TimerKey>>() == 8);
+
+/// A pending event, or a free place.
+///
+/// Both variants begin with the same fields, so that reaching a link needs no branch on which it
+/// is. Aligned so that the node of an 8-byte value never straddles a cache line.
+#[repr(align(32))]
+enum Node<T> {
+    Vacant {
+        home: Home,
+        generation: NonZeroU32,
+        prev: u32,
+        next: u32,
+        due: Instant,
+    },
+    Occupied {
+        home: Home,
+        generation: NonZeroU32,
+        prev: u32,
+        next: u32,
+        due: Instant,
+        value: T,
+    },
+}
+
+const _: () = assert!(size_of::<Node<u64>>() == 32);
+const _: () = assert!(size_of::<Node<[u64; 2]>>() == 64);
+
+/// What the wheel needs to know of a node to move it.
+#[derive(Clone, Copy)]
+pub(super) struct Links {
+    pub(super) home: Home,
+    pub(super) prev: u32,
+    pub(super) next: u32,
+}
+
+/// The pending events.
+pub(super) struct Slab<T> {
+    nodes: Vec<Node<T>>,
+    free: u32,
+    len: usize,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        let mut nodes = Vec::with_capacity(capacity + 1);
+        nodes.push(Node::Vacant {
+            home: Home::default(),
+            generation: NonZeroU32::MIN,
+            prev: NIL,
+            next: NIL,
+            due: Instant::ORIGIN,
+        });
+        Self {
+            nodes,
+            free: NIL,
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Stores an event, linked nowhere yet. Amortised O(1): the vector may grow.
+    ///
+    /// # Panics
+    /// At 2^32 - 1 pending events.
+    #[inline]
+    pub(super) fn insert(&mut self, due: Instant, value: T) -> TimerKey {
+        self.len += 1;
+        let index = self.free;
+        if index == NIL {
+            return self.grow(due, value);
+        }
+        let node = &mut self.nodes[index as usize];
+        let Node::Vacant {
+            next, generation, ..
+        } = *node
+        else {
+            unreachable!("the free list holds free nodes");
+        };
+        self.free = next;
+        *node = Node::Occupied {
+            home: Home::default(),
+            generation,
+            prev: NIL,
+            next: NIL,
+            due,
+            value,
+        };
+        TimerKey { index, generation }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, due: Instant, value: T) -> TimerKey {
+        let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending timers");
+        let generation = NonZeroU32::MIN;
+        self.nodes.push(Node::Occupied {
+            home: Home::default(),
+            generation,
+            prev: NIL,
+            next: NIL,
+            due,
+            value,
+        });
+        TimerKey { index, generation }
+    }
+
+    /// Takes out an event that is linked nowhere any more; `None` for a free place.
+    #[inline]
+    pub(super) fn remove(&mut self, index: u32) -> Option<(Instant, T)> {
+        let node = &mut self.nodes[index as usize];
+        let Node::Occupied { generation, .. } = *node else {
+            return None;
+        };
+        let generation = generation.saturating_add(1);
+        let free = Node::Vacant {
+            home: Home::default(),
+            generation,
+            prev: NIL,
+            next: self.free,
+            due: Instant::ORIGIN,
+        };
+        let Node::Occupied { due, value, .. } = mem::replace(node, free) else {
+            return None;
+        };
+        // A place that has seen every generation is retired, so that no key is ever valid twice.
+        if generation != NonZeroU32::MAX {
+            self.free = index;
+        }
+        self.len -= 1;
+        Some((due, value))
+    }
+
+    /// The links of the event a key names, unless it is gone.
+    #[inline]
+    pub(super) fn find(&self, key: TimerKey) -> Option<Links> {
+        match self.nodes.get(key.index as usize) {
+            Some(&Node::Occupied {
+                home,
+                generation,
+                prev,
+                next,
+                ..
+            }) if generation == key.generation => Some(Links { home, prev, next }),
+            _ => None,
+        }
+    }
+
+    /// The value of the event a key names, unless it is gone.
+    #[inline]
+    pub(super) fn value_mut(&mut self, key: TimerKey) -> Option<&mut T> {
+        match self.nodes.get_mut(key.index as usize) {
+            Some(Node::Occupied {
+                generation, value, ..
+            }) if *generation == key.generation => Some(value),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn due(&self, index: u32) -> Instant {
+        let (Node::Vacant { due, .. } | Node::Occupied { due, .. }) = self.nodes[index as usize];
+        due
+    }
+
+    #[inline]
+    pub(super) fn set_due(&mut self, index: u32, instant: Instant) {
+        let (Node::Vacant { due, .. } | Node::Occupied { due, .. }) =
+            &mut self.nodes[index as usize];
+        *due = instant;
+    }
+
+    #[inline]
+    pub(super) fn links(&self, index: u32) -> Links {
+        let (Node::Vacant {
+            home, prev, next, ..
+        }
+        | Node::Occupied {
+            home, prev, next, ..
+        }) = self.nodes[index as usize];
+        Links { home, prev, next }
+    }
+
+    #[inline]
+    pub(super) fn set_links(&mut self, index: u32, links: Links) {
+        let (Node::Vacant {
+            home, prev, next, ..
+        }
+        | Node::Occupied {
+            home, prev, next, ..
+        }) = &mut self.nodes[index as usize];
+        *home = links.home;
+        *prev = links.prev;
+        *next = links.next;
+    }
+
+    #[inline]
+    pub(super) fn set_prev(&mut self, index: u32, to: u32) {
+        let (Node::Vacant { prev, .. } | Node::Occupied { prev, .. }) =
+            &mut self.nodes[index as usize];
+        *prev = to;
+    }
+
+    #[inline]
+    pub(super) fn set_next(&mut self, index: u32, to: u32) {
+        let (Node::Vacant { next, .. } | Node::Occupied { next, .. }) =
+            &mut self.nodes[index as usize];
+        *next = to;
+    }
+}

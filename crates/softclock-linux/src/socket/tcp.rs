@@ -1,0 +1,249 @@
+//! TCP.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
+
+use super::common::{NEW_SOCKET, internet, open};
+use super::take_error;
+
+/// How to listen.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// SO_REUSEADDR: bind although connections of an earlier listener are in TIME_WAIT. On by default.
+    pub reuse_address: bool,
+    /// SO_REUSEPORT: several sockets listen on the address, and the kernel spreads connections over them.
+    pub reuse_port: bool,
+    /// Established connections that may wait to be accepted; the kernel caps it at net.core.somaxconn.
+    pub backlog: u32,
+    /// Whether an IPv6 socket refuses IPv4 connections; `None` leaves it to net.ipv6.bindv6only.
+    pub v6_only: Option<bool>,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            reuse_address: true,
+            reuse_port: false,
+            backlog: 4096,
+            v6_only: None,
+        }
+    }
+}
+
+/// A listening socket. Some five system calls.
+///
+/// Fails with `AddrInUse`, `AddrNotAvailable`, or `PermissionDenied` for low ports.
+pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
+    let fd = open(address, SocketType::STREAM)?;
+    sockopt::set_socket_reuseaddr(&fd, options.reuse_address)?;
+    if options.reuse_port {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
+    if let (SocketAddr::V6(_), Some(v6_only)) = (address, options.v6_only) {
+        sockopt::set_ipv6_v6only(&fd, v6_only)?;
+    }
+    net::bind(&fd, &address)?;
+    net::listen(&fd, options.backlog.min(i32::MAX as u32) as i32)?;
+    Ok(fd)
+}
+
+/// The next connection that waits, and its peer.
+///
+/// Errors of the connection, not the listener (`ConnectionAborted` and the network errors of accept(2)), mean to try
+/// again; without descriptors (EMFILE, ENFILE) the connection stays in the backlog.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
+    let (fd, peer) = net::acceptfrom_with(listener, NEW_SOCKET)?;
+    let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
+    Ok((fd, internet(peer)?))
+}
+
+/// Starts to connect: when the socket becomes writable, [`connect_finish`] has the result.
+pub fn connect_start(peer: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = open(peer, SocketType::STREAM)?;
+    match net::connect(&fd, &peer) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The result of a connection attempt; `WouldBlock` while it goes on. Two system calls.
+pub fn connect_finish(fd: BorrowedFd<'_>) -> io::Result<()> {
+    if let Some(error) = take_error(fd)? {
+        return Err(error);
+    }
+    match net::getpeername(fd) {
+        Ok(_) => Ok(()),
+        Err(Errno::NOTCONN) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Receives into `buffer`; 0 is the end of the stream.
+pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let (received, _) = net::recv(fd, buffer, RecvFlags::empty())?;
+    Ok(received)
+}
+
+/// Receives into memory that need not be initialised, and returns what was received.
+pub fn recv_uninit<'a>(
+    fd: BorrowedFd<'_>,
+    buffer: &'a mut [MaybeUninit<u8>],
+) -> io::Result<&'a mut [u8]> {
+    let ((received, _), _) = net::recv(fd, buffer, RecvFlags::empty())?;
+    Ok(received)
+}
+
+/// Sends a part of `data`; returns how much.
+pub fn send(fd: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
+    Ok(net::send(fd, data, SendFlags::NOSIGNAL)?)
+}
+
+/// Sends a part of the concatenated `parts` (the first 1024 of them); returns how much.
+pub fn send_vectored(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let parts = &parts[..parts.len().min(MOST_PARTS)];
+    let mut control = SendAncillaryBuffer::default();
+    Ok(net::sendmsg(fd, parts, &mut control, SendFlags::NOSIGNAL)?)
+}
+
+/// Ends one or both directions.
+pub fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
+    let how = match how {
+        Shutdown::Read => net::Shutdown::Read,
+        Shutdown::Write => net::Shutdown::Write,
+        Shutdown::Both => net::Shutdown::Both,
+    };
+    Ok(net::shutdown(fd, how)?)
+}
+
+/// Sends small pieces at once (TCP_NODELAY) or lets the kernel collect them.
+pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// What closing does with unsent data: `None` sends it in the background, zero drops it and resets the connection, a
+/// longer time blocks the closing thread (whole seconds).
+pub fn set_linger(fd: BorrowedFd<'_>, linger: Option<Duration>) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(fd, linger)?)
+}
+
+/// Makes a connected pair over loopback, for tests and examples. Blocks for a moment.
+#[doc(hidden)]
+pub fn pair(address: SocketAddr) -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let listener = listen(address, &ListenOptions::default())?;
+    let here = connect_start(super::local_addr(listener.as_fd())?)?;
+    poll(&mut [PollFd::new(&listener, PollFlags::IN)], None)?;
+    let (there, _) = accept(listener.as_fd())?;
+    poll(&mut [PollFd::new(&here, PollFlags::OUT)], None)?;
+    connect_finish(here.as_fd())?;
+    Ok((here, there))
+}
+
+/// UIO_MAXIOV of the kernel; more fail with EMSGSIZE.
+const MOST_PARTS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::common::testing::{loopbacks, until_readable, until_writable};
+    use super::super::{local_addr, peer_addr, sendfile};
+    use super::*;
+
+    fn receive(fd: &OwnedFd) -> Vec<u8> {
+        let mut buffer = [0; 100];
+        until_readable(fd.as_fd());
+        let received = recv(fd.as_fd(), &mut buffer).unwrap();
+        buffer[..received].to_vec()
+    }
+
+    #[test]
+    fn connects_sends_and_ends() {
+        for address in loopbacks() {
+            let (here, there) = pair(address).unwrap();
+            let local = local_addr(here.as_fd()).unwrap();
+            assert_eq!(local, peer_addr(there.as_fd()).unwrap());
+            set_nodelay(here.as_fd(), true).unwrap();
+
+            let empty = recv(there.as_fd(), &mut [0]).unwrap_err();
+            assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+            assert_eq!(send(here.as_fd(), b"abc").unwrap(), 3);
+            assert_eq!(receive(&there), b"abc");
+            let parts = [IoSlice::new(b"de"), IoSlice::new(b"f")];
+            assert_eq!(send_vectored(here.as_fd(), &parts).unwrap(), 3);
+            until_readable(there.as_fd());
+            let mut buffer = [MaybeUninit::uninit(); 10];
+            assert_eq!(recv_uninit(there.as_fd(), &mut buffer).unwrap(), b"def");
+
+            shutdown(here.as_fd(), Shutdown::Write).unwrap();
+            assert_eq!(receive(&there), b"");
+            send(there.as_fd(), b"still").unwrap();
+            assert_eq!(receive(&here), b"still");
+        }
+    }
+
+    #[test]
+    fn a_refused_connection_says_so() {
+        for address in loopbacks() {
+            let listener = listen(address, &ListenOptions::default()).unwrap();
+            let address = local_addr(listener.as_fd()).unwrap();
+            drop(listener);
+            let result = connect_start(address).and_then(|fd| {
+                until_writable(fd.as_fd());
+                connect_finish(fd.as_fd())
+            });
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        }
+    }
+
+    #[test]
+    fn sending_to_a_reset_connection_is_an_error_not_a_signal() {
+        for address in loopbacks() {
+            let (here, there) = pair(address).unwrap();
+            set_linger(there.as_fd(), Some(Duration::ZERO)).unwrap();
+            drop(there);
+            until_readable(here.as_fd());
+            assert!(take_error(here.as_fd()).unwrap().is_some());
+            let error = send(here.as_fd(), b"x").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    #[test]
+    fn a_port_is_shared_only_on_request() {
+        for address in loopbacks() {
+            let options = ListenOptions {
+                reuse_port: true,
+                v6_only: Some(true),
+                ..ListenOptions::default()
+            };
+            let first = listen(address, &options).unwrap();
+            let address = local_addr(first.as_fd()).unwrap();
+            listen(address, &options).unwrap();
+            let error = listen(address, &ListenOptions::default()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        }
+    }
+
+    #[test]
+    fn sends_files() {
+        let path = std::env::temp_dir().join(format!("softclock-sendfile-{}", std::process::id()));
+        let mut file = std::fs::File::create_new(&path).unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for address in loopbacks() {
+            let (here, there) = pair(address).unwrap();
+            let sent = sendfile(here.as_fd(), file.as_fd(), 3, 4).unwrap();
+            assert_eq!((sent, receive(&there)), (4, b"3456".to_vec()));
+            assert_eq!(sendfile(here.as_fd(), file.as_fd(), 10, 4).unwrap(), 0);
+        }
+    }
+}

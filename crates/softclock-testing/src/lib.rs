@@ -1,0 +1,144 @@
+//! What softclock's own tests share; a dev-dependency only.
+//!
+//! A test that needs something the machine lacks (a program, root, a kernel feature) must not pass
+//! in silence. It names itself and the reason with [`skip!`] or [`require!`], and `cargo xtask test`
+//! counts it, shows it, and fails for it where the environment variable `CI` is set.
+//!
+//! ```
+//! fn test_that_needs_curl() {
+//!     softclock_testing::require!("curl");
+//!     // The rest of the test runs only where curl is installed.
+//! }
+//! # test_that_needs_curl();
+//! ```
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The variable that names the file to which skipped tests are appended, one a line. libtest hides
+/// what a passing test prints, so printing alone would be lost.
+pub const SKIP_LOG: &str = "SOFTCLOCK_SKIP_LOG";
+
+/// Leaves the current test as skipped: `skip!("needs root")`, with arguments as for `format!`.
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)+) => {{
+        fn here() {}
+        $crate::skip($crate::enclosing(::std::any::type_name_of_val(&here)), &::std::format!($($reason)+));
+        return;
+    }};
+}
+
+/// Skips the current test unless all the programs named are installed: `require!("curl", "wrk")`.
+#[macro_export]
+macro_rules! require {
+    ($($program:expr),+ $(,)?) => {
+        $(if !$crate::have($program) {
+            $crate::skip!("{} is not installed", $program);
+        })+
+    };
+}
+
+/// Reports that `test` did not run because of `reason`; the caller returns.
+pub fn skip(test: &str, reason: &str) {
+    let line = format!("skipped: {test}: {}\n", reason.replace('\n', " "));
+    eprint!("{line}");
+    if let Some(log) = std::env::var_os(SKIP_LOG) {
+        append(Path::new(&log), &line);
+    }
+}
+
+/// Whether `program` can be started.
+pub fn have(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// Where `program` is: along `PATH`, then where Debian keeps the administrator's programs, which an
+/// ordinary user's `PATH` leaves out.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    find_in(program, &path)
+}
+
+fn find_in(program: &str, path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// The path of the function around the one named `inner`, without the closures of async blocks.
+#[doc(hidden)]
+pub fn enclosing(inner: &str) -> &str {
+    let mut name = inner.rsplit_once("::").map_or(inner, |(outer, _)| outer);
+    while let Some(outer) = name.strip_suffix("::{{closure}}") {
+        name = outer;
+    }
+    name
+}
+
+/// One `write` in append mode: lines of tests that run at the same time do not mix.
+fn append(log: &Path, line: &str) {
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        panic!("cannot record a skipped test in {}: {error}", log.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_programs() {
+        assert!(have("sh"));
+        assert!(!have("no-such-program-anywhere"));
+    }
+
+    #[test]
+    fn directories_are_not_programs() {
+        assert_eq!(find_in("bin", OsStr::new("/usr")), None);
+    }
+
+    #[test]
+    fn the_macro_knows_the_test() {
+        fn here() {}
+        let name = enclosing(std::any::type_name_of_val(&here));
+        assert_eq!(name, "softclock_testing::tests::the_macro_knows_the_test");
+        assert_eq!(enclosing("a::b::{{closure}}::{{closure}}::here"), "a::b");
+    }
+
+    #[test]
+    fn require_lets_the_test_go_on() {
+        let ran = std::cell::Cell::new(false);
+        let test = || {
+            require!("sh");
+            ran.set(true);
+        };
+        test();
+        assert!(ran.get());
+    }
+
+    #[test]
+    fn skips_are_appended() {
+        let log = std::env::temp_dir().join(format!("softclock-testing-{}", std::process::id()));
+        append(&log, "skipped: a: b\n");
+        append(&log, "skipped: c: d\n");
+        let text = std::fs::read_to_string(&log).expect("readable");
+        std::fs::remove_file(&log).expect("removable");
+        assert_eq!(text, "skipped: a: b\nskipped: c: d\n");
+    }
+}

@@ -1,0 +1,61 @@
+//! `cargo xtask ci`: what a change must pass, the quick checks first.
+
+use std::process::ExitCode;
+
+use crate::command::{cargo, output, run};
+use crate::steps::{Outcome, Steps};
+use crate::test::Counts;
+use crate::{boundaries, no_os, packages, paths, test};
+
+/// Runs every check and the tests, in one target directory and with the same flags throughout, so
+/// that nothing is compiled twice.
+pub(crate) fn task() -> ExitCode {
+    let mut steps = Steps::default();
+    steps.run("format", format);
+    steps.run(
+        "unsafe and libc only in softclock-linux",
+        boundaries::unsafe_code,
+    );
+    steps.run("dependencies point downwards", boundaries::layers);
+    steps.run("no path of a build machine", paths::absolute_paths);
+    steps.run("licences and bans", deny);
+    steps.run("clippy", clippy);
+    steps.run("rustdoc", rustdoc);
+    steps.run("core without an operating system", no_os::core_without_os);
+    steps.run("type check for aarch64", no_os::other_processor);
+    steps.run("packages", packages::install_missing);
+    let mut counts = Counts::default();
+    steps.run("tests", || test::step(&[], &mut counts));
+    steps.summary();
+    println!("{counts}");
+    steps.exit_code()
+}
+
+fn format() -> Result<Outcome, String> {
+    run(cargo(["fmt", "--all", "--check"])).map(|()| Outcome::Done)
+}
+
+fn clippy() -> Result<Outcome, String> {
+    let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
+    let mut command = cargo(everything);
+    // Not RUSTFLAGS, which would rebuild every dependency.
+    command.args(["--", "--deny", "warnings"]);
+    run(command).map(|()| Outcome::Done)
+}
+
+/// Libraries only: the command and the library share the name `softclock`, and so would their pages.
+fn rustdoc() -> Result<Outcome, String> {
+    let mut command = cargo(["doc", "--workspace", "--lib", "--all-features", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "--deny warnings");
+    run(command).map(|()| Outcome::Done)
+}
+
+/// Needs cargo-deny, which takes longer to build than all else here: checked where it is at hand.
+fn deny() -> Result<Outcome, String> {
+    if output(cargo(["deny", "--version"])).is_err() {
+        return Ok(Outcome::Notice(
+            "left out: cargo-deny is not installed".to_owned(),
+        ));
+    }
+    run(cargo(["deny", "check", "licenses", "bans", "sources"])).map(|()| Outcome::Done)
+}

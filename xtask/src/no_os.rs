@@ -1,0 +1,105 @@
+//! The proof that `softclock-core` needs no operating system, and the check for another processor.
+
+use std::path::Path;
+
+use crate::boundaries::core_declares_no_std;
+use crate::command::{cargo, output, program, root, run};
+use crate::steps::Outcome;
+
+const BARE_METAL: &str = "x86_64-unknown-none";
+const OTHER_PROCESSOR: &str = "aarch64-unknown-linux-gnu";
+
+/// Builds the core for a target that has no standard library; where that cannot be had, proves on
+/// the host that the core brings none along.
+pub(crate) fn core_without_os() -> Result<Outcome, String> {
+    core_declares_no_std()?;
+    if have_target(BARE_METAL) {
+        run(cargo([
+            "build",
+            "--package",
+            "softclock-core",
+            "--target",
+            BARE_METAL,
+        ]))?;
+        return Ok(Outcome::Notice(format!("built for {BARE_METAL}")));
+    }
+    link_with_own_panic_handler()?;
+    let proof = "linked on the host beside a panic handler, which excludes std";
+    Ok(Outcome::Notice(format!(
+        "{BARE_METAL} cannot be had; {proof}"
+    )))
+}
+
+/// Type-checks everything for the other processor, if its standard library can be had.
+pub(crate) fn other_processor() -> Result<Outcome, String> {
+    if !have_target(OTHER_PROCESSOR) {
+        let notice = format!("left out: {OTHER_PROCESSOR} cannot be had");
+        return Ok(Outcome::Notice(notice));
+    }
+    let check = [
+        "check",
+        "--workspace",
+        "--all-features",
+        "--all-targets",
+        "--target",
+    ];
+    let mut command = cargo(check);
+    command.arg(OTHER_PROCESSOR);
+    run(command)?;
+    Ok(Outcome::Done)
+}
+
+/// Whether the target's library is there, after an attempt to install it.
+fn have_target(target: &str) -> bool {
+    is_installed(target) || {
+        let mut add = program("rustup", ["target", "add", target]);
+        // Offline is no fault to trace.
+        add.env("RUST_BACKTRACE", "0");
+        let added = run(add);
+        added.is_ok() && is_installed(target)
+    }
+}
+
+fn is_installed(target: &str) -> bool {
+    let directory = output(program(
+        "rustc",
+        ["--print", "target-libdir", "--target", target],
+    ));
+    directory.is_ok_and(|directory| Path::new(directory.trim()).is_dir())
+}
+
+/// Two panic handlers cannot meet in one program, and std has one: if a crate with its own compiles
+/// against the core, nothing below the core uses std.
+fn link_with_own_panic_handler() -> Result<(), String> {
+    let directory = root().join("target/no-os");
+    let mut build = cargo(["build", "--package", "softclock-core", "--target-dir"]);
+    build.arg(&directory);
+    run(build)?;
+    let source = directory.join("proof.rs");
+    std::fs::write(&source, PROOF)
+        .map_err(|error| format!("cannot write {}: {error}", source.display()))?;
+    let built = directory.join("debug");
+    let mut compile = program("rustc", ["--edition=2024", "--crate-type=rlib"]);
+    compile
+        .arg("--extern")
+        .arg(format!(
+            "softclock_core={}",
+            built.join("libsoftclock_core.rlib").display()
+        ))
+        .arg("-L")
+        .arg(built.join("deps"))
+        .arg("--out-dir")
+        .arg(&directory)
+        .arg(&source);
+    run(compile)
+}
+
+const PROOF: &str = "\
+#![no_std]
+pub use softclock_core::*;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+";

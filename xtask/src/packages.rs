@@ -1,0 +1,165 @@
+//! The Debian packages whose programs the tests start.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{program, run};
+use crate::steps::Outcome;
+
+/// A program the tests start and where it comes from.
+struct Package {
+    name: &'static str,
+    program: &'static str,
+    purpose: &'static str,
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "curl",
+        program: "curl",
+        purpose: "asks the server what a browser would ask",
+    },
+    Package {
+        name: "wrk",
+        program: "wrk",
+        purpose: "loads the server",
+    },
+    Package {
+        name: "nginx-light",
+        program: "nginx",
+        purpose: "the server ours is compared with",
+    },
+    Package {
+        name: "iproute2",
+        program: "ip",
+        purpose: "network namespaces and links for tests of the network",
+    },
+    Package {
+        name: "procps",
+        program: "ps",
+        purpose: "CPU time and state of the servers under test",
+    },
+];
+
+/// Installs what is missing if this is root on a Debian system. Otherwise says what to install: the
+/// tests that need it skip themselves.
+pub(crate) fn install_missing() -> Result<Outcome, String> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    for package in &missing {
+        println!("missing: {} ({})", package.name, package.purpose);
+    }
+    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    let command = format!("apt-get install {}", names.join(" "));
+    if !is_installed("apt-get") {
+        let notice = format!("not Debian: install the likes of {}", names.join(", "));
+        return Ok(Outcome::Notice(notice));
+    }
+    if !is_root() {
+        return Ok(Outcome::Notice(format!("not root, so run: {command}")));
+    }
+    let installed = install(&names);
+    let left: Vec<&str> = self::missing().iter().map(|package| package.name).collect();
+    match installed {
+        _ if left.is_empty() => Ok(Outcome::Notice(format!("installed {}", names.join(", ")))),
+        Err(reason) => Ok(Outcome::Notice(format!("{reason}; try: {command}"))),
+        Ok(()) => Ok(Outcome::Notice(format!(
+            "still missing: {}",
+            left.join(", ")
+        ))),
+    }
+}
+
+fn install(names: &[&str]) -> Result<(), String> {
+    let _guard = ServiceGuard::new()?;
+    if let Err(reason) = run(apt_get(&["update"])) {
+        // Older lists may still do.
+        println!("{reason}");
+    }
+    let mut command = apt_get(&["install", "--yes", "--no-install-recommends"]);
+    command.args(names);
+    run(command)
+}
+
+fn apt_get(arguments: &[&str]) -> Command {
+    let mut command = program("apt-get", ["-o", "DPkg::Lock::Timeout=300"]);
+    command
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn missing() -> Vec<&'static Package> {
+    let missing = |package: &&Package| !is_installed(package.program);
+    PACKAGES.iter().filter(missing).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .any(|directory| is_executable(&directory.join(program)))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// Keeps Debian's installer from starting services while this lives: a test machine should not
+/// suddenly listen on port 80. If the machine has a policy of its own, that one stands.
+struct ServiceGuard {
+    ours: bool,
+}
+
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+const MARK: &str = "# Written by cargo xtask test.";
+
+impl ServiceGuard {
+    fn new() -> Result<Self, String> {
+        // Left behind by a run that was killed.
+        if fs::read_to_string(POLICY).is_ok_and(|text| text.contains(MARK)) {
+            remove_policy();
+        }
+        let created = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(POLICY)
+            .and_then(|mut file| file.write_all(policy().as_bytes()));
+        match created {
+            Ok(()) => Ok(Self { ours: true }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Self { ours: false }),
+            Err(error) => Err(format!("cannot write {POLICY}: {error}")),
+        }
+    }
+}
+
+impl Drop for ServiceGuard {
+    fn drop(&mut self) {
+        if self.ours {
+            remove_policy();
+        }
+    }
+}
+
+/// Forbids (101) for as long as this process lives, so that a killed run leaves nothing in force.
+fn policy() -> String {
+    let id = std::process::id();
+    format!("#!/bin/sh\n{MARK}\n[ -d /proc/{id} ] && exit 101\nexit 0\n")
+}
+
+fn remove_policy() {
+    if let Err(error) = fs::remove_file(POLICY) {
+        eprintln!("cannot remove {POLICY}: {error}");
+    }
+}

@@ -1,0 +1,231 @@
+//! `cargo xtask test`: every test, live, and the counts summed over all test programs.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::command::cargo;
+use crate::packages;
+use crate::steps::{Outcome, Steps};
+
+/// Installs what is missing, tests, and ends with the line of counts.
+pub(crate) fn task(arguments: &[String]) -> ExitCode {
+    let mut steps = Steps::default();
+    steps.run("packages", packages::install_missing);
+    let mut counts = Counts::default();
+    steps.run("tests", || step(arguments, &mut counts));
+    steps.summary();
+    println!("{counts}");
+    steps.exit_code()
+}
+
+/// The same without the surroundings, for `ci`.
+pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome, String> {
+    let log = SkipLog::new();
+    let result = run_cargo_test(arguments, &log.0, counts);
+    let skipped = log.take();
+    counts.count_skipped(&skipped);
+    for line in &skipped {
+        println!("{line}");
+    }
+    result?;
+    if skipped.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let message = format!("tests that could not run here: {}", skipped.len());
+    if in_ci() {
+        Err(format!("{message} (CI is set)"))
+    } else {
+        Ok(Outcome::Notice(message))
+    }
+}
+
+fn run_cargo_test(arguments: &[String], log: &Path, counts: &mut Counts) -> Result<(), String> {
+    let scope = (!names_packages(arguments)).then_some("--workspace");
+    let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
+        .args(scope)
+        .args(arguments)
+        .env("SOFTCLOCK_SKIP_LOG", log)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start cargo test: {error}"))?;
+    let stdout = child.stdout.take().ok_or("cargo test has no output")?;
+    let output = Counts::read_in_background(stdout);
+    let status = child
+        .wait()
+        .map_err(|error| format!("cannot wait for cargo test: {error}"))?;
+    *counts = last_count(&output)?;
+    if status.success() {
+        return Ok(());
+    }
+    // A program that crashed, or did not compile, prints no result to sum up.
+    counts.failed = counts.failed.max(1);
+    Err(format!("cargo test ended with {status}"))
+}
+
+/// Whether cargo's own arguments choose packages, which `--workspace` would override.
+fn names_packages(arguments: &[String]) -> bool {
+    let mut own = arguments.iter().take_while(|argument| *argument != "--");
+    own.any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
+}
+
+/// The counts once the output ends. A process left behind by a test would hold it open for ever.
+fn last_count(output: &mpsc::Receiver<Counts>) -> Result<Counts, String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    output.recv_timeout(PATIENCE).map_err(|_| {
+        "a test left a process behind that still holds the output of cargo test".to_owned()
+    })
+}
+
+/// Tests passed, failed and skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Counts {
+    fn read_in_background(stdout: ChildStdout) -> mpsc::Receiver<Counts> {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let counts = Counts::read(stdout, io::stdout());
+            // Nobody listens any more if the output took too long to end.
+            let _ = sender.send(counts);
+        });
+        receiver
+    }
+
+    /// Copies `input` to `shown` as it comes, unfinished lines included, and sums up its results.
+    fn read(mut input: impl Read, mut shown: impl Write) -> Counts {
+        let mut counts = Counts::default();
+        let mut line = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = input.read(&mut buffer) {
+            let bytes = &buffer[..length];
+            // The tests go on even if nobody watches them.
+            let _ = shown.write_all(bytes).and_then(|()| shown.flush());
+            for &byte in bytes {
+                if byte == b'\n' {
+                    counts.add_line(&String::from_utf8_lossy(&line));
+                    line.clear();
+                } else {
+                    line.push(byte);
+                }
+            }
+        }
+        counts.add_line(&String::from_utf8_lossy(&line));
+        counts
+    }
+
+    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; ignores others.
+    fn add_line(&mut self, line: &str) {
+        let Some((_, result)) = line.split_once("test result: ") else {
+            return;
+        };
+        let numbers = result.split_once(". ").map_or("", |(_, numbers)| numbers);
+        for part in numbers.split(';') {
+            let mut words = part.split_whitespace();
+            let (Some(number), Some(kind)) = (words.next(), words.next()) else {
+                continue;
+            };
+            let number: usize = number.parse().unwrap_or(0);
+            match kind {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// A test that skips itself returns early, so libtest counted it as passed.
+    fn count_skipped(&mut self, skipped: &[String]) {
+        self.passed = self.passed.saturating_sub(skipped.len());
+        self.skipped += skipped.len();
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+/// The file to which tests append a line when they skip themselves.
+struct SkipLog(PathBuf);
+
+impl SkipLog {
+    fn new() -> Self {
+        let name = format!("softclock-skipped-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// One line a test, sorted; removes the file.
+    fn take(self) -> Vec<String> {
+        let text = fs::read_to_string(&self.0).unwrap_or_default();
+        // Without a skipped test there is no file.
+        let _ = fs::remove_file(&self.0);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines.dedup_by(|a, b| test_name(a) == test_name(b));
+        lines
+    }
+}
+
+/// `skipped: NAME: reason`; names contain `::` but no `: `.
+fn test_name(line: &str) -> Option<&str> {
+    line.split(": ").nth(1)
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed_over_programs() {
+        let output = "running 2 tests\n\
+            test a ... ok\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished\n\
+            test result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 9 filtered out\n";
+        let mut shown = Vec::new();
+        let mut counts = Counts::read(output.as_bytes(), &mut shown);
+        assert_eq!(shown, output.as_bytes());
+        assert_eq!(counts.to_string(), "5 passed, 4 failed, 1 skipped");
+        counts.count_skipped(&["skipped: a: b".to_owned()]);
+        assert_eq!(counts.to_string(), "4 passed, 4 failed, 2 skipped");
+    }
+
+    #[test]
+    fn packages_are_named_before_the_tests_own_arguments() {
+        let named = |words: &str| {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            names_packages(&words)
+        };
+        assert!(named("--package xtask") && named("-pxtask name"));
+        assert!(!named("name -- -p"));
+    }
+
+    #[test]
+    fn a_test_is_skipped_once() {
+        let log = SkipLog(std::env::temp_dir().join(format!("skips-{}", std::process::id())));
+        let lines = "skipped: a::b: no curl\nskipped: c: x\nskipped: a::b: no wrk: really\n";
+        fs::write(&log.0, lines).expect("a writable directory");
+        let path = log.0.clone();
+        assert_eq!(log.take(), ["skipped: a::b: no curl", "skipped: c: x"]);
+        assert!(!path.exists());
+    }
+}
