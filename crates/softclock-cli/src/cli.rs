@@ -24,12 +24,9 @@ pub(crate) enum Command {
     Serve(ServeOptions),
 }
 
-/// Serve the files of a directory over HTTP
-///
-/// Serves DIR, or a small site about softclock if there is none, until SIGINT (Ctrl-C) or SIGTERM. Names that start
-/// with a dot are not served, except /.well-known/. Symbolic links are followed if they are relative and stay inside DIR.
+/// The options of `softclock serve`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = NOTES)]
 pub(crate) struct ServeOptions {
     /// Directory to serve [default: the bundled site]
     #[arg(value_name = "DIR")]
@@ -64,11 +61,15 @@ pub(crate) struct ServeOptions {
     pub(crate) verbose: u8,
 }
 
-const EXAMPLES: &str = "\
+const NOTES: &str = "\
+Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are
+followed if they are relative and stay inside DIR. Needs Linux 5.12.
+
 Examples:
   softclock serve                              the bundled site on http://127.0.0.1:8080/
   softclock serve --listen :8000 ~/public      a directory, for the whole network
-  softclock serve --threads 2 --listen 127.0.0.1:8080 --listen '[::1]:8080' /srv/www";
+  softclock serve --threads 2 --listen 127.0.0.1:8080 --listen '[::1]:8080' /srv/www
+";
 
 /// What to show in place of running: help, or a mistake.
 pub(crate) enum Shown {
