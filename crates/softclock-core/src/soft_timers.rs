@@ -192,7 +192,8 @@ impl<T> SoftTimers<T> {
     /// [`next_due`](Self::next_due) is not after `now` means that it should be called again soon.
     #[inline]
     pub fn next_overdue(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        if now < self.next_due {
+        // An alarm may come early, for deadlines whose exact time is not worked out yet.
+        if now < self.next_due && !matches!(state, TriggerState::Deadline) {
             return None;
         }
         self.pop(state, now)
