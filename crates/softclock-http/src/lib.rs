@@ -32,6 +32,7 @@ pub mod range;
 mod representation;
 mod server;
 mod service;
+mod stream;
 mod worker;
 
 pub use address::{AddressError, ListenAddress};

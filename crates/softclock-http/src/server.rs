@@ -214,10 +214,8 @@ enum Position {
 /// With SO_REUSEPORT the kernel would let us share a port with a server that is already there. A listener without it
 /// tells.
 fn refuse_taken_ports(addresses: &[ListenAddress]) -> Result<(), StartError> {
-    let fixed = addresses.iter().filter(|address| address.port() != 0);
-    fixed
-        .map(|&address| bind(address, false).map(drop))
-        .collect()
+    let mut fixed = addresses.iter().filter(|address| address.port() != 0);
+    fixed.try_for_each(|&address| bind(address, false).map(drop))
 }
 
 fn bind(address: ListenAddress, reuse_port: bool) -> Result<(TcpListener, SocketAddr), StartError> {
