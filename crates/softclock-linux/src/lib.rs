@@ -3,7 +3,7 @@
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
-//! - [`file`]: files below a directory, opened and read without waiting where the caches allow.
+//! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`socket`]: the kernel's TCP and UDP sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
 

@@ -122,3 +122,37 @@ fn system_call<R>(wait: Wait, call: impl FnOnce() -> R) -> R {
         Wait::Allowed => call(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+    use std::fs;
+
+    #[test]
+    fn opened_and_read_in_parts() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "0123456789").unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        Runtime::new().unwrap().block_on(async {
+            let file = root.open_file(Path::new("file")).await.unwrap();
+            assert_eq!(file.metadata().len(), 10);
+            assert_eq!(file.read_at(Vec::new(), 4, 2).await.unwrap(), b"2345");
+            let on_helper = file.read_at_on_helper(b"89".to_vec(), 4, 0).await.unwrap();
+            assert_eq!(on_helper, b"890123");
+            assert!(file.read_at(Vec::new(), 4, 10).await.unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn nothing_outside() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        Runtime::new().unwrap().block_on(async {
+            let outside = root.open_file(Path::new("../x")).await.unwrap_err();
+            assert_eq!(Failure::of(&outside), Failure::Forbidden);
+            let missing = root.open_file(Path::new("x")).await.unwrap_err();
+            assert_eq!(Failure::of(&missing), Failure::Missing);
+        });
+    }
+}

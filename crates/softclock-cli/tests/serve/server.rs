@@ -31,10 +31,8 @@ impl Server {
 
     /// Runs `command` until it has told its addresses.
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the program starts");
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
         let mut text = String::new();
         while !text.contains("Ctrl-C") {
@@ -82,6 +80,17 @@ impl Server {
             assert!(Instant::now() < deadline, "the server does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    pub(crate) fn has_thread(&self, name: &str) -> bool {
+        let tasks =
+            fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a running process");
+        let mut names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        // The kernel keeps fifteen letters.
+        names.any(|comm| {
+            name.starts_with(comm.trim_end()) && comm.trim_end().len() >= name.len().min(15)
+        })
     }
 
     /// The most memory it has had resident so far.

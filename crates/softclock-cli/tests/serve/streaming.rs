@@ -58,6 +58,33 @@ fn memory_stays_bounded() {
 }
 
 #[test]
+fn the_disk_is_read_by_helpers() {
+    let content = noise(1_000_000);
+    let directory = directory(&[("cold", &content), ("hot", b"hot")]);
+    let server = Server::start(Some(directory.path()), &[]);
+    let mut client = server.connect();
+    assert_eq!(client.get("/hot").text(), "hot");
+    assert!(
+        !server.has_thread("softclock-helper"),
+        "what is cached needs none"
+    );
+    let file = File::open(directory.path().join("cold")).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    if is_cached(&file) {
+        softclock_testing::skip!("this file system keeps everything in memory");
+    }
+    assert!(client.get("/cold").body == content);
+    assert!(server.has_thread("softclock-helper"));
+}
+
+fn is_cached(file: &File) -> bool {
+    let mut buffer = [0];
+    let vectors = &mut [std::io::IoSliceMut::new(&mut buffer)];
+    rustix::io::preadv2(file, vectors, 0, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+}
+
+#[test]
 fn a_file_that_shrinks_ends_its_connection() {
     let directory = directory(&[("f", &[1; 30_000_000])]);
     let server = Server::start(Some(directory.path()), &[]);
