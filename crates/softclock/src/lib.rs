@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+pub mod fs;
 #[cfg(feature = "futures-io")]
 mod futures_io;
 #[cfg(feature = "hyper")]
