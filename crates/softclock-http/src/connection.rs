@@ -16,19 +16,22 @@ use softclock::net::TcpStream;
 
 use crate::members::Membership;
 use crate::service::Site;
-use crate::stream::LingeringStream;
+use crate::stream::PatientStream;
 
 /// How connections are treated.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionOptions {
     /// How long a request's head may take, and how long a connection may idle before the next.
     pub head_timeout: Duration,
+    /// How long a client may take nothing of a response before its connection is closed.
+    pub send_timeout: Duration,
 }
 
 impl Default for ConnectionOptions {
     fn default() -> Self {
         Self {
             head_timeout: Duration::from_secs(30),
+            send_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -52,7 +55,7 @@ pub(crate) async fn serve_member(
     options: &ConnectionOptions,
     mut membership: Option<Membership>,
 ) -> Result<(), hyper::Error> {
-    let (stream, unanswered) = LingeringStream::new(stream);
+    let (stream, unanswered) = PatientStream::new(stream, options.send_timeout);
     let service = service_fn(move |request: Request<Incoming>| {
         unanswered.set(!request.body().is_end_stream());
         let site = Rc::clone(&site);

@@ -1,18 +1,34 @@
 //! Media types by a file's name.
 
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::Path;
 
 use http::header::HeaderValue;
 
 /// The value of Content-Type for a file of this name; text is said to be UTF-8.
+///
+/// A search of the table takes a third of a microsecond, so each thread remembers what it has found.
 pub(crate) fn type_of(name: &Path) -> HeaderValue {
+    let Some(extension) = name.extension() else {
+        return UNKNOWN;
+    };
+    KNOWN.with_borrow_mut(|known| {
+        if let Some((_, value)) = known.iter().find(|(known, _)| known == extension) {
+            return value.clone();
+        }
+        let value = look_up(name);
+        if known.len() < KNOWN_MAX {
+            known.push((extension.to_owned(), value.clone()));
+        }
+        value
+    })
+}
+
+fn look_up(name: &Path) -> HeaderValue {
     match mime_guess::from_path(name).first_raw() {
-        None => HeaderValue::from_static("application/octet-stream"),
-        // These need no allocation.
-        Some("text/html") => HeaderValue::from_static("text/html; charset=utf-8"),
-        Some("text/css") => HeaderValue::from_static("text/css; charset=utf-8"),
-        Some("text/plain") => HeaderValue::from_static("text/plain; charset=utf-8"),
-        Some("text/javascript" | "application/javascript") => {
+        None => UNKNOWN,
+        Some("application/javascript") => {
             HeaderValue::from_static("text/javascript; charset=utf-8")
         }
         Some(text) if text.starts_with("text/") => {
@@ -20,6 +36,15 @@ pub(crate) fn type_of(name: &Path) -> HeaderValue {
         }
         Some(other) => HeaderValue::from_static(other),
     }
+}
+
+const UNKNOWN: HeaderValue = HeaderValue::from_static("application/octet-stream");
+
+/// A site has a handful of extensions; who asks for many others is not helped.
+const KNOWN_MAX: usize = 16;
+
+thread_local! {
+    static KNOWN: RefCell<Vec<(OsString, HeaderValue)>> = const { RefCell::new(Vec::new()) };
 }
 
 #[cfg(test)]
@@ -39,10 +64,13 @@ mod tests {
             ("x.woff2", "font/woff2"),
             ("x.wasm", "application/wasm"),
             ("x.tar.gz", "application/gzip"),
+            (".html", "application/octet-stream"),
             ("README", "application/octet-stream"),
             ("x.unheard-of", "application/octet-stream"),
         ] {
-            assert_eq!(type_of(Path::new(name)), expected, "{name}");
+            for _ in 0..2 {
+                assert_eq!(type_of(Path::new(name)), expected, "{name}");
+            }
         }
     }
 }

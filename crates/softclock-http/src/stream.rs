@@ -1,4 +1,4 @@
-//! The socket as hyper sees it: closing it waits, for a while, until the client has stopped sending.
+//! The socket as hyper sees it: with a limit to how long a client may take nothing, and a lingering close.
 //!
 //! A socket that is closed with unread data resets the connection, and a reset may overtake the response in the client's
 //! kernel: who uploads something that we refuse would see a broken connection in place of the 405. So a close with
@@ -18,10 +18,13 @@ use softclock::{Sleep, sleep};
 /// Whether the client has sent anything that is no complete request answered since; shared with the service.
 pub(crate) type Unanswered = Rc<Cell<bool>>;
 
-/// A socket with a lingering close.
-pub(crate) struct LingeringStream {
+/// A socket that limits the client's patience with us, and ours with it.
+pub(crate) struct PatientStream {
     stream: TcpStream,
     unanswered: Unanswered,
+    send_timeout: Duration,
+    /// The end of our patience while the client takes nothing.
+    stalled: Option<Sleep>,
     lingering: Option<Lingering>,
 }
 
@@ -30,17 +33,36 @@ struct Lingering {
     discarded: usize,
 }
 
-impl LingeringStream {
-    pub(crate) fn new(stream: TcpStream) -> (Self, Unanswered) {
+impl PatientStream {
+    pub(crate) fn new(stream: TcpStream, send_timeout: Duration) -> (Self, Unanswered) {
         let unanswered = Unanswered::default();
+        let shared = Rc::clone(&unanswered);
         (
             Self {
                 stream,
-                unanswered: Rc::clone(&unanswered),
+                unanswered,
+                send_timeout,
+                stalled: None,
                 lingering: None,
             },
-            unanswered,
+            shared,
         )
+    }
+
+    /// Passes `written` on; an error when nothing could be written for too long.
+    fn limit(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| sleep(self.send_timeout));
+        Pin::new(stalled)
+            .poll(cx)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -66,7 +88,7 @@ impl Lingering {
     }
 }
 
-impl Read for LingeringStream {
+impl Read for PatientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -78,13 +100,14 @@ impl Read for LingeringStream {
     }
 }
 
-impl Write for LingeringStream {
+impl Write for PatientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Write::poll_write(Pin::new(&mut self.stream), cx, bytes)
+        let written = Write::poll_write(Pin::new(&mut self.stream), cx, bytes);
+        self.limit(written, cx)
     }
 
     fn poll_write_vectored(
@@ -92,7 +115,8 @@ impl Write for LingeringStream {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Write::poll_write_vectored(Pin::new(&mut self.stream), cx, buffers)
+        let written = Write::poll_write_vectored(Pin::new(&mut self.stream), cx, buffers);
+        self.limit(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
