@@ -4,6 +4,7 @@
 
 mod cli;
 mod logging;
+mod options;
 mod serve;
 
 use std::process::ExitCode;

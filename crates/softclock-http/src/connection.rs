@@ -15,7 +15,7 @@ use softclock::hyper::SoftTimer;
 use softclock::net::TcpStream;
 
 use crate::members::Membership;
-use crate::service::Site;
+use crate::site::Site;
 use crate::stream::PatientStream;
 
 /// How connections are treated.
