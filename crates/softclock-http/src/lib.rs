@@ -25,6 +25,7 @@ mod bundled;
 pub mod conditional;
 mod connection;
 mod error;
+pub mod head;
 mod media;
 mod members;
 pub mod path;
