@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand};
 
 use softclock_http::ListenAddress;
 
+use crate::limits::LimitOptions;
+
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
 #[command(name = "softclock", version, arg_required_else_help = true)]
@@ -51,6 +53,9 @@ pub(crate) struct ServeOptions {
     /// File that stands for its directory
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
     pub(crate) index: String,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
 
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
@@ -130,7 +135,7 @@ fn suggestion(error: &clap::Error) -> Option<&str> {
     })
 }
 
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds")?;
     std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".into())
 }
@@ -208,6 +213,11 @@ mod tests {
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),
+            (&["--max-line", "10"], "256..=65000"),
+            (&["--max-head", "2M"], "--max-head"),
+            (&["--max-connections", "0"], "--max-connections"),
+            (&["--idle-timeout", "-1"], "--idle-timeout"),
+            (&["--min-rate", "fast"], "--min-rate"),
             (&["a", "b"], "'b'"),
             (&["-q", "-v"], "cannot be used with"),
         ] {

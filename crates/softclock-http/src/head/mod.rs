@@ -95,7 +95,10 @@ enum Stage {
     Chunked(Chunked),
     /// No HTTP any more.
     Tunnel,
-    Refused(Fault),
+    Refused {
+        fault: Fault,
+        in_body: bool,
+    },
 }
 
 /// Bytes that belong together.
@@ -131,7 +134,8 @@ impl Scanner {
                     }
                 }
                 Err(fault) => {
-                    self.stage = Stage::Refused(fault);
+                    let in_body = matches!(self.stage, Stage::Chunked(_));
+                    self.refuse(fault, in_body);
                     return Scanned {
                         passed,
                         fault: Some(fault),
@@ -151,13 +155,25 @@ impl Scanner {
             Stage::Line(_) if self.head_bytes == 0 => Position::Between,
             Stage::Line(_) | Stage::Fields(_) => Position::Head,
             Stage::Sized(_) | Stage::Chunked(_) | Stage::Tunnel => Position::Body,
-            Stage::Refused(_) => Position::Refused,
+            Stage::Refused { .. } => Position::Refused,
         }
+    }
+
+    /// Whether the fault was in the framing of a body, whose head was passed on.
+    pub const fn broke_in_body(&self) -> bool {
+        matches!(self.stage, Stage::Refused { in_body: true, .. })
     }
 
     /// Lets all that follows pass: after an upgrade or a CONNECT that was accepted.
     pub fn tunnel(&mut self) {
         self.stage = Stage::Tunnel;
+    }
+
+    fn refuse(&mut self, fault: Fault, in_body: bool) {
+        // A later slice finds the same fault, in the same place.
+        if !matches!(self.stage, Stage::Refused { .. }) {
+            self.stage = Stage::Refused { fault, in_body };
+        }
     }
 
     fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
@@ -186,7 +202,7 @@ impl Scanner {
                 consumed: bytes.len(),
                 pass: true,
             }),
-            Stage::Refused(fault) => Err(*fault),
+            Stage::Refused { fault, .. } => Err(*fault),
         }
     }
 
