@@ -27,6 +27,13 @@ impl Lists {
         self.ends[home.index()][FIRST]
     }
 
+    /// The node of a slot that holds just one.
+    #[inline]
+    pub(super) fn only(&self, home: Home) -> Option<u32> {
+        let [first, last] = self.ends[home.index()];
+        (first == last && first != NIL).then_some(first)
+    }
+
     /// Links a node at the end of a slot's list. Touches the node and the last of the list.
     #[inline]
     pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, home: Home, index: u32) {
