@@ -21,12 +21,6 @@ impl Lists {
         }
     }
 
-    /// The first node of a slot, or `NIL`.
-    #[inline]
-    pub(super) fn first(&self, home: Home) -> u32 {
-        self.ends[home.index()][FIRST]
-    }
-
     /// The node of a slot that holds just one.
     #[inline]
     pub(super) fn only(&self, home: Home) -> Option<u32> {
@@ -52,6 +46,22 @@ impl Lists {
         slab.set_links(index, links);
     }
 
+    /// Takes the first node out of a slot that is not empty; also true if that emptied it. Touches
+    /// the node and the one behind it.
+    #[inline]
+    pub(super) fn pop_front<T>(&mut self, slab: &mut Slab<T>, home: Home) -> (u32, bool) {
+        let ends = &mut self.ends[home.index()];
+        let index = ends[FIRST];
+        debug_assert!(index != NIL);
+        let next = slab.links(index).next;
+        ends[FIRST] = next;
+        if next == NIL {
+            ends[LAST] = NIL;
+        }
+        slab.set_prev(next, NIL);
+        (index, next == NIL)
+    }
+
     /// Takes a node with these links out of its list; true if that emptied the slot. Touches its
     /// neighbours.
     #[inline]
@@ -70,5 +80,11 @@ impl Lists {
             ends[LAST] = prev;
         }
         prev == next
+    }
+
+    /// The first node of a slot, or `NIL`.
+    #[cfg(test)]
+    pub(super) fn first(&self, home: Home) -> u32 {
+        self.ends[home.index()][FIRST]
     }
 }

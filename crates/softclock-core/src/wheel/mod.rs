@@ -206,10 +206,10 @@ impl<T> TimerWheel<T> {
 
     /// Takes the first event of the next slot, which is due at the position.
     fn pop_first(&mut self) -> Option<(Instant, T)> {
-        let index = self.lists.first(self.next);
-        let links = self.slab.links(index);
-        if self.lists.unlink(&mut self.slab, links) {
-            self.emptied(links.home);
+        let home = self.next;
+        let (index, last) = self.lists.pop_front(&mut self.slab, home);
+        if last {
+            self.emptied(home);
         }
         let fired = self.slab.remove(index);
         self.invariants();
@@ -223,11 +223,9 @@ impl<T> TimerWheel<T> {
         self.position = self.next_tick();
         self.draining = home.level();
         loop {
-            let index = self.lists.first(home);
-            let links = self.slab.links(index);
+            let (index, last) = self.lists.pop_front(&mut self.slab, home);
             let tick = slot_of(self.slab.due(index)).max(self.position);
             let lower = Home::at(level_of(self.position, tick), tick);
-            let last = self.lists.unlink(&mut self.slab, links);
             self.lists.push_back(&mut self.slab, lower, index);
             self.occupied.insert(lower);
             moves -= 1;
