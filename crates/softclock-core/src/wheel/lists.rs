@@ -4,6 +4,7 @@ use super::level::{Home, LEVELS, SLOTS};
 use super::slab::{Links, NIL, Slab};
 use alloc::boxed::Box;
 use alloc::vec;
+use core::hint::select_unpredictable;
 
 /// First and last node of every slot's list. Zero is an empty list, so that the table is made of
 /// zeroed pages and takes memory only where it has been used.
@@ -13,11 +14,13 @@ pub(super) struct Lists {
 
 const FIRST: usize = 0;
 const LAST: usize = 1;
+/// A slot that is never read, for writes that must go nowhere.
+const SPARE: usize = LEVELS * SLOTS;
 
 impl Lists {
     pub(super) fn new() -> Self {
         Self {
-            ends: vec![[NIL; 2]; LEVELS * SLOTS].into_boxed_slice(),
+            ends: vec![[NIL; 2]; SPARE + 1].into_boxed_slice(),
         }
     }
 
@@ -34,9 +37,8 @@ impl Lists {
         let ends = &mut self.ends[home.index()];
         let prev = ends[LAST];
         ends[LAST] = index;
-        if prev == NIL {
-            ends[FIRST] = index;
-        }
+        let if_empty = select_unpredictable(prev == NIL, home.index(), SPARE);
+        self.ends[if_empty][FIRST] = index;
         slab.set_next(prev, index);
         let links = Links {
             home,
@@ -69,16 +71,12 @@ impl Lists {
         let Links { home, prev, next } = links;
         slab.set_next(prev, next);
         slab.set_prev(next, prev);
-        if prev != NIL && next != NIL {
-            return false;
-        }
-        let ends = &mut self.ends[home.index()];
-        if prev == NIL {
-            ends[FIRST] = next;
-        }
-        if next == NIL {
-            ends[LAST] = prev;
-        }
+        // Whether a node is at an end cannot be predicted, and is known only once its cache line
+        // has come: a branch on it would keep the processor from starting on what follows.
+        let at_first = select_unpredictable(prev == NIL, home.index(), SPARE);
+        let at_last = select_unpredictable(next == NIL, home.index(), SPARE);
+        self.ends[at_first][FIRST] = next;
+        self.ends[at_last][LAST] = prev;
         prev == next
     }
 
