@@ -6,8 +6,8 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::hint::select_unpredictable;
 
-/// First and last node of every slot's list. Zero is an empty list, so that the table is made of
-/// zeroed pages and takes memory only where it has been used.
+/// First and last node of every slot's list. Zero is an empty list, so that the table is asked for
+/// as zeroed memory and not written.
 pub(super) struct Lists {
     ends: Box<[[u32; 2]]>,
 }

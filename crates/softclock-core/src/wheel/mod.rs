@@ -17,9 +17,9 @@
 //! second. Time in which nothing is due costs nothing.
 //!
 //! # Memory
-//! 24 bytes and the value for each pending event, rounded up to a multiple of 32; places are kept
-//! for reuse, never given back. 48 KiB of slots, in zeroed pages that take memory only where
-//! touched.
+//! 24 bytes and the value for each pending event, rounded up to a multiple of 32 (32 bytes for an
+//! 8-byte value, which the code asserts); places are kept for reuse, never given back. 48 KiB of
+//! slots, zeroed when the wheel is made, and 1 KiB for the wheel itself.
 
 mod bitmap;
 mod level;
