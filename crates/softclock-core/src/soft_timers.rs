@@ -29,18 +29,12 @@ pub struct FireWindow {
 impl FireWindow {
     /// From `earliest` on, with no deadline.
     pub const fn from(earliest: Instant) -> Self {
-        Self {
-            earliest,
-            deadline: None,
-        }
+        Self { earliest, deadline: None }
     }
 
     /// From `earliest` on, and no more than `slack` later if an alarm can help it.
     pub fn within(earliest: Instant, slack: Duration) -> Self {
-        Self {
-            earliest,
-            deadline: Some(earliest + slack),
-        }
+        Self { earliest, deadline: Some(earliest + slack) }
     }
 }
 
@@ -137,13 +131,7 @@ impl<T> SoftTimers<T> {
 
     /// Schedules `value` to be fired within `window`. O(1).
     pub fn schedule(&mut self, window: FireWindow, value: T) -> TimerKey {
-        let key = self.events.schedule(
-            window.earliest,
-            Event {
-                value,
-                deadline: None,
-            },
-        );
+        let key = self.events.schedule(window.earliest, Event { value, deadline: None });
         if let Some(at) = window.deadline {
             self.set_deadline(key, window.earliest, at);
         }
@@ -164,9 +152,7 @@ impl<T> SoftTimers<T> {
     /// Moves a pending event without a deadline of its own to a new time, keeping its key; an event with
     /// a deadline loses it. False if the event has fired or was cancelled before. O(1).
     pub fn reschedule(&mut self, key: TimerKey, earliest: Instant) -> bool {
-        let Some(event) = self.events.get_mut(key) else {
-            return false;
-        };
+        let Some(event) = self.events.get_mut(key) else { return false };
         let deadline = event.deadline.take();
         self.forget_deadline(deadline);
         self.events.reschedule(key, earliest);
@@ -232,9 +218,7 @@ impl<T> SoftTimers<T> {
     #[inline(never)]
     fn pop(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
         let popped = match state {
-            TriggerState::Deadline => self
-                .pop_past_deadline(now)
-                .or_else(|| self.events.pop_due(now)),
+            TriggerState::Deadline => self.pop_past_deadline(now).or_else(|| self.events.pop_due(now)),
             _ => self.events.pop_due(now),
         };
         self.refresh();
@@ -246,11 +230,7 @@ impl<T> SoftTimers<T> {
         self.counts.fired += 1;
         let lateness_ns = now.ns_since(due);
         self.triggers.on_fire(state, lateness_ns);
-        Some(Due {
-            value,
-            due,
-            lateness_ns,
-        })
+        Some(Due { value, due, lateness_ns })
     }
 
     fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {

@@ -95,19 +95,14 @@ pub struct TriggerStatistics {
 impl TriggerStatistics {
     /// Nothing counted yet.
     pub fn new() -> Self {
-        Self {
-            sources: Box::new(array::from_fn(|_| SourceStatistics::default())),
-            last: None,
-        }
+        Self { sources: Box::new(array::from_fn(|_| SourceStatistics::default())), last: None }
     }
 
     /// Counts a trigger state. Costs about 2 ns.
     #[inline]
     pub fn on_trigger(&mut self, state: TriggerState, now: Instant) {
         if let Some(last) = self.last {
-            self.sources[state as usize]
-                .intervals
-                .record(now.ns_since(last));
+            self.sources[state as usize].intervals.record(now.ns_since(last));
         }
         self.last = Some(now);
     }
@@ -134,9 +129,7 @@ impl TriggerStatistics {
 
     fn merged(&self, part: impl Fn(&SourceStatistics) -> &Histogram) -> Histogram {
         let mut all = Histogram::new();
-        self.sources
-            .iter()
-            .for_each(|source| all.merge(part(source)));
+        self.sources.iter().for_each(|source| all.merge(part(source)));
         all
     }
 }
@@ -164,10 +157,7 @@ mod tests {
         statistics.on_trigger(TriggerState::SystemCall, Instant::from_ns(100));
         statistics.on_trigger(TriggerState::IpOutput, Instant::from_ns(130));
         assert_eq!(statistics.source(TriggerState::SystemCall).count(), 0);
-        assert_eq!(
-            statistics.source(TriggerState::IpOutput).intervals.max_ns(),
-            30
-        );
+        assert_eq!(statistics.source(TriggerState::IpOutput).intervals.max_ns(), 30);
         assert_eq!(statistics.intervals().count(), 1);
     }
 }
