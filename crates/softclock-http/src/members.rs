@@ -37,9 +37,13 @@ impl Members {
         self.state.borrow().count
     }
 
-    /// Takes one in; waits while there are as many as the limit allows.
-    pub(crate) async fn join(self: &Rc<Self>) -> Membership {
+    /// Waits while there are as many as the limit allows.
+    pub(crate) async fn room(&self) {
         self.wait_for(|count| count < self.limit).await;
+    }
+
+    /// Takes one in, at the limit too: the limit is kept by who waits for [`room`](Self::room) first.
+    pub(crate) fn join(self: &Rc<Self>) -> Membership {
         let mut state = self.state.borrow_mut();
         state.count += 1;
         let place = state.free.pop().unwrap_or_else(|| {
@@ -131,21 +135,16 @@ mod tests {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn join(members: &Rc<Members>) -> Option<Membership> {
-        match poll(members.join()) {
-            Poll::Ready(member) => Some(member),
-            Poll::Pending => None,
-        }
-    }
-
     #[test]
     fn no_more_than_the_limit() {
         let members = Members::new(2);
-        let first = join(&members).unwrap();
-        let second = join(&members).unwrap();
-        assert!(join(&members).is_none());
+        let first = members.join();
+        assert!(poll(members.room()).is_ready());
+        let second = members.join();
+        assert!(poll(members.room()).is_pending());
         drop(first);
-        let third = join(&members).unwrap();
+        assert!(poll(members.room()).is_ready());
+        let third = members.join();
         assert_eq!((members.count(), third.place), (2, 0));
         assert!(poll(members.empty()).is_pending());
         drop((second, third));
@@ -155,7 +154,7 @@ mod tests {
     #[test]
     fn members_learn_of_the_end_once() {
         let members = Members::new(2);
-        let mut member = join(&members).unwrap();
+        let mut member = members.join();
         let cx = Context::from_waker(Waker::noop());
         assert!(member.poll_end(&cx).is_pending());
         members.end();

@@ -18,7 +18,7 @@ use softclock::{Sleep, sleep};
 /// Whether the client has sent anything that is no complete request answered since; shared with the service.
 pub(crate) type Unanswered = Rc<Cell<bool>>;
 
-/// A socket that limits the client's patience with us, and ours with it.
+/// A socket that does not wait for its client for ever.
 pub(crate) struct PatientStream {
     stream: TcpStream,
     unanswered: Unanswered,

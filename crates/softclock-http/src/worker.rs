@@ -65,7 +65,8 @@ async fn accept_loop(
     options: ConnectionOptions,
 ) {
     loop {
-        let membership = members.join().await;
+        // At the limit connections wait in the kernel's queue. Each listener may add one more.
+        members.room().await;
         let stream = match listener.accept().await {
             Ok((stream, peer)) => {
                 tracing::trace!(%peer, "accepted");
@@ -80,7 +81,7 @@ async fn accept_loop(
         };
         // Without it the last segment of a response may wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
-        let site = Rc::clone(&site);
+        let (site, membership) = (Rc::clone(&site), members.join());
         softclock::spawn_local(async move {
             if let Err(error) = serve_member(stream, site, &options, Some(membership)).await {
                 tracing::debug!(%error, "connection ended");
