@@ -14,16 +14,19 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// `calls` calls in each of 200 samples; a handful of each for a smoke run.
+    /// `calls` calls in each of 1000 samples, or fewer of both for a smoke run.
+    ///
+    /// Choose `calls` so that a sample takes some 50 us: long beside the clock's resolution, and
+    /// short enough that most samples are not interrupted.
     pub fn of(context: &Context, calls: u32) -> Self {
         if context.smoke {
             Self {
-                samples: 3,
-                calls: calls.min(100),
+                samples: 25,
+                calls: calls.min(200),
             }
         } else {
             Self {
-                samples: 200,
+                samples: 1000,
                 calls,
             }
         }

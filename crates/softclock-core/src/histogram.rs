@@ -16,7 +16,11 @@ pub struct Histogram {
 impl Histogram {
     /// An empty histogram.
     pub const fn new() -> Self {
-        Self { counts: [0; BUCKETS], sum_ns: 0, max_ns: 0 }
+        Self {
+            counts: [0; BUCKETS],
+            sum_ns: 0,
+            max_ns: 0,
+        }
     }
 
     /// Counts one value. Costs about 1 ns.

@@ -39,7 +39,11 @@ impl IdleRule {
     pub fn new(cap: f64) -> Self {
         Self {
             margin_ns: START_MARGIN_NS,
-            cap: if cap.is_finite() { cap.clamp(0.0, 1.0) } else { 0.0 },
+            cap: if cap.is_finite() {
+                cap.clamp(0.0, 1.0)
+            } else {
+                0.0
+            },
             credit_ns: 0,
             credited: None,
             spinning_since: None,
@@ -50,7 +54,9 @@ impl IdleRule {
     /// What to do at `now`, with the next event due at `next_due`, or none.
     pub fn next_step(&mut self, now: Instant, next_due: Option<Instant>) -> IdleStep {
         self.settle(now);
-        let Some(due) = next_due else { return IdleStep::Halt };
+        let Some(due) = next_due else {
+            return IdleStep::Halt;
+        };
         let left_ns = due.ns_since(now);
         if left_ns == 0 {
             return IdleStep::Spin;
@@ -171,10 +177,18 @@ mod tests {
         for _ in 0..1_000 {
             rule.on_timed_out(at(0), at(100));
         }
-        assert!(rule.margin() >= Duration::from_micros(95), "{:?}", rule.margin());
+        assert!(
+            rule.margin() >= Duration::from_micros(95),
+            "{:?}",
+            rule.margin()
+        );
         for _ in 0..10_000 {
             rule.on_timed_out(at(0), at(6));
         }
-        assert!(rule.margin() <= Duration::from_micros(12), "{:?}", rule.margin());
+        assert!(
+            rule.margin() <= Duration::from_micros(12),
+            "{:?}",
+            rule.margin()
+        );
     }
 }

@@ -29,12 +29,18 @@ pub struct FireWindow {
 impl FireWindow {
     /// From `earliest` on, with no deadline.
     pub const fn from(earliest: Instant) -> Self {
-        Self { earliest, deadline: None }
+        Self {
+            earliest,
+            deadline: None,
+        }
     }
 
     /// From `earliest` on, and no more than `slack` later if an alarm can help it.
     pub fn within(earliest: Instant, slack: Duration) -> Self {
-        Self { earliest, deadline: Some(earliest + slack) }
+        Self {
+            earliest,
+            deadline: Some(earliest + slack),
+        }
     }
 }
 
@@ -88,14 +94,14 @@ struct Deadline {
 }
 
 impl<T> SoftTimers<T> {
-    /// No events; `backup_period` is the X of the bound.
-    pub fn new(backup_period: Duration) -> Self {
+    /// No events, at the time `start`; `backup_period` is the X of the bound.
+    pub fn new(start: Instant, backup_period: Duration) -> Self {
         Self {
             events: TimerWheel::new(),
             deadlines: TimerWheel::new(),
             next_due: Instant::FAR_FUTURE,
             backup_period,
-            triggers: TriggerStatistics::new(),
+            triggers: TriggerStatistics::new(start),
             counts: EventCounts::default(),
         }
     }
@@ -124,14 +130,18 @@ impl<T> SoftTimers<T> {
 
     /// Schedules `value` at least `ticks` ticks after `now` (the paper's `schedule_soft_event`). O(1).
     pub fn schedule_soft_event(&mut self, now: Instant, ticks: u64, value: T) -> TimerKey {
-        self.events.advance(now);
         let earliest = now.add_ns(ticks.saturating_mul(TICK_NS));
         self.schedule(FireWindow::from(earliest), value)
     }
 
     /// Schedules `value` to be fired within `window`. O(1).
     pub fn schedule(&mut self, window: FireWindow, value: T) -> TimerKey {
-        let key = self.events.schedule(window.earliest, Event { value, deadline: None });
+        self.advance();
+        let event = Event {
+            value,
+            deadline: None,
+        };
+        let key = self.events.schedule(window.earliest, event);
         if let Some(at) = window.deadline {
             self.set_deadline(key, window.earliest, at);
         }
@@ -152,9 +162,12 @@ impl<T> SoftTimers<T> {
     /// Moves a pending event without a deadline of its own to a new time, keeping its key; an event with
     /// a deadline loses it. False if the event has fired or was cancelled before. O(1).
     pub fn reschedule(&mut self, key: TimerKey, earliest: Instant) -> bool {
-        let Some(event) = self.events.get_mut(key) else { return false };
+        let Some(event) = self.events.get_mut(key) else {
+            return false;
+        };
         let deadline = event.deadline.take();
         self.forget_deadline(deadline);
+        self.advance();
         self.events.reschedule(key, earliest);
         self.counts.scheduled += 1;
         self.refresh();
@@ -179,7 +192,8 @@ impl<T> SoftTimers<T> {
     /// [`next_due`](Self::next_due) is not after `now` means that it should be called again soon.
     #[inline]
     pub fn next_overdue(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        if now < self.next_due {
+        // An alarm may come early, for deadlines whose exact time is not worked out yet.
+        if now < self.next_due && !matches!(state, TriggerState::Deadline) {
             return None;
         }
         self.pop(state, now)
@@ -206,7 +220,8 @@ impl<T> SoftTimers<T> {
     }
 
     /// Trigger states, intervals and lateness by source.
-    pub const fn triggers(&self) -> &TriggerStatistics {
+    pub fn triggers(&mut self) -> &TriggerStatistics {
+        self.triggers.count_latest();
         &self.triggers
     }
 
@@ -218,7 +233,9 @@ impl<T> SoftTimers<T> {
     #[inline(never)]
     fn pop(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
         let popped = match state {
-            TriggerState::Deadline => self.pop_past_deadline(now).or_else(|| self.events.pop_due(now)),
+            TriggerState::Deadline => self
+                .pop_past_deadline(now)
+                .or_else(|| self.events.pop_due(now)),
             _ => self.events.pop_due(now),
         };
         self.refresh();
@@ -230,7 +247,11 @@ impl<T> SoftTimers<T> {
         self.counts.fired += 1;
         let lateness_ns = now.ns_since(due);
         self.triggers.on_fire(state, lateness_ns);
-        Some(Due { value, due, lateness_ns })
+        Some(Due {
+            value,
+            due,
+            lateness_ns,
+        })
     }
 
     fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {
@@ -254,6 +275,11 @@ impl<T> SoftTimers<T> {
         if let Some(deadline) = deadline {
             self.deadlines.cancel(deadline.key);
         }
+    }
+
+    /// Lets the wheel follow the clock, so that what is due soon is put where it will fire from.
+    fn advance(&mut self) {
+        self.events.advance(self.triggers.last());
     }
 
     fn refresh(&mut self) {

@@ -1,12 +1,18 @@
 //! What softclock asks of Linux. The only crate of the workspace with `unsafe` code and the only one that uses `libc`.
 //!
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
+//! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
+//! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`socket`]: the kernel's TCP and UDP sockets.
+//! - [`signal`]: SIGTERM and its like as a readable descriptor.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");
 
+pub mod alarm;
 pub mod clock;
 pub mod events;
+pub mod file;
+pub mod signal;
 pub mod socket;

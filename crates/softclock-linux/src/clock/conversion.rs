@@ -39,7 +39,6 @@ impl Conversion {
     }
 
     /// The time in nanoseconds, for a signal handler on the owning thread: async-signal-safe.
-    #[allow(dead_code, reason = "for the alarms, which follow")]
     pub(crate) fn read_in_handler(&self) -> u64 {
         let changing = self.version.load(Relaxed) & 1 == 1;
         compiler_fence(SeqCst);

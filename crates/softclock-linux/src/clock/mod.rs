@@ -190,7 +190,6 @@ impl ThreadClock {
     }
 
     /// The conversion, for alarms that interrupt this thread. They keep the clock alive by a clone.
-    #[allow(dead_code, reason = "for the alarms, which follow")]
     pub(crate) fn conversion(&self) -> &Conversion {
         &self.0.conversion
     }

@@ -46,6 +46,13 @@ impl RunTime {
         lost
     }
 
+    /// Takes readings after a time that does not count: the thread did something else.
+    pub const fn resume(&mut self, wall: Instant, cpu_ns: u64) {
+        self.wall = wall;
+        self.cpu_ns = cpu_ns;
+        self.blocked_ns = 0;
+    }
+
     /// All the time lost so far, in nanoseconds.
     pub const fn not_running_ns(&self) -> u64 {
         self.not_running_ns
@@ -63,5 +70,7 @@ mod tests {
         assert_eq!(time.sample(Instant::from_ns(2_000), 450), 300);
         assert_eq!(time.sample(Instant::from_ns(3_000), 1_450), 0);
         assert_eq!(time.not_running_ns(), 300);
+        time.resume(Instant::from_ns(9_000), 1_500);
+        assert_eq!(time.sample(Instant::from_ns(9_700), 2_000), 200);
     }
 }

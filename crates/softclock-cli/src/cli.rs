@@ -1,0 +1,221 @@
+//! The command line: what it offers, and how mistakes are told.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand};
+
+use softclock_http::ListenAddress;
+
+/// A network runtime in which time is software, and the servers built on it.
+#[derive(Debug, Parser)]
+#[command(name = "softclock", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the command can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve the files of a directory over HTTP
+    Serve(ServeOptions),
+}
+
+/// The options of `softclock serve`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct ServeOptions {
+    /// Directory to serve [default: the bundled site]
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+
+    /// Address to listen on: IP:PORT, [IPV6]:PORT, or :PORT for all addresses; repeatable. Port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: Vec<ListenAddress>,
+
+    /// Threads that serve, each with its own runtime
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: u16,
+
+    /// How long SIGTERM or SIGINT waits for responses in progress; a second signal ends at once
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
+    pub(crate) drain: std::time::Duration,
+
+    /// Share of a processor that an idle thread may spin to keep timers exact; 0 turns it off
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
+    pub(crate) spin_cap: f64,
+
+    /// File that stands for its directory
+    #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
+    pub(crate) index: String,
+
+    /// Print nothing but errors
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Log more to stderr: -v what happens, -vv each request
+    #[arg(long, short, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+const NOTES: &str = "\
+Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are
+followed if they are relative and stay inside DIR. Needs Linux 5.12.
+
+Examples:
+  softclock serve                              the bundled site on http://127.0.0.1:8080/
+  softclock serve --listen :8000 ~/public      a directory, for the whole network
+  softclock serve --threads 2 --listen 127.0.0.1:8080 --listen '[::1]:8080' /srv/www
+";
+
+/// What to show in place of running: help, or a mistake.
+pub(crate) enum Shown {
+    /// Help or version, asked for.
+    Help(clap::Error),
+    /// A mistake in one line.
+    Mistake(String),
+}
+
+impl Shown {
+    /// Shows it; the exit code is 0 for help and 2 for mistakes.
+    pub(crate) fn show(self) -> ExitCode {
+        match self {
+            Self::Help(help) => {
+                // A closed standard output is no mistake of the command line.
+                let _ = help.print();
+                ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(2))
+            }
+            Self::Mistake(line) => {
+                eprintln!("softclock: {line}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+/// Understands the command line.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => Ok(cli.command),
+        Err(error) => Err(match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
+            _ => Shown::Mistake(one_line(&error)),
+        }),
+    }
+}
+
+/// clap's message is a paragraph; its first line tells the mistake.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let mistake = first.strip_prefix("error: ").unwrap_or(first);
+    let hint = match suggestion(error) {
+        Some(suggestion) => format!("did you mean {suggestion}?"),
+        None => "see softclock serve --help".into(),
+    };
+    format!("{mistake}; {hint}")
+}
+
+fn suggestion(error: &clap::Error) -> Option<&str> {
+    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
+    kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(suggestion) => Some(suggestion.as_str()),
+        ContextValue::Strings(suggestions) => suggestions.first().map(String::as_str),
+        _ => None,
+    })
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds = text.parse().map_err(|_| "not a number of seconds")?;
+    std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".into())
+}
+
+/// The share that a percentage means.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse() {
+        Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
+        _ => Err("not a percentage from 0 to 100".into()),
+    }
+}
+
+fn file_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(['/', '\0']) || matches!(text, "." | "..") {
+        return Err("not the name of a file".into());
+    }
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
+        let arguments = ["softclock", "serve"]
+            .iter()
+            .chain(arguments)
+            .map(OsString::from);
+        match parse(arguments) {
+            Ok(Command::Serve(options)) => Ok(options),
+            Err(Shown::Mistake(line)) => Err(line),
+            Err(Shown::Help(help)) => Err(help.to_string()),
+        }
+    }
+
+    #[test]
+    fn definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults() {
+        let options = serve(&[]).unwrap();
+        assert_eq!((options.threads, options.drain.as_secs()), (1, 10));
+        assert_eq!(options.spin_cap, softclock_http::DEFAULT_SPIN_CAP);
+        assert_eq!(options.listen, [ListenAddress::DEFAULT]);
+    }
+
+    #[test]
+    fn values() {
+        let options = serve(&[
+            "--listen",
+            ":1",
+            "--listen",
+            "[::1]:2",
+            "--spin-cap",
+            "0",
+            "dir",
+        ]);
+        let options = options.unwrap();
+        assert_eq!((options.listen.len(), options.spin_cap), (2, 0.0));
+        assert_eq!(serve(&["--drain", "0.5"]).unwrap().drain.as_millis(), 500);
+    }
+
+    #[test]
+    fn mistakes_are_one_line_that_helps() {
+        for (arguments, part) in [
+            (&["--lisen", ":1"][..], "did you mean --listen"),
+            (&["--threads", "0"], "0 is not in 1..=1024"),
+            (&["--threads", "x"], "--threads"),
+            (&["--listen", "8080"], "write :8080"),
+            (&["--listen", "localhost:80"], "write 127.0.0.1:80"),
+            (&["--spin-cap", "101"], "percentage"),
+            (&["--drain", "-1"], "--drain"),
+            (&["--drain", "1e30"], "time span"),
+            (&["--index", "a/b"], "name of a file"),
+            (&["a", "b"], "'b'"),
+            (&["-q", "-v"], "cannot be used with"),
+        ] {
+            let line = serve(arguments).unwrap_err();
+            assert!(
+                line.contains(part) && !line.contains('\n'),
+                "{arguments:?}: {line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A client that sends what it is told, byte by byte, and believes nothing.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A connection to the server.
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// What the server answered.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    /// The only header field of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self
+            .headers
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let value = values.next().map(|(_, value)| value.as_str());
+        assert!(
+            values.next().is_none(),
+            "{name} is repeated: {:?}",
+            self.headers
+        );
+        value
+    }
+
+    /// All fields but Date, which ticks.
+    pub(crate) fn undated_headers(&self) -> Vec<(String, String)> {
+        self.headers
+            .iter()
+            .filter(|(name, _)| name != "date")
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("UTF-8")
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("a listening server");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a time-out");
+        Self {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream
+            .get_mut()
+            .write_all(bytes)
+            .expect("a connection that takes requests");
+    }
+
+    /// A request for `target` with these header lines, and its answer.
+    pub(crate) fn request(&mut self, method: &str, target: &str, headers: &[&str]) -> Response {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
+        for line in headers {
+            request += line;
+            request += "\r\n";
+        }
+        request += "\r\n";
+        self.send(request.as_bytes());
+        self.response(method)
+    }
+
+    pub(crate) fn get(&mut self, target: &str) -> Response {
+        self.request("GET", target, &[])
+    }
+
+    /// Reads the answer to a request of this method.
+    pub(crate) fn response(&mut self, method: &str) -> Response {
+        let mut response = self.head();
+        if method != "HEAD" && !matches!(response.status, 204 | 304) {
+            let length = response
+                .header("content-length")
+                .expect("every answer has a length");
+            response.body = vec![0; length.parse().expect("a number")];
+            self.stream
+                .read_exact(&mut response.body)
+                .expect("the whole body");
+        }
+        response
+    }
+
+    /// Reads a status line and header fields.
+    pub(crate) fn head(&mut self) -> Response {
+        let line = self.line();
+        let status = line
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status in {line:?}"));
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                return Response {
+                    status,
+                    headers,
+                    body: Vec::new(),
+                };
+            }
+            let (name, value) = line.split_once(": ").expect("a field");
+            headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a line");
+        line.strip_suffix("\r\n")
+            .unwrap_or_else(|| panic!("no end of line: {line:?}"))
+            .to_owned()
+    }
+
+    /// Bytes of a body, as they come.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+
+    /// All that comes until the server closes.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A reset counts as an end.
+        let _ = self.stream.read_to_end(&mut rest);
+        rest
+    }
+
+    pub(crate) fn close_sending(&mut self) {
+        self.stream
+            .get_ref()
+            .shutdown(std::net::Shutdown::Write)
+            .expect("a connection");
+    }
+}

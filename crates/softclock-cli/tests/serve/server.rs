@@ -1,0 +1,144 @@
+//! The program under test.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::client::Client;
+
+/// A running server, killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Server {
+    /// Serves `directory`, or the bundled site, on a free port of 127.0.0.1.
+    pub(crate) fn start(directory: Option<&Path>, options: &[&str]) -> Self {
+        let mut command = softclock();
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .args(directory);
+        Self::spawn(&mut command)
+    }
+
+    /// Runs `command` until it has told its addresses.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the program starts");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut text = String::new();
+        while !text.contains("Ctrl-C") {
+            assert_ne!(
+                output.read_line(&mut text).expect("text"),
+                0,
+                "it ended after: {text:?}"
+            );
+        }
+        let urls = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("http://"));
+        let addresses = urls.filter_map(|url| {
+            let address = url.split('/').next()?.replace("localhost", "127.0.0.1");
+            Some(address.parse().expect("an address"))
+        });
+        let addresses = addresses.collect();
+        Self { child, addresses }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a signal to our own child");
+    }
+
+    /// Waits for the end, for ten seconds at most.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn has_thread(&self, name: &str) -> bool {
+        let tasks =
+            fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a running process");
+        let mut names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        // The kernel keeps fifteen letters.
+        names.any(|comm| {
+            name.starts_with(comm.trim_end()) && comm.trim_end().len() >= name.len().min(15)
+        })
+    }
+
+    /// The most memory it has had resident so far.
+    pub(crate) fn peak_resident_kb(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("a running process");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .expect("a kernel's line");
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .expect("a number")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, without options.
+pub(crate) fn softclock() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_softclock"))
+}
+
+/// A directory with these files.
+pub(crate) fn directory(files: &[(&str, &[u8])]) -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, content) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().expect("inside")).expect("a directory");
+        fs::write(path, content).expect("a file");
+    }
+    directory
+}
+
+/// Bytes without a pattern that an error could keep.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}

@@ -1,0 +1,92 @@
+//! How a server ends.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::server::{Server, directory, noise};
+
+#[test]
+fn a_download_in_progress_completes() {
+    for options in [&[][..], &["--threads", "2"]] {
+        let content = noise(20_000_000);
+        let directory = directory(&[("big", &content)]);
+        let mut server = Server::start(Some(directory.path()), options);
+        let mut idle = server.connect();
+        assert_eq!(idle.request("HEAD", "/big", &[]).status, 200);
+        let mut silent = server.connect();
+        let mut client = server.connect();
+        client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(client.head().status, 200);
+
+        server.signal(Signal::TERM);
+        assert!(idle.rest().is_empty(), "idle connections are closed");
+        assert!(silent.rest().is_empty(), "and those without a request yet");
+        assert_eq!(refusal(server.address()), io::ErrorKind::ConnectionRefused);
+
+        let mut body = Vec::with_capacity(content.len());
+        let mut buffer = vec![0; 1 << 18];
+        while body.len() < content.len() {
+            thread::sleep(Duration::from_millis(2));
+            let read = client.read(&mut buffer).unwrap();
+            assert!(read > 0, "cut after {} bytes", body.len());
+            body.extend_from_slice(&buffer[..read]);
+        }
+        assert!(body == content);
+        assert!(client.rest().is_empty(), "then the connection is closed");
+        assert_eq!(server.wait().code(), Some(0));
+    }
+}
+
+/// The error of a connection to where no thread listens any more.
+fn refusal(address: SocketAddr) -> io::ErrorKind {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Err(error) => return error.kind(),
+            Ok(_) => assert!(begun.elapsed() < Duration::from_secs(10), "still accepting"),
+        }
+    }
+}
+
+#[test]
+fn an_idle_server_ends_at_once() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(None, &["--threads", "2"]);
+        let begun = Instant::now();
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(0));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn draining_has_its_time() {
+    let directory = directory(&[("big", &[0; 20_000_000])]);
+    let mut server = Server::start(Some(directory.path()), &["--drain", "0.3"]);
+    let mut client = server.connect();
+    client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    let begun = Instant::now();
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(0));
+    let took = begun.elapsed();
+    assert!((250..3_000).contains(&took.as_millis()), "{took:?}");
+    assert!(client.rest().len() < 20_000_000);
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let directory = directory(&[("big", &[0; 20_000_000])]);
+    let mut server = Server::start(Some(directory.path()), &["--drain", "60"]);
+    let mut client = server.connect();
+    client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    server.signal(Signal::TERM);
+    thread::sleep(Duration::from_millis(300));
+    server.signal(Signal::INT);
+    assert_eq!(server.wait().code(), Some(1));
+}

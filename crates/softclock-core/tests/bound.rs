@@ -1,0 +1,293 @@
+//! The bound of *Soft Timers* (section 3) and its deadlines (5.9), against a model of a thread that runs,
+//! is preempted, passes trigger states at random and is interrupted by a backup timer and by an alarm.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use softclock_core::time::TICK_NS;
+use softclock_core::{FireWindow, Instant, SoftTimers, TimerKey, TriggerState};
+
+/// What the model knows of a pending event.
+struct Expected {
+    key: TimerKey,
+    scheduled: Instant,
+    /// Time in which the thread did not run, up to then.
+    stolen_ns: u64,
+    ticks: u64,
+    deadline: Option<Instant>,
+}
+
+struct Model {
+    random: SplitMix,
+    timers: SoftTimers<u64>,
+    now: Instant,
+    running_ns: u64,
+    stolen_ns: u64,
+    backup_ns: u64,
+    next_backup_ns: u64,
+    /// Whether an alarm keeps deadlines.
+    alarm: bool,
+    pending: HashMap<u64, Expected>,
+    ids: Vec<u64>,
+    next_id: u64,
+    fired: u64,
+}
+
+impl Model {
+    fn new(seed: u64, backup_ticks: u64, alarm: bool) -> Self {
+        let backup_ns = backup_ticks * TICK_NS;
+        let mut random = SplitMix(seed);
+        let now = Instant::from_ns(random.below(1 << 40));
+        Self {
+            now,
+            random,
+            timers: SoftTimers::new(now, Duration::from_nanos(backup_ns)),
+            running_ns: 0,
+            stolen_ns: 0,
+            backup_ns,
+            next_backup_ns: backup_ns,
+            alarm,
+            pending: HashMap::new(),
+            ids: Vec::new(),
+            next_id: 0,
+            fired: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(16) {
+            0..=4 => self.schedule(),
+            5..=6 => self.cancel(),
+            7 => self.reschedule(),
+            8 => self.steal(),
+            _ => self.compute(),
+        }
+    }
+
+    fn schedule(&mut self) {
+        let ticks = self.random.log_uniform(1 << 22);
+        let id = self.next_id;
+        self.next_id += 1;
+        let earliest = self.now.add_ns(ticks * TICK_NS);
+        let deadline = (self.random.below(4) == 0)
+            .then(|| earliest.add_ns((2 + self.random.log_uniform(1 << 12)) * TICK_NS));
+        let key = match deadline {
+            None => self.timers.schedule_soft_event(self.now, ticks, id),
+            Some(_) => {
+                let window = FireWindow { earliest, deadline };
+                self.timers.schedule(window, id)
+            }
+        };
+        self.expect(id, key, ticks, deadline);
+    }
+
+    fn expect(&mut self, id: u64, key: TimerKey, ticks: u64, deadline: Option<Instant>) {
+        let expected = Expected {
+            key,
+            scheduled: self.now,
+            stolen_ns: self.stolen_ns,
+            ticks,
+            deadline,
+        };
+        self.pending.insert(id, expected);
+        self.ids.push(id);
+    }
+
+    fn cancel(&mut self) {
+        let Some((id, key)) = self.pick() else { return };
+        assert_eq!(self.timers.cancel(key), Some(id));
+        assert_eq!(self.timers.cancel(key), None);
+        self.pending.remove(&id);
+    }
+
+    fn reschedule(&mut self) {
+        let Some((id, key)) = self.pick() else { return };
+        let ticks = self.random.log_uniform(1 << 22);
+        let earliest = self.now.add_ns(ticks * TICK_NS);
+        assert!(self.timers.reschedule(key, earliest));
+        self.expect(id, key, ticks, None);
+    }
+
+    /// A pending event at random.
+    fn pick(&mut self) -> Option<(u64, TimerKey)> {
+        while !self.ids.is_empty() {
+            let index = self.random.below(self.ids.len() as u64) as usize;
+            let id = self.ids.swap_remove(index);
+            if let Some(expected) = self.pending.get(&id) {
+                return Some((id, expected.key));
+            }
+        }
+        None
+    }
+
+    /// The thread is preempted, or its virtual machine stands still.
+    fn steal(&mut self) {
+        let ns = self.random.log_uniform(1 << 26);
+        self.now = self.now.add_ns(ns);
+        self.stolen_ns += ns;
+    }
+
+    /// The thread computes until its next trigger state, interrupted by backups and alarms.
+    fn compute(&mut self) {
+        let mut left_ns = self.random.log_uniform(4 * self.backup_ns);
+        loop {
+            let to_backup = self.next_backup_ns - self.running_ns;
+            let deadline = self.timers.next_deadline().filter(|_| self.alarm);
+            let to_alarm = deadline.map_or(u64::MAX, |at| at.ns_since(self.now));
+            let step = left_ns.min(to_backup).min(to_alarm);
+            self.now = self.now.add_ns(step);
+            self.running_ns += step;
+            left_ns -= step;
+            if step == to_backup {
+                self.next_backup_ns += self.backup_ns;
+                self.fire_all(TriggerState::Backup);
+            } else if step == to_alarm {
+                self.fire_all(TriggerState::Deadline);
+            } else {
+                return self.pass_trigger_state();
+            }
+        }
+    }
+
+    /// At a trigger state the caller bounds its work.
+    fn pass_trigger_state(&mut self) {
+        let mut due = self.timers.check(TriggerState::SystemCall, self.now);
+        for _ in 0..self.random.below(4) {
+            let Some(event) = due else { return };
+            self.on_fired(event.value, event.due);
+            due = self.timers.next_overdue(TriggerState::SystemCall, self.now);
+        }
+        if let Some(event) = due {
+            self.on_fired(event.value, event.due);
+        }
+    }
+
+    /// Backups and alarms take all that is due.
+    fn fire_all(&mut self, state: TriggerState) {
+        let mut due = self.timers.check(state, self.now);
+        loop {
+            match due {
+                Some(event) => self.on_fired(event.value, event.due),
+                // None while something is due: events were moved between levels.
+                None if self.timers.next_due().is_none_or(|next| next > self.now) => return,
+                None => {}
+            }
+            due = self.timers.next_overdue(state, self.now);
+        }
+    }
+
+    fn on_fired(&mut self, id: u64, due: Instant) {
+        let expected = self
+            .pending
+            .remove(&id)
+            .expect("fired twice, or after it was cancelled");
+        self.fired += 1;
+        assert_eq!(due, expected.scheduled.add_ns(expected.ticks * TICK_NS));
+        let ticks = self.now.tick() - expected.scheduled.tick();
+        assert!(
+            ticks > expected.ticks,
+            "early: {ticks} ticks for {}",
+            expected.ticks
+        );
+        let stolen_ns = self.stolen_ns - expected.stolen_ns;
+        let actual_ns = self.now.ns_since(expected.scheduled) - stolen_ns;
+        let bound_ns = (expected.ticks + 1) * TICK_NS + self.backup_ns;
+        assert!(actual_ns < bound_ns, "late: {actual_ns} ns of {bound_ns}");
+        if let Some(deadline) = expected.deadline.filter(|_| self.alarm) {
+            let late_ns = self.now.ns_since(deadline);
+            assert!(
+                late_ns <= stolen_ns,
+                "{late_ns} ns after its deadline, {stolen_ns} stolen"
+            );
+        }
+    }
+
+    /// Everything that is still pending fires in the end.
+    fn finish(&mut self) {
+        while let Some(next) = self.timers.next_due() {
+            self.stolen_ns += next.ns_since(self.now);
+            self.now = self.now.max(next);
+            self.fire_all(TriggerState::Idle);
+        }
+        assert!(self.pending.is_empty(), "{} lost", self.pending.len());
+        assert!(self.timers.is_empty());
+        assert_eq!(self.timers.counts().fired, self.fired);
+        assert_eq!(self.timers.triggers().lateness().count(), self.fired);
+    }
+}
+
+fn run(seed: u64, steps: u64, backup_ticks: u64, alarm: bool) -> u64 {
+    let mut model = Model::new(seed, backup_ticks, alarm);
+    for _ in 0..steps {
+        model.step();
+    }
+    model.finish();
+    model.fired
+}
+
+#[test]
+fn two_million_operations_keep_the_bound() {
+    const SEED: u64 = 0x50f7_71e5;
+    println!("seed {SEED:#x}");
+    assert!(run(SEED, 1_000_000, 1_000, false) > 100_000);
+    assert!(run(SEED + 1, 1_000_000, 4_000, true) > 100_000);
+}
+
+proptest! {
+    #[test]
+    fn any_thread_keeps_the_bound(seed: u64, backup_ticks in 1u64..10_000, alarm: bool) {
+        run(seed, 500, backup_ticks, alarm);
+    }
+}
+
+#[test]
+fn the_paper_s_operations() {
+    let timers = SoftTimers::<()>::new(Instant::ORIGIN, Duration::from_millis(4));
+    assert_eq!(SoftTimers::<()>::measure_resolution(), 1_000_000);
+    assert_eq!(
+        SoftTimers::<()>::measure_time(Instant::from_ns(12_345_678)),
+        12_345
+    );
+    assert_eq!(timers.interrupt_clock_resolution(), 250);
+}
+
+/// Figure 1: T = 1.
+#[test]
+fn an_event_fires_in_the_tick_after_the_one_asked() {
+    for offset_ns in 0..TICK_NS {
+        let mut timers = SoftTimers::new(Instant::ORIGIN, Duration::from_nanos(2 * TICK_NS));
+        let scheduled = Instant::from_ns(10 * TICK_NS + offset_ns);
+        timers.schedule_soft_event(scheduled, 1, ());
+        let tick = Instant::from_ns(12 * TICK_NS);
+        assert!(
+            timers
+                .check(TriggerState::SystemCall, tick.sub_ns(1))
+                .is_none()
+        );
+        assert!(timers.check(TriggerState::SystemCall, tick).is_some());
+    }
+}
+
+/// Steele, Lea, Flood: *Fast splittable pseudorandom number generators*.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Up to `bound`, each octave as likely as any other.
+    fn log_uniform(&mut self, bound: u64) -> u64 {
+        let octaves = u64::from(bound.max(2).ilog2());
+        let top = 1 << (1 + self.below(octaves));
+        self.below(top)
+    }
+}

@@ -1,0 +1,234 @@
+//! What can go wrong: requests that are refused, and servers that can't start.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use softclock::fs::Failure;
+
+use crate::address::ListenAddress;
+use crate::body::Body;
+use crate::path::PathError;
+use crate::range;
+
+/// Why a request gets an error page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The path is malformed or deceptive.
+    BadPath,
+    /// HTTP/1.1 asks for exactly one Host.
+    BadHost,
+    /// No permission, outside the root, or no regular file.
+    Forbidden,
+    /// Nothing here.
+    NotFound,
+    /// Neither GET, HEAD nor OPTIONS.
+    MethodNotAllowed,
+    /// If-Match or If-Unmodified-Since does not hold.
+    PreconditionFailed,
+    /// The file, of this length, has no such part.
+    RangeNotSatisfiable(u64),
+    /// Descriptors or memory ran out, or the file changed while it was read.
+    Unavailable,
+    /// The disk failed.
+    Internal,
+}
+
+impl Refusal {
+    /// The refusal that an error of the file system calls for.
+    pub fn of_file_error(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Self::Unavailable;
+        }
+        match Failure::of(error) {
+            Failure::Missing => Self::NotFound,
+            Failure::Forbidden => Self::Forbidden,
+            Failure::Exhausted => Self::Unavailable,
+            Failure::Broken => Self::Internal,
+        }
+    }
+
+    /// The error page.
+    pub fn into_response(self) -> Response<Body> {
+        let (status, sentence) = self.words();
+        let mut response = Self::page(status, sentence);
+        let headers = response.headers_mut();
+        match self {
+            Self::MethodNotAllowed => {
+                headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+            }
+            Self::Unavailable => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::RangeNotSatisfiable(length) => {
+                let range = HeaderValue::from_str(&range::unsatisfied_content_range(length));
+                headers.insert(CONTENT_RANGE, range.expect("ASCII"));
+            }
+            _ => {}
+        }
+        response
+    }
+
+    /// A small plain page.
+    pub(crate) fn page(status: StatusCode, sentence: &str) -> Response<Body> {
+        let page = Bytes::from(format!("{status}: {sentence}\n"));
+        let length = HeaderValue::from(page.len());
+        let mut response = Response::new(Body::Bytes(page));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        headers.insert(CONTENT_LENGTH, length);
+        response
+    }
+
+    const fn words(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::BadPath => (StatusCode::BAD_REQUEST, "this path can't be understood."),
+            Self::BadHost => (StatusCode::BAD_REQUEST, "a request needs one Host field."),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "this may not be read."),
+            Self::NotFound => (StatusCode::NOT_FOUND, "nothing is here."),
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "files can only be read (GET, HEAD).",
+            ),
+            Self::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "the file is not in the state you asked for.",
+            ),
+            Self::RangeNotSatisfiable(_) => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "the file ends before that part.",
+            ),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "try again in a moment."),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "the file can't be read."),
+        }
+    }
+}
+
+impl From<PathError> for Refusal {
+    fn from(error: PathError) -> Self {
+        match error {
+            PathError::Malformed => Self::BadPath,
+            // As if it did not exist: whether it does is nobody's business.
+            PathError::Hidden => Self::NotFound,
+        }
+    }
+}
+
+/// Why a server did not start; displayed as one line that says what to do.
+#[derive(Debug)]
+pub enum StartError {
+    /// The directory can't be served.
+    Directory(PathBuf, io::Error),
+    /// The address can't be listened on.
+    Listen(ListenAddress, io::Error),
+    /// No runtime, or no thread for one.
+    Runtime(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path, error) => {
+                write!(f, "cannot serve {}: ", path.display())?;
+                explain_directory(f, error)
+            }
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: ")?;
+                explain_listen(f, error)
+            }
+            Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let (Self::Directory(_, error) | Self::Listen(_, error) | Self::Runtime(error)) = self;
+        Some(error)
+    }
+}
+
+fn explain_directory(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            f.write_str("no such directory; check the name, or leave it out for the bundled site")
+        }
+        io::ErrorKind::NotADirectory => {
+            f.write_str("not a directory; give the directory that holds the files")
+        }
+        io::ErrorKind::PermissionDenied => f.write_str(
+            "permission denied; let this user read and enter it (chmod a+rx), or run as another",
+        ),
+        _ => write!(f, "{error}"),
+    }
+}
+
+fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => f.write_str(
+            "the port is taken; stop its owner (ss -ltnp names it), or choose another: --listen :0 takes any free one",
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            f.write_str("this machine has no such address; `ip address` lists those it has")
+        }
+        io::ErrorKind::PermissionDenied => f.write_str(
+            "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, others do not",
+        ),
+        _ => write!(f, "{error}"),
+    }
+}
+
+/// The value of Allow.
+pub(crate) const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_say_what_they_are() {
+        let response = Refusal::RangeNotSatisfiable(7).into_response();
+        assert_eq!(response.status(), 416);
+        assert_eq!(response.headers()[CONTENT_RANGE], "bytes */7");
+        let Body::Bytes(page) = response.body() else {
+            panic!("a page is in memory")
+        };
+        assert!(page.starts_with(b"416 Range Not Satisfiable: "));
+        assert_eq!(
+            Refusal::MethodNotAllowed.into_response().headers()[ALLOW],
+            ALLOWED_METHODS
+        );
+    }
+
+    #[test]
+    fn start_errors_are_one_line() {
+        for kind in [
+            io::ErrorKind::NotFound,
+            io::ErrorKind::NotADirectory,
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::AddrInUse,
+            io::ErrorKind::AddrNotAvailable,
+            io::ErrorKind::Other,
+        ] {
+            let address = ListenAddress::DEFAULT;
+            for error in [
+                StartError::Directory("/srv".into(), kind.into()),
+                StartError::Listen(address, kind.into()),
+                StartError::Runtime(kind.into()),
+            ] {
+                let line = error.to_string();
+                assert!(
+                    line.starts_with("cannot ") && !line.contains('\n'),
+                    "{line}"
+                );
+            }
+        }
+    }
+}

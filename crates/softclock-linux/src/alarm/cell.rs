@@ -1,0 +1,398 @@
+//! The one object that a thread shares with the signal handlers that interrupt it.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, compiler_fence,
+};
+
+use softclock_core::{Clock, Instant};
+
+use super::AlarmOptions;
+use super::backup_period::BackupPeriod;
+use super::deadline_plan::{DeadlinePlan, IMMINENT_NS};
+use super::handler;
+use super::posix_timer::{PosixTimer, TimerClock};
+use super::safe::{AlarmSafe, FiredBy, Firing};
+use super::spacing::Spacing;
+use super::stats::{AlarmStats, Counters, add};
+use super::table::{AlarmId, Table, TableFull};
+use crate::clock::{ThreadClock, tick_ns};
+
+/// The marks, the table and the timers of one thread.
+///
+/// Only the owning thread ever touches it: its code, and its signal handler, which runs between two instructions of
+/// that code. The handler touches the table, the timers' state and the counters (all plain cells) only when the depth
+/// is 0, and the code only while it is not; compiler fences keep the accesses on their side of the depth's change. What
+/// both may touch at any time is atomic.
+pub(super) struct AlarmCell {
+    /// How many sections of the runtime the thread is in.
+    depth: AtomicU32,
+    /// [`Kind`]s of alarms that landed inside a section.
+    pending: AtomicU32,
+    /// The first due time of the table, in nanoseconds.
+    next_due: AtomicU64,
+    /// The first due time of the application's plain events, in nanoseconds.
+    plain_next_due: AtomicU64,
+    /// When an alarm ought to land for the earliest deadline, in nanoseconds.
+    next_alarm: AtomicU64,
+    /// What the deadline timer is set to, in nanoseconds; `u64::MAX` if it is not set.
+    armed: AtomicU64,
+    table: Table,
+    /// Handlers are running: they do not nest.
+    running: Cell<bool>,
+    clock: ThreadClock,
+    backup_timer: PosixTimer,
+    deadline_timer: PosixTimer,
+    backup_period: Cell<BackupPeriod>,
+    tick_ns: u64,
+    spacing: Cell<Spacing>,
+    /// How late alarms land, smoothed; the deadline alarm is set earlier by it.
+    early_ns: Cell<u64>,
+    counters: Counters,
+}
+
+/// What a signal stands for; sent along as its value, and a bit of [`AlarmCell::pending`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Backup = 1,
+    Deadline = 2,
+}
+
+impl AlarmCell {
+    /// A cell whose timers are not yet set.
+    pub(super) fn new(clock: &ThreadClock, options: &AlarmOptions) -> io::Result<Self> {
+        let signal = handler::install()?;
+        let tick_ns = tick_ns();
+        let backup_max_ns = softclock_core::time::saturating_ns(options.backup_max);
+        Ok(Self {
+            depth: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            next_due: AtomicU64::new(u64::MAX),
+            plain_next_due: AtomicU64::new(u64::MAX),
+            next_alarm: AtomicU64::new(u64::MAX),
+            armed: AtomicU64::new(u64::MAX),
+            table: Table::new(),
+            running: Cell::new(false),
+            clock: clock.clone(),
+            backup_timer: PosixTimer::new(TimerClock::ThreadCpu, signal, Kind::Backup as usize)?,
+            deadline_timer: PosixTimer::new(
+                TimerClock::Monotonic,
+                signal,
+                Kind::Deadline as usize,
+            )?,
+            backup_period: Cell::new(BackupPeriod::new(tick_ns, backup_max_ns)),
+            tick_ns,
+            spacing: Cell::new(Spacing::new(softclock_core::time::saturating_ns(
+                options.alarm_distance,
+            ))),
+            early_ns: Cell::new(FIRST_EARLY_NS),
+            counters: Counters::new(),
+        })
+    }
+
+    /// Sets the backup timer going.
+    pub(super) fn start(&self) -> io::Result<()> {
+        self.set_backup(self.backup_period.get().period_ns())
+    }
+
+    #[inline(always)]
+    pub(super) fn enter(&self) {
+        self.depth
+            .store(self.depth.load(Relaxed).wrapping_add(1), Relaxed);
+        compiler_fence(SeqCst);
+    }
+
+    #[inline(always)]
+    pub(super) fn leave(&self) {
+        compiler_fence(SeqCst);
+        let depth = self.depth.load(Relaxed).saturating_sub(1);
+        self.depth.store(depth, Relaxed);
+        compiler_fence(SeqCst);
+        if depth == 0 && self.pending.load(Relaxed) != 0 {
+            self.run_pending();
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn next_due(&self) -> Instant {
+        Instant::from_ns(self.next_due.load(Relaxed))
+    }
+
+    pub(super) fn set_plain_next_due(&self, due: Instant) {
+        self.plain_next_due.store(due.as_ns(), Relaxed);
+    }
+
+    pub(super) fn backup_period_ns(&self) -> u64 {
+        self.within(|| self.backup_period.get().period_ns())
+    }
+
+    pub(super) fn longest_backup_ns(&self) -> u64 {
+        self.within(|| self.backup_period.get().max_ns() + self.tick_ns)
+    }
+
+    pub(super) fn register(
+        &self,
+        handler: &'static dyn AlarmSafe,
+        period_ns: u64,
+        slack_ns: Option<u64>,
+    ) -> Result<AlarmId, TableFull> {
+        let period_ns = period_ns.max(LEAST_PERIOD_NS);
+        self.within(|| {
+            let now = self.clock.now();
+            let due = now.add_ns(period_ns);
+            let id = self.table.insert(handler, period_ns, slack_ns, due)?;
+            self.refresh();
+            self.follow_plan(now);
+            Ok(id)
+        })
+    }
+
+    pub(super) fn unregister(&self, id: AlarmId) -> bool {
+        self.within(|| {
+            let removed = self.table.remove(id);
+            self.refresh();
+            removed
+        })
+    }
+
+    /// Fires what is due at `now`, the most overdue first. Only inside a section.
+    pub(super) fn run_due(&self, now: Instant, limit: usize, by: FiredBy) -> usize {
+        if self.running.replace(true) {
+            return 0;
+        }
+        let mut fired = 0;
+        while fired < limit {
+            let Some(event) = self.table.most_overdue(now) else {
+                break;
+            };
+            let due = event.due;
+            self.counters.fired[by as usize].record(now.ns_since(due));
+            self.table.reschedule(event.slot, now);
+            event.handler.fire(&Firing { now, due, by });
+            fired += 1;
+        }
+        self.running.set(false);
+        if fired > 0 {
+            self.refresh();
+        }
+        fired
+    }
+
+    /// Sets, moves or takes back the deadline alarm as is right at `now`.
+    #[inline]
+    pub(super) fn arm_if_needed(&self, now: Instant) {
+        let armed = self.armed.load(Relaxed);
+        let wanted = self.next_alarm.load(Relaxed);
+        let none = armed & wanted == u64::MAX;
+        let in_time = armed <= wanted && armed > now.as_ns().saturating_add(IMMINENT_NS);
+        if !none && !in_time {
+            self.within(|| self.follow_plan(now));
+        }
+    }
+
+    pub(super) fn disarm(&self) {
+        if self.armed.load(Relaxed) != u64::MAX {
+            self.within(|| self.set_deadline(None));
+        }
+    }
+
+    pub(super) fn stats(&self) -> AlarmStats {
+        self.within(|| AlarmStats {
+            distance_ns: self.spacing.get().distance_ns(),
+            early_ns: self.early_ns.get(),
+            backup_period_ns: self.backup_period.get().period_ns(),
+            ..self.counters.snapshot()
+        })
+    }
+
+    /// What the signal handler does.
+    pub(super) fn on_signal(&self, kind: Kind) {
+        if self.depth.load(Relaxed) != 0 {
+            self.pending
+                .store(self.pending.load(Relaxed) | kind as u32, Relaxed);
+            let deferred = &self.counters.deferred;
+            deferred.store(deferred.load(Relaxed).wrapping_add(1), Relaxed);
+            return;
+        }
+        compiler_fence(SeqCst);
+        let conversion = self.clock.conversion();
+        let now = Instant::from_ns(conversion.read_in_handler());
+        if kind == Kind::Deadline {
+            self.learn_delay(now);
+        }
+        self.serve(kind, now);
+        let done = Instant::from_ns(conversion.read_in_handler());
+        self.after_alarm(kind, now, done);
+        compiler_fence(SeqCst);
+    }
+
+    /// Does the work of alarms that landed inside the section that ended.
+    #[cold]
+    fn run_pending(&self) {
+        loop {
+            self.depth.store(1, Relaxed);
+            compiler_fence(SeqCst);
+            let pending = self.pending.load(Relaxed);
+            self.pending.store(0, Relaxed);
+            for kind in [Kind::Deadline, Kind::Backup] {
+                if pending & kind as u32 != 0 {
+                    let now = self.clock.now();
+                    self.serve(kind, now);
+                    self.after_alarm(kind, now, self.clock.now());
+                }
+            }
+            compiler_fence(SeqCst);
+            self.depth.store(0, Relaxed);
+            compiler_fence(SeqCst);
+            if self.pending.load(Relaxed) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn serve(&self, kind: Kind, now: Instant) {
+        match kind {
+            Kind::Deadline => {
+                add(&self.counters.deadline_alarms, 1);
+                if self.armed.load(Relaxed) <= now.as_ns() {
+                    self.armed.store(u64::MAX, Relaxed);
+                }
+                self.run_due(now, usize::MAX, FiredBy::Deadline);
+            }
+            Kind::Backup => {
+                add(&self.counters.backups, 1);
+                add(&self.counters.overruns, self.backup_timer.overruns());
+                self.adapt_backup(now);
+                self.run_due(now, usize::MAX, FiredBy::Backup);
+            }
+        }
+    }
+
+    fn after_alarm(&self, kind: Kind, landed: Instant, done: Instant) {
+        if kind == Kind::Deadline {
+            let mut spacing = self.spacing.get();
+            spacing.on_alarm(landed, done);
+            self.spacing.set(spacing);
+        }
+        // The interrupted program may not reach a trigger state before the next deadline.
+        self.follow_plan(done);
+    }
+
+    /// Notes how late the alarm landed, unless the thread was not running in between.
+    fn learn_delay(&self, now: Instant) {
+        let armed = self.armed.load(Relaxed);
+        let late = now.as_ns().saturating_sub(armed);
+        if armed <= now.as_ns() && late < PREEMPTED_NS {
+            let early = self.early_ns.get();
+            let smoothed = early - early / SMOOTHING + late / SMOOTHING;
+            self.early_ns
+                .set(smoothed.clamp(LEAST_EARLY_NS, MOST_EARLY_NS));
+        }
+    }
+
+    fn adapt_backup(&self, now: Instant) {
+        let plain = overdue(self.plain_next_due.load(Relaxed), now);
+        if let Some(late) = plain {
+            self.counters.plain_overdue.record(late);
+        }
+        let latest = plain.max(overdue(self.next_due.load(Relaxed), now));
+        let mut period = self.backup_period.get();
+        let before = period.period_ns();
+        let after = period.after_backup(latest);
+        self.backup_period.set(period);
+        if after != before {
+            // Can only fail for a timer that does not exist.
+            let _ = self.set_backup(after);
+        }
+    }
+
+    /// The kernel looks at processor time at its ticks only. A quarter of a tick less than the period asked for keeps
+    /// a tick from being missed by a hair.
+    fn set_backup(&self, period_ns: u64) -> io::Result<()> {
+        self.backup_timer.arm_each(period_ns - self.tick_ns / 4)
+    }
+
+    fn refresh(&self) {
+        self.next_due.store(self.table.next_due().as_ns(), Relaxed);
+        let next_alarm = self.table.next_alarm(self.early_ns.get());
+        self.next_alarm.store(next_alarm.as_ns(), Relaxed);
+    }
+
+    fn follow_plan(&self, now: Instant) {
+        let armed = Instant::from_ns(self.armed.load(Relaxed));
+        let wanted = Instant::from_ns(self.next_alarm.load(Relaxed));
+        let earliest = self.spacing.get().earliest();
+        match DeadlinePlan::decide(armed, wanted, now, earliest) {
+            DeadlinePlan::Keep => {}
+            DeadlinePlan::Arm(at) => {
+                let pushed = armed > now && armed < at;
+                let counters = &self.counters;
+                add(
+                    if pushed {
+                        &counters.pushes
+                    } else {
+                        &counters.arms
+                    },
+                    1,
+                );
+                self.set_deadline(Some(at));
+            }
+            DeadlinePlan::Disarm => {
+                add(&self.counters.pushes, 1);
+                self.set_deadline(None);
+            }
+        }
+    }
+
+    /// Notes the new time before setting it, for the alarm may land at once.
+    fn set_deadline(&self, at: Option<Instant>) {
+        self.armed
+            .store(at.map_or(u64::MAX, Instant::as_ns), Relaxed);
+        let offset_ns = self.clock.conversion().offset_ns();
+        let result = match at {
+            Some(at) => self.deadline_timer.arm_at(at.sub_ns(offset_ns).as_ns()),
+            None => self.deadline_timer.disarm(),
+        };
+        // Can only fail for a timer that does not exist.
+        debug_assert!(result.is_ok());
+    }
+
+    /// Runs owner's code that touches what the handler touches.
+    #[inline(always)]
+    pub(super) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.enter();
+        let result = work();
+        self.leave();
+        result
+    }
+}
+
+impl Kind {
+    pub(super) const fn from_value(value: usize) -> Option<Self> {
+        match value {
+            1 => Some(Self::Backup),
+            2 => Some(Self::Deadline),
+            _ => None,
+        }
+    }
+}
+
+/// How late what was due at `due_ns` is.
+fn overdue(due_ns: u64, now: Instant) -> Option<u64> {
+    now.as_ns().checked_sub(due_ns).filter(|&late| late > 0)
+}
+
+/// Events more frequent than this would leave the thread nothing else to do.
+const LEAST_PERIOD_NS: u64 = 1_000;
+
+/// How late alarms land where nothing is known yet.
+const FIRST_EARLY_NS: u64 = 20_000;
+const LEAST_EARLY_NS: u64 = 5_000;
+const MOST_EARLY_NS: u64 = 60_000;
+
+/// The weight of a new measurement is one part in this many.
+const SMOOTHING: u64 = 8;
+
+/// An alarm this late found the thread not running, which says nothing about alarms.
+const PREEMPTED_NS: u64 = 1_000_000;

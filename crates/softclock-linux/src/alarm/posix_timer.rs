@@ -1,0 +1,113 @@
+//! POSIX timers that signal the thread that made them (timer_create(2) with SIGEV_THREAD_ID).
+
+use std::io;
+use std::mem;
+use std::ptr;
+
+/// A timer of the kernel; deleted when dropped.
+///
+/// The system calls are made directly: the C library's wrappers keep a record of their own in memory.
+#[derive(Debug)]
+pub(super) struct PosixTimer {
+    /// The kernel's number for it (`__kernel_timer_t`).
+    id: libc::c_int,
+}
+
+/// The clock that a timer counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TimerClock {
+    /// Processor time of the calling thread, as the kernel's tick sees it.
+    ThreadCpu,
+    /// CLOCK_MONOTONIC.
+    Monotonic,
+}
+
+impl PosixTimer {
+    /// A timer, not armed, that sends `signal` with `value` to the calling thread.
+    ///
+    /// Fails with `WouldBlock` where the user's pending-signal limit (RLIMIT_SIGPENDING) is exhausted.
+    pub(super) fn new(clock: TimerClock, signal: libc::c_int, value: usize) -> io::Result<Self> {
+        let clock = match clock {
+            TimerClock::ThreadCpu => libc::CLOCK_THREAD_CPUTIME_ID,
+            TimerClock::Monotonic => libc::CLOCK_MONOTONIC,
+        };
+        // SAFETY: all fields are integers and pointers, for which zero is valid.
+        let mut event: libc::sigevent = unsafe { mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signal;
+        event.sigev_value.sival_ptr = ptr::without_provenance_mut(value);
+        event.sigev_notify_thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut id = 0;
+        // SAFETY: `event` has the kernel's layout and is only read; `id` is written on success.
+        check(unsafe {
+            libc::syscall(libc::SYS_timer_create, clock, &raw mut event, &raw mut id)
+        })?;
+        Ok(Self { id })
+    }
+
+    /// Arms it for one signal at `ns` of its clock; at once if that has passed. Async-signal-safe.
+    pub(super) fn arm_at(&self, ns: u64) -> io::Result<()> {
+        self.set(libc::TIMER_ABSTIME, ns.max(1), 0)
+    }
+
+    /// Arms it for a signal each `ns`. Async-signal-safe.
+    pub(super) fn arm_each(&self, ns: u64) -> io::Result<()> {
+        self.set(0, ns.max(1), ns.max(1))
+    }
+
+    /// Makes it silent. Async-signal-safe.
+    pub(super) fn disarm(&self) -> io::Result<()> {
+        self.set(0, 0, 0)
+    }
+
+    /// The expirations that the last signal stands for beyond the first. Async-signal-safe.
+    pub(super) fn overruns(&self) -> u64 {
+        // SAFETY: takes a number; an invalid one is refused.
+        let count = unsafe { libc::syscall(libc::SYS_timer_getoverrun, self.id) };
+        u64::try_from(count).unwrap_or(0)
+    }
+
+    fn set(&self, flags: libc::c_int, first_ns: u64, each_ns: u64) -> io::Result<()> {
+        let time = libc::itimerspec {
+            it_interval: timespec(each_ns),
+            it_value: timespec(first_ns),
+        };
+        let no_old_value = ptr::null_mut::<libc::itimerspec>();
+        // SAFETY: `time` has the kernel's layout on 64-bit machines, outlives the call and is only read; the old value
+        // is not asked for.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_timer_settime,
+                self.id,
+                flags,
+                &raw const time,
+                no_old_value,
+            )
+        })
+    }
+}
+
+impl Drop for PosixTimer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is ours and not used afterwards. The kernel takes back a signal that is still queued.
+        unsafe { libc::syscall(libc::SYS_timer_delete, self.id) };
+    }
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    }
+}
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("the timer system calls here are those of 64-bit machines");

@@ -1,0 +1,47 @@
+//! A hardware timer for each event: what soft timers save, for comparison.
+
+use std::io;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use softclock_core::time::saturating_ns;
+
+use super::handler::{self, PLAIN_TIMER};
+use super::posix_timer::{PosixTimer, TimerClock};
+use super::safe::AlarmSafe;
+
+/// A periodic POSIX timer whose signals run a handler, whatever the thread is doing and however often they come.
+///
+/// It is the hardware timer of *Soft Timers*, Tables I and II: nothing keeps its signals apart or out of the runtime's
+/// sections, and a period of some tens of microseconds leaves its thread no time for anything else.
+#[derive(Debug)]
+pub struct SignalTimer {
+    timer: PosixTimer,
+    /// Not `Send`: the timer signals this thread.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl SignalTimer {
+    /// Has `handler` fire each `period` in signals to the calling thread, until the timer is dropped.
+    ///
+    /// It is told the current time as the due time. Fails as [`Alarms::new`](super::Alarms::new) does; a thread has one
+    /// such timer.
+    pub fn start(handler: &'static dyn AlarmSafe, period: Duration) -> io::Result<Self> {
+        let signal = handler::install()?;
+        let timer = PosixTimer::new(TimerClock::Monotonic, signal, PLAIN_TIMER)?;
+        handler::attach_plain(handler)?;
+        // From here on drop takes care.
+        let started = Self {
+            timer,
+            _of_this_thread: PhantomData,
+        };
+        started.timer.arm_each(saturating_ns(period))?;
+        Ok(started)
+    }
+}
+
+impl Drop for SignalTimer {
+    fn drop(&mut self) {
+        handler::detach_plain();
+    }
+}

@@ -1,0 +1,148 @@
+//! Signals as a readable descriptor, for graceful stops.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// The signals that a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// SIGINT: control-C.
+    Interrupt,
+    /// SIGTERM: stop.
+    Terminate,
+    /// SIGHUP: reload, or the terminal is gone.
+    Hangup,
+    /// SIGUSR1: the application's own.
+    User1,
+}
+
+/// Signals that are blocked, so that they wait to be read.
+///
+/// They stay blocked when this value goes: unblocking could deliver one that waits, and so end the process.
+#[derive(Clone)]
+pub struct SignalSet(libc::sigset_t);
+
+impl SignalSet {
+    /// Blocks the signals in the calling thread and in those that it starts from now on; so call it first thing.
+    pub fn block(signals: &[Signal]) -> io::Result<Self> {
+        let set = sigset(signals.iter().map(|signal| signal.number()));
+        change_mask(libc::SIG_BLOCK, &set)?;
+        Ok(Self(set))
+    }
+
+    /// A descriptor that is readable when one of the signals waits. Put it in one thread's poller.
+    pub fn descriptor(&self) -> io::Result<SignalFd> {
+        // SAFETY: the set is initialised and outlives the call; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &self.0, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call succeeded, so `fd` is a new descriptor that nobody else owns.
+        Ok(SignalFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+/// Where blocked signals are read.
+#[derive(Debug)]
+pub struct SignalFd(OwnedFd);
+
+impl SignalFd {
+    /// The next signal that waits, if any. A system call; never blocks.
+    pub fn read(&self) -> io::Result<Option<Signal>> {
+        let mut info = [0u8; INFO_BYTES];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info)) {
+            Ok(_) => Ok(Signal::from_number(number_in(&info))),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Signal {
+    const ALL: [Self; 4] = [Self::Interrupt, Self::Terminate, Self::Hangup, Self::User1];
+
+    const fn number(self) -> libc::c_int {
+        match self {
+            Self::Interrupt => libc::SIGINT,
+            Self::Terminate => libc::SIGTERM,
+            Self::Hangup => libc::SIGHUP,
+            Self::User1 => libc::SIGUSR1,
+        }
+    }
+
+    fn from_number(number: libc::c_int) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|signal| signal.number() == number)
+    }
+}
+
+/// ssi_signo, the first field of struct signalfd_siginfo (linux/signalfd.h).
+fn number_in(info: &[u8; INFO_BYTES]) -> libc::c_int {
+    let [a, b, c, d, ..] = *info;
+    libc::c_int::from_ne_bytes([a, b, c, d])
+}
+
+/// The set of these signals; numbers that do not exist are left out.
+pub(crate) fn sigset(numbers: impl IntoIterator<Item = libc::c_int>) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the whole set, and before it is used otherwise.
+    let mut set: libc::sigset_t = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    };
+    for number in numbers {
+        // SAFETY: the set is initialised; a bad number is refused.
+        unsafe { libc::sigaddset(&mut set, number) };
+    }
+    set
+}
+
+/// Changes the calling thread's signal mask.
+pub(crate) fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set is initialised and outlives the call; the old mask is not asked for.
+    let error = unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) };
+    if error == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(error))
+    }
+}
+
+const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raise_here(signal: Signal) {
+        // SAFETY: the signal is blocked in this thread, so that it only becomes pending.
+        let error = unsafe { libc::pthread_kill(libc::pthread_self(), signal.number()) };
+        assert_eq!(error, 0);
+    }
+
+    #[test]
+    fn blocked_signals_are_read() {
+        let set = SignalSet::block(&[Signal::Terminate, Signal::User1]).unwrap();
+        let signals = set.descriptor().unwrap();
+        assert_eq!(signals.read().unwrap(), None);
+        raise_here(Signal::User1);
+        raise_here(Signal::Terminate);
+        let mut read = [
+            signals.read().unwrap().unwrap(),
+            signals.read().unwrap().unwrap(),
+        ];
+        read.sort_by_key(|signal| signal.number());
+        assert_eq!(read, [Signal::User1, Signal::Terminate]);
+        assert_eq!(signals.read().unwrap(), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Files below one directory, read without ever stopping the loop.
+//!
+//! Every operation is first tried on the loop in its never-waiting form, which answers from the kernel's caches; only
+//! when that fails does a helper thread do it (*Flash*, USENIX 1999). Each attempt is a system call and so a trigger
+//! state.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use softclock_linux::file::{self, Wait};
+
+pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
+
+/// A directory that nothing opened through it can leave: not by `..`, and not by a symbolic link.
+#[derive(Clone, Debug)]
+pub struct Root {
+    directory: Arc<OwnedFd>,
+}
+
+impl Root {
+    /// Opens the directory; waits for the disk, so do it before the loop starts.
+    ///
+    /// # Errors
+    /// Those of `open(2)`, and [`io::ErrorKind::Unsupported`] with an explanation where the kernel (before Linux
+    /// 5.12) or a seccomp profile lacks `openat2`.
+    pub fn open(directory: impl AsRef<Path>) -> io::Result<Self> {
+        let directory = Arc::new(file::open_root(directory.as_ref())?);
+        Ok(Self { directory })
+    }
+
+    /// Opens a file or directory for reading; `path` is relative to the root.
+    ///
+    /// # Errors
+    /// Those of `openat2(2)`; `EXDEV` ([`io::ErrorKind::CrossesDevices`]) for what leads out of the root.
+    pub async fn open_file(&self, path: &Path) -> io::Result<File> {
+        match open(&self.directory, path, Wait::Never) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let directory = Arc::clone(&self.directory);
+                let path = path.to_path_buf();
+                crate::spawn_blocking(move || open(&directory, &path, Wait::Allowed)).await
+            }
+            result => result,
+        }
+    }
+}
+
+/// An open file. Clones share the descriptor, which closes with the last of them.
+#[derive(Clone, Debug)]
+pub struct File {
+    descriptor: Arc<OwnedFd>,
+    metadata: Metadata,
+}
+
+impl File {
+    /// What was known of the file when it was opened.
+    pub const fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Reads up to `max` bytes at `offset`, appended to `buffer`, if that needs no waiting.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] where [`read_at`](Self::read_at) would ask a helper thread.
+    pub fn try_read_at(&self, buffer: &mut Vec<u8>, max: usize, offset: u64) -> io::Result<usize> {
+        let descriptor = self.descriptor.as_fd();
+        crate::system_call(|| file::read_at(descriptor, buffer, max, offset, Wait::Never))
+    }
+
+    /// Reads up to `max` bytes at `offset` and hands the buffer back with them appended; none at the end of the file.
+    ///
+    /// # Errors
+    /// Those of `preadv2(2)`.
+    pub async fn read_at(
+        &self,
+        mut buffer: Vec<u8>,
+        max: usize,
+        offset: u64,
+    ) -> io::Result<Vec<u8>> {
+        match self.try_read_at(&mut buffer, max, offset) {
+            Ok(_) => Ok(buffer),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.read_at_on_helper(buffer, max, offset).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`read_at`](Self::read_at), but on a helper thread at once: for callers whose
+    /// [`try_read_at`](Self::try_read_at) has just failed.
+    ///
+    /// # Errors
+    /// Those of `preadv2(2)`.
+    pub fn read_at_on_helper(
+        &self,
+        mut buffer: Vec<u8>,
+        max: usize,
+        offset: u64,
+    ) -> impl Future<Output = io::Result<Vec<u8>>> + use<> {
+        let descriptor = Arc::clone(&self.descriptor);
+        crate::spawn_blocking(move || {
+            file::read_at(descriptor.as_fd(), &mut buffer, max, offset, Wait::Allowed)?;
+            Ok(buffer)
+        })
+    }
+}
+
+fn open(root: &OwnedFd, path: &Path, wait: Wait) -> io::Result<File> {
+    let descriptor = system_call(wait, || file::open_beneath(root.as_fd(), path, wait))?;
+    let metadata = system_call(wait, || Metadata::of(&descriptor))?;
+    Ok(File {
+        descriptor: Arc::new(descriptor),
+        metadata,
+    })
+}
+
+/// Helper threads have no timers to check.
+fn system_call<R>(wait: Wait, call: impl FnOnce() -> R) -> R {
+    match wait {
+        Wait::Never => crate::system_call(call),
+        Wait::Allowed => call(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+    use std::fs;
+
+    #[test]
+    fn opened_and_read_in_parts() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "0123456789").unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        Runtime::new().unwrap().block_on(async {
+            let file = root.open_file(Path::new("file")).await.unwrap();
+            assert_eq!(file.metadata().len(), 10);
+            assert_eq!(file.read_at(Vec::new(), 4, 2).await.unwrap(), b"2345");
+            let on_helper = file.read_at_on_helper(b"89".to_vec(), 4, 0).await.unwrap();
+            assert_eq!(on_helper, b"890123");
+            assert!(file.read_at(Vec::new(), 4, 10).await.unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn nothing_outside() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        Runtime::new().unwrap().block_on(async {
+            let outside = root.open_file(Path::new("../x")).await.unwrap_err();
+            assert_eq!(Failure::of(&outside), Failure::Forbidden);
+            let missing = root.open_file(Path::new("x")).await.unwrap_err();
+            assert_eq!(Failure::of(&missing), Failure::Missing);
+        });
+    }
+}

@@ -1,0 +1,101 @@
+//! hyper's `rt` traits, so that hyper runs on a softclock runtime unchanged (feature `hyper`).
+
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
+
+use crate::net::TcpStream;
+use crate::runtime::inner::Inner;
+use crate::time::Sleep;
+
+/// hyper's timers as soft timers.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SoftTimer;
+
+impl Timer for SoftTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(crate::sleep(duration))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(crate::sleep_until(from_std(deadline)))
+    }
+
+    fn now(&self) -> Instant {
+        Inner::with_current(|runtime| runtime.clock.to_std(crate::now()))
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, new_deadline: Instant) {
+        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
+            Some(sleep) => sleep.get_mut().reset(from_std(new_deadline)),
+            None => *sleep = self.sleep_until(new_deadline),
+        }
+    }
+}
+
+fn from_std(deadline: Instant) -> crate::Instant {
+    Inner::with_current(|runtime| runtime.clock.from_std(deadline))
+}
+
+impl hyper::rt::Sleep for Sleep {}
+
+/// hyper's tasks as tasks of the current thread's runtime.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct LocalExecutor;
+
+impl<F> Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        drop(crate::spawn_local(future));
+    }
+}
+
+impl Read for TcpStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // hyper's buffer may be uninitialised: a copy of a request's few hundred bytes is cheaper than
+        // clearing it.
+        self.poll_read_with(cx, buffer.remaining(), |bytes| buffer.put_slice(bytes))
+    }
+}
+
+impl Write for TcpStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        TcpStream::poll_write(&self, cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown(Shutdown::Write))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        TcpStream::poll_write_vectored(&self, cx, buffers)
+    }
+}

@@ -1,0 +1,90 @@
+//! Accepting TCP connections.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+use softclock_linux::socket;
+use softclock_linux::socket::tcp::ListenOptions;
+
+use super::TcpStream;
+use super::source::Source;
+use crate::runtime::sources::Direction;
+
+/// A TCP socket that accepts connections.
+pub struct TcpListener {
+    carrier: Carrier,
+}
+
+enum Carrier {
+    Kernel(Source),
+}
+
+impl TcpListener {
+    /// Listens on `address` with the default options; port 0 lets the kernel choose.
+    ///
+    /// # Errors
+    /// Those of `socket(2)`, `bind(2)` (address in use, no permission) and `listen(2)`; outside a runtime.
+    pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Self> {
+        Self::bind_with(address, &ListenOptions::default())
+    }
+
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(address: impl Into<SocketAddr>, options: &ListenOptions) -> io::Result<Self> {
+        let fd = socket::tcp::listen(address.into(), options)?;
+        Ok(Self {
+            carrier: Carrier::Kernel(Source::new(fd)?),
+        })
+    }
+
+    /// Waits for a connection and accepts it.
+    ///
+    /// # Errors
+    /// Those of `accept(2)`. A connection that ended before it was accepted (`ECONNABORTED`) and a lack of
+    /// descriptors (`EMFILE`, `ENFILE`) concern one connection or a moment, not the listener: wait a little
+    /// and go on.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// As [`accept`](Self::accept), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let Carrier::Kernel(source) = &self.carrier;
+        let accepted = source.poll_call(
+            cx,
+            Direction::Read,
+            TriggerState::IpInput,
+            socket::tcp::accept,
+        );
+        accepted.map(|accepted| {
+            let (fd, peer) = accepted?;
+            Ok((TcpStream::from_kernel(fd)?, peer))
+        })
+    }
+
+    /// The address listened on, with the port that was chosen.
+    ///
+    /// # Errors
+    /// Those of `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(socket::local_addr)
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener")
+            .field("local_addr", &self.local_addr().ok())
+            .finish()
+    }
+}

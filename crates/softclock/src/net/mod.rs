@@ -1,0 +1,19 @@
+//! Sockets: TCP and UDP over IPv4 and IPv6.
+//!
+//! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread
+//! that made it. Each type holds an enum of what carries it: the kernel today, other stacks beside it
+//! later; so there is no promise of a raw descriptor.
+//!
+//! One poll of a task may make 128 socket calls; then it is put behind the other tasks.
+
+mod listener;
+mod source;
+mod stream;
+mod udp;
+
+pub use listener::TcpListener;
+pub use softclock_linux::socket::tcp::ListenOptions;
+pub use softclock_linux::socket::udp::BindOptions;
+pub(crate) use source::Source;
+pub use stream::TcpStream;
+pub use udp::UdpSocket;

@@ -1,0 +1,132 @@
+//! A kernel descriptor among the runtime's sources.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+
+use crate::runtime::inner::Inner;
+use crate::runtime::sources::{Direction, SourceId};
+
+/// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
+pub(crate) struct Source<F: AsFd = OwnedFd> {
+    runtime: Rc<Inner>,
+    id: SourceId,
+    fd: F,
+}
+
+impl<F: AsFd> Source<F> {
+    pub(crate) fn new(fd: F) -> io::Result<Self> {
+        let runtime = Inner::current()?;
+        let id = runtime.sources.borrow_mut().insert();
+        // From here on, an error drops the source and so removes it again.
+        let source = Self { runtime, id, fd };
+        source
+            .runtime
+            .poller
+            .borrow()
+            .add(source.fd.as_fd(), id.token())?;
+        source.runtime.trigger(TriggerState::SystemCall);
+        Ok(source)
+    }
+
+    pub(crate) fn descriptor(&self) -> &F {
+        &self.fd
+    }
+
+    /// Makes `call` when the descriptor is ready for it, as often as it is interrupted; then passes a trigger
+    /// state of the kind `state`.
+    pub(crate) fn poll_call<R>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        state: TriggerState,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        if !self.runtime.take_call() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        loop {
+            if !self
+                .runtime
+                .sources
+                .borrow_mut()
+                .poll_ready(self.id, direction, cx)
+            {
+                return Poll::Pending;
+            }
+            match self.try_call(direction, state, &mut call) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Makes `call` now, whether or not the descriptor is ready.
+    pub(crate) fn try_call<R>(
+        &self,
+        direction: Direction,
+        state: TriggerState,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            let result = call(self.fd.as_fd());
+            if let Err(error) = &result {
+                match error.kind() {
+                    io::ErrorKind::Interrupted => continue,
+                    io::ErrorKind::WouldBlock => {
+                        self.runtime
+                            .sources
+                            .borrow_mut()
+                            .on_would_block(self.id, direction);
+                    }
+                    _ => {}
+                }
+            }
+            self.runtime.trigger(state);
+            return result;
+        }
+    }
+
+    /// Tells how much of what it offered the last call took: less means that the next has to wait.
+    pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
+        if bytes < offered {
+            self.runtime
+                .sources
+                .borrow_mut()
+                .on_short(self.id, direction);
+        }
+    }
+
+    /// Lends the runtime's receive buffer.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn with_buffer<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut buffer = self.runtime.receive_buffer.take();
+        buffer.resize(RECEIVE_BUFFER, 0);
+        let result = f(&mut buffer);
+        self.runtime.receive_buffer.set(buffer);
+        result
+    }
+
+    /// Makes a call that never waits, and passes a trigger state.
+    pub(crate) fn call<R>(&self, call: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
+        let result = call(self.fd.as_fd());
+        self.runtime.trigger(TriggerState::SystemCall);
+        result
+    }
+}
+
+/// As much as hyper reads at once by default, or a little more.
+#[cfg(feature = "hyper")]
+const RECEIVE_BUFFER: usize = 64 * 1024;
+
+impl<F: AsFd> Drop for Source<F> {
+    fn drop(&mut self) {
+        // Wakers are dropped outside the borrow: the last of a task drops the task.
+        let waiters = self.runtime.sources.borrow_mut().remove(self.id);
+        drop(waiters);
+    }
+}

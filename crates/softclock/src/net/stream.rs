@@ -1,0 +1,232 @@
+//! TCP connections.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use softclock_core::TriggerState;
+use softclock_linux::socket;
+
+use super::source::Source;
+use crate::runtime::sources::Direction;
+
+/// A TCP connection. Its methods take `&self`, so that one task may read while another writes.
+///
+/// Dropping it closes the connection as `close(2)` does: data that was not read makes it a reset, and what
+/// was written is still delivered, for as long as [`set_linger`](Self::set_linger) says.
+pub struct TcpStream {
+    carrier: Carrier,
+}
+
+enum Carrier {
+    Kernel(Source),
+}
+
+impl TcpStream {
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// Those of `socket(2)` and `connect(2)` (refused, unreachable, timed out); outside a runtime.
+    pub async fn connect(address: impl Into<SocketAddr>) -> io::Result<Self> {
+        let source = Source::new(socket::tcp::connect_start(address.into())?)?;
+        let finish = socket::tcp::connect_finish;
+        poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, finish))
+            .await?;
+        Ok(Self {
+            carrier: Carrier::Kernel(source),
+        })
+    }
+
+    pub(super) fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            carrier: Carrier::Kernel(Source::new(fd)?),
+        })
+    }
+
+    /// Reads what has arrived, up to the size of `buffer`; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of `recv(2)`.
+    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, buffer)).await
+    }
+
+    /// Reads until `buffer` is full.
+    ///
+    /// # Errors
+    /// Those of `recv(2)`; [`io::ErrorKind::UnexpectedEof`] if the stream ends before.
+    pub async fn read_exact(&self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read(buffer).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => buffer = &mut buffer[n..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes as much of `bytes` as the send buffer takes.
+    ///
+    /// # Errors
+    /// Those of `send(2)`.
+    pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_write(cx, bytes)).await
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// Those of `send(2)`.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.write(bytes).await?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// Writes as much as the send buffer takes now, from within a soft event's handler too.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if it takes nothing; else those of `send(2)`.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let Carrier::Kernel(source) = &self.carrier;
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
+        source.try_call(Direction::Write, TriggerState::IpOutput, send)
+    }
+
+    /// As [`read`](Self::read), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let Carrier::Kernel(source) = &self.carrier;
+        let offered = buffer.len();
+        let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
+        let read = source.poll_call(cx, Direction::Read, TriggerState::IpInput, recv);
+        if let Poll::Ready(Ok(n @ 1..)) = read {
+            source.on_transferred(Direction::Read, n, offered);
+        }
+        read
+    }
+
+    /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn poll_read_with(
+        &self,
+        cx: &Context<'_>,
+        max: usize,
+        take: impl FnOnce(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.with_buffer(|buffer| {
+            let max = max.min(buffer.len());
+            self.poll_read(cx, &mut buffer[..max])
+                .map_ok(|n| take(&buffer[..n]))
+        })
+    }
+
+    /// As [`write`](Self::write), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
+        self.poll_send(cx, bytes.len(), send)
+    }
+
+    /// As [`poll_write`](Self::poll_write), from several buffers.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn poll_write_vectored(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let offered = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.poll_send(cx, offered, |fd: BorrowedFd<'_>| {
+            socket::tcp::send_vectored(fd, buffers)
+        })
+    }
+
+    fn poll_send(
+        &self,
+        cx: &Context<'_>,
+        offered: usize,
+        send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let Carrier::Kernel(source) = &self.carrier;
+        let sent = source.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        if let Poll::Ready(Ok(n)) = sent {
+            source.on_transferred(Direction::Write, n, offered);
+        }
+        sent
+    }
+
+    /// Ends one direction or both: the peer reads the end of the stream after what was written.
+    ///
+    /// # Errors
+    /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(|fd| socket::tcp::shutdown(fd, how))
+    }
+
+    /// Whether small segments are sent at once (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// Those of `setsockopt(2)`.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(|fd| socket::tcp::set_nodelay(fd, nodelay))
+    }
+
+    /// How long undelivered data outlives the connection's closing (`SO_LINGER`). `None` is the system's choice,
+    /// in the background; zero drops it and resets the connection. Other values make closing block the
+    /// thread and are refused.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a time other than zero; else those of `setsockopt(2)`.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        if linger.is_some_and(|time| !time.is_zero()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a lingering close would block the runtime's thread",
+            ));
+        }
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(|fd| socket::tcp::set_linger(fd, linger))
+    }
+
+    /// The connection's own address.
+    ///
+    /// # Errors
+    /// Those of `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(socket::local_addr)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// Those of `getpeername(2)`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(socket::peer_addr)
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpStream")
+            .field("local_addr", &self.local_addr().ok())
+            .field("peer_addr", &self.peer_addr().ok())
+            .finish()
+    }
+}

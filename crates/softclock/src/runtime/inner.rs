@@ -1,0 +1,218 @@
+//! The state of a thread's runtime, and how code on that thread finds it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use async_task::Runnable;
+use slab::Slab;
+use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
+use softclock_linux::alarm::Alarms;
+use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_ns};
+use softclock_linux::events::{Poller, Wakeup};
+
+use super::Builder;
+use super::events::Event;
+use super::mailbox::Mailbox;
+use super::sources::Sources;
+use super::statistics::TurnCounts;
+
+/// Everything that belongs to one runtime.
+///
+/// Each part has its own `RefCell`, borrowed for the shortest time and never while code of the user runs: a
+/// waker, a handler, a task or any destructor of theirs.
+pub(crate) struct Inner {
+    pub(crate) clock: ThreadClock,
+    pub(crate) timers: RefCell<SoftTimers<Event>>,
+    /// A trigger state is firing events; one inside it fires none.
+    firing: Cell<bool>,
+    /// Alarm-safe events, and the timers that interrupt the thread for them.
+    pub(crate) alarms: Alarms,
+    /// Woken tasks. Each stands here at most once.
+    pub(crate) ready: RefCell<VecDeque<Runnable>>,
+    /// A waker of each task that has not ended, so that the runtime's end can drop it.
+    pub(crate) active: RefCell<Slab<Waker>>,
+    /// Closures for the end of the running task.
+    pub(crate) deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
+    pub(crate) sources: RefCell<Sources>,
+    pub(crate) poller: RefCell<Poller>,
+    pub(crate) wakeup: Wakeup,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) idle: RefCell<IdleRule>,
+    pub(crate) spinning: Cell<bool>,
+    /// Calls on sockets that the running task may still make before it must let others run.
+    pub(crate) call_budget: Cell<u32>,
+    /// Where bytes arrive whose taker has no initialised memory; taken while in use.
+    #[cfg(feature = "hyper")]
+    pub(crate) receive_buffer: Cell<Vec<u8>>,
+    /// Time in which the thread could not run.
+    pub(crate) run_time: RefCell<RunTime>,
+    pub(crate) counts: TurnCounts,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
+    /// The current runtime's mailbox number; 0 if there is none. Cheaper to ask than `CURRENT`.
+    static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Inner {
+    pub(crate) fn new(builder: &Builder) -> io::Result<Self> {
+        let clock = ThreadClock::new();
+        let poller = Poller::new()?;
+        let wakeup = Wakeup::new(&poller)?;
+        let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
+            _ => error,
+        })?;
+        // Else the kernel may let waits end 50 us late; where it refuses, they do.
+        let _ = set_timer_slack_ns(1);
+        let timers = SoftTimers::new(clock.now(), alarms.longest_backup());
+        let run_time = RunTime::new(clock.now(), cpu_time_ns());
+        Ok(Self {
+            clock,
+            timers: RefCell::new(timers),
+            firing: Cell::new(false),
+            alarms,
+            ready: RefCell::default(),
+            active: RefCell::default(),
+            deferred: RefCell::default(),
+            sources: RefCell::default(),
+            poller: RefCell::new(poller),
+            mailbox: Arc::new(Mailbox::new(wakeup.clone())),
+            wakeup,
+            idle: RefCell::new(IdleRule::new(builder.spin_cap)),
+            spinning: Cell::new(false),
+            call_budget: Cell::new(CALLS_PER_POLL),
+            #[cfg(feature = "hyper")]
+            receive_buffer: Cell::default(),
+            run_time: RefCell::new(run_time),
+            counts: TurnCounts::default(),
+        })
+    }
+
+    /// Makes `self` the thread's runtime until the guard is dropped.
+    ///
+    /// # Panics
+    /// If the thread is already inside a runtime.
+    pub(crate) fn enter(self: &Rc<Self>) -> EnterGuard {
+        CURRENT.with_borrow_mut(|current| {
+            assert!(
+                current.is_none(),
+                "a runtime is already running on this thread"
+            );
+            *current = Some(self.clone());
+        });
+        CURRENT_ID.set(self.mailbox.id());
+        EnterGuard
+    }
+
+    /// Calls `f` with the thread's runtime.
+    ///
+    /// # Panics
+    /// Outside a runtime.
+    pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Self>) -> R) -> R {
+        CURRENT.with_borrow(|current| f(current.as_ref().expect(OUTSIDE)))
+    }
+
+    /// The thread's runtime.
+    pub(crate) fn current() -> io::Result<Rc<Self>> {
+        CURRENT
+            .with_borrow(Clone::clone)
+            .ok_or_else(|| io::Error::other(OUTSIDE))
+    }
+
+    /// The thread's runtime, if it is the one with this number.
+    pub(crate) fn with_id<R>(id: u64, f: impl FnOnce(&Rc<Self>) -> R) -> Option<R> {
+        if CURRENT_ID.get() != id {
+            return None;
+        }
+        CURRENT.with_borrow(|current| current.as_ref().map(f))
+    }
+
+    /// Passes a trigger state: fires what is due.
+    #[inline]
+    pub(crate) fn trigger(&self, state: TriggerState) {
+        if self.firing.get() {
+            return;
+        }
+        let now = self.clock.now();
+        let due = self.timers.borrow_mut().check(state, now);
+        if due.is_some() || self.alarms.next_due() <= now {
+            self.fire(state, now, due);
+        }
+    }
+
+    /// Fires up to [`EVENTS_PER_TRIGGER`] due events; the rest is left to the next trigger state.
+    #[cold]
+    fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
+        self.firing.set(true);
+        let _guard = Firing(&self.firing);
+        if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
+            self.alarms.arm_if_needed(now);
+        }
+        let mut next = first;
+        for _ in 1..EVENTS_PER_TRIGGER {
+            let Some(due) = next else { return };
+            self.deliver(due, now);
+            next = self.timers.borrow_mut().next_overdue(state, now);
+        }
+        if let Some(due) = next {
+            self.deliver(due, now);
+        }
+    }
+
+    /// The earliest time at which a check may have something to do.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let alarm = self.alarms.next_due();
+        match self.timers.borrow().next_due() {
+            Some(due) => Some(due.min(alarm)),
+            None => (alarm != Instant::FAR_FUTURE).then_some(alarm),
+        }
+    }
+
+    /// Takes one from the running task's allowance of calls; false if none is left, and the task is to run
+    /// again after the others.
+    pub(crate) fn take_call(&self) -> bool {
+        let left = self.call_budget.get();
+        self.call_budget.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+/// Whether this thread is inside a runtime.
+pub(crate) fn is_entered() -> bool {
+    CURRENT_ID.get() != 0
+}
+
+pub(crate) struct EnterGuard;
+
+impl Drop for EnterGuard {
+    fn drop(&mut self) {
+        CURRENT_ID.set(0);
+        // Dropped outside the borrow.
+        let _inner = CURRENT.take();
+    }
+}
+
+struct Firing<'a>(&'a Cell<bool>);
+
+impl Drop for Firing<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+const ONE_A_THREAD: &str = "this thread already has a softclock runtime";
+
+const OUTSIDE: &str =
+    "outside a softclock runtime: call this from within Runtime::block_on, on its thread";
+
+/// Events fired at one trigger state at most, so that a crowd of them does not hold up a socket call.
+const EVENTS_PER_TRIGGER: usize = 32;
+
+/// Socket calls that a task may make in one poll.
+pub(crate) const CALLS_PER_POLL: u32 = 128;

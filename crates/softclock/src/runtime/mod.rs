@@ -1,0 +1,118 @@
+//! The runtime: one per thread.
+//!
+//! - `inner`: the state of a thread's runtime; what a trigger state does.
+//! - `turn`: the loop: trigger, receive, run tasks, transmit, sleep.
+//! - `events`: soft events and the restricted context of their handlers.
+//! - `task`: tasks and their handles.
+//! - `mailbox`: how other threads reach a runtime.
+//! - `sources`: readiness, and who waits for it.
+//! - `statistics`: what happened so far.
+
+pub(crate) mod events;
+pub(crate) mod inner;
+pub(crate) mod mailbox;
+pub(crate) mod sources;
+pub(crate) mod statistics;
+mod task;
+mod turn;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+
+pub use events::{EventContext, SoftEvent};
+use inner::Inner;
+pub use mailbox::{PostError, Remote};
+pub use statistics::Statistics;
+pub use task::JoinHandle;
+
+/// A thread's runtime. It and all that lives in it stays on the thread that made it.
+pub struct Runtime {
+    inner: Rc<Inner>,
+}
+
+impl Runtime {
+    /// A runtime with default settings.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors or timers, and `AlreadyExists` where the thread has a runtime.
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Settings for a runtime.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Runs `future` and all that it spawns until `future` ends. Tasks that have not ended then go on in the
+    /// next `block_on`, or are dropped with the runtime.
+    ///
+    /// # Panics
+    /// If the thread is already inside a runtime, and when `future` or a soft event's handler panics.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _entered = self.inner.enter();
+        self.inner.run(future)
+    }
+
+    /// A handle by which other threads reach this runtime.
+    pub fn remote(&self) -> Remote {
+        Remote::new(self.inner.mailbox.clone())
+    }
+
+    /// All counts and histograms so far. Copies about 100 KB.
+    pub fn statistics(&self) -> Statistics {
+        self.inner.statistics()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let entered = (!inner::is_entered()).then(|| self.inner.enter());
+        self.inner.drop_tasks();
+        drop(entered);
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("id", &self.inner.mailbox.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings for a [`Runtime`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    pub(crate) spin_cap: f64,
+}
+
+impl Builder {
+    /// The share of its time, 0 to 1, that an idle thread may spin so that events fire on time; default 0.05.
+    ///
+    /// A blocking wait returns some 50 us late, so the thread blocks until shortly before an event and spins for
+    /// the rest. With 0, or when the share is used up, events of an idle thread are as late as the wait.
+    #[must_use]
+    pub fn spin_cap(mut self, share: f64) -> Self {
+        self.spin_cap = share;
+        self
+    }
+
+    /// Makes the runtime. Sets the thread's timer slack to 1 ns.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors or timers, and `AlreadyExists` where the thread has a runtime.
+    pub fn build(&self) -> io::Result<Runtime> {
+        Ok(Runtime {
+            inner: Rc::new(Inner::new(self)?),
+        })
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { spin_cap: 0.05 }
+    }
+}

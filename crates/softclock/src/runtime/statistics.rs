@@ -1,0 +1,89 @@
+//! What a runtime did so far.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use softclock_core::time::saturating_ns;
+use softclock_core::{Clock, EventCounts, TriggerStatistics};
+use softclock_linux::alarm::AlarmStats;
+use softclock_linux::clock::{ClockSource, cpu_time_ns};
+
+use super::inner::Inner;
+
+/// All counts and histograms of a runtime, at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// What time is read from.
+    pub clock: ClockSource,
+    /// Trigger states, intervals and lateness by source.
+    pub triggers: TriggerStatistics,
+    /// Events scheduled, cancelled, fired.
+    pub events: EventCounts,
+    /// Events pending now, sleeping tasks included.
+    pub pending: usize,
+    /// The backup timer, the alarm for deadlines, and the alarm-safe events.
+    pub alarms: AlarmStats,
+    /// Turns of the runtime's loop.
+    pub turns: u64,
+    /// Polls of tasks.
+    pub tasks: u64,
+    /// Times the thread blocked for want of work.
+    pub blocks: u64,
+    /// Time spent blocked for want of work.
+    pub blocked: Duration,
+    /// Time spent spinning before an event.
+    pub spun: Duration,
+    /// Time in which the thread could not run although it wanted to: preempted, or its virtual CPU stolen. Time
+    /// that a task itself spends in blocking calls counts too.
+    /// Lateness includes it; the bound on lateness counts running time only.
+    pub not_running: Duration,
+}
+
+#[derive(Default)]
+pub(crate) struct TurnCounts {
+    pub(crate) turns: Cell<u64>,
+    pub(crate) tasks: Cell<u64>,
+    blocks: Cell<u64>,
+    blocked: Cell<Duration>,
+}
+
+impl TurnCounts {
+    fn on_blocked(&self, time: Duration) {
+        self.blocks.set(self.blocks.get() + 1);
+        self.blocked.set(self.blocked.get() + time);
+    }
+}
+
+impl Inner {
+    /// The thread was blocked for want of work.
+    pub(crate) fn on_blocked(&self, time: Duration) {
+        self.counts.on_blocked(time);
+        self.run_time.borrow_mut().blocked(saturating_ns(time));
+    }
+
+    /// Brings the time in which the thread could not run up to date.
+    pub(crate) fn sample_run_time(&self) -> Duration {
+        let mut run_time = self.run_time.borrow_mut();
+        run_time.sample(self.clock.now(), cpu_time_ns());
+        Duration::from_nanos(run_time.not_running_ns())
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut timers = self.timers.borrow_mut();
+        let counts = &self.counts;
+        Statistics {
+            clock: self.clock.source(),
+            triggers: timers.triggers().clone(),
+            events: timers.counts(),
+            pending: timers.len(),
+            alarms: self.alarms.stats(),
+            turns: counts.turns.get(),
+            tasks: counts.tasks.get(),
+            blocks: counts.blocks.get(),
+            blocked: counts.blocked.get(),
+            spun: self.idle.borrow().spun(),
+            not_running: self.sample_run_time(),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Tasks: futures of the thread's own, queued when woken.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use async_task::{Runnable, Task};
+
+use super::inner::Inner;
+
+/// A spawned task. Dropping it lets the task run on.
+pub struct JoinHandle<T> {
+    task: Option<Task<T>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Ends the task: its future is dropped soon, and not polled again.
+    pub fn abort(mut self) {
+        drop(self.task.take());
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(Task::is_finished)
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    /// The task's result. A panic of the task continues here.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let task = self.task.as_mut().expect("present until dropped");
+        Pin::new(task).poll(cx)
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.detach();
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let mut active = self.active.borrow_mut();
+        let entry = active.vacant_entry();
+        let listed = Listed {
+            runtime: Rc::downgrade(self),
+            index: entry.key(),
+        };
+        let future = async move {
+            let _listed = listed;
+            future.await
+        };
+        let mailbox = self.mailbox.clone();
+        let schedule = move |runnable: Runnable| {
+            let mut runnable = Some(runnable);
+            Inner::with_id(mailbox.id(), |runtime| {
+                runtime.ready.borrow_mut().extend(runnable.take());
+            });
+            if let Some(runnable) = runnable {
+                mailbox.post_runnable(runnable);
+            }
+        };
+        // A panic ends its task, not the runtime: it goes to whoever awaits the handle.
+        let (runnable, task) = async_task::Builder::new()
+            .propagate_panic(true)
+            .spawn_local(move |()| future, schedule);
+        entry.insert(runnable.waker());
+        drop(active);
+        runnable.schedule();
+        JoinHandle { task: Some(task) }
+    }
+
+    /// Drops the futures of all tasks. They may wake and spawn while they are dropped.
+    pub(crate) fn drop_tasks(&self) {
+        loop {
+            let wakers: Vec<_> = self.active.borrow_mut().drain().collect();
+            wakers.into_iter().for_each(|waker| waker.wake());
+            let mut runnables = self.ready.take();
+            runnables.extend(self.mailbox.close());
+            if runnables.is_empty() {
+                return;
+            }
+            drop(runnables);
+        }
+    }
+}
+
+/// A task's entry in the list of those that have not ended.
+struct Listed {
+    runtime: Weak<Inner>,
+    index: usize,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.upgrade() {
+            let waker = runtime.active.borrow_mut().try_remove(self.index);
+            drop(waker);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The runtime's loop: trigger, receive, run tasks, transmit, sleep.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use softclock_core::{Clock, IdleStep, Instant, TriggerState};
+use softclock_linux::clock::cpu_time_ns;
+use softclock_linux::events::{BATCH, Event, Timeout, Token};
+
+use super::inner::{CALLS_PER_POLL, Inner};
+use super::mailbox::Mailbox;
+
+impl Inner {
+    /// Takes turns until `future` ends.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let main = Arc::new(MainWaker {
+            woken: AtomicBool::new(true),
+            mailbox: self.mailbox.clone(),
+        });
+        let waker = Waker::from(main.clone());
+        let mut events = Vec::with_capacity(BATCH);
+        self.run_time
+            .borrow_mut()
+            .resume(self.clock.now(), cpu_time_ns());
+        loop {
+            // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
+            self.trigger(TriggerState::TcpIpOther);
+            // 2. The main future first: it is what the others work for.
+            if main.woken.swap(false, Ordering::Acquire)
+                && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
+            {
+                self.sample_run_time();
+                return output;
+            }
+            // 3. Tasks: those that were ready when the step began, each followed by a trigger state. They
+            //    transmit as they go; what they paced goes out at trigger states.
+            self.collect_mail();
+            self.run_tasks();
+            // 4. Receive, or sleep until there is something to receive or to fire.
+            self.receive(&mut events, main.woken.load(Ordering::Relaxed));
+        }
+    }
+
+    fn poll_main<F: Future>(
+        &self,
+        future: std::pin::Pin<&mut F>,
+        waker: &Waker,
+    ) -> Poll<F::Output> {
+        self.end_spin();
+        self.prepare_alarms();
+        self.call_budget.set(CALLS_PER_POLL);
+        let output = future.poll(&mut Context::from_waker(waker));
+        self.end_task();
+        output
+    }
+
+    fn collect_mail(&self) {
+        if !self.mailbox.is_posted() {
+            return;
+        }
+        let (runnables, calls) = self.mailbox.take();
+        self.ready.borrow_mut().extend(runnables);
+        for call in calls {
+            call();
+            self.end_task();
+        }
+    }
+
+    fn run_tasks(&self) {
+        let ready = self.ready.borrow().len();
+        if ready == 0 {
+            return;
+        }
+        self.end_spin();
+        self.prepare_alarms();
+        for _ in 0..ready.min(TASKS_PER_TURN) {
+            let next = self.ready.borrow_mut().pop_front();
+            let Some(runnable) = next else { return };
+            self.call_budget.set(CALLS_PER_POLL);
+            runnable.run();
+            self.counts.tasks.set(self.counts.tasks.get() + 1);
+            self.end_task();
+        }
+    }
+
+    /// Before code of the user runs, which alarms may have to interrupt.
+    fn prepare_alarms(&self) {
+        let plain = self.timers.borrow().next_due();
+        self.alarms
+            .set_plain_next_due(plain.unwrap_or(Instant::FAR_FUTURE));
+        if self.alarms.next_due() != Instant::FAR_FUTURE {
+            self.alarms.arm_if_needed(self.clock.now());
+        }
+    }
+
+    /// The end of a task is a trigger state, and the time for what handlers left to it.
+    fn end_task(&self) {
+        self.trigger(TriggerState::TaskEnd);
+        while !self.deferred.borrow().is_empty() {
+            let deferred = self.deferred.take();
+            deferred.into_iter().for_each(|f| f());
+        }
+    }
+
+    fn receive(&self, events: &mut Vec<Event>, main_woken: bool) {
+        self.counts.turns.set(self.counts.turns.get() + 1);
+        let busy = main_woken || !self.ready.borrow().is_empty() || self.mailbox.is_posted();
+        if busy {
+            self.poll_sources(Timeout::Now, events);
+            self.trigger(TriggerState::SystemCall);
+        } else {
+            self.rest(events);
+        }
+        self.wake_for(events);
+    }
+
+    /// Nothing is ready: halts, blocks or spins as the idle rule says.
+    fn rest(&self, events: &mut Vec<Event>) {
+        let now = self.clock.now();
+        let step = self.idle.borrow_mut().next_step(now, self.next_due());
+        self.spinning.set(step == IdleStep::Spin);
+        match step {
+            IdleStep::Spin => self.poll_sources(Timeout::Now, events),
+            IdleStep::Halt => self.block(now, None, events),
+            IdleStep::Block(time) => self.block(now, Some(time), events),
+        }
+        self.trigger(TriggerState::Idle);
+    }
+
+    fn block(&self, now: Instant, time: Option<Duration>, events: &mut Vec<Event>) {
+        if !self.mailbox.announce_block() {
+            return self.poll_sources(Timeout::Now, events);
+        }
+        self.alarms.disarm_for_idle();
+        self.poll_sources(time.map_or(Timeout::Never, Timeout::After), events);
+        self.mailbox.end_block();
+        // The rate is known to a part in a million: after long waits the clock is set before it is read.
+        if time.is_none_or(|time| time > LONG_WAIT) {
+            self.clock.resync();
+        }
+        let woken = self.clock.now();
+        self.on_blocked(woken.since(now));
+        if let Some(time) = time
+            && events.is_empty()
+        {
+            self.idle.borrow_mut().on_timed_out(now + time, woken);
+        }
+        self.clock.resync_if_due(woken);
+    }
+
+    fn end_spin(&self) {
+        if self.spinning.take() {
+            self.idle.borrow_mut().settle(self.clock.now());
+        }
+    }
+
+    fn poll_sources(&self, timeout: Timeout, events: &mut Vec<Event>) {
+        events.clear();
+        // An error here is EINTR at most, which counts as no events: the caller looks at its timers.
+        let _ = self.poller.borrow_mut().wait(timeout, events);
+    }
+
+    fn wake_for(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        let mut woken = Vec::new();
+        let mut sources = self.sources.borrow_mut();
+        for event in events {
+            match event.token {
+                Token::WAKEUP => self.wakeup.drain(),
+                token => sources.on_event(token, event.readiness, &mut woken),
+            }
+        }
+        drop(sources);
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Wakes the future that `block_on` drives.
+struct MainWaker {
+    woken: AtomicBool,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Wake for MainWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        if Inner::with_id(self.mailbox.id(), |_| ()).is_none() {
+            self.mailbox.notify();
+        }
+    }
+}
+
+/// A wait after which the clock may be wrong by more than 100 ns.
+const LONG_WAIT: Duration = Duration::from_millis(100);
+
+/// Tasks run between two looks at the kernel.
+const TASKS_PER_TURN: usize = 64;

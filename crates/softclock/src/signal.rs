@@ -1,0 +1,66 @@
+//! Signals as events of the loop.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+pub use softclock_linux::signal::Signal;
+use softclock_linux::signal::{SignalFd, SignalSet};
+
+use crate::net::Source;
+use crate::runtime::sources::Direction;
+
+/// Signals that are waited for instead of ending the process.
+///
+/// Block them in `main`, before the first thread starts: threads inherit it, and a signal goes to any thread
+/// that has it unblocked.
+pub struct Signals {
+    set: SignalSet,
+    source: OnceCell<Source<SignalFd>>,
+}
+
+impl Signals {
+    /// Blocks `signals` in this thread, and in those that it starts from now on.
+    ///
+    /// # Errors
+    /// Those of `pthread_sigmask(3)`.
+    pub fn block(signals: &[Signal]) -> io::Result<Self> {
+        Ok(Self {
+            set: SignalSet::block(signals)?,
+            source: OnceCell::new(),
+        })
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// # Errors
+    /// Those of `signalfd(2)`; outside a runtime.
+    pub async fn next(&self) -> io::Result<Signal> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<io::Result<Signal>> {
+        let source = match self.source.get() {
+            Some(source) => source,
+            None => {
+                let source = Source::new(self.set.descriptor()?)?;
+                self.source.get_or_init(|| source)
+            }
+        };
+        let read = |_: BorrowedFd<'_>| {
+            let signal = source.descriptor().read()?;
+            signal.ok_or(io::ErrorKind::WouldBlock.into())
+        };
+        source.poll_call(cx, Direction::Read, TriggerState::SystemCall, read)
+    }
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signals").finish_non_exhaustive()
+    }
+}

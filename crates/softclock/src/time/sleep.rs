@@ -1,0 +1,119 @@
+//! Waiting for a point in time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use softclock_core::{Clock, FireWindow, Instant, TimerKey};
+
+use crate::runtime::events::Event;
+use crate::runtime::inner::Inner;
+
+/// Ends at the first trigger state at least `duration` from now. Never early; when idle, some microseconds
+/// late (see [`Builder::spin_cap`](crate::Builder::spin_cap)).
+///
+/// # Panics
+/// Outside a runtime.
+pub fn sleep(duration: Duration) -> Sleep {
+    sleep_until(crate::now() + duration)
+}
+
+/// Ends at the first trigger state after `deadline`.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep {
+        deadline,
+        timer: None,
+    }
+}
+
+/// The future of [`sleep`]. It holds numbers only and is `Send + Sync`, as hyper asks, but can be polled only
+/// on the thread on which it was polled first.
+#[derive(Debug)]
+#[must_use = "a Sleep does nothing unless awaited"]
+pub struct Sleep {
+    deadline: Instant,
+    timer: Option<Timer>,
+}
+
+/// A timer, and the number of the runtime that has it.
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    runtime: u64,
+    key: TimerKey,
+}
+
+impl Sleep {
+    /// When the sleep ends.
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Moves the end. A task that waits is woken by the new one.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+        if let Some(timer) = self.timer {
+            let moved = Inner::with_id(timer.runtime, |runtime| {
+                runtime.timers.borrow_mut().reschedule(timer.key, deadline)
+            });
+            if moved != Some(true) {
+                self.timer = None;
+            }
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Inner::with_current(|runtime| {
+            if self.deadline < runtime.clock.now() {
+                return Poll::Ready(());
+            }
+            if let Some(timer) = self.timer {
+                assert_eq!(
+                    timer.runtime,
+                    runtime.mailbox.id(),
+                    "a Sleep was moved to another runtime"
+                );
+                if replace_waker(runtime, timer.key, cx.waker()) {
+                    return Poll::Pending;
+                }
+            }
+            // The event may have fired on the very tick of a deadline that has not quite passed.
+            let event = Event::Wake(cx.waker().clone());
+            let key = runtime
+                .timers
+                .borrow_mut()
+                .schedule(FireWindow::from(self.deadline), event);
+            self.timer = Some(Timer {
+                runtime: runtime.mailbox.id(),
+                key,
+            });
+            Poll::Pending
+        })
+    }
+}
+
+/// False if the timer has fired.
+fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
+    let mut timers = runtime.timers.borrow_mut();
+    let Some(Event::Wake(old)) = timers.get_mut(key) else {
+        return false;
+    };
+    let replaced = (!old.will_wake(waker)).then(|| std::mem::replace(old, waker.clone()));
+    drop(timers);
+    drop(replaced);
+    true
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        // On another thread, or after the runtime's end, the event fires for nobody.
+        if let Some(Timer { runtime, key }) = self.timer {
+            let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
+            drop(event);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Tasks, timers, soft events and the mailbox of a real runtime.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use softclock::{FireWindow, Runtime, TriggerState};
+
+const US: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    Runtime::new().unwrap().block_on(future)
+}
+
+#[test]
+fn sleeps_are_never_early_and_end_in_order() {
+    run(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let tasks: Vec<_> = [700, 50, 0, 300, 5_000, 51]
+            .into_iter()
+            .map(|us| {
+                let order = order.clone();
+                softclock::spawn_local(async move {
+                    let (start, asked) = (Instant::now(), us * US);
+                    softclock::sleep(asked).await;
+                    assert!(start.elapsed() >= asked, "{us} us: {:?}", start.elapsed());
+                    order.borrow_mut().push(us);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*order.borrow(), [0, 50, 51, 300, 700, 5_000]);
+    });
+}
+
+#[test]
+fn a_dropped_sleep_leaves_no_timer() {
+    run(async {
+        let long = softclock::timeout(MS, softclock::sleep(Duration::from_secs(3600))).await;
+        assert!(long.is_err());
+        assert_eq!(softclock::statistics().pending, 0);
+        assert_eq!(softclock::statistics().events.cancelled, 1);
+    });
+}
+
+#[test]
+fn intervals_do_not_drift() {
+    run(async {
+        let mut interval = softclock::interval(200 * US);
+        let first = interval.tick().await;
+        for n in 1..=20 {
+            let due = interval.tick().await;
+            assert_eq!(due.since(first).as_nanos() % 200_000, 0, "tick {n}");
+            assert!(softclock::now() >= due);
+        }
+        thread::sleep(3 * MS);
+        let late = interval.tick().await;
+        let next = interval.tick().await;
+        assert!(
+            next.since(late) >= 14 * 200 * US,
+            "missed ticks are left out"
+        );
+    });
+}
+
+#[test]
+fn handlers_reschedule_themselves_at_trigger_states() {
+    run(async {
+        let fired = Rc::new(Cell::new(0));
+        let count = fired.clone();
+        let event = softclock::schedule_soft_event(10, move |context| {
+            assert!(context.now() > context.due());
+            count.set(count.get() + 1);
+            context.reschedule(10);
+        });
+        let start = softclock::measure_time();
+        while softclock::measure_time() < start + 2_000 {
+            softclock::trigger();
+        }
+        // Ten ticks and the one of the bound apart: at most 2000 / 11.
+        assert!((20..=182).contains(&fired.get()), "{}", fired.get());
+        assert!(event.cancel());
+        let so_far = fired.get();
+        softclock::sleep(MS).await;
+        assert_eq!(fired.get(), so_far);
+        assert!(!event.cancel());
+        let application = TriggerState::Application;
+        assert!(softclock::statistics().triggers.source(application).fired() >= so_far);
+    });
+}
+
+#[test]
+fn a_handler_does_not_nest_and_defers_to_the_end_of_the_task() {
+    run(async {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let borrowed = log.clone();
+        let outer = log.clone();
+        softclock::schedule_soft_event(0, move |context| {
+            let log = outer.clone();
+            context.schedule(FireWindow::from(context.now()), |_| {});
+            // A trigger state inside a handler fires nothing, though the event above comes due.
+            thread::sleep(10 * US);
+            softclock::trigger();
+            assert_eq!(softclock::statistics().events.fired, 1);
+            context
+                .defer(move || log.borrow_mut().push("deferred"))
+                .ok()
+                .unwrap();
+        });
+        {
+            let mut task_log = borrowed.borrow_mut();
+            thread::sleep(10 * US);
+            softclock::trigger();
+            task_log.push("task");
+        }
+        softclock::yield_now().await;
+        assert_eq!(*log.borrow(), ["task", "deferred"]);
+    });
+}
+
+#[test]
+fn the_end_of_the_runtime_drops_tasks_that_wait() {
+    struct OnDrop(Rc<Cell<u32>>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            // What a destructor does with the runtime must not panic.
+            drop(softclock::spawn_local(async {}));
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let dropped = Rc::new(Cell::new(0));
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        for _ in 0..10 {
+            let guard = OnDrop(dropped.clone());
+            softclock::spawn_local(async move {
+                softclock::sleep(Duration::from_secs(60)).await;
+                drop(guard);
+            });
+        }
+        softclock::yield_now().await;
+    });
+    assert_eq!(dropped.get(), 0);
+    drop(runtime);
+    assert_eq!(dropped.get(), 10);
+}
+
+#[test]
+fn a_panic_ends_its_task_only() {
+    run(async {
+        let task = softclock::spawn_local(async { panic!("expected by the test") });
+        let other = softclock::spawn_local(async { 7 });
+        assert_eq!(other.await, 7);
+        assert!(task.is_finished());
+    });
+}
+
+#[test]
+fn aborted_tasks_are_dropped() {
+    run(async {
+        let alive = Rc::new(());
+        let held = alive.clone();
+        let task = softclock::spawn_local(async move {
+            softclock::sleep(Duration::from_secs(60)).await;
+            drop(held);
+        });
+        softclock::yield_now().await;
+        task.abort();
+        softclock::yield_now().await;
+        assert_eq!(Rc::strong_count(&alive), 1);
+        assert_eq!(softclock::statistics().pending, 0);
+    });
+}
+
+#[test]
+fn other_threads_wake_and_post() {
+    let runtime = Runtime::new().unwrap();
+    let remote = runtime.remote();
+    let count = Arc::new(AtomicU32::new(0));
+    runtime.block_on(async {
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (remote, count) = (remote.clone(), count.clone());
+                thread::spawn(move || {
+                    for _ in 0..2_000 {
+                        let count = count.clone();
+                        let call = move || {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        };
+                        while let Err(error) = remote.post(call.clone()) {
+                            assert_eq!(error, softclock::PostError::Full);
+                            thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        while count.load(Ordering::Relaxed) < 4_000 {
+            softclock::sleep(MS).await;
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+    drop(runtime);
+    assert_eq!(remote.post(|| ()), Err(softclock::PostError::Closed));
+}
+
+#[test]
+fn helpers_answer_and_their_panics_arrive() {
+    run(async {
+        let here = thread::current().id();
+        let there = softclock::spawn_blocking(|| thread::current().id()).await;
+        assert_ne!(here, there);
+        // More than the queue holds: the rest waits for room.
+        let jobs: Vec<_> = (0..3_000)
+            .map(|n| softclock::spawn_local(softclock::spawn_blocking(move || n)))
+            .collect();
+        for (n, job) in jobs.into_iter().enumerate() {
+            assert_eq!(job.await, n);
+        }
+        let panic = softclock::spawn_local(softclock::spawn_blocking(|| panic!("expected")));
+        while !panic.is_finished() {
+            softclock::sleep(MS).await;
+        }
+    });
+}
+
+#[test]
+fn a_waker_outlives_its_runtime() {
+    let kept = Rc::new(RefCell::new(None));
+    let keeper = kept.clone();
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        softclock::spawn_local(std::future::poll_fn(move |cx| {
+            *keeper.borrow_mut() = Some(cx.waker().clone());
+            std::task::Poll::<()>::Pending
+        }));
+        softclock::yield_now().await;
+    });
+    drop(runtime);
+    let waker: Waker = kept.borrow_mut().take().unwrap();
+    waker.wake_by_ref();
+    thread::spawn(move || waker.wake()).join().unwrap();
+}
+
+#[test]
+fn an_idle_runtime_makes_no_turn() {
+    let runtime = Runtime::new().unwrap();
+    let remote = runtime.remote();
+    let turns = runtime.block_on(async {
+        softclock::sleep(MS).await;
+        let before = softclock::statistics().turns;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            thread::sleep(100 * MS);
+            remote.post(move || sender.send(()).unwrap()).unwrap();
+        });
+        while receiver.try_recv().is_err() {
+            park().await;
+        }
+        thread.join().unwrap();
+        softclock::statistics().turns - before
+    });
+    assert!(turns < 10, "{turns} turns in 100 idle milliseconds");
+
+    /// Pending once, woken by the next turn that does anything.
+    async fn park() {
+        let mut parked = false;
+        std::future::poll_fn(|cx| {
+            if parked {
+                return std::task::Poll::Ready(());
+            }
+            parked = true;
+            let waker = cx.waker().clone();
+            softclock::spawn_local(async move {
+                softclock::spawn_blocking(|| thread::sleep(110 * MS)).await;
+                waker.wake();
+            });
+            std::task::Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[test]
+fn a_thread_has_one_runtime() {
+    let runtime = Runtime::new().unwrap();
+    let second = Runtime::new().unwrap_err();
+    assert_eq!(second.kind(), std::io::ErrorKind::AlreadyExists);
+    drop(runtime);
+    Runtime::new().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "already running")]
+fn runtimes_do_not_nest() {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async { runtime.block_on(async {}) });
+}

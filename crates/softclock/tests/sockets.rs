@@ -1,0 +1,361 @@
+//! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier
+//! and address family runs all of it.
+
+use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use softclock::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use softclock::{Runtime, TriggerState};
+
+macro_rules! conformance {
+    ($($carrier:ident => $address:expr;)*) => {$(
+        mod $carrier {
+            use super::*;
+            conformance!(@tests $address;
+                a_stream_carries_bytes_both_ways
+                large_transfers_wait_for_the_reader
+                half_close_lets_the_answer_through
+                dropping_a_stream_ends_the_peer_s_reading
+                zero_linger_resets
+                other_linger_times_are_refused
+                unread_data_makes_closing_a_reset
+                writing_to_a_closed_peer_fails
+                a_refused_connection_is_an_error
+                a_listener_survives_connections_that_vanish
+                several_tasks_accept_from_one_listener
+                one_task_reads_while_another_writes
+                a_dropped_read_loses_nothing
+                a_busy_port_is_an_error
+                listeners_share_a_port_when_asked
+                a_reader_that_never_waits_lets_others_run
+                datagrams_keep_their_bounds
+                an_unreachable_peer_is_told_once
+                calls_are_trigger_states_of_their_kind
+            );
+        }
+    )*};
+    (@tests $address:expr; $($test:ident)*) => {$(
+        #[test]
+        fn $test() {
+            let address: IpAddr = $address.into();
+            if std::net::UdpSocket::bind((address, 0)).is_err() {
+                softclock_testing::skip!("this machine has no {address}");
+            }
+            Runtime::new().unwrap().block_on(async {
+                let limited = softclock::timeout(LIMIT, super::$test(SocketAddr::new(address, 0)));
+                limited.await.expect("the test hangs");
+            });
+        }
+    )*};
+}
+
+conformance! {
+    kernel_v4 => Ipv4Addr::LOCALHOST;
+    kernel_v6 => Ipv6Addr::LOCALHOST;
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn pair(address: SocketAddr) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (server, peer) = listener.accept().await.unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+    assert_eq!(server.local_addr().unwrap(), client.peer_addr().unwrap());
+    (client, server)
+}
+
+async fn read_to_end(stream: &TcpStream) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer).await.unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&buffer[..n]),
+        }
+    }
+}
+
+async fn a_stream_carries_bytes_both_ways(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    client.set_nodelay(true).unwrap();
+    client.write_all(b"there").await.unwrap();
+    let mut buffer = [0; 5];
+    server.read_exact(&mut buffer).await.unwrap();
+    assert_eq!(&buffer, b"there");
+    assert_eq!(server.try_write(b"back").unwrap(), 4);
+    client.read_exact(&mut buffer[..4]).await.unwrap();
+    assert_eq!(&buffer[..4], b"back");
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut buffer).await.unwrap(), 0);
+    assert_eq!(
+        server.read(&mut buffer).await.unwrap(),
+        0,
+        "the end stays the end"
+    );
+    let error = server.read_exact(&mut buffer).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+}
+
+async fn large_transfers_wait_for_the_reader(address: SocketAddr) {
+    const BYTES: usize = 8 << 20;
+    let (client, server) = pair(address).await;
+    let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 31) >> 3) as u8).collect();
+    let expected = sent.clone();
+    let writer = softclock::spawn_local(async move {
+        client.write_all(&sent).await.unwrap();
+    });
+    softclock::sleep(Duration::from_millis(5)).await;
+    assert!(
+        !writer.is_finished(),
+        "8 MB do not fit into a socket's buffers"
+    );
+    assert!(read_to_end(&server).await == expected);
+    writer.await;
+}
+
+async fn half_close_lets_the_answer_through(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    client.write_all(b"question").await.unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let error = client.write(b"more").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    assert_eq!(read_to_end(&server).await, b"question");
+    server.write_all(b"answer").await.unwrap();
+    drop(server);
+    assert_eq!(read_to_end(&client).await, b"answer");
+}
+
+async fn dropping_a_stream_ends_the_peer_s_reading(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let reader = softclock::spawn_local(async move { read_to_end(&server).await });
+    client.write_all(b"last words").await.unwrap();
+    drop(client);
+    assert_eq!(reader.await, b"last words");
+}
+
+async fn zero_linger_resets(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    client.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    let error = server.read(&mut [0; 16]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+async fn other_linger_times_are_refused(address: SocketAddr) {
+    let (client, _server) = pair(address).await;
+    let error = client.set_linger(Some(Duration::from_secs(1))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    client.set_linger(None).unwrap();
+}
+
+async fn unread_data_makes_closing_a_reset(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    client.write_all(b"unread").await.unwrap();
+    softclock::sleep(Duration::from_millis(1)).await;
+    drop(server);
+    let error = client.read(&mut [0; 16]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+async fn writing_to_a_closed_peer_fails(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    drop(server);
+    let error = loop {
+        if let Err(error) = client.write(&[0; 1024]).await {
+            break error;
+        }
+    };
+    assert!(
+        matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        ),
+        "{error}"
+    );
+}
+
+async fn a_refused_connection_is_an_error(address: SocketAddr) {
+    let listener = TcpListener::bind(address).unwrap();
+    let nobody = listener.local_addr().unwrap();
+    drop(listener);
+    let error = TcpStream::connect(nobody).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+async fn a_listener_survives_connections_that_vanish(address: SocketAddr) {
+    let listener = TcpListener::bind(address).unwrap();
+    let here = listener.local_addr().unwrap();
+    for _ in 0..16 {
+        let client = TcpStream::connect(here).await.unwrap();
+        client.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    let last = TcpStream::connect(here).await.unwrap();
+    let mut accepted = 0;
+    loop {
+        match listener.accept().await {
+            Ok((_, peer)) if peer == last.local_addr().unwrap() => break,
+            Ok(_) => accepted += 1,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionAborted),
+        }
+    }
+    assert!(accepted <= 16);
+}
+
+async fn several_tasks_accept_from_one_listener(address: SocketAddr) {
+    let listener = Rc::new(TcpListener::bind(address).unwrap());
+    let here = listener.local_addr().unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let listener = listener.clone();
+            softclock::spawn_local(async move { listener.accept().await.unwrap() })
+        })
+        .collect();
+    softclock::yield_now().await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(TcpStream::connect(here).await.unwrap());
+    }
+    for task in tasks {
+        task.await;
+    }
+}
+
+async fn one_task_reads_while_another_writes(address: SocketAddr) {
+    const ROUNDS: usize = 2_000;
+    let (client, server) = pair(address).await;
+    let echo = softclock::spawn_local(async move {
+        let mut buffer = [0; 64];
+        loop {
+            match server.read(&mut buffer).await.unwrap() {
+                0 => return,
+                n => server.write_all(&buffer[..n]).await.unwrap(),
+            }
+        }
+    });
+    let client = Rc::new(client);
+    let writer = client.clone();
+    let writing = softclock::spawn_local(async move {
+        for _ in 0..ROUNDS {
+            writer.write_all(&[7; 100]).await.unwrap();
+        }
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    assert_eq!(read_to_end(&client).await, vec![7; ROUNDS * 100]);
+    writing.await;
+    echo.await;
+}
+
+async fn a_dropped_read_loses_nothing(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let mut buffer = [0; 8];
+    let short = Duration::from_millis(1);
+    assert!(
+        softclock::timeout(short, server.read(&mut buffer))
+            .await
+            .is_err()
+    );
+    client.write_all(b"whole").await.unwrap();
+    server.read_exact(&mut buffer[..5]).await.unwrap();
+    assert_eq!(&buffer[..5], b"whole");
+}
+
+async fn a_busy_port_is_an_error(address: SocketAddr) {
+    let listener = TcpListener::bind(address).unwrap();
+    let error = TcpListener::bind(listener.local_addr().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+}
+
+async fn listeners_share_a_port_when_asked(address: SocketAddr) {
+    let options = ListenOptions {
+        reuse_port: true,
+        ..ListenOptions::default()
+    };
+    let one = TcpListener::bind_with(address, &options).unwrap();
+    let here = one.local_addr().unwrap();
+    let two = TcpListener::bind_with(here, &options).unwrap();
+    for _ in 0..8 {
+        let _client = TcpStream::connect(here).await.unwrap();
+        let mut accepts = [Box::pin(one.accept()), Box::pin(two.accept())];
+        let either = poll_fn(|cx| {
+            let mut polls = accepts.iter_mut().map(|accept| Pin::new(accept).poll(cx));
+            polls.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        });
+        either.await.unwrap();
+    }
+}
+
+async fn a_reader_that_never_waits_lets_others_run(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let flood =
+        softclock::spawn_local(async move { while client.write(&[0; 16384]).await.is_ok() {} });
+    let reader =
+        softclock::spawn_local(async move { while server.read(&mut [0; 1]).await.unwrap() > 0 {} });
+    for _ in 0..20 {
+        softclock::yield_now().await;
+    }
+    softclock::sleep(Duration::from_millis(1)).await;
+    reader.abort();
+    flood.await;
+}
+
+async fn datagrams_keep_their_bounds(address: SocketAddr) {
+    let (one, two) = (
+        UdpSocket::bind(address).unwrap(),
+        UdpSocket::bind(address).unwrap(),
+    );
+    let (here, there) = (one.local_addr().unwrap(), two.local_addr().unwrap());
+    one.send_to(b"first", there).await.unwrap();
+    one.try_send_to(b"", there).unwrap();
+    one.send_to(b"second", there).await.unwrap();
+    let mut buffer = [0; 16];
+    assert_eq!(two.recv_from(&mut buffer).await.unwrap(), (5, here));
+    assert_eq!(two.recv_from(&mut buffer).await.unwrap(), (0, here));
+    assert_eq!(two.recv_from(&mut buffer[..3]).await.unwrap(), (3, here));
+    assert_eq!(&buffer[..3], b"sec");
+    two.connect(here).unwrap();
+    one.connect(there).unwrap();
+    two.send(b"reply").await.unwrap();
+    assert_eq!(one.recv(&mut buffer).await.unwrap(), 5);
+}
+
+async fn an_unreachable_peer_is_told_once(address: SocketAddr) {
+    let (one, two) = (
+        UdpSocket::bind(address).unwrap(),
+        UdpSocket::bind(address).unwrap(),
+    );
+    let there = two.local_addr().unwrap();
+    drop(two);
+    one.connect(there).unwrap();
+    one.send(b"anyone?").await.unwrap();
+    let error = one.recv(&mut [0; 16]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    let short = Duration::from_millis(2);
+    assert!(
+        softclock::timeout(short, one.recv(&mut [0; 16]))
+            .await
+            .is_err()
+    );
+    let again = UdpSocket::bind(there).unwrap();
+    again
+        .send_to(b"here", one.local_addr().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(one.recv(&mut [0; 16]).await.unwrap(), 4);
+}
+
+async fn calls_are_trigger_states_of_their_kind(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let count = |state| softclock::statistics().triggers.source(state).count();
+    let (sent, received) = (count(TriggerState::IpOutput), count(TriggerState::IpInput));
+    client.write_all(b"x").await.unwrap();
+    server.read_exact(&mut [0]).await.unwrap();
+    assert_eq!(count(TriggerState::IpOutput), sent + 1);
+    assert!(count(TriggerState::IpInput) > received);
+}
