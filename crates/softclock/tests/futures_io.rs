@@ -20,16 +20,17 @@ fn an_echo_server_and_a_reader_of_lines() {
             (&stream).close().await.unwrap();
             copied
         });
-        let client = TcpStream::connect(here).await.unwrap();
+        let stream = TcpStream::connect(here).await.unwrap();
+        let (mut writer, reader) = (&stream, &stream);
         let text: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
         let length = text.len() as u64;
         let sent = text.clone();
         let lines = futures_lite::future::zip(
             async {
-                (&client).write_all(sent.as_bytes()).await.unwrap();
-                (&client).close().await.unwrap();
+                writer.write_all(sent.as_bytes()).await.unwrap();
+                writer.close().await.unwrap();
             },
-            BufReader::new(&client)
+            BufReader::new(reader)
                 .lines()
                 .try_collect::<_, _, Vec<_>>(),
         );
