@@ -84,7 +84,7 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Reads from the socket: true if there is anything for hyper now, or the end.
+    /// Reads from the socket: true if `buffer` was given something.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -104,7 +104,7 @@ impl<S: Socket> GuardedStream<S> {
     fn on_received(&mut self, bytes: &[u8], buffer: &mut ReadBufCursor<'_>) -> bool {
         if bytes.is_empty() {
             self.end = Some(End::Closed);
-            return true;
+            return false;
         }
         if let Some(seat) = &self.seat
             && self.patience.idle_since().is_some()
@@ -130,7 +130,7 @@ impl<S: Socket> GuardedStream<S> {
                 self.end = Some(End::Refused { fault, is_head });
             }
         }
-        scanned.fault.is_some() || scanned.passed > 0
+        scanned.passed > 0 && self.withheld.passed == 0
     }
 
     /// Nothing has arrived: ready if it had to.
@@ -225,10 +225,8 @@ impl<S: Socket> Read for GuardedStream<S> {
                 return Poll::Ready(Ok(()));
             }
             match this.poll_receive(cx, &mut buffer) {
-                Poll::Ready(Ok(true)) if this.withheld.passed == 0 && this.end.is_none() => {
-                    return Poll::Ready(Ok(()));
-                }
-                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => this.end = Some(ready!(this.poll_patience(cx))),
             }

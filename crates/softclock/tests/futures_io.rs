@@ -30,9 +30,7 @@ fn an_echo_server_and_a_reader_of_lines() {
                 writer.write_all(sent.as_bytes()).await.unwrap();
                 writer.close().await.unwrap();
             },
-            BufReader::new(reader)
-                .lines()
-                .try_collect::<_, _, Vec<_>>(),
+            BufReader::new(reader).lines().try_collect::<_, _, Vec<_>>(),
         );
         let ((), lines) = lines.await;
         assert!(lines.unwrap().iter().map(String::as_str).eq(text.lines()));
