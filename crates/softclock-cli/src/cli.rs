@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use softclock_http::ListenAddress;
 
+use crate::limits::LimitOptions;
 use crate::options::ContentOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
@@ -56,6 +57,9 @@ pub(crate) struct ServeOptions {
 
     #[command(flatten)]
     pub(crate) content: ContentOptions,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
 
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
@@ -213,6 +217,11 @@ mod tests {
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),
+            (&["--max-line", "10"], "256..=65000"),
+            (&["--max-head", "2M"], "--max-head"),
+            (&["--max-connections", "0"], "--max-connections"),
+            (&["--idle-timeout", "-1"], "--idle-timeout"),
+            (&["--min-rate", "fast"], "--min-rate"),
             (&["a", "b"], "'b'"),
             (&["-q", "-v"], "cannot be used with"),
         ] {

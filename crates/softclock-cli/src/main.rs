@@ -3,6 +3,7 @@
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
 mod cli;
+mod limits;
 mod logging;
 mod options;
 mod serve;

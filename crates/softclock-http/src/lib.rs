@@ -6,7 +6,9 @@
 //!   closes tells them to end.
 //! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime; what a program with a
 //!   runtime of its own uses.
-//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1 over the runtime's socket and timers.
+//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1 over the runtime's socket. Before hyper sees a request, a
+//!   strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds how long
+//!   a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
 //! - **Service** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
 //!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
 //! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
@@ -26,29 +28,33 @@ mod address;
 pub mod body;
 mod bundled;
 mod cache;
+mod closing;
 pub mod coding;
 pub mod conditional;
 mod connection;
 mod error;
 mod error_page;
+pub mod head;
 mod header_rule;
 mod listing;
 mod media;
 mod members;
 mod multipart;
 pub mod path;
+mod patience;
 mod pool;
 pub mod range;
 mod representation;
 mod server;
 mod service;
 mod site;
+mod socket;
 mod store;
 mod stream;
 mod worker;
 
 pub use address::{AddressError, ListenAddress};
-pub use connection::{ConnectionOptions, serve_connection};
+pub use connection::{ConnectionOptions, Timeouts, serve_connection};
 pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};

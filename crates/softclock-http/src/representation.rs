@@ -83,7 +83,7 @@ impl Head {
     /// That of a file of the bundled site.
     pub(crate) fn of_bundled(file: &'static BundledFile) -> Self {
         let validators = Validators {
-            etag: EntityTag::of_hash(file.hash()),
+            etag: EntityTag::of_static(&file.tag),
             modified: None,
         };
         Self::new(file.content.len() as u64, Path::new(file.name), validators)

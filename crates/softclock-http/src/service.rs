@@ -17,7 +17,7 @@ use crate::media;
 use crate::path::{PathError, RequestPath};
 use crate::representation::{Data, Head, Wanted};
 use crate::site::{Content, DEFAULT_INDEX, Site};
-use crate::store::{Found, Handle, LoadError, Resource, Store, refusal_of};
+use crate::store::{Handle, LoadError, Resource, Store, refusal_of};
 
 impl Site {
     /// Answers one request. Waits for the disk on a helper thread, if at all.
@@ -94,12 +94,12 @@ impl Site {
         let file = self.file_of(path.clone());
         for _ in 0..ATTEMPTS {
             let mut handle = match store.find(&file, self.precompressed).await {
-                Ok(Found::File(handle)) => handle,
+                Ok(Some(handle)) => handle,
                 // An index that is itself a directory is as good as none.
-                Ok(Found::Directory) | Err(Refusal::NotFound) if path.is_directory() => {
+                Ok(None) | Err(Refusal::NotFound) if path.is_directory() => {
                     return self.list(store, path).await;
                 }
-                Ok(Found::Directory) => {
+                Ok(None) => {
                     let location = path.directory_reference(request.uri().query());
                     return Ok(self.completed(path.as_bytes(), redirect(&location)));
                 }
@@ -213,7 +213,7 @@ impl Site {
     }
 
     async fn error_page(&self, store: &Store, path: &RequestPath) -> Option<Data> {
-        let Ok(Found::File(mut handle)) = store.find(path, self.precompressed).await else {
+        let Ok(Some(mut handle)) = store.find(path, self.precompressed).await else {
             return None;
         };
         if let Some(loaded) = handle.resource().loaded(Coding::Identity) {

@@ -54,12 +54,6 @@ pub(crate) struct Loaded {
     pub(crate) content: Bytes,
 }
 
-/// What a path leads to.
-pub(crate) enum Found {
-    Directory,
-    File(Handle),
-}
-
 /// A resource found, and the files that were opened to find it.
 pub(crate) struct Handle {
     resource: Arc<Resource>,
@@ -103,22 +97,26 @@ impl Store {
         }
     }
 
-    /// What a path leads to, and, if `siblings`, which encoded forms of it there are.
+    /// The file that a path leads to, and, if `siblings`, which encoded forms of it there are; `None` for a directory.
     ///
     /// # Errors
     /// That of opening it.
-    pub(crate) async fn find(&self, path: &RequestPath, siblings: bool) -> Result<Found, Refusal> {
+    pub(crate) async fn find(
+        &self,
+        path: &RequestPath,
+        siblings: bool,
+    ) -> Result<Option<Handle>, Refusal> {
         let checked = softclock::now();
         let known = match self.cache.borrow_mut().look_up(path.as_bytes(), checked) {
             Lookup::Fresh(resource, checked) => {
-                return Ok(Found::File(Handle::of_known(resource, checked)));
+                return Ok(Some(Handle::of_known(resource, checked)));
             }
             Lookup::Stale(resource) => Some(resource),
             Lookup::Missing => None,
         };
         let original = self.open_regular(path, known.is_some()).await?;
         let Some(original) = original else {
-            return Ok(Found::Directory);
+            return Ok(None);
         };
         let mut files = [const { None }; CODINGS];
         if siblings {
@@ -143,7 +141,7 @@ impl Store {
                 resource
             }
         };
-        Ok(Found::File(Handle {
+        Ok(Some(Handle {
             resource,
             files,
             checked,

@@ -49,9 +49,9 @@ impl Metadata {
             len: u64::try_from(stat.st_size).unwrap_or(0),
             device: stat.st_dev,
             inode: stat.st_ino,
-            modified_s: stat.st_mtime as i64,
+            modified_s: stat.st_mtime,
             modified_subsec_ns: stat.st_mtime_nsec as u32,
-            changed_s: stat.st_ctime as i64,
+            changed_s: stat.st_ctime,
             changed_subsec_ns: stat.st_ctime_nsec as u32,
         }
     }

@@ -1,15 +1,20 @@
 //! `softclock serve` as its users see it: the real program, raw HTTP over sockets of the standard library.
 
 mod cache;
+mod changes;
 mod client;
 mod codings;
+mod departures;
 mod errors;
 mod files;
 mod hostile;
+mod limits;
 mod multirange;
 mod pages;
 mod pipelining;
+mod refusals;
 mod requests;
 mod server;
 mod shutdown;
+
 mod streaming;
