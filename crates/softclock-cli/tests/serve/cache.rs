@@ -97,7 +97,7 @@ fn nothing_is_mixed() {
     let mut tags = std::collections::HashMap::new();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            for n in 1..=60u8 {
+            for n in 1..=30u8 {
                 let new = directory.path().join("new");
                 fs::write(&new, vec![n; 100_000 + usize::from(n)]).unwrap();
                 fs::rename(&new, &path).unwrap();
@@ -106,6 +106,7 @@ fn nothing_is_mixed() {
         });
         let mut client = server.connect();
         while !writer.is_finished() {
+            sleep(Duration::from_millis(1));
             let response = client.get("/f");
             assert_eq!(response.status, 200);
             let version = response.body[0];
@@ -115,7 +116,7 @@ fn nothing_is_mixed() {
             assert_eq!(*tags.entry(tag).or_insert(version), version);
         }
     });
-    assert!(tags.len() > 10, "{}", tags.len());
+    assert!(tags.len() > 5, "{}", tags.len());
 }
 
 #[test]
