@@ -7,10 +7,12 @@ mod errors;
 mod files;
 mod hostile;
 
+mod injected;
 mod limits;
 mod refusals;
 mod requests;
 mod server;
 mod shutdown;
 
+mod slow;
 mod streaming;
