@@ -184,6 +184,12 @@ impl Alarms {
         self.cell().disarm();
     }
 
+    /// Changes the longest period of the backup timer, or turns it off: then only trigger states and deadlines fire
+    /// events. A system call.
+    pub fn set_backup(&self, longest: Option<Duration>) {
+        self.cell().set_backup(longest);
+    }
+
     /// The present period of the backup timer.
     pub fn backup_period(&self) -> Duration {
         Duration::from_nanos(self.cell().backup_period_ns())
