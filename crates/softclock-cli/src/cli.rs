@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use softclock_http::ListenAddress;
 
+use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Serve(ServeOptions),
     /// Tell what this machine offers, what is missing, and what to do about it
     Doctor(DoctorOptions),
+    /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
+    Demo(DemoOptions),
 }
 
 /// The definition of the whole command line.

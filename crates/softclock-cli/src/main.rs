@@ -3,6 +3,7 @@
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
 mod cli;
+mod demo;
 mod doctor;
 mod logging;
 mod serve;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Serve(options) => serve::run(options).map(|()| ExitCode::SUCCESS),
         Command::Doctor(options) => return doctor::run(&options),
+        Command::Demo(options) => return demo::run(&options),
     };
     result.unwrap_or_else(|error| {
         eprintln!("softclock: {error}");
