@@ -11,6 +11,7 @@ use softclock_http::ListenAddress;
 
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
+use crate::generate::GenerateOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -29,6 +30,9 @@ pub(crate) enum Command {
     Doctor(DoctorOptions),
     /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
     Demo(DemoOptions),
+    /// Write manual pages or shell completions
+    #[command(hide = true)]
+    Generate(GenerateOptions),
 }
 
 /// The definition of the whole command line.

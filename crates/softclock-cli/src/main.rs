@@ -5,6 +5,7 @@
 mod cli;
 mod demo;
 mod doctor;
+mod generate;
 mod logging;
 mod serve;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(options).map(|()| ExitCode::SUCCESS),
         Command::Doctor(options) => return doctor::run(&options),
         Command::Demo(options) => return demo::run(&options),
+        Command::Generate(options) => return generate::run(&options),
     };
     result.unwrap_or_else(|error| {
         eprintln!("softclock: {error}");

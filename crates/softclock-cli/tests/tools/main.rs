@@ -2,6 +2,7 @@
 
 mod demo;
 mod doctor;
+mod generate;
 mod terminal;
 
 use std::process::{Command, Output};
