@@ -90,7 +90,7 @@ impl Toggle for Soft {
                 let first = FireWindow::from(due);
                 softclock::schedule_within(first, move |event: &mut EventContext<'_>| {
                     fired.set(fired.get() + 1);
-                    due = due + period;
+                    due += period;
                     event.reschedule_within(FireWindow::from(due));
                 })
             }

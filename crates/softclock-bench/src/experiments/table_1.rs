@@ -250,7 +250,7 @@ const NOTHING: &str = "nothing (what is found here is noise)";
 const HARDWARE_US: [u64; 6] = [20, 50, 100, 250, 500, 1000];
 
 /// Pairs in a round of what costs little.
-const SMALL_PAIRS: usize = 3;
+const SMALL_PAIRS: usize = 4;
 
 const SMOKE: Plan = Plan {
     slice: Duration::from_millis(5),
@@ -260,7 +260,7 @@ const SMOKE: Plan = Plan {
 
 const FULL: Plan = Plan {
     slice: Duration::from_millis(30),
-    rounds: 120,
+    rounds: 60,
     tries: 4,
 };
 
