@@ -13,6 +13,7 @@ use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::limits::LimitOptions;
+use crate::options::ContentOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -68,6 +69,9 @@ pub(crate) struct ServeOptions {
     /// File that stands for its directory
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
     pub(crate) index: String,
+
+    #[command(flatten)]
+    pub(crate) content: ContentOptions,
 
     #[command(flatten)]
     pub(crate) limits: LimitOptions,

@@ -8,6 +8,7 @@ mod doctor;
 mod generate;
 mod limits;
 mod logging;
+mod options;
 mod serve;
 
 use std::process::ExitCode;

@@ -59,7 +59,8 @@ fn start(options: &ServeOptions) -> Result<Server, StartError> {
         drain: options.drain,
         connection: options.limits.connection(),
     };
-    let mut builder = Server::builder(site.with_index(&options.index))
+    let site = options.content.apply(site.with_index(&options.index));
+    let mut builder = Server::builder(site)
         .threads(options.threads.into())
         .spin_cap(options.spin_cap)
         .worker(worker);

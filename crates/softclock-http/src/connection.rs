@@ -15,7 +15,7 @@ use softclock::net::TcpStream;
 use crate::closing;
 use crate::head::HeadLimits;
 use crate::members::Membership;
-use crate::service::Site;
+use crate::site::Site;
 use crate::socket::Socket;
 use crate::stream::GuardedStream;
 

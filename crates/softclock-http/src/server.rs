@@ -13,7 +13,7 @@ use softclock::net::TcpListener;
 
 use crate::address::ListenAddress;
 use crate::error::StartError;
-use crate::service::Site;
+use crate::site::Site;
 use crate::worker::{WorkerOptions, serve};
 
 /// What to serve, where and how.
@@ -68,6 +68,7 @@ impl Builder {
         }
         let share = self.worker.max_connections / self.threads;
         self.worker.max_connections = share.max(1);
+        self.site = self.site.for_one_of(self.threads);
         let first = Thread::start(&self, Position::First)?;
         // The others share the ports that the first was given.
         for (address, bound) in self.listen.iter_mut().zip(&first.addresses) {

@@ -8,7 +8,7 @@ use softclock::net::TcpListener;
 
 use crate::connection::{ConnectionOptions, serve_member};
 use crate::members::Members;
-use crate::service::Site;
+use crate::site::Site;
 
 /// How a thread serves.
 #[derive(Clone, Copy, Debug)]

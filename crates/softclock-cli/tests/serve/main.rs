@@ -1,7 +1,9 @@
 //! `softclock serve` as its users see it: the real program, raw HTTP over sockets of the standard library.
 
+mod cache;
 mod changes;
 mod client;
+mod codings;
 mod departures;
 mod errors;
 mod files;
@@ -9,6 +11,9 @@ mod hostile;
 
 mod injected;
 mod limits;
+mod multirange;
+mod pages;
+mod pipelining;
 mod refusals;
 mod requests;
 mod server;
