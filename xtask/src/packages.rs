@@ -33,6 +33,11 @@ const PACKAGES: &[Package] = &[
         purpose: "the server ours is compared with",
     },
     Package {
+        name: "slowhttptest",
+        program: "slowhttptest",
+        purpose: "attacks the server slowly",
+    },
+    Package {
         name: "iproute2",
         program: "ip",
         purpose: "network namespaces and links for tests of the network",
@@ -41,6 +46,16 @@ const PACKAGES: &[Package] = &[
         name: "procps",
         program: "ps",
         purpose: "CPU time and state of the servers under test",
+    },
+    Package {
+        name: "groff-base",
+        program: "groff",
+        purpose: "renders the manual",
+    },
+    Package {
+        name: "systemd",
+        program: "systemd-analyze",
+        purpose: "checks the unit",
     },
 ];
 

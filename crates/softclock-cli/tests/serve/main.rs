@@ -8,6 +8,8 @@ mod departures;
 mod errors;
 mod files;
 mod hostile;
+
+mod injected;
 mod limits;
 mod multirange;
 mod pages;
@@ -17,4 +19,5 @@ mod requests;
 mod server;
 mod shutdown;
 
+mod slow;
 mod streaming;
