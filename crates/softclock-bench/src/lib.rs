@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod busy_server;
+pub mod chart;
 pub mod environment;
 pub mod experiments;
 pub mod json;

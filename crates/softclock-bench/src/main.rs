@@ -98,6 +98,7 @@ impl Run {
                         experiment: experiment.name,
                         environment: environment.clone(),
                         rows: report.rows.clone(),
+                        charts: report.charts.clone(),
                     };
                     results.push((record, report));
                     self.save(&results, chosen.len())?;
