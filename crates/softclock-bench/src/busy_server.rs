@@ -7,11 +7,13 @@
 //! - `clients`: a few dozen connections, each of which asks again as soon as it is answered.
 //! - [`intervals`]: the trigger states of the server in their sequence, and statistics of the intervals.
 //! - [`compare`]: slices of time with and without something, in pairs.
+//! - [`synthetic`]: the paper's synthetic handler as a soft event, a signal and a timer descriptor.
 //! - [`toggles`]: what is switched on and off: soft events, signals, timer descriptors.
 
 mod clients;
 pub mod compare;
 pub mod intervals;
+pub mod synthetic;
 pub mod toggles;
 
 use std::fs;

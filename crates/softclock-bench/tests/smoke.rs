@@ -116,10 +116,17 @@ fn check_row(name: &str, row: &Value) {
 }
 
 /// What something costs more than something else is below zero where noise is greater, and a server that shares its
-/// processor may never be busy.
+/// processor may never be busy. A share may be none.
 fn is_difference(row: &Value) -> bool {
     let metric = row["metric"].as_str().unwrap_or_default();
-    let words = ["more ", "lost", "above", "cost of an event", "busy"];
+    let words = [
+        "more ",
+        "lost",
+        "above",
+        "cost of an event",
+        "busy",
+        "share of",
+    ];
     words.iter().any(|word| metric.contains(word))
 }
 

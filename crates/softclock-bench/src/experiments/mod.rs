@@ -5,6 +5,8 @@ use crate::report::Experiment;
 pub mod clock;
 pub mod figure_3;
 pub mod table_1;
+pub mod table_13;
+pub mod table_2;
 pub mod table_4;
 pub mod table_5;
 pub mod wheel;
@@ -14,7 +16,10 @@ pub const ALL: &[&Experiment] = &[
     &clock::EXPERIMENT,
     &wheel::EXPERIMENT,
     &table_1::EXPERIMENT,
+    &table_2::TABLE_2,
+    &table_2::TABLE_3,
     &table_4::EXPERIMENT,
     &figure_3::EXPERIMENT,
     &table_5::EXPERIMENT,
+    &table_13::EXPERIMENT,
 ];
