@@ -46,10 +46,11 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Enough connections that the server always finds a request waiting.
+    /// Enough connections that the server always finds a request waiting, even if others use the clients' processor for
+    /// some milliseconds.
     pub fn of(smoke: bool) -> Self {
         Self {
-            connections: 64,
+            connections: 256,
             keep_alive: true,
             neighbour: false,
             warm_up: Duration::from_millis(if smoke { 20 } else { 500 }),
@@ -70,12 +71,14 @@ where
     let stop = AtomicBool::new(false);
     let (listening, address) = mpsc::channel();
     thread::scope(|scope| {
-        let server = scope.spawn(|| {
+        // Named, so that a profiler tells it from the clients.
+        let named = thread::Builder::new().name("server".into());
+        let server = named.spawn_scoped(scope, || {
             pin(processors.server);
             // Also if it fails before it gets that far.
             let _stop = StopOnDrop(&stop);
             serve(workload, listening, &stop, control)
-        });
+        })?;
         if workload.neighbour {
             scope.spawn(|| {
                 pin(processors.server);

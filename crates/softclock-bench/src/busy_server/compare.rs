@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use softclock::{Histogram, Statistics};
 use softclock_core::Clock;
+use softclock_core::time::saturating_ns;
 use softclock_linux::clock::{ThreadClock, cpu_time_ns};
 
 use super::toggles::Toggle;
@@ -39,6 +40,8 @@ pub struct Slice {
     pub wall_ns: u64,
     /// Processor time of the server's thread, interrupts included.
     pub cpu_ns: u64,
+    /// The part of it spent spinning before an event, for want of work.
+    pub spun_ns: u64,
     /// Requests answered.
     pub requests: u64,
     /// Events that the toggle fired.
@@ -150,9 +153,10 @@ async fn slice_on(plan: &Plan, toggle: &mut dyn Toggle) -> io::Result<Observed> 
 
 impl Observed {
     fn new(slice: Slice, before: &Statistics, after: &Statistics) -> Self {
+        let spun_ns = saturating_ns(after.spun.saturating_sub(before.spun));
         let (before, after) = (&before.triggers, &after.triggers);
         Self {
-            slice,
+            slice: Slice { spun_ns, ..slice },
             intervals: after.intervals().since(&before.intervals()),
             lateness: after.lateness().since(&before.lateness()),
         }
@@ -169,6 +173,7 @@ async fn slice(length: Duration) -> io::Result<Slice> {
             wall_ns: clock.now().ns_since(wall),
             cpu_ns: cpu_time_ns() - cpu_ns,
             requests: requests_answered() - requests,
+            spun_ns: 0,
             events: 0,
         };
         if slice.requests > 0 && slice.cpu_ns > 0 {
@@ -187,7 +192,7 @@ fn requests_answered() -> u64 {
 
 impl Slice {
     fn is_busy(&self) -> bool {
-        self.cpu_ns as f64 >= BUSY * self.wall_ns as f64
+        self.cpu_ns.saturating_sub(self.spun_ns) as f64 >= BUSY * self.wall_ns as f64
     }
 
     fn cpu_ns_per_request(&self) -> f64 {
@@ -284,6 +289,7 @@ mod tests {
             wall_ns: 10_000_000,
             cpu_ns: 10_000_000,
             requests: 1_000,
+            spun_ns: 0,
             events: 0,
         };
         let on = Slice {

@@ -268,7 +268,7 @@ const FULL: Plan = Plan {
 const NOTES: [&str; 7] = [
     "Table I of the paper: 8.64 us (Alpha), 4.45 us (8253, PII-300), 4.36 us (8253, PIII-500), 0.8 us (APIC, \
      PIII-500), soft timers about 0; signals stand beside 4.36",
-    "the server answers requests for a 6 KB file on 64 keep-alive connections of this process; server and clients \
+    "the server answers requests for a 6 KB file on 256 keep-alive connections of this process; server and clients \
      have a processor each where there are two",
     "each figure is the median over pairs of slices, one with and one without, next to each other; the spread \
      is that of single pairs, the bounds are those of the median (sign test)",

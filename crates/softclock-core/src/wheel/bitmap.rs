@@ -25,14 +25,17 @@ impl Bitmap {
         }
     }
 
-    /// Marks a slot as occupied.
+    /// Marks a slot as occupied; false if it was.
     #[inline]
-    pub(super) fn insert(&mut self, home: Home) {
+    pub(super) fn insert(&mut self, home: Home) -> bool {
         let word = home.index() / WORD_BITS;
         let level = home.level() as usize;
-        self.words[word] |= 1 << (home.index() % WORD_BITS);
+        let bit = 1 << (home.index() % WORD_BITS);
+        let was_empty = self.words[word] & bit == 0;
+        self.words[word] |= bit;
         self.summaries[level] |= 1 << (word % WORDS);
         self.levels |= 1 << level;
+        was_empty
     }
 
     /// Marks a slot as empty.

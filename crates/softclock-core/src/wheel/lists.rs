@@ -27,15 +27,27 @@ impl Lists {
         self.ends[home.index()][FIRST]
     }
 
-    /// Links a node at the end of a slot's list. Touches the node and the last of the list.
+    /// Links a node as the only one of a slot whose list is empty.
+    ///
+    /// An event that recurs each few microseconds goes round the whole table before it comes to a slot again, which has
+    /// left the caches by then. Written without being read, the slot is fetched while the program goes on.
+    #[inline]
+    pub(super) fn begin<T>(&mut self, slab: &mut Slab<T>, home: Home, index: u32) {
+        self.ends[home.index()] = [index; 2];
+        let links = Links {
+            home,
+            prev: NIL,
+            next: NIL,
+        };
+        slab.set_links(index, links);
+    }
+
+    /// Links a node at the end of a slot's list, which is not empty. Touches the node and the last of the list.
     #[inline]
     pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, home: Home, index: u32) {
         let ends = &mut self.ends[home.index()];
         let prev = ends[LAST];
         ends[LAST] = index;
-        if prev == NIL {
-            ends[FIRST] = index;
-        }
         slab.set_next(prev, index);
         let links = Links {
             home,

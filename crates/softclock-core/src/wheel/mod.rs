@@ -212,8 +212,7 @@ impl<T> TimerWheel<T> {
             let tick = slot_of(self.slab.due(index)).max(self.position);
             let lower = Home::at(level_of(self.position, tick), tick);
             let last = self.lists.unlink(&mut self.slab, links);
-            self.lists.push_back(&mut self.slab, lower, index);
-            self.occupied.insert(lower);
+            self.append(lower, index);
             moves -= 1;
             if last {
                 self.emptied(home);
@@ -231,12 +230,20 @@ impl<T> TimerWheel<T> {
         let tick = slot_of(due).max(self.position);
         let level = level_of(self.position, tick).max(self.draining);
         let home = Home::at(level, tick);
-        self.lists.push_back(&mut self.slab, home, index);
-        self.occupied.insert(home);
+        self.append(home, index);
         let start_ns = home.start(tick).saturating_mul(TICK_NS);
         if start_ns < self.next_ns {
             self.next_ns = start_ns;
             self.next = home;
+        }
+    }
+
+    #[inline]
+    fn append(&mut self, home: Home, index: u32) {
+        if self.occupied.insert(home) {
+            self.lists.begin(&mut self.slab, home, index);
+        } else {
+            self.lists.push_back(&mut self.slab, home, index);
         }
     }
 
