@@ -227,7 +227,7 @@ fn units(rows: &[Row]) -> Vec<&'static str> {
     seen
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

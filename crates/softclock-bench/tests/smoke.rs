@@ -46,6 +46,23 @@ fn every_listed_experiment_runs() {
 }
 
 #[test]
+fn the_report_is_one_page_with_all_experiments() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let pages = directory.path().join("new/pages");
+    let output = bench(&["report", pages.to_str().expect("UTF-8"), "--smoke"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let page = read(&pages.join("index.html"));
+    for name in listed() {
+        assert!(page.contains(&format!("<h2>{name}</h2>")), "{name}");
+    }
+    let names_hosts = ["src=", "href=\"http", "url("];
+    assert!(!names_hosts.iter().any(|word| page.contains(word)));
+    let entries = std::fs::read_dir(&pages).expect("readable");
+    assert_eq!(entries.count(), 1, "no temporary file is left behind");
+}
+
+#[test]
 fn the_json_file_appears_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let json = directory.path().join("result.json");
