@@ -9,6 +9,11 @@ use clap::{Args, Parser, Subcommand};
 
 use softclock_http::ListenAddress;
 
+use crate::demo::DemoOptions;
+use crate::doctor::DoctorOptions;
+use crate::generate::GenerateOptions;
+use crate::limits::LimitOptions;
+
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
 #[command(name = "softclock", version, arg_required_else_help = true)]
@@ -22,6 +27,18 @@ struct Cli {
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(ServeOptions),
+    /// Tell what this machine offers, what is missing, and what to do about it
+    Doctor(DoctorOptions),
+    /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
+    Demo(DemoOptions),
+    /// Write manual pages or shell completions
+    #[command(hide = true)]
+    Generate(GenerateOptions),
+}
+
+/// The definition of the whole command line.
+pub(crate) fn definition() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
 }
 
 /// The options of `softclock serve`.
@@ -51,6 +68,9 @@ pub(crate) struct ServeOptions {
     /// File that stands for its directory
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
     pub(crate) index: String,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
 
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
@@ -98,27 +118,38 @@ impl Shown {
 
 /// Understands the command line.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
-    match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match Cli::try_parse_from(&arguments) {
         Ok(cli) => Ok(cli.command),
         Err(error) => Err(match error.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
-            _ => Shown::Mistake(one_line(&error)),
+            _ => Shown::Mistake(one_line(&error, &arguments)),
         }),
     }
 }
 
 /// clap's message is a paragraph; its first line tells the mistake.
-fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
     let mistake = first.strip_prefix("error: ").unwrap_or(first);
     let hint = match suggestion(error) {
         Some(suggestion) => format!("did you mean {suggestion}?"),
-        None => "see softclock serve --help".into(),
+        None => match command_of(arguments) {
+            Some(command) => format!("see softclock {command} --help"),
+            None => "see softclock --help".into(),
+        },
     };
     format!("{mistake}; {hint}")
+}
+
+/// The name of the command that the arguments begin with.
+fn command_of(arguments: &[OsString]) -> Option<String> {
+    let name = arguments.get(1)?.to_str()?;
+    let command = definition().find_subcommand(name)?.get_name().to_owned();
+    Some(command)
 }
 
 fn suggestion(error: &clap::Error) -> Option<&str> {
@@ -130,7 +161,7 @@ fn suggestion(error: &clap::Error) -> Option<&str> {
     })
 }
 
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds")?;
     std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".into())
 }
@@ -153,7 +184,6 @@ fn file_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
         let arguments = ["softclock", "serve"]
@@ -162,6 +192,7 @@ mod tests {
             .map(OsString::from);
         match parse(arguments) {
             Ok(Command::Serve(options)) => Ok(options),
+            Ok(other) => Err(format!("{other:?}")),
             Err(Shown::Mistake(line)) => Err(line),
             Err(Shown::Help(help)) => Err(help.to_string()),
         }
@@ -169,7 +200,21 @@ mod tests {
 
     #[test]
     fn definition_is_sound() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn mistakes_name_the_help_that_helps() {
+        let line = |arguments: &[&str]| {
+            let all = ["softclock"].iter().chain(arguments);
+            match parse(all.map(OsString::from)) {
+                Err(Shown::Mistake(line)) => line,
+                _ => panic!("no mistake in {arguments:?}"),
+            }
+        };
+        assert!(line(&["doctor", "x"]).ends_with("see softclock doctor --help"));
+        assert!(line(&["--quux"]).ends_with("see softclock --help"));
+        assert!(line(&["serv"]).contains("did you mean serve"));
     }
 
     #[test]
@@ -208,6 +253,11 @@ mod tests {
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),
+            (&["--max-line", "10"], "256..=65000"),
+            (&["--max-head", "2M"], "--max-head"),
+            (&["--max-connections", "0"], "--max-connections"),
+            (&["--idle-timeout", "-1"], "--idle-timeout"),
+            (&["--min-rate", "fast"], "--min-rate"),
             (&["a", "b"], "'b'"),
             (&["-q", "-v"], "cannot be used with"),
         ] {

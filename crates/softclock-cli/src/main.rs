@@ -3,6 +3,10 @@
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
 mod cli;
+mod demo;
+mod doctor;
+mod generate;
+mod limits;
 mod logging;
 mod serve;
 
@@ -16,13 +20,13 @@ fn main() -> ExitCode {
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(options),
+        Command::Serve(options) => serve::run(options).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(options) => return doctor::run(&options),
+        Command::Demo(options) => return demo::run(&options),
+        Command::Generate(options) => return generate::run(&options),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("softclock: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("softclock: {error}");
+        ExitCode::FAILURE
+    })
 }

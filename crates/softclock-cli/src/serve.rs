@@ -53,10 +53,11 @@ fn start(options: &ServeOptions) -> Result<Server, StartError> {
         Some(directory) => Site::directory(directory)?,
         None => Site::bundled(),
     };
+    let descriptors = softclock::fs::raise_descriptor_limit();
     let worker = WorkerOptions {
-        max_connections: connections_for(softclock::fs::raise_descriptor_limit()),
+        max_connections: options.limits.max_connections(descriptors),
         drain: options.drain,
-        ..WorkerOptions::default()
+        connection: options.limits.connection(),
     };
     let mut builder = Server::builder(site.with_index(&options.index))
         .threads(options.threads.into())
@@ -66,12 +67,6 @@ fn start(options: &ServeOptions) -> Result<Server, StartError> {
         builder = builder.listen(address);
     }
     builder.bind()
-}
-
-/// A connection takes two descriptors, its own and its file's; some are left for the rest.
-fn connections_for(descriptors: u64) -> usize {
-    let usable = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(2);
-    usize::try_from(usable / 2).unwrap_or(usize::MAX)
 }
 
 /// Ends with the first signal; the second ends the process.
@@ -121,17 +116,9 @@ fn url(address: SocketAddr) -> String {
     format!("http://{address}/")
 }
 
-const RESERVED_DESCRIPTORS: u64 = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn connections_leave_room_for_files() {
-        assert_eq!(connections_for(1024), 480);
-        assert_eq!(connections_for(10), 1);
-    }
 
     #[test]
     fn urls() {

@@ -95,14 +95,14 @@ struct Deadline {
 }
 
 impl<T> SoftTimers<T> {
-    /// No events; `backup_period` is the X of the bound.
-    pub fn new(backup_period: Duration) -> Self {
+    /// No events, at the time `start`; `backup_period` is the X of the bound.
+    pub fn new(start: Instant, backup_period: Duration) -> Self {
         Self {
             events: TimerWheel::new(),
             deadlines: TimerWheel::new(),
             next_due: Instant::FAR_FUTURE,
             backup_period,
-            triggers: TriggerStatistics::new(),
+            triggers: TriggerStatistics::new(start),
             trace: None,
             counts: EventCounts::default(),
         }
@@ -297,9 +297,7 @@ impl<T> SoftTimers<T> {
 
     /// Lets the wheel follow the clock, so that what is due soon is put where it will fire from.
     fn advance(&mut self) {
-        if let Some(now) = self.triggers.last() {
-            self.events.advance(now);
-        }
+        self.events.advance(self.triggers.last());
     }
 
     fn refresh(&mut self) {

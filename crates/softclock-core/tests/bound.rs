@@ -38,10 +38,11 @@ impl Model {
     fn new(seed: u64, backup_ticks: u64, alarm: bool) -> Self {
         let backup_ns = backup_ticks * TICK_NS;
         let mut random = SplitMix(seed);
+        let now = Instant::from_ns(random.below(1 << 40));
         Self {
-            now: Instant::from_ns(random.below(1 << 40)),
+            now,
             random,
-            timers: SoftTimers::new(Duration::from_nanos(backup_ns)),
+            timers: SoftTimers::new(now, Duration::from_nanos(backup_ns)),
             running_ns: 0,
             stolen_ns: 0,
             backup_ns,
@@ -242,7 +243,7 @@ proptest! {
 
 #[test]
 fn the_paper_s_operations() {
-    let timers = SoftTimers::<()>::new(Duration::from_millis(4));
+    let timers = SoftTimers::<()>::new(Instant::ORIGIN, Duration::from_millis(4));
     assert_eq!(SoftTimers::<()>::measure_resolution(), 1_000_000);
     assert_eq!(
         SoftTimers::<()>::measure_time(Instant::from_ns(12_345_678)),
@@ -255,7 +256,7 @@ fn the_paper_s_operations() {
 #[test]
 fn an_event_fires_in_the_tick_after_the_one_asked() {
     for offset_ns in 0..TICK_NS {
-        let mut timers = SoftTimers::new(Duration::from_nanos(2 * TICK_NS));
+        let mut timers = SoftTimers::new(Instant::ORIGIN, Duration::from_nanos(2 * TICK_NS));
         let scheduled = Instant::from_ns(10 * TICK_NS + offset_ns);
         timers.schedule_soft_event(scheduled, 1, ());
         let tick = Instant::from_ns(12 * TICK_NS);

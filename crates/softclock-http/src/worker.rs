@@ -58,14 +58,16 @@ pub async fn serve(
 
 /// Accepts for ever. No error ends it: most concern one connection that is gone already, and the others, such as
 /// descriptors running out, pass.
+///
+/// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
 async fn accept_loop(
     listener: TcpListener,
     site: Rc<Site>,
     members: Rc<Members>,
     options: ConnectionOptions,
 ) {
+    let mut failing = false;
     loop {
-        let membership = members.join().await;
         let stream = match listener.accept().await {
             Ok((stream, peer)) => {
                 tracing::trace!(%peer, "accepted");
@@ -73,11 +75,16 @@ async fn accept_loop(
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept; trying again");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "cannot accept; trying again");
+                }
+                members.shed(softclock::now());
                 softclock::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        failing = false;
+        let membership = members.admit().await;
         // Without it the last segment of a response may wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         let site = Rc::clone(&site);

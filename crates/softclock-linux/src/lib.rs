@@ -4,6 +4,7 @@
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
+//! - [`probe`]: what the kernel lets this process do.
 //! - [`socket`]: the kernel's TCP and UDP sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
 
@@ -14,5 +15,6 @@ pub mod alarm;
 pub mod clock;
 pub mod events;
 pub mod file;
+pub mod probe;
 pub mod signal;
 pub mod socket;

@@ -106,7 +106,7 @@ async fn a_stream_carries_bytes_both_ways(address: SocketAddr) {
 async fn large_transfers_wait_for_the_reader(address: SocketAddr) {
     const BYTES: usize = 8 << 20;
     let (client, server) = pair(address).await;
-    let sent: Vec<u8> = (0..BYTES).map(|i| (i * 31 >> 3) as u8).collect();
+    let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 31) >> 3) as u8).collect();
     let expected = sent.clone();
     let writer = softclock::spawn_local(async move {
         client.write_all(&sent).await.unwrap();

@@ -1,5 +1,5 @@
 //! Which slots hold anything: a bit a slot, a summary bit a word, a bit a level, so that the
-//! earliest of 20 480 slots is found with three bit scans and empty time costs nothing.
+//! earliest of 6144 slots is found with three bit scans and empty time costs nothing.
 
 use super::level::{Home, LEVELS, SLOTS};
 
@@ -25,17 +25,14 @@ impl Bitmap {
         }
     }
 
-    /// Marks a slot as occupied; false if it was.
+    /// Marks a slot as occupied.
     #[inline]
-    pub(super) fn insert(&mut self, home: Home) -> bool {
+    pub(super) fn insert(&mut self, home: Home) {
         let word = home.index() / WORD_BITS;
         let level = home.level() as usize;
-        let bit = 1 << (home.index() % WORD_BITS);
-        let was_empty = self.words[word] & bit == 0;
-        self.words[word] |= bit;
+        self.words[word] |= 1 << (home.index() % WORD_BITS);
         self.summaries[level] |= 1 << (word % WORDS);
         self.levels |= 1 << level;
-        was_empty
     }
 
     /// Marks a slot as empty.

@@ -28,6 +28,7 @@ mod backup_period;
 mod cell;
 mod deadline_plan;
 mod handler;
+mod lateness;
 mod posix_timer;
 mod safe;
 mod signal_timer;
@@ -46,6 +47,7 @@ use softclock_core::Instant;
 use softclock_core::time::saturating_ns;
 
 pub use backup_period::BackupPeriod;
+pub use lateness::AlarmLateness;
 pub use safe::{AlarmCounter, AlarmSafe, AlarmSend, FiredBy, Firing};
 pub use signal_timer::SignalTimer;
 pub use stats::{AlarmStats, LatenessHistogram};
@@ -54,6 +56,7 @@ pub use table::{AlarmId, CAPACITY, TableFull};
 
 use crate::clock::ThreadClock;
 use cell::AlarmCell;
+use posix_timer::{PosixTimer, TimerClock};
 
 /// The alarms of one thread, which alone can use them.
 pub struct Alarms {
@@ -233,6 +236,11 @@ impl fmt::Debug for Alarms {
             .field("next_due", &self.next_due())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether the backup timer's kind of timer can be had.
+pub(crate) fn cpu_clock_timer() -> io::Result<()> {
+    PosixTimer::new(TimerClock::ThreadCpu, libc::SIGALRM, 0).map(drop)
 }
 
 /// A section in which no handler runs; see [`Alarms::section`].

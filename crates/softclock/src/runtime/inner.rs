@@ -70,10 +70,11 @@ impl Inner {
         })?;
         // Else the kernel may let waits end 50 us late; where it refuses, they do.
         let _ = set_timer_slack_ns(1);
+        let timers = SoftTimers::new(clock.now(), alarms.longest_backup());
         let run_time = RunTime::new(clock.now(), cpu_time_ns());
         Ok(Self {
             clock,
-            timers: RefCell::new(SoftTimers::new(alarms.longest_backup())),
+            timers: RefCell::new(timers),
             firing: Cell::new(false),
             alarms,
             ready: RefCell::default(),

@@ -1,0 +1,35 @@
+//! What a connection needs of its socket.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::Write;
+use softclock::net::TcpStream;
+
+/// A stream socket, or what is layered on one.
+pub(crate) trait Socket: Write + Unpin {
+    /// Reads what has arrived; 0 at the end.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Bytes written that the client has not acknowledged; 0 where nobody knows.
+    fn unacknowledged(&self) -> u64;
+
+    /// Makes closing discard what the client has not taken.
+    fn give_up(&self);
+}
+
+impl Socket for TcpStream {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read(cx, buffer)
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        TcpStream::unacknowledged(self).unwrap_or(0)
+    }
+
+    fn give_up(&self) {
+        // If this fails, the kernel gives up by itself, later.
+        let _ = self.set_linger(Some(Duration::ZERO));
+    }
+}
