@@ -224,7 +224,7 @@ const SMOKE: Plan = Plan {
 
 const FULL: Plan = Plan {
     slice: Duration::from_millis(30),
-    rounds: 50,
+    rounds: 20,
     tries: 4,
 };
 

@@ -13,7 +13,10 @@ impl Canvas {
         self.y += 12.0;
         let frame = Frame { chart, top: self.y };
         self.body.push_str(&frame.grid());
-        for (index, series) in chart.series.iter().enumerate() {
+        let (paper, ours): (Vec<_>, Vec<_>) =
+            (chart.series.iter().enumerate()).partition(|(_, series)| series.mark == Mark::Paper);
+        // The first is what the others are compared with, and the paper's are few: both go on top.
+        for (index, series) in ours.into_iter().rev().chain(paper) {
             frame.draw(&mut self.body, series, color(series, index));
         }
         self.frame_labels(&frame);
