@@ -69,6 +69,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         title: "cost of an event with a null handler in a busy web server",
         notes: NOTES.iter().map(|&note| note.to_owned()).collect(),
         rows,
+        charts: Vec::new(),
     })
 }
 
