@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use softclock_http::ListenAddress;
+use softclock_http::{ListenAddress, LogFormat};
+
+use crate::config;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -32,7 +34,16 @@ pub(crate) struct ServeOptions {
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 
-    /// Address to listen on: IP:PORT, [IPV6]:PORT, or :PORT for all addresses; repeatable. Port 0 takes a free one
+    /// Settings in a TOML file, named like these flags, which win over it; SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Check the settings and exit: 0 if they are good, 1 if not
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Address to listen on: IP:PORT, [IPV6]:PORT, :PORT for all addresses, unix:PATH, systemd[:NAME]; tls: before it
+    /// for TLS; repeatable. Port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Vec<ListenAddress>,
 
@@ -52,6 +63,34 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
     pub(crate) index: String,
 
+    /// Permissions of sockets of unix:PATH, in octal
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = octal)]
+    pub(crate) socket_mode: u32,
+
+    /// Certificate chain in PEM, for the addresses with tls:
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// How often to look whether the certificate's files have changed; 0 for at SIGHUP only
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) tls_check: std::time::Duration,
+
+    /// Write a line for each response to a file, or to stdout for -; SIGUSR1 opens the file anew
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+
+    /// How these lines look: common, combined (with Referer and User-Agent) or json
+    #[arg(long, value_name = "FORMAT", default_value = "common")]
+    pub(crate) log_format: LogFormat,
+
+    /// Address for metrics in Prometheus' format, at /metrics; repeatable
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Vec<ListenAddress>,
+
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -59,6 +98,34 @@ pub(crate) struct ServeOptions {
     /// Log more to stderr: -v what happens, -vv each request
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    /// Log to stderr what is at least so important [default: warn]
+    #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+/// How important something must be to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl ServeOptions {
+    /// The level asked for, one way or the other.
+    pub(crate) fn level(&self) -> LogLevel {
+        match (self.log_level, self.quiet, self.verbose) {
+            (Some(level), ..) => level,
+            (None, true, _) => LogLevel::Error,
+            (None, false, 0) => LogLevel::Warn,
+            (None, false, 1) => LogLevel::Info,
+            (None, false, 2) => LogLevel::Debug,
+            (None, false, _) => LogLevel::Trace,
+        }
+    }
 }
 
 const NOTES: &str = "\
@@ -69,6 +136,9 @@ Examples:
   softclock serve                              the bundled site on http://127.0.0.1:8080/
   softclock serve --listen :8000 ~/public      a directory, for the whole network
   softclock serve --threads 2 --listen 127.0.0.1:8080 --listen '[::1]:8080' /srv/www
+  softclock serve --listen tls::443 --tls-cert chain.pem --tls-key key.pem /srv/www
+  softclock serve --config softclock.toml      listen = [\":80\", \"tls::443\"]
+                                               directory = \"/srv/www\"
 ";
 
 /// What to show in place of running: help, or a mistake.
@@ -77,10 +147,12 @@ pub(crate) enum Shown {
     Help(clap::Error),
     /// A mistake in one line.
     Mistake(String),
+    /// A mistake in the configuration file, in one line that tells where.
+    BadFile(String),
 }
 
 impl Shown {
-    /// Shows it; the exit code is 0 for help and 2 for mistakes.
+    /// Shows it; the exit code is 0 for help, 2 for mistakes and 1 for those in a file.
     pub(crate) fn show(self) -> ExitCode {
         match self {
             Self::Help(help) => {
@@ -92,28 +164,48 @@ impl Shown {
                 eprintln!("softclock: {line}");
                 ExitCode::from(2)
             }
+            Self::BadFile(line) => {
+                eprintln!("softclock: {line}");
+                ExitCode::FAILURE
+            }
         }
     }
 }
 
-/// Understands the command line.
+/// Understands the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => Ok(cli.command),
-        Err(error) => Err(match error.kind() {
-            ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
-            _ => Shown::Mistake(one_line(&error)),
-        }),
+    let mut arguments: Vec<_> = arguments.into_iter().collect();
+    let definition = Cli::command();
+    let given = matches(&definition, &arguments)?;
+    if let Some((name, given)) = given.subcommand()
+        && let Ok(Some(file)) = given.try_get_one::<PathBuf>("config")
+        && let Some(command) = definition.find_subcommand(name)
+    {
+        let more = config::arguments(file, command, given).map_err(Shown::BadFile)?;
+        arguments.splice(2..2, more);
+        let all = matches(&definition, &arguments)?;
+        return Ok(Cli::from_arg_matches(&all).map_err(shown)?.command);
+    }
+    Ok(Cli::from_arg_matches(&given).map_err(shown)?.command)
+}
+
+fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
+    let matches = definition.clone().try_get_matches_from(arguments);
+    matches.map_err(shown)
+}
+
+fn shown(error: clap::Error) -> Shown {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
+        _ => Shown::Mistake(one_line(&error)),
     }
 }
 
 /// clap's message is a paragraph; its first line tells the mistake.
 fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let mistake = first.strip_prefix("error: ").unwrap_or(first);
+    let mistake = mistake(error);
     let hint = match suggestion(error) {
         Some(suggestion) => format!("did you mean {suggestion}?"),
         None => "see softclock serve --help".into(),
@@ -121,7 +213,21 @@ fn one_line(error: &clap::Error) -> String {
     format!("{mistake}; {hint}")
 }
 
-fn suggestion(error: &clap::Error) -> Option<&str> {
+/// What is wrong, without the advice. Required arguments stand in lines of their own.
+pub(crate) fn mistake(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let rest = lines.take_while(|line| first.ends_with(':') && line.starts_with(' '));
+    let rest: Vec<_> = rest.map(str::trim).collect();
+    match rest.is_empty() {
+        true => first.to_owned(),
+        false => format!("{first} {}", rest.join(", ")),
+    }
+}
+
+pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
     let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
     kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(suggestion) => Some(suggestion.as_str()),
@@ -143,6 +249,13 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode @ 0..=0o777) => Ok(mode),
+        _ => Err("not permissions in octal, such as 660".into()),
+    }
+}
+
 fn file_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '\0']) || matches!(text, "." | "..") {
         return Err("not the name of a file".into());
@@ -153,7 +266,6 @@ fn file_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
         let arguments = ["softclock", "serve"]
@@ -162,7 +274,7 @@ mod tests {
             .map(OsString::from);
         match parse(arguments) {
             Ok(Command::Serve(options)) => Ok(options),
-            Err(Shown::Mistake(line)) => Err(line),
+            Err(Shown::Mistake(line) | Shown::BadFile(line)) => Err(line),
             Err(Shown::Help(help)) => Err(help.to_string()),
         }
     }
@@ -210,6 +322,13 @@ mod tests {
             (&["--index", "a/b"], "name of a file"),
             (&["a", "b"], "'b'"),
             (&["-q", "-v"], "cannot be used with"),
+            (&["-q", "--log-level", "info"], "cannot be used with"),
+            (&["--log-level", "loud"], "loud"),
+            (&["--log-format", "xml"], "common, combined or json"),
+            (&["--socket-mode", "888"], "octal"),
+            (&["--tls-cert", "c"], "--tls-key"),
+            (&["--metrics", "9100"], "write :9100"),
+            (&["--config", "/does/not/exist"], "no such file"),
         ] {
             let line = serve(arguments).unwrap_err();
             assert!(

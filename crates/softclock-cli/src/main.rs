@@ -3,7 +3,9 @@
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
 mod cli;
+mod config;
 mod logging;
+mod notify;
 mod serve;
 
 use std::process::ExitCode;
@@ -11,12 +13,13 @@ use std::process::ExitCode;
 use cli::Command;
 
 fn main() -> ExitCode {
-    let command = match cli::parse(std::env::args_os()) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let command = match cli::parse(arguments.iter().cloned()) {
         Ok(command) => command,
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(options),
+        Command::Serve(options) => serve::run(options, arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,11 +2,14 @@
 //!
 //! From the outside in:
 //!
-//! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. A channel that
-//!   closes tells them to end.
+//! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. What it does is
+//!   one value ([`Settings`]) that can be replaced while it runs ([`Control`]): each thread has a channel of commands,
+//!   and one that closes tells it to end. Metrics ([`Settings::metrics`]) are the sum of what the threads report.
 //! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime; what a program with a
 //!   runtime of its own uses.
-//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1 over the runtime's socket and timers.
+//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's
+//!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]) and timers.
+//! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
 //! - **Service** ([`Site`]): a request's path leads to a file, a redirect or a refusal.
 //! - **Representation**: the file's type and validators; preconditions ([`conditional`]) and ranges ([`range`]) decide
 //!   what of it is sent.
@@ -19,25 +22,38 @@
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod address;
 pub mod body;
 mod bundled;
 pub mod conditional;
 mod connection;
+mod control;
 mod error;
+mod exchange;
+mod listener;
 mod media;
 mod members;
+mod metrics;
 pub mod path;
 pub mod range;
 mod representation;
 mod server;
 mod service;
+mod settings;
+mod socket;
 mod stream;
+mod telemetry;
+mod tls;
 mod worker;
 
-pub use address::{AddressError, ListenAddress};
+pub use access_log::{AccessLog, LogFormat, LogTarget, UnknownFormat};
+pub use address::{AddressError, ListenAddress, Place};
 pub use connection::{ConnectionOptions, serve_connection};
+pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
 pub use service::{DEFAULT_INDEX, Site, requests_answered};
+pub use settings::{DEFAULT_SOCKET_MODE, Settings};
+pub use tls::{Tls, TlsError};
 pub use worker::{WorkerOptions, serve};

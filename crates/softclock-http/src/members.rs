@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 /// The connections of one thread.
 #[derive(Debug)]
 pub(crate) struct Members {
-    limit: usize,
+    limit: Cell<usize>,
     ending: Cell<bool>,
     state: RefCell<State>,
 }
@@ -26,7 +26,7 @@ struct State {
 impl Members {
     pub(crate) fn new(limit: usize) -> Rc<Self> {
         Rc::new(Self {
-            limit,
+            limit: Cell::new(limit),
             ending: Cell::new(false),
             state: RefCell::default(),
         })
@@ -37,9 +37,21 @@ impl Members {
         self.state.borrow().count
     }
 
+    /// How many there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.get()
+    }
+
+    /// Changes the limit; nobody has to leave for it.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.set(limit);
+        let waiting = std::mem::take(&mut self.state.borrow_mut().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
     /// Takes one in; waits while there are as many as the limit allows.
     pub(crate) async fn join(self: &Rc<Self>) -> Membership {
-        self.wait_for(|count| count < self.limit).await;
+        self.wait_for(|count| count < self.limit.get()).await;
         let mut state = self.state.borrow_mut();
         state.count += 1;
         let place = state.free.pop().unwrap_or_else(|| {

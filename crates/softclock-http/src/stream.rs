@@ -12,15 +12,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use softclock::net::TcpStream;
 use softclock::{Sleep, sleep};
+
+use crate::socket::Stream;
 
 /// Whether the client has sent anything that is no complete request answered since; shared with the service.
 pub(crate) type Unanswered = Rc<Cell<bool>>;
 
 /// A socket that limits the client's patience with us, and ours with it.
 pub(crate) struct PatientStream {
-    stream: TcpStream,
+    stream: Stream,
     unanswered: Unanswered,
     send_timeout: Duration,
     /// The end of our patience while the client takes nothing.
@@ -34,7 +35,7 @@ struct Lingering {
 }
 
 impl PatientStream {
-    pub(crate) fn new(stream: TcpStream, send_timeout: Duration) -> (Self, Unanswered) {
+    pub(crate) fn new(stream: Stream, send_timeout: Duration) -> (Self, Unanswered) {
         let unanswered = Unanswered::default();
         let shared = Rc::clone(&unanswered);
         (
@@ -75,10 +76,10 @@ impl Lingering {
     }
 
     /// Ready when the client has closed its side, or has had its chance.
-    fn poll_discard(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_discard(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
         let mut buffer = [0; DISCARD_BYTES];
         while self.discarded < LINGER_BYTES {
-            match stream.poll_read(cx, &mut buffer) {
+            match stream.poll_read_into(cx, &mut buffer) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
                 Poll::Ready(Ok(read)) => self.discarded += read,
                 Poll::Pending => return Pin::new(&mut self.end).poll(cx),
@@ -136,7 +137,7 @@ impl Write for PatientStream {
             }
         }
         let lingering = this.lingering.get_or_insert_with(Lingering::new);
-        lingering.poll_discard(&this.stream, cx).map(Ok)
+        lingering.poll_discard(&mut this.stream, cx).map(Ok)
     }
 }
 

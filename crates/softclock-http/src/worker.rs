@@ -1,14 +1,25 @@
 //! One thread's share of a server: accept loops and connections on the current runtime.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
+use softclock::JoinHandle;
 use softclock::net::TcpListener;
 
+use crate::access_log::AccessLog;
 use crate::connection::{ConnectionOptions, serve_member};
-use crate::members::Members;
+use crate::exchange::Client;
+use crate::listener::Listener;
+use crate::members::{Members, Membership};
 use crate::service::Site;
+use crate::socket::{Peer, Socket};
+use crate::telemetry::Telemetry;
+use crate::tls::Tls;
 
 /// How a thread serves.
 #[derive(Clone, Copy, Debug)]
@@ -41,51 +52,149 @@ pub async fn serve(
     options: WorkerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> usize {
-    let members = Members::new(options.max_connections);
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| {
-            let (site, members) = (Rc::clone(&site), Rc::clone(&members));
-            softclock::spawn_local(accept_loop(listener, site, members, options.connection))
-        })
-        .collect();
+    let worker = Worker::of_site(site, options);
+    for listener in listeners {
+        worker.listen(Listener::tcp(listener));
+    }
     shutdown.await;
-    accepting.into_iter().for_each(|task| task.abort());
-    members.end();
-    let _ = softclock::timeout(options.drain, members.empty()).await;
-    members.count()
+    worker.drain().await
 }
+
+/// What new requests are served by. A change makes a new one; those in progress keep theirs.
+pub(crate) struct Live {
+    pub(crate) site: Rc<Site>,
+    pub(crate) options: WorkerOptions,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) access_log: Option<AccessLog>,
+}
+
+/// The server's part in one thread.
+pub(crate) struct Worker {
+    live: RefCell<Rc<Live>>,
+    pub(crate) members: Rc<Members>,
+    pub(crate) telemetry: Telemetry,
+    /// Listeners by the number that [`listen`](Self::listen) gave.
+    accepting: RefCell<Vec<Option<Accepting>>>,
+}
+
+struct Accepting {
+    listener: Rc<Listener>,
+    task: JoinHandle<()>,
+}
+
+impl Worker {
+    pub(crate) fn new(live: Live) -> Rc<Self> {
+        Rc::new(Self {
+            members: Members::new(live.options.max_connections),
+            live: RefCell::new(Rc::new(live)),
+            telemetry: Telemetry::default(),
+            accepting: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn of_site(site: Rc<Site>, options: WorkerOptions) -> Rc<Self> {
+        Self::new(Live {
+            site,
+            options,
+            tls: None,
+            access_log: None,
+        })
+    }
+
+    /// What new requests are served by.
+    pub(crate) fn live(&self) -> Rc<Live> {
+        Rc::clone(&self.live.borrow())
+    }
+
+    /// Serves new requests by `live` from now on.
+    pub(crate) fn set_live(&self, live: Live) {
+        self.members.set_limit(live.options.max_connections);
+        let old = self.live.replace(Rc::new(live));
+        drop(old);
+    }
+
+    /// Accepts from `listener` from now on.
+    pub(crate) fn listen(self: &Rc<Self>, listener: Listener) -> ListenerId {
+        let listener = Rc::new(listener);
+        let task = accept_loop(Rc::clone(self), Rc::clone(&listener));
+        let task = softclock::spawn_local(task);
+        let mut accepting = self.accepting.borrow_mut();
+        accepting.push(Some(Accepting { listener, task }));
+        ListenerId(accepting.len() - 1)
+    }
+
+    /// Accepts what waits in the kernel's queue and closes the listener. Connections go on.
+    pub(crate) async fn unlisten(self: &Rc<Self>, id: ListenerId) {
+        let Some(accepting) = self.accepting.borrow_mut()[id.0].take() else {
+            return;
+        };
+        accepting.task.abort();
+        let mut join = pin!(self.members.join());
+        poll_fn(|cx| {
+            while let Poll::Ready(membership) = join.as_mut().poll(cx) {
+                let Poll::Ready(Ok((socket, peer))) = accepting.listener.poll_accept(cx) else {
+                    break;
+                };
+                self.start(socket, peer, accepting.listener.tls, membership);
+                join.set(self.members.join());
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the number
+    /// of those still busy then.
+    pub(crate) async fn drain(self: &Rc<Self>) -> usize {
+        let listeners = self.accepting.borrow().len();
+        for id in 0..listeners {
+            self.unlisten(ListenerId(id)).await;
+        }
+        self.members.end();
+        let drain = self.live().options.drain;
+        let _ = softclock::timeout(drain, self.members.empty()).await;
+        self.members.count()
+    }
+
+    fn start(self: &Rc<Self>, socket: Socket, peer: Peer, tls: bool, membership: Membership) {
+        tracing::trace!(%peer, "accepted");
+        self.telemetry.on_accepted();
+        if let Socket::Tcp(stream) = &socket {
+            // Without it the last segment of a response may wait for the client's delayed acknowledgement.
+            let _ = stream.set_nodelay(true);
+        }
+        let acceptor = match (tls, &self.live().tls) {
+            (false, _) => None,
+            (true, Some(tls)) => Some(tls.acceptor()),
+            // Settings are checked for this before they are applied.
+            (true, None) => return,
+        };
+        let client = Client::new(Rc::clone(self), peer);
+        softclock::spawn_local(async move {
+            if let Err(error) = serve_member(socket, acceptor, client, membership).await {
+                tracing::debug!(%error, %peer, "connection ended");
+            }
+        });
+    }
+}
+
+/// A listener of a [`Worker`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ListenerId(usize);
 
 /// Accepts for ever. No error ends it: most concern one connection that is gone already, and the others, such as
 /// descriptors running out, pass.
-async fn accept_loop(
-    listener: TcpListener,
-    site: Rc<Site>,
-    members: Rc<Members>,
-    options: ConnectionOptions,
-) {
+async fn accept_loop(worker: Rc<Worker>, listener: Rc<Listener>) {
     loop {
-        let membership = members.join().await;
-        let stream = match listener.accept().await {
-            Ok((stream, peer)) => {
-                tracing::trace!(%peer, "accepted");
-                stream
-            }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+        let membership = worker.members.join().await;
+        match listener.accept().await {
+            Ok((socket, peer)) => worker.start(socket, peer, listener.tls, membership),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept; trying again");
                 softclock::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        // Without it the last segment of a response may wait for the client's delayed acknowledgement.
-        let _ = stream.set_nodelay(true);
-        let site = Rc::clone(&site);
-        softclock::spawn_local(async move {
-            if let Err(error) = serve_member(stream, site, &options, Some(membership)).await {
-                tracing::debug!(%error, "connection ended");
-            }
-        });
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
-//! - [`socket`]: the kernel's TCP and UDP sockets.
+//! - [`inherited`]: sockets that the service manager opened.
+//! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
 
 #[cfg(not(target_os = "linux"))]
@@ -14,5 +15,6 @@ pub mod alarm;
 pub mod clock;
 pub mod events;
 pub mod file;
+pub mod inherited;
 pub mod signal;
 pub mod socket;
