@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use softclock_http::{ListenAddress, LogFormat};
 
 use crate::config;
+use crate::top::TopOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -24,6 +25,8 @@ struct Cli {
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(ServeOptions),
+    /// Watch a running server: requests, connections, trigger states, lateness of timers
+    Top(TopOptions),
 }
 
 /// The options of `softclock serve`.
@@ -274,6 +277,7 @@ mod tests {
             .map(OsString::from);
         match parse(arguments) {
             Ok(Command::Serve(options)) => Ok(options),
+            Ok(other) => Err(format!("{other:?}")),
             Err(Shown::Mistake(line) | Shown::BadFile(line)) => Err(line),
             Err(Shown::Help(help)) => Err(help.to_string()),
         }

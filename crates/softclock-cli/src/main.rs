@@ -7,6 +7,7 @@ mod config;
 mod logging;
 mod notify;
 mod serve;
+mod top;
 
 use std::process::ExitCode;
 
@@ -19,7 +20,10 @@ fn main() -> ExitCode {
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(options, arguments),
+        Command::Serve(options) => {
+            serve::run(options, arguments).map_err(|error| error.to_string())
+        }
+        Command::Top(options) => top::run(&options).map_err(|error| error.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
