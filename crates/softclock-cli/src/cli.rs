@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use softclock_http::{ListenAddress, LogFormat};
 
 use crate::config;
+use crate::limits::LimitOptions;
 use crate::top::TopOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
@@ -93,7 +94,6 @@ pub(crate) struct ServeOptions {
     /// Address for metrics in Prometheus' format, at /metrics; repeatable
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Vec<ListenAddress>,
-
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -105,6 +105,9 @@ pub(crate) struct ServeOptions {
     /// Log to stderr what is at least so important [default: warn]
     #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
     pub(crate) log_level: Option<LogLevel>,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
 }
 
 /// How important something must be to be logged.
@@ -239,7 +242,7 @@ pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
     })
 }
 
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds")?;
     std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".into())
 }
@@ -324,6 +327,11 @@ mod tests {
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),
+            (&["--max-line", "10"], "256..=65000"),
+            (&["--max-head", "2M"], "--max-head"),
+            (&["--max-connections", "0"], "--max-connections"),
+            (&["--idle-timeout", "-1"], "--idle-timeout"),
+            (&["--min-rate", "fast"], "--min-rate"),
             (&["a", "b"], "'b'"),
             (&["-q", "-v"], "cannot be used with"),
             (&["-q", "--log-level", "info"], "cannot be used with"),

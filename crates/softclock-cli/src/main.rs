@@ -4,6 +4,7 @@
 
 mod cli;
 mod config;
+mod limits;
 mod logging;
 mod notify;
 mod serve;

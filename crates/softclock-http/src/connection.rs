@@ -1,4 +1,4 @@
-//! One connection: hyper's HTTP/1.1 or HTTP/2 over a stream of the runtime.
+//! One connection: hyper's HTTP/1.1 or HTTP/2 over what carries it.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_rustls::TlsAcceptor;
+use futures_rustls::server::TlsStream;
 use http::Request;
-use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -18,35 +18,69 @@ use softclock::hyper::{LocalExecutor, SoftTimer};
 use softclock::net::TcpStream;
 use softclock::{Sleep, sleep};
 
+use crate::carrier::{Carrier, Peer, Stream};
+use crate::closing;
 use crate::exchange::{Client, answer};
+use crate::head::HeadLimits;
 use crate::members::Membership;
 use crate::service::Site;
-use crate::socket::{Peer, Socket, Stream};
-use crate::stream::PatientStream;
+use crate::stream::GuardedStream;
 use crate::worker::{Worker, WorkerOptions};
 
 /// How connections are treated.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionOptions {
-    /// How long a TLS handshake or a request's head may take, and how long a connection may idle before the next.
-    pub head_timeout: Duration,
-    /// How long a client may take nothing of a response before its connection is closed.
-    pub send_timeout: Duration,
+    /// How long heads may be.
+    pub head: HeadLimits,
+    /// How long clients may take.
+    pub timeouts: Timeouts,
 }
 
-impl Default for ConnectionOptions {
+/// How long a client may take, in each phase; `None` is for ever.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From the start of the connection to its first byte. Then it is closed without a word.
+    pub first_byte: Option<Duration>,
+    /// From the first byte of a head to its end. Then the answer is 408.
+    pub head: Option<Duration>,
+    /// Between bytes of a body, while somebody reads it. Then the body fails.
+    pub body: Option<Duration>,
+    /// Between requests. Then the connection is closed without a word.
+    pub idle: Option<Duration>,
+    /// During a response, without any of it being taken. Then the connection is reset.
+    pub send: Option<Duration>,
+    /// The least a client must take of a response in bytes a second, averaged over [`rate_window`](Self::rate_window) of
+    /// waiting for it; 0 for any. Then the connection is reset.
+    pub min_rate: u32,
+    /// See [`min_rate`](Self::min_rate).
+    pub rate_window: Duration,
+}
+
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            head_timeout: Duration::from_secs(30),
-            send_timeout: Duration::from_secs(60),
+            first_byte: Some(Duration::from_secs(30)),
+            head: Some(Duration::from_secs(10)),
+            body: Some(Duration::from_secs(30)),
+            idle: Some(Duration::from_secs(60)),
+            send: Some(Duration::from_secs(60)),
+            min_rate: 256,
+            rate_window: Duration::from_secs(30),
         }
+    }
+}
+
+impl Timeouts {
+    pub(crate) fn least_in_window(&self) -> u64 {
+        let bytes = u128::from(self.min_rate) * self.rate_window.as_millis() / 1_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 
 /// Answers the requests on `stream` until either side closes it.
 ///
 /// # Errors
-/// hyper's: malformed requests, timeouts, lost connections, files that shrink while they are sent.
+/// hyper's: lost connections, timeouts, files that shrink while they are sent. A refused request is none.
 pub async fn serve_connection(
     stream: TcpStream,
     site: Rc<Site>,
@@ -64,28 +98,28 @@ pub async fn serve_connection(
     http1(stream.into(), Client::new(worker, peer), options, None).await
 }
 
-/// Answers the requests of a client, through TLS if there is an acceptor, until either side closes the connection; soon
-/// after the membership has ended.
+/// Answers the requests of a client, through TLS if there is an acceptor, until either side closes the connection; when
+/// idle once the membership ends.
 pub(crate) async fn serve_member(
-    socket: Socket,
+    carrier: Carrier,
     acceptor: Option<TlsAcceptor>,
     client: Rc<Client>,
     mut membership: Membership,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let options = client.worker.live().options.connection;
     let Some(acceptor) = acceptor else {
-        return Ok(http1(Stream::Plain(socket), client, &options, Some(membership)).await?);
+        return Ok(http1(Stream::Plain(carrier), client, &options, Some(membership)).await?);
     };
-    let tls = match handshake(socket, acceptor, &options, &mut membership).await {
+    let tls = match handshake(carrier, acceptor, &options, &mut membership).await {
         Ok(tls) => tls,
         Err(error) => {
             client.worker.telemetry.on_handshake_failed();
             return Err(error.into());
         }
     };
-    let version2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Stream::Tls(Box::new(tls));
-    if version2 {
+    if is_version_2 {
         http2(stream, client, &options, membership).await?;
     } else {
         http1(stream, client, &options, Some(membership)).await?;
@@ -93,19 +127,21 @@ pub(crate) async fn serve_member(
     Ok(())
 }
 
+/// Agrees on keys and a version of HTTP, in the time that a head may take.
 async fn handshake(
-    socket: Socket,
+    carrier: Carrier,
     acceptor: TlsAcceptor,
     options: &ConnectionOptions,
     membership: &mut Membership,
-) -> io::Result<futures_rustls::server::TlsStream<Socket>> {
-    let mut accept = acceptor.accept(socket);
-    let mut limit = sleep(options.head_timeout);
+) -> io::Result<TlsStream<Carrier>> {
+    let mut accept = acceptor.accept(carrier);
+    let mut limit = options.timeouts.head.map(sleep);
     poll_fn(|cx| {
         if let Poll::Ready(result) = Pin::new(&mut accept).poll(cx) {
             return Poll::Ready(result);
         }
-        if membership.poll_end(cx).is_ready() || Pin::new(&mut limit).poll(cx).is_ready() {
+        let mut is_over = |limit: &mut Sleep| Pin::new(limit).poll(cx).is_ready();
+        if limit.as_mut().is_some_and(&mut is_over) || membership.poll_end(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
@@ -119,45 +155,53 @@ async fn http1(
     options: &ConnectionOptions,
     mut membership: Option<Membership>,
 ) -> Result<(), hyper::Error> {
-    let (stream, unanswered) = PatientStream::new(stream, options.send_timeout);
+    let seat = membership.as_ref().map(Membership::seat);
+    let stream = GuardedStream::new(stream, options, seat);
+    let answering = Rc::clone(&client);
     let service = service_fn(move |request: Request<Incoming>| {
-        unanswered.set(!request.body().is_end_stream());
-        let client = Rc::clone(&client);
+        let client = Rc::clone(&answering);
         async move { Ok::<_, Infallible>(answer(client, request).await) }
     });
-    let mut connection = pin!(builder(options).serve_connection(stream, service));
-    poll_fn(|cx| {
+    let mut connection = builder(options).serve_connection(stream, service);
+    let result = poll_fn(|cx| {
         if let Some(member) = &mut membership
             && let Poll::Ready(()) = member.poll_end(cx)
         {
-            connection.as_mut().graceful_shutdown();
+            Pin::new(&mut connection).graceful_shutdown();
         }
-        connection.as_mut().poll(cx)
+        Pin::new(&mut connection).poll(cx)
     })
-    .await
+    .await;
+    let ending = connection.into_parts().io.into_ending();
+    closing::close(ending, |status| client.on_refused(status)).await;
+    result
 }
 
 fn builder(options: &ConnectionOptions) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        .timer(SoftTimer)
-        .header_read_timeout(options.head_timeout)
-        .max_buf_size(BUFFER_BYTES)
+        // Ours is in the stream, and answers.
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER_BYTES.max(options.head.head_bytes + 1))
         // A client that has said all it wants may close its side and still get the answer.
         .half_close(true)
         // Copying the body behind the head costs more from a few KB on, and below gains nothing.
         .writev(true);
+    if options.head.fields > HYPER_FIELDS {
+        // Costs an allocation for each head.
+        builder.max_headers(options.head.fields);
+    }
     builder
 }
 
+/// HTTP/2 is framed strictly by itself, so that hyper reads from the stream directly.
 async fn http2(
     stream: Stream,
     client: Rc<Client>,
     options: &ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), hyper::Error> {
-    let (stream, _) = PatientStream::new(stream, options.send_timeout);
-    let mut idle = Idle::new(Rc::clone(&client), options.head_timeout);
+    let mut idle = options.timeouts.idle.map(|limit| Idle::new(&client, limit));
     let service = service_fn(move |request: Request<Incoming>| {
         let client = Rc::clone(&client);
         async move { Ok::<_, Infallible>(answer(client, request).await) }
@@ -166,14 +210,16 @@ async fn http2(
     builder
         .timer(SoftTimer)
         .max_concurrent_streams(STREAMS)
-        .max_header_list_size(BUFFER_BYTES as u32)
-        .max_send_buf_size(BUFFER_BYTES)
+        .max_header_list_size(u32::try_from(options.head.head_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(BUFFER_BYTES);
+    if let Some(send) = options.timeouts.send {
         // Finds out whether the client is still there while it takes nothing.
-        .keep_alive_interval(options.head_timeout)
-        .keep_alive_timeout(options.send_timeout);
+        builder.keep_alive_interval(send).keep_alive_timeout(send);
+    }
     let mut connection = pin!(builder.serve_connection(stream, service));
     poll_fn(|cx| {
-        if membership.poll_end(cx).is_ready() || idle.poll_over(cx).is_ready() {
+        let is_idle = |idle: &mut Idle| idle.poll_over(cx).is_ready();
+        if idle.as_mut().is_some_and(is_idle) || membership.poll_end(cx).is_ready() {
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(cx)
@@ -181,44 +227,43 @@ async fn http2(
     .await
 }
 
-/// Ends a connection on which nothing was asked for too long; hyper does so for HTTP/1 only.
+/// Ends a connection of HTTP/2 on which nothing was asked for too long.
 struct Idle {
     client: Rc<Client>,
     limit: Duration,
-    end: Option<Sleep>,
-    over: bool,
+    end: Sleep,
+    is_over: bool,
 }
 
 impl Idle {
-    fn new(client: Rc<Client>, limit: Duration) -> Self {
+    fn new(client: &Rc<Client>, limit: Duration) -> Self {
         Self {
-            client,
+            client: Rc::clone(client),
             limit,
-            end: None,
-            over: false,
+            end: sleep(limit),
+            is_over: false,
         }
     }
 
-    /// Ready once, when the time is up.
+    /// Ready once, when the time is up. Between one and two times the limit after the last exchange.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.over {
-            return Poll::Pending;
-        }
-        let end = self.end.get_or_insert_with(|| sleep(self.limit));
-        if Pin::new(&mut *end).poll(cx).is_pending() {
+        if self.is_over || Pin::new(&mut self.end).poll(cx).is_pending() {
             return Poll::Pending;
         }
         if self.client.take_activity() {
-            end.reset(softclock::now() + self.limit);
-            return Pin::new(end).poll(cx);
+            self.end.reset(softclock::now() + self.limit);
+            return Pin::new(&mut self.end).poll(cx);
         }
-        self.over = true;
+        self.is_over = true;
         Poll::Ready(())
     }
 }
 
-/// Bounds a request's head and, with one chunk of a file, the memory of a connection.
+/// Bounds, with one chunk of a file, the memory of a connection.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Requests at a time on one HTTP/2 connection, as in nginx.
+/// As many header fields as hyper has room for on its stack.
+const HYPER_FIELDS: usize = 100;
+
+/// Requests at a time on one connection of HTTP/2, as in nginx.
 const STREAMS: u32 = 128;

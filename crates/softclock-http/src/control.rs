@@ -213,7 +213,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     let mut listening: Vec<(ListenAddress, Vec<ListenerId>)> = Vec::new();
     while let Ok(command) = commands.recv().await {
         match command {
-            Command::Apply(change) => apply(change, worker, &mut listening).await,
+            Command::Apply(change) => apply(change, worker, &mut listening),
             Command::Report(reply) => {
                 let _ = reply.try_send(Report {
                     counts: worker.telemetry.counts(),
@@ -226,7 +226,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     }
 }
 
-async fn apply(
+fn apply(
     change: Change,
     worker: &Rc<Worker>,
     listening: &mut Vec<(ListenAddress, Vec<ListenerId>)>,
@@ -247,7 +247,7 @@ async fn apply(
             continue;
         };
         for id in listening.remove(place).1 {
-            worker.unlisten(id).await;
+            worker.unlisten(id);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{HeaderValue, REFERER, USER_AGENT};
@@ -13,9 +13,9 @@ use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
 use softclock::Instant;
 
-use crate::access_log::Entry;
+use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
-use crate::socket::Peer;
+use crate::carrier::Peer;
 use crate::worker::{Live, Worker};
 
 /// Answers a request by the settings of this moment.
@@ -42,6 +42,24 @@ impl Client {
             exchanges: Cell::new(0),
             active: Cell::new(false),
         })
+    }
+
+    /// A request was answered with `status` without being understood.
+    pub(crate) fn on_refused(&self, status: StatusCode) {
+        let worker = &self.worker;
+        worker.telemetry.on_refused(status);
+        if let Some(log) = &worker.live().access_log {
+            log.record(&Entry {
+                time: SystemTime::now(),
+                peer: self.peer,
+                request: None,
+                status,
+                bytes: 0,
+                duration: Duration::ZERO,
+                referer: None,
+                user_agent: None,
+            });
+        }
     }
 
     /// Whether an exchange is in progress, or has been since this was last asked.
@@ -108,9 +126,11 @@ impl Drop for Exchange {
             log.record(&Entry {
                 time: details.time,
                 peer: client.peer,
-                method: &self.method,
-                target: &details.target,
-                version: details.version,
+                request: Some(RequestLine {
+                    method: &self.method,
+                    target: &details.target,
+                    version: details.version,
+                }),
                 status: self.status,
                 bytes: self.bytes,
                 duration: softclock::now().since(details.begun),

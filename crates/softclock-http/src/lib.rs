@@ -8,7 +8,9 @@
 //! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime; what a program with a
 //!   runtime of its own uses.
 //! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's
-//!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]) and timers.
+//!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). Before hyper sees a request of
+//!   HTTP/1, a strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds
+//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
 //! - **Service** ([`Site`]): a request's path leads to a file, a redirect or a refusal.
 //! - **Representation**: the file's type and validators; preconditions ([`conditional`]) and ranges ([`range`]) decide
@@ -26,16 +28,20 @@ mod access_log;
 mod address;
 pub mod body;
 mod bundled;
+mod carrier;
+mod closing;
 pub mod conditional;
 mod connection;
 mod control;
 mod error;
 mod exchange;
+pub mod head;
 mod listener;
 mod media;
 mod members;
 mod metrics;
 pub mod path;
+mod patience;
 pub mod range;
 mod representation;
 mod server;
@@ -49,7 +55,7 @@ mod worker;
 
 pub use access_log::{AccessLog, LogFormat, LogTarget, UnknownFormat};
 pub use address::{AddressError, ListenAddress, Place};
-pub use connection::{ConnectionOptions, serve_connection};
+pub use connection::{ConnectionOptions, Timeouts, serve_connection};
 pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use server::{Builder, DEFAULT_SPIN_CAP, Server};

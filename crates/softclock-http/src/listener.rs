@@ -15,27 +15,27 @@ use softclock::net::{
 };
 
 use crate::address::{ListenAddress, Place};
+use crate::carrier::{Carrier, Peer};
 use crate::error::StartError;
-use crate::socket::{Peer, Socket};
 
 /// A socket that listens but belongs to no thread yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    carrier: Carrier<StdTcp, StdUnix>,
+    socket: Either<StdTcp, StdUnix>,
     tls: bool,
     path: Option<Arc<SocketPath>>,
 }
 
 /// A socket that listens in the current runtime.
 pub(crate) struct Listener {
-    carrier: Carrier<TcpListener, UnixListener>,
+    socket: Either<TcpListener, UnixListener>,
     pub(crate) tls: bool,
     /// Removed with the last thread's listener.
     _path: Option<Arc<SocketPath>>,
 }
 
 #[derive(Debug)]
-enum Carrier<T, U> {
+enum Either<T, U> {
     Tcp(T),
     Unix(U),
 }
@@ -43,9 +43,9 @@ enum Carrier<T, U> {
 impl Bound {
     /// The address that clients use.
     pub(crate) fn local_address(&self) -> io::Result<ListenAddress> {
-        let place = match &self.carrier {
-            Carrier::Tcp(listener) => Place::One(listener.local_addr()?),
-            Carrier::Unix(listener) => {
+        let place = match &self.socket {
+            Either::Tcp(listener) => Place::One(listener.local_addr()?),
+            Either::Unix(listener) => {
                 let address = listener.local_addr()?;
                 Place::Unix(address.as_pathname().unwrap_or(Path::new("")).into())
             }
@@ -58,12 +58,12 @@ impl Bound {
 
     /// Another handle of the same socket, for another thread: each connection goes to one of them.
     fn share(&self) -> io::Result<Self> {
-        let carrier = match &self.carrier {
-            Carrier::Tcp(listener) => Carrier::Tcp(listener.try_clone()?),
-            Carrier::Unix(listener) => Carrier::Unix(listener.try_clone()?),
+        let socket = match &self.socket {
+            Either::Tcp(listener) => Either::Tcp(listener.try_clone()?),
+            Either::Unix(listener) => Either::Unix(listener.try_clone()?),
         };
         Ok(Self {
-            carrier,
+            socket,
             tls: self.tls,
             path: self.path.clone(),
         })
@@ -71,12 +71,12 @@ impl Bound {
 
     /// Hands it to the current runtime.
     pub(crate) fn listen(self) -> io::Result<Listener> {
-        let carrier = match self.carrier {
-            Carrier::Tcp(listener) => Carrier::Tcp(TcpListener::from_std(listener)?),
-            Carrier::Unix(listener) => Carrier::Unix(UnixListener::from_std(listener)?),
+        let socket = match self.socket {
+            Either::Tcp(listener) => Either::Tcp(TcpListener::from_std(listener)?),
+            Either::Unix(listener) => Either::Unix(UnixListener::from_std(listener)?),
         };
         Ok(Listener {
-            carrier,
+            socket,
             tls: self.tls,
             _path: self.path,
         })
@@ -86,24 +86,24 @@ impl Bound {
 impl Listener {
     pub(crate) fn tcp(listener: TcpListener) -> Self {
         Self {
-            carrier: Carrier::Tcp(listener),
+            socket: Either::Tcp(listener),
             tls: false,
             _path: None,
         }
     }
 
-    pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, Peer)>> {
-        match &self.carrier {
-            Carrier::Tcp(listener) => listener
+    pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Carrier, Peer)>> {
+        match &self.socket {
+            Either::Tcp(listener) => listener
                 .poll_accept(cx)
-                .map_ok(|(stream, peer)| (Socket::Tcp(stream), Peer::Internet(peer.ip()))),
-            Carrier::Unix(listener) => listener
+                .map_ok(|(stream, peer)| (Carrier::Tcp(stream), Peer::Internet(peer.ip()))),
+            Either::Unix(listener) => listener
                 .poll_accept(cx)
-                .map_ok(|stream| (Socket::Unix(stream), Peer::Local)),
+                .map_ok(|stream| (Carrier::Unix(stream), Peer::Local)),
         }
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, Peer)> {
+    pub(crate) async fn accept(&self) -> io::Result<(Carrier, Peer)> {
         std::future::poll_fn(|cx| self.poll_accept(cx)).await
     }
 }
@@ -162,7 +162,7 @@ impl Binder {
             // The others share the port that the first was given.
             address = address.with_port(listener.local_addr()?.port());
             all.push(vec![Bound {
-                carrier: Carrier::Tcp(listener),
+                socket: Either::Tcp(listener),
                 tls: address.tls,
                 path: None,
             }]);
@@ -189,12 +189,12 @@ impl Binder {
 }
 
 fn inherited(inherited: Inherited) -> (String, Bound) {
-    let carrier = match inherited.family {
-        Family::Internet => Carrier::Tcp(inherited.fd.into()),
-        Family::Unix => Carrier::Unix(inherited.fd.into()),
+    let socket = match inherited.family {
+        Family::Internet => Either::Tcp(inherited.fd.into()),
+        Family::Unix => Either::Unix(inherited.fd.into()),
     };
     let bound = Bound {
-        carrier,
+        socket,
         tls: false,
         path: None,
     };
@@ -234,7 +234,7 @@ fn bind_path(path: &Path, mode: u32, tls: bool) -> io::Result<Bound> {
     remove_stale(path)?;
     let listener = bind_unix(path, mode)?;
     Ok(Bound {
-        carrier: Carrier::Unix(listener),
+        socket: Either::Unix(listener),
         tls,
         path: Some(Arc::new(SocketPath::new(path)?)),
     })

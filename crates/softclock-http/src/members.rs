@@ -4,6 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use softclock::{Instant, timeout};
 
 /// The connections of one thread.
 #[derive(Debug)]
@@ -16,11 +19,22 @@ pub(crate) struct Members {
 #[derive(Debug, Default)]
 struct State {
     count: usize,
-    /// One place a member, reused; empty before its first poll and after it has learnt of the end.
-    wakers: Vec<Option<Waker>>,
+    /// One a member, reused.
+    places: Vec<Place>,
     free: Vec<usize>,
     /// Who waits for a member to leave.
     waiting: Vec<Waker>,
+}
+
+/// What is known of a member.
+#[derive(Debug, Default)]
+struct Place {
+    /// Empty before its first poll and after it has learnt of the end.
+    waker: Option<Waker>,
+    /// Since when it has been waiting for a request.
+    idle_since: Option<Instant>,
+    /// Whether it is asked to leave, to make room.
+    leave: bool,
 }
 
 impl Members {
@@ -49,20 +63,58 @@ impl Members {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes one in; waits while there are as many as the limit allows.
-    pub(crate) async fn join(self: &Rc<Self>) -> Membership {
-        self.wait_for(|count| count < self.limit.get()).await;
+    /// Takes one in; while there are as many as the limit allows, waits, and has idle ones leave.
+    pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
+        loop {
+            if let Some(membership) = self.join() {
+                return membership;
+            }
+            let room = self.wait_for(|count| count < self.limit.get());
+            if timeout(SHED_AFTER, room).await.is_err() {
+                self.shed(softclock::now());
+            }
+        }
+    }
+
+    /// Asks the longest idle to leave, if any was idle for long enough.
+    pub(crate) fn shed(&self, now: Instant) {
         let mut state = self.state.borrow_mut();
+        let mut idle: Vec<_> = (state.places.iter().enumerate())
+            .filter(|(_, place)| !place.leave)
+            .filter_map(|(index, place)| Some((place.idle_since?, index)))
+            .filter(|&(since, _)| now.since(since) >= SHED_IDLE)
+            .collect();
+        let count = idle.len().min(self.limit.get().div_ceil(SHED_PART));
+        if let Some(last) = count.checked_sub(1) {
+            idle.select_nth_unstable(last);
+        }
+        let wakers: Vec<_> = (idle[..count].iter())
+            .filter_map(|&(_, index)| {
+                let place = &mut state.places[index];
+                place.leave = true;
+                place.waker.take()
+            })
+            .collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes one in, if there are fewer than the limit allows.
+    fn join(self: &Rc<Self>) -> Option<Membership> {
+        let mut state = self.state.borrow_mut();
+        if state.count >= self.limit.get() {
+            return None;
+        }
         state.count += 1;
         let place = state.free.pop().unwrap_or_else(|| {
-            state.wakers.push(None);
-            state.wakers.len() - 1
+            state.places.push(Place::default());
+            state.places.len() - 1
         });
-        Membership {
+        Some(Membership {
             members: Rc::clone(self),
             place,
             told: false,
-        }
+        })
     }
 
     /// Tells all members to end.
@@ -71,9 +123,9 @@ impl Members {
         let wakers: Vec<_> = self
             .state
             .borrow_mut()
-            .wakers
+            .places
             .iter_mut()
-            .filter_map(Option::take)
+            .filter_map(|place| place.waker.take())
             .collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -89,7 +141,13 @@ impl Members {
             if accept(state.count) {
                 return Poll::Ready(());
             }
-            state.waiting.push(cx.waker().clone());
+            if !state
+                .waiting
+                .iter()
+                .any(|waker| waker.will_wake(cx.waker()))
+            {
+                state.waiting.push(cx.waker().clone());
+            }
             Poll::Pending
         })
         .await;
@@ -104,8 +162,30 @@ pub(crate) struct Membership {
     told: bool,
 }
 
+/// Where a member tells whether it is idle.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    members: Rc<Members>,
+    place: usize,
+}
+
+impl Seat {
+    /// Since when the member has been idle, or that it is not.
+    pub(crate) fn note_idle(&self, since: Option<Instant>) {
+        self.members.state.borrow_mut().places[self.place].idle_since = since;
+    }
+}
+
 impl Membership {
-    /// Ready once, when the members are told to end. To be polled by one task only, whose waker is kept.
+    /// To be used no longer than the membership.
+    pub(crate) fn seat(&self) -> Seat {
+        Seat {
+            members: Rc::clone(&self.members),
+            place: self.place,
+        }
+    }
+
+    /// Ready once, when the members are told to end, or this one to make room. To be polled by one task only, whose waker is kept.
     pub(crate) fn poll_end(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.told {
             return Poll::Pending;
@@ -114,9 +194,13 @@ impl Membership {
             self.told = true;
             return Poll::Ready(());
         }
-        let waker = &mut self.members.state.borrow_mut().wakers[self.place];
-        if waker.is_none() {
-            *waker = Some(cx.waker().clone());
+        let place = &mut self.members.state.borrow_mut().places[self.place];
+        if place.leave {
+            self.told = true;
+            return Poll::Ready(());
+        }
+        if place.waker.is_none() {
+            place.waker = Some(cx.waker().clone());
         }
         Poll::Pending
     }
@@ -126,13 +210,24 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let mut state = self.members.state.borrow_mut();
         state.count -= 1;
-        state.wakers[self.place] = None;
+        let place = std::mem::take(&mut state.places[self.place]);
         state.free.push(self.place);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
+        // Its waker may be the last of a task.
+        drop(place);
         waiting.into_iter().for_each(Waker::wake);
     }
 }
+
+/// How long the limit must have been reached before idle members leave.
+const SHED_AFTER: Duration = Duration::from_millis(50);
+
+/// Who has been idle for less may have a request on its way.
+const SHED_IDLE: Duration = Duration::from_millis(500);
+
+/// Of so many members one leaves at a time.
+const SHED_PART: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -143,21 +238,14 @@ mod tests {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn join(members: &Rc<Members>) -> Option<Membership> {
-        match poll(members.join()) {
-            Poll::Ready(member) => Some(member),
-            Poll::Pending => None,
-        }
-    }
-
     #[test]
     fn no_more_than_the_limit() {
         let members = Members::new(2);
-        let first = join(&members).unwrap();
-        let second = join(&members).unwrap();
-        assert!(join(&members).is_none());
+        let first = members.join().unwrap();
+        let second = members.join().unwrap();
+        assert!(members.join().is_none());
         drop(first);
-        let third = join(&members).unwrap();
+        let third = members.join().unwrap();
         assert_eq!((members.count(), third.place), (2, 0));
         assert!(poll(members.empty()).is_pending());
         drop((second, third));
@@ -167,11 +255,33 @@ mod tests {
     #[test]
     fn members_learn_of_the_end_once() {
         let members = Members::new(2);
-        let mut member = join(&members).unwrap();
+        let mut member = members.join().unwrap();
         let cx = Context::from_waker(Waker::noop());
         assert!(member.poll_end(&cx).is_pending());
         members.end();
         assert!(member.poll_end(&cx).is_ready());
         assert!(member.poll_end(&cx).is_pending());
+    }
+
+    #[test]
+    fn the_longest_idle_make_room() {
+        let members = Members::new(4);
+        let mut all: Vec<_> = (0..4).map(|_| members.join().unwrap()).collect();
+        let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+        all[0].seat().note_idle(Some(at(300)));
+        all[1].seat().note_idle(Some(at(200)));
+        all[2].seat().note_idle(Some(at(100)));
+        all[2].seat().note_idle(None);
+        let cx = Context::from_waker(Waker::noop());
+        let mut told = |members: &Members, now| {
+            members.shed(at(now));
+            let told = all.iter_mut().map(|member| member.poll_end(&cx).is_ready());
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(told(&members, 600), [false; 4]);
+        assert_eq!(told(&members, 700), [false, true, false, false]);
+        assert_eq!(told(&members, 700), [false; 4]);
+        assert_eq!(told(&members, 9_000), [true, false, false, false]);
+        assert_eq!(told(&members, 9_000), [false; 4]);
     }
 }

@@ -59,7 +59,7 @@ impl Representation {
         Self {
             len: file.content.len() as u64,
             media_type: media::type_of(Path::new(file.name)),
-            etag: EntityTag::of_hash(file.hash()),
+            etag: EntityTag::of_static(&file.tag),
             modified: None,
             data: Data::Static(file.content),
         }

@@ -1,114 +1,247 @@
-//! The socket as hyper sees it: with a limit to how long a client may take nothing, and a lingering close.
+//! The socket as hyper sees it: only good requests come from it, and it does not wait for ever.
 //!
-//! A socket that is closed with unread data resets the connection, and a reset may overtake the response in the client's
-//! kernel: who uploads something that we refuse would see a broken connection in place of the 405. So a close with
-//! input unanswered ends our side first and discards what still comes (RFC 9112, section 9.6).
+//! hyper gets whole heads, each scanned before ([`head`](crate::head)). Behind the first that is refused, or that takes
+//! too long, it sees the end of the stream, and so finishes the responses to the requests before it; then the connection
+//! says why it ends ([`closing`](crate::closing)). Heads that arrive in pieces are kept here until they are complete,
+//! which also spares hyper parsing them again for every piece.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use softclock::{Sleep, sleep};
 
-use crate::socket::Stream;
+use crate::connection::ConnectionOptions;
+use crate::head::{Fault, Position, Scanner};
+use crate::members::Seat;
+use crate::patience::{Patience, Wait};
+use crate::socket::Socket;
 
-/// Whether the client has sent anything that is no complete request answered since; shared with the service.
-pub(crate) type Unanswered = Rc<Cell<bool>>;
-
-/// A socket that limits the client's patience with us, and ours with it.
-pub(crate) struct PatientStream {
-    stream: Stream,
-    unanswered: Unanswered,
-    send_timeout: Duration,
-    /// The end of our patience while the client takes nothing.
-    stalled: Option<Sleep>,
-    lingering: Option<Lingering>,
+/// A socket whose client is watched.
+pub(crate) struct GuardedStream<S> {
+    socket: S,
+    scanner: Scanner,
+    withheld: Withheld,
+    patience: Patience,
+    seat: Option<Seat>,
+    /// Whether the client has sent anything at all.
+    heard: bool,
+    end: Option<End>,
+    /// Whether hyper has asked for more after the end: then it has nothing more to answer.
+    end_was_read: bool,
+    shut_down: bool,
 }
 
-struct Lingering {
-    end: Sleep,
-    discarded: usize,
+/// Why nothing more is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// The client has closed its side.
+    Closed,
+    /// A head is refused; if that of a HEAD request, the response has no body.
+    Refused { fault: Fault, is_head: bool },
+    /// A head was not complete in time.
+    SlowHead,
+    /// A body is framed wrongly, or does not arrive; its request may have been answered.
+    BrokenBody,
+    /// The client has sent no request for long.
+    Silent,
+    /// The client takes nothing, or too little.
+    Stuck,
 }
 
-impl PatientStream {
-    pub(crate) fn new(stream: Stream, send_timeout: Duration) -> (Self, Unanswered) {
-        let unanswered = Unanswered::default();
-        let shared = Rc::clone(&unanswered);
-        (
-            Self {
-                stream,
-                unanswered,
-                send_timeout,
-                stalled: None,
-                lingering: None,
-            },
-            shared,
-        )
+/// Bytes read that hyper has not got yet.
+#[derive(Default)]
+struct Withheld {
+    bytes: Vec<u8>,
+    /// So many at the start are for hyper; the others begin a head.
+    passed: usize,
+}
+
+impl<S: Socket> GuardedStream<S> {
+    pub(crate) fn new(socket: S, options: &ConnectionOptions, seat: Option<Seat>) -> Self {
+        Self {
+            socket,
+            scanner: Scanner::new(options.head),
+            withheld: Withheld::default(),
+            patience: Patience::new(options.timeouts),
+            seat,
+            heard: false,
+            end: None,
+            end_was_read: false,
+            shut_down: false,
+        }
     }
 
-    /// Passes `written` on; an error when nothing could be written for too long.
-    fn limit(
+    /// The socket, and how the conversation ended.
+    pub(crate) fn into_ending(self) -> Ending<S> {
+        Ending {
+            end: self.end,
+            end_was_read: self.end_was_read,
+            shut_down: self.shut_down,
+            mid_body: self.scanner.position() == Position::Body,
+            socket: self.socket,
+        }
+    }
+
+    /// Reads from the socket: true if `buffer` was given something.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBufCursor<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let mut received = RECEIVED.take();
+        received.resize(RECEIVE_BYTES, 0);
+        let max = buffer.remaining().min(RECEIVE_BYTES);
+        let result = self
+            .socket
+            .poll_receive(cx, &mut received[..max])
+            .map_ok(|n| self.on_received(&received[..n], buffer));
+        RECEIVED.set(received);
+        result
+    }
+
+    fn on_received(&mut self, bytes: &[u8], buffer: &mut ReadBufCursor<'_>) -> bool {
+        if bytes.is_empty() {
+            self.end = Some(End::Closed);
+            return false;
+        }
+        if let Some(seat) = &self.seat
+            && self.patience.idle_since().is_some()
+        {
+            seat.note_idle(None);
+        }
+        self.heard = true;
+        let scanned = self.scanner.scan(bytes);
+        let (passed, rest) = bytes.split_at(scanned.passed);
+        if !passed.is_empty() {
+            self.patience.on_received();
+            if self.withheld.is_empty() {
+                buffer.put_slice(passed);
+            } else {
+                self.withheld.pass(passed);
+            }
+        }
+        match scanned.fault {
+            None => self.withheld.keep(rest),
+            Some(_) if self.scanner.broke_in_body() => self.end = Some(End::BrokenBody),
+            Some(fault) => {
+                let is_head = self.withheld.head_starts_with(rest, b"HEAD ");
+                self.end = Some(End::Refused { fault, is_head });
+            }
+        }
+        scanned.passed > 0 && self.withheld.passed == 0
+    }
+
+    /// Nothing has arrived: ready if it had to.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let (wait, end) = match self.scanner.position() {
+            Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
+            Position::Between => (Wait::Next, End::Silent),
+            Position::Head => (Wait::Head, End::SlowHead),
+            Position::Body | Position::Refused => (Wait::Body, End::BrokenBody),
+        };
+        let was_idle = self.patience.idle_since();
+        let result = self.patience.poll_read(wait, cx);
+        if let Some(seat) = &self.seat
+            && was_idle != self.patience.idle_since()
+        {
+            seat.note_idle(self.patience.idle_since());
+        }
+        result.map(|()| end)
+    }
+
+    /// Passes `written` on; an error when the client takes too little.
+    fn watch(
         &mut self,
         written: Poll<io::Result<usize>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let stalled = self.stalled.get_or_insert_with(|| sleep(self.send_timeout));
-        Pin::new(stalled)
-            .poll(cx)
-            .map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl Lingering {
-    fn new() -> Self {
-        Self {
-            end: sleep(LINGER),
-            discarded: 0,
-        }
-    }
-
-    /// Ready when the client has closed its side, or has had its chance.
-    fn poll_discard(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
-        let mut buffer = [0; DISCARD_BYTES];
-        while self.discarded < LINGER_BYTES {
-            match stream.poll_read_into(cx, &mut buffer) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
-                Poll::Ready(Ok(read)) => self.discarded += read,
-                Poll::Pending => return Pin::new(&mut self.end).poll(cx),
+        match &written {
+            Poll::Ready(Ok(bytes)) => self.patience.on_written(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                ready!(self.patience.poll_write(&self.socket, cx));
+                self.end = Some(End::Stuck);
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
-        Poll::Ready(())
+        written
     }
 }
 
-impl Read for PatientStream {
+impl Withheld {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Adds the beginning of a head.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Adds what completes a head, and what may follow it.
+    fn pass(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.passed = self.bytes.len();
+    }
+
+    /// Gives as much as `buffer` takes of what is for hyper; false if nothing is.
+    fn give(&mut self, buffer: &mut ReadBufCursor<'_>) -> bool {
+        if self.passed == 0 {
+            return false;
+        }
+        let now = self.passed.min(buffer.remaining());
+        buffer.put_slice(&self.bytes[..now]);
+        self.bytes.drain(..now);
+        self.passed -= now;
+        if self.bytes.is_empty() {
+            // An idle connection keeps no memory.
+            self.bytes = Vec::new();
+        }
+        true
+    }
+
+    /// Whether what is withheld, continued by `rest`, starts with `word`.
+    fn head_starts_with(&self, rest: &[u8], word: &[u8]) -> bool {
+        let head = self.bytes[self.passed..].iter().chain(rest);
+        head.copied().take(word.len()).eq(word.iter().copied())
+    }
+}
+
+impl<S: Socket> Read for GuardedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        self.unanswered.set(true);
-        Poll::Ready(Ok(()))
+        let this = &mut *self;
+        loop {
+            if this.withheld.give(&mut buffer) {
+                return Poll::Ready(Ok(()));
+            }
+            if this.end.is_some() {
+                this.end_was_read = true;
+                return Poll::Ready(Ok(()));
+            }
+            match this.poll_receive(cx, &mut buffer) {
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => this.end = Some(ready!(this.poll_patience(cx))),
+            }
+        }
     }
 }
 
-impl Write for PatientStream {
+impl<S: Socket> Write for GuardedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Write::poll_write(Pin::new(&mut self.stream), cx, bytes);
-        self.limit(written, cx)
+        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        self.watch(written, cx)
     }
 
     fn poll_write_vectored(
@@ -116,35 +249,40 @@ impl Write for PatientStream {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Write::poll_write_vectored(Pin::new(&mut self.stream), cx, buffers);
-        self.limit(written, cx)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, buffers);
+        self.watch(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.socket.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.lingering.is_none() {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-            if !this.unanswered.get() {
-                return Poll::Ready(Ok(()));
-            }
-        }
-        let lingering = this.lingering.get_or_insert_with(Lingering::new);
-        lingering.poll_discard(&mut this.stream, cx).map(Ok)
+    /// hyper has written all it had to write. What remains to be done is done without hyper and its buffers.
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shut_down = true;
+        Poll::Ready(Ok(()))
     }
 }
 
-/// Long enough for a response to cross the world and for its reader to notice.
-const LINGER: Duration = Duration::from_secs(2);
+/// What is left when hyper has ended.
+pub(crate) struct Ending<S> {
+    pub(crate) socket: S,
+    pub(crate) end: Option<End>,
+    /// Whether all requests before the end were answered.
+    pub(crate) end_was_read: bool,
+    /// Whether hyper ended as it should.
+    pub(crate) shut_down: bool,
+    /// Whether a body is still to come.
+    pub(crate) mid_body: bool,
+}
 
-/// Who sends more than this after the end does not listen.
-const LINGER_BYTES: usize = 4 << 20;
+thread_local! {
+    /// Where bytes are scanned before they go to hyper, whose buffers are not initialised.
+    static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
-const DISCARD_BYTES: usize = 8 << 10;
+const RECEIVE_BYTES: usize = 64 << 10;

@@ -35,6 +35,11 @@ impl Telemetry {
         });
     }
 
+    /// Of a request whose method is not known.
+    pub(crate) fn on_refused(&self, status: StatusCode) {
+        self.change(|counts| counts.responses[METHODS.len() - 1][class_index(status)] += 1);
+    }
+
     pub(crate) fn on_accepted(&self) {
         self.change(|counts| counts.accepted += 1);
     }

@@ -1,6 +1,7 @@
 //! One thread's share of a server: accept loops and connections on the current runtime.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -8,16 +9,17 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use async_channel::{Receiver, Sender};
 use softclock::JoinHandle;
 use softclock::net::TcpListener;
 
 use crate::access_log::AccessLog;
+use crate::carrier::{Carrier, Peer};
 use crate::connection::{ConnectionOptions, serve_member};
 use crate::exchange::Client;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
 use crate::service::Site;
-use crate::socket::{Peer, Socket};
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
 
@@ -78,8 +80,9 @@ pub(crate) struct Worker {
 }
 
 struct Accepting {
-    listener: Rc<Listener>,
     task: JoinHandle<()>,
+    /// Dropped to have the task end when nobody waits to be accepted.
+    _open: Sender<Infallible>,
 }
 
 impl Worker {
@@ -115,51 +118,38 @@ impl Worker {
 
     /// Accepts from `listener` from now on.
     pub(crate) fn listen(self: &Rc<Self>, listener: Listener) -> ListenerId {
-        let listener = Rc::new(listener);
-        let task = accept_loop(Rc::clone(self), Rc::clone(&listener));
-        let task = softclock::spawn_local(task);
+        let (open, closed) = async_channel::bounded(1);
+        let task = softclock::spawn_local(accept_loop(Rc::clone(self), listener, closed));
         let mut accepting = self.accepting.borrow_mut();
-        accepting.push(Some(Accepting { listener, task }));
+        accepting.push(Some(Accepting { task, _open: open }));
         ListenerId(accepting.len() - 1)
     }
 
-    /// Accepts what waits in the kernel's queue and closes the listener. Connections go on.
-    pub(crate) async fn unlisten(self: &Rc<Self>, id: ListenerId) {
-        let Some(accepting) = self.accepting.borrow_mut()[id.0].take() else {
-            return;
-        };
-        accepting.task.abort();
-        let mut join = pin!(self.members.join());
-        poll_fn(|cx| {
-            while let Poll::Ready(membership) = join.as_mut().poll(cx) {
-                let Poll::Ready(Ok((socket, peer))) = accepting.listener.poll_accept(cx) else {
-                    break;
-                };
-                self.start(socket, peer, accepting.listener.tls, membership);
-                join.set(self.members.join());
-            }
-            Poll::Ready(())
-        })
-        .await;
+    /// Has the listener closed when those that wait in the kernel's queue are accepted. Connections go on.
+    pub(crate) fn unlisten(&self, id: ListenerId) {
+        let accepting = self.accepting.borrow_mut()[id.0].take();
+        drop(accepting);
     }
 
     /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the number
     /// of those still busy then.
-    pub(crate) async fn drain(self: &Rc<Self>) -> usize {
-        let listeners = self.accepting.borrow().len();
-        for id in 0..listeners {
-            self.unlisten(ListenerId(id)).await;
-        }
+    pub(crate) async fn drain(&self) -> usize {
+        let accepting = self.accepting.take().into_iter().flatten();
+        let tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
+        // One turn for those in the queue.
+        softclock::yield_now().await;
+        softclock::yield_now().await;
+        tasks.into_iter().for_each(|task| task.abort());
         self.members.end();
         let drain = self.live().options.drain;
         let _ = softclock::timeout(drain, self.members.empty()).await;
         self.members.count()
     }
 
-    fn start(self: &Rc<Self>, socket: Socket, peer: Peer, tls: bool, membership: Membership) {
+    fn start(self: &Rc<Self>, carrier: Carrier, peer: Peer, tls: bool, membership: Membership) {
         tracing::trace!(%peer, "accepted");
         self.telemetry.on_accepted();
-        if let Socket::Tcp(stream) = &socket {
+        if let Carrier::Tcp(stream) = &carrier {
             // Without it the last segment of a response may wait for the client's delayed acknowledgement.
             let _ = stream.set_nodelay(true);
         }
@@ -171,7 +161,7 @@ impl Worker {
         };
         let client = Client::new(Rc::clone(self), peer);
         softclock::spawn_local(async move {
-            if let Err(error) = serve_member(socket, acceptor, client, membership).await {
+            if let Err(error) = serve_member(carrier, acceptor, client, membership).await {
                 tracing::debug!(%error, %peer, "connection ended");
             }
         });
@@ -182,16 +172,33 @@ impl Worker {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListenerId(usize);
 
-/// Accepts for ever. No error ends it: most concern one connection that is gone already, and the others, such as
-/// descriptors running out, pass.
-async fn accept_loop(worker: Rc<Worker>, listener: Rc<Listener>) {
-    loop {
-        let membership = worker.members.join().await;
-        match listener.accept().await {
-            Ok((socket, peer)) => worker.start(socket, peer, listener.tls, membership),
+/// Accepts until `closed`, and then those that wait. No error ends it: most concern one connection that is gone
+/// already, and the others, such as descriptors running out, pass.
+///
+/// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
+async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
+    let mut failing = false;
+    let mut closed = pin!(closed.recv());
+    let mut next = async || {
+        poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+            Poll::Pending => closed.as_mut().poll(cx).map(|_| None),
+        })
+        .await
+    };
+    while let Some(accepted) = next().await {
+        match accepted {
+            Ok((carrier, peer)) => {
+                failing = false;
+                let membership = worker.members.admit().await;
+                worker.start(carrier, peer, listener.tls, membership);
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept; trying again");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "cannot accept; trying again");
+                }
+                worker.members.shed(softclock::now());
                 softclock::sleep(ACCEPT_PAUSE).await;
             }
         }

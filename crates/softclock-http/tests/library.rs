@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use softclock::Runtime;
 use softclock::net::TcpListener;
 use softclock_http::{
-    ConnectionOptions, Site, WorkerOptions, requests_answered, serve, serve_connection,
+    ConnectionOptions, Site, Timeouts, WorkerOptions, requests_answered, serve, serve_connection,
 };
 
 struct Running {
@@ -95,57 +95,142 @@ fn one_connection_of_a_runtime() {
     thread.join().unwrap().unwrap();
 }
 
-#[test]
-fn slow_heads_end() {
-    let connection = ConnectionOptions {
-        head_timeout: Duration::from_millis(150),
-        ..ConnectionOptions::default()
-    };
-    let server = start(
-        Site::bundled(),
-        WorkerOptions {
-            connection,
-            ..WorkerOptions::default()
+/// Options with these timeouts.
+fn patient(timeouts: Timeouts) -> WorkerOptions {
+    WorkerOptions {
+        connection: ConnectionOptions {
+            timeouts,
+            ..ConnectionOptions::default()
         },
-    );
-    for head in ["", "GET / HTTP/1.1\r\nHost: "] {
-        let begun = Instant::now();
-        assert_eq!(exchange(server.connect(), head), "");
-        let took = begun.elapsed();
-        assert!((100..5_000).contains(&took.as_millis()), "{took:?}");
+        ..WorkerOptions::default()
     }
+}
+
+const SHORT: Option<Duration> = Some(Duration::from_millis(150));
+
+/// What an exchange gives, which must take about as long as [`SHORT`].
+fn exchange_in_short(server: &Running, request: &str) -> String {
+    let begun = Instant::now();
+    let answer = exchange(server.connect(), request);
+    let took = begun.elapsed();
+    assert!((100..5_000).contains(&took.as_millis()), "{took:?}");
+    answer
+}
+
+#[test]
+fn each_phase_has_its_time() {
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    let first_byte = Timeouts {
+        first_byte: SHORT,
+        ..Timeouts::default()
+    };
+    let server = start(Site::bundled(), patient(first_byte));
+    assert_eq!(exchange_in_short(&server, ""), "");
     assert_eq!(server.end(), (0, 0));
+
+    let head = Timeouts {
+        head: SHORT,
+        ..Timeouts::default()
+    };
+    let server = start(Site::bundled(), patient(head));
+    for head in ["G", "GET / HTTP/1.1\r\nHost: t\r\n\r"] {
+        let answer = exchange_in_short(&server, head);
+        assert!(
+            answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"),
+            "{answer}"
+        );
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
+    let answer = exchange_in_short(&server, &format!("{REQUEST}GET"));
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("HTTP/1.1 408 "));
+    assert_eq!(server.end(), (0, 1));
+
+    let idle = Timeouts {
+        idle: SHORT,
+        ..Timeouts::default()
+    };
+    let server = start(Site::bundled(), patient(idle));
+    let answer = exchange_in_short(&server, &format!("{REQUEST}{REQUEST}"));
+    assert_eq!(answer.matches("HTTP/1.1 200 OK\r\n").count(), 2);
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "and no word more");
+    assert_eq!(server.end(), (0, 2));
+}
+
+#[test]
+fn progress_is_not_cut() {
+    let timeouts = Timeouts {
+        head: Some(Duration::from_secs(10)),
+        first_byte: SHORT,
+        idle: SHORT,
+        ..Timeouts::default()
+    };
+    let server = start(Site::bundled(), patient(timeouts));
+    let mut stream = server.connect();
+    let request = b"HEAD / HTTP/1.1\r\nHost: t\r\n\r\n";
+    for _ in 0..3 {
+        for part in request.chunks(5) {
+            thread::sleep(Duration::from_millis(40));
+            stream.write_all(part).unwrap();
+        }
+        let mut answer = [0; 1024];
+        let read = stream.read(&mut answer).unwrap();
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200 OK"));
+    }
+    drop(stream);
+    assert_eq!(server.end(), (0, 3));
+}
+
+/// Asks for a large file, reads `read` bytes each 20 ms for some time, and tells whether the rest arrives.
+fn takes_slowly(timeouts: Timeouts, read: usize) -> bool {
+    let directory = tempfile::tempdir().unwrap();
+    let len = 30_000_000;
+    let file = std::fs::File::create(directory.path().join("big")).unwrap();
+    file.set_len(len).unwrap();
+    let site = Site::directory(directory.path()).unwrap();
+    let server = start(site, patient(timeouts));
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /big HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut got = vec![0; 1 << 20];
+    for _ in 0..40 {
+        thread::sleep(Duration::from_millis(20));
+        if read > 0 {
+            let _ = stream.read(&mut got[..read]);
+        }
+    }
+    let mut got = Vec::new();
+    let whole = stream.read_to_end(&mut got).is_ok() && got.len() as u64 > len - (read as u64 * 40);
+    drop(stream);
+    server.end();
+    whole
 }
 
 #[test]
 fn clients_that_take_nothing_are_let_go() {
-    let directory = tempfile::tempdir().unwrap();
-    let len = 50_000_000;
-    std::fs::File::create(directory.path().join("big"))
-        .unwrap()
-        .set_len(len)
-        .unwrap();
-    let connection = ConnectionOptions {
-        send_timeout: Duration::from_millis(150),
-        ..ConnectionOptions::default()
+    let timeouts = Timeouts {
+        send: SHORT,
+        min_rate: 0,
+        ..Timeouts::default()
     };
-    let site = Site::directory(directory.path()).unwrap();
-    let server = start(
-        site,
-        WorkerOptions {
-            connection,
-            ..WorkerOptions::default()
-        },
-    );
-    let mut stream = server.connect();
-    stream
-        .write_all(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n")
-        .unwrap();
-    thread::sleep(Duration::from_millis(600));
-    let mut got = Vec::new();
-    let _ = stream.read_to_end(&mut got);
-    assert!((got.len() as u64) < len, "all of it came");
-    assert_eq!(server.end(), (0, 1));
+    assert!(!takes_slowly(timeouts, 0));
+    assert!(takes_slowly(timeouts, 300_000), "progress is not cut");
+}
+
+#[test]
+fn clients_that_take_too_little_are_let_go() {
+    let timeouts = Timeouts {
+        min_rate: 1_000_000,
+        rate_window: Duration::from_millis(150),
+        ..Timeouts::default()
+    };
+    assert!(!takes_slowly(timeouts, 100));
+    assert!(takes_slowly(timeouts, 300_000), "enough is not cut");
+    let any = Timeouts {
+        min_rate: 0,
+        ..timeouts
+    };
+    assert!(takes_slowly(any, 100), "0 is off");
 }
 
 #[test]
@@ -155,8 +240,13 @@ fn the_limit_of_connections_holds() {
         ..WorkerOptions::default()
     };
     let server = start(Site::bundled(), options);
-    let first = server.connect();
-    let second = server.connect();
+    // Busy with half a request, so that they do not make room.
+    let half = || {
+        let mut stream = server.connect();
+        stream.write_all(b"GET").unwrap();
+        stream
+    };
+    let (first, second) = (half(), half());
     let mut third = server.connect();
     third.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     third
@@ -173,4 +263,33 @@ fn the_limit_of_connections_holds() {
     assert_eq!(third.read(&mut [0]).unwrap(), 1);
     drop(third);
     assert_eq!(server.end().1, 1);
+}
+
+#[test]
+fn idle_connections_make_room() {
+    let options = WorkerOptions {
+        max_connections: 3,
+        ..WorkerOptions::default()
+    };
+    let server = start(Site::bundled(), options);
+    let request = b"HEAD / HTTP/1.1\r\nHost: t\r\n\r\n";
+    let idle: Vec<_> = (0..3)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(request).unwrap();
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+            stream
+        })
+        .collect();
+    for _ in 0..5 {
+        let answer = exchange(server.connect(), "GET / HTTP/1.0\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
+    }
+    let mut first = &idle[0];
+    assert_eq!(
+        first.read(&mut [0]).unwrap(),
+        0,
+        "the longest idle was closed"
+    );
+    assert_eq!(server.end().1, 8);
 }

@@ -128,10 +128,15 @@ fn players_amid(size: &Size) -> Vec<Box<dyn Play>> {
 
 const SEED: u64 = 0x736f_6674_636c_6f63;
 
-const NOTES: [&str; 5] = [
+const NOTES: [&str; 7] = [
     "trace: one step is a check for due timers, the cancelling of one timer, if it has not fired, \
      and its scheduling anew; 90 % are cancelled before they fire, delays are log-uniform from \
-     10 us to 30 s, the same steps for all, played in turn in short rounds",
+     10 us to 30 s, the same steps for all, played in turn in rounds of milliseconds",
+    "fire + schedule: each step fires a timer and schedules it anew, about one each microsecond, \
+     with delays uniform up to 2 us times the number pending",
+    "from 100 000 pending on, a step waits for memory: its timer is at a random place in tables of \
+     several MB, which on a shared machine costs more or less from minute to minute; compare within \
+     a run",
     "every structure holds the timer's owner as payload (8 bytes); the table of handles that the \
      owners keep is part of what is timed, its cache misses included",
     "bitwheel and hierarchical_hash_wheel_timer count milliseconds: they are given microseconds \
@@ -162,15 +167,15 @@ const SMOKE: &[Size] = &[
 const FULL: &[Size] = &[
     Size {
         pending: 10,
-        rounds: 100,
-        steps: 5_000,
+        rounds: 80,
+        steps: 20_000,
         operation_rounds: 60,
         calls: 1_000,
     },
     Size {
         pending: 1_000,
-        rounds: 100,
-        steps: 5_000,
+        rounds: 80,
+        steps: 20_000,
         operation_rounds: 60,
         calls: 1_000,
     },

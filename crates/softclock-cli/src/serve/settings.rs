@@ -60,29 +60,11 @@ fn without_log(options: &ServeOptions) -> Result<Settings, StartError> {
         (Some(chain), Some(key)) => Some(Tls::load(chain, key).map_err(StartError::Tls)?),
         _ => None,
     };
+    let descriptors = softclock::fs::raise_descriptor_limit();
     settings.worker = WorkerOptions {
-        max_connections: connections_for(softclock::fs::raise_descriptor_limit()),
+        max_connections: options.limits.max_connections(descriptors),
         drain: options.drain,
-        ..WorkerOptions::default()
+        connection: options.limits.connection(),
     };
     Ok(settings)
-}
-
-/// A connection takes two descriptors, its own and its file's; some are left for the rest.
-fn connections_for(descriptors: u64) -> usize {
-    let usable = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(2);
-    usize::try_from(usable / 2).unwrap_or(usize::MAX)
-}
-
-const RESERVED_DESCRIPTORS: u64 = 64;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_leave_room_for_files() {
-        assert_eq!(connections_for(1024), 480);
-        assert_eq!(connections_for(10), 1);
-    }
 }

@@ -65,6 +65,11 @@ impl Client {
             .expect("a connection that takes requests");
     }
 
+    /// As [`send`](Self::send), to a server that may have closed; false if it has.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.get_mut().write_all(bytes).is_ok()
+    }
+
     /// A request for `target` with these header lines, and its answer.
     pub(crate) fn request(&mut self, method: &str, target: &str, headers: &[&str]) -> Response {
         let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
@@ -132,12 +137,23 @@ impl Client {
         self.stream.read(buffer)
     }
 
+    /// Exactly so many bytes of a body.
+    pub(crate) fn read_exact(&mut self, buffer: &mut [u8]) {
+        self.stream.read_exact(buffer).expect("so many bytes");
+    }
+
     /// All that comes until the server closes.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         // A reset counts as an end.
         let _ = self.stream.read_to_end(&mut rest);
         rest
+    }
+
+    /// Closes the connection with a reset.
+    pub(crate) fn reset(self) {
+        let stream = self.stream.get_ref();
+        rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("a socket");
     }
 
     pub(crate) fn close_sending(&mut self) {

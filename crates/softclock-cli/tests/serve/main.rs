@@ -1,15 +1,20 @@
 //! `softclock serve` as its users see it: the real program, raw HTTP over sockets of the standard library.
 
 mod access_log;
+mod changes;
 mod client;
 mod config;
+mod departures;
 mod errors;
 mod files;
 mod hostile;
+mod limits;
 mod metrics;
+mod refusals;
 mod requests;
 mod server;
 mod shutdown;
 mod sockets;
 mod streaming;
 mod tls;
+mod top;

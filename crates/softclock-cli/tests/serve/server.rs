@@ -95,8 +95,7 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a signal to our own child");
+        kill_process(self.pid(), signal).expect("a signal to our own child");
     }
 
     /// Waits for the end, for ten seconds at most.
@@ -120,6 +119,16 @@ impl Server {
         names.any(|comm| {
             name.starts_with(comm.trim_end()) && comm.trim_end().len() >= name.len().min(15)
         })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let list = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        list.expect("a running process").count()
     }
 
     /// The most memory it has had resident so far.
@@ -173,7 +182,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 }
 
 /// Waits for something, for ten seconds at most.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
         assert!(Instant::now() < deadline, "in vain: {what}");

@@ -1,5 +1,5 @@
 //! Which slots hold anything: a bit a slot, a summary bit a word, a bit a level, so that the
-//! earliest of 20 480 slots is found with three bit scans and empty time costs nothing.
+//! earliest of 6144 slots is found with three bit scans and empty time costs nothing.
 
 use super::level::{Home, LEVELS, SLOTS};
 

@@ -4,27 +4,31 @@ use super::level::{Home, LEVELS, SLOTS};
 use super::slab::{Links, NIL, Slab};
 use alloc::boxed::Box;
 use alloc::vec;
+use core::hint::select_unpredictable;
 
-/// First and last node of every slot's list. Zero is an empty list, so that the table is made of
-/// zeroed pages and takes memory only where it has been used.
+/// First and last node of every slot's list. Zero is an empty list, so that the table is asked for
+/// as zeroed memory and not written.
 pub(super) struct Lists {
     ends: Box<[[u32; 2]]>,
 }
 
 const FIRST: usize = 0;
 const LAST: usize = 1;
+/// A slot that is never read, for writes that must go nowhere.
+const SPARE: usize = LEVELS * SLOTS;
 
 impl Lists {
     pub(super) fn new() -> Self {
         Self {
-            ends: vec![[NIL; 2]; LEVELS * SLOTS].into_boxed_slice(),
+            ends: vec![[NIL; 2]; SPARE + 1].into_boxed_slice(),
         }
     }
 
-    /// The first node of a slot, or `NIL`.
+    /// The node of a slot that holds just one.
     #[inline]
-    pub(super) fn first(&self, home: Home) -> u32 {
-        self.ends[home.index()][FIRST]
+    pub(super) fn only(&self, home: Home) -> Option<u32> {
+        let [first, last] = self.ends[home.index()];
+        (first == last && first != NIL).then_some(first)
     }
 
     /// Links a node at the end of a slot's list. Touches the node and the last of the list.
@@ -33,9 +37,8 @@ impl Lists {
         let ends = &mut self.ends[home.index()];
         let prev = ends[LAST];
         ends[LAST] = index;
-        if prev == NIL {
-            ends[FIRST] = index;
-        }
+        let if_empty = select_unpredictable(prev == NIL, home.index(), SPARE);
+        self.ends[if_empty][FIRST] = index;
         slab.set_next(prev, index);
         let links = Links {
             home,
@@ -45,6 +48,22 @@ impl Lists {
         slab.set_links(index, links);
     }
 
+    /// Takes the first node out of a slot that is not empty; also true if that emptied it. Touches
+    /// the node and the one behind it.
+    #[inline]
+    pub(super) fn pop_front<T>(&mut self, slab: &mut Slab<T>, home: Home) -> (u32, bool) {
+        let ends = &mut self.ends[home.index()];
+        let index = ends[FIRST];
+        debug_assert!(index != NIL);
+        let next = slab.links(index).next;
+        ends[FIRST] = next;
+        if next == NIL {
+            ends[LAST] = NIL;
+        }
+        slab.set_prev(next, NIL);
+        (index, next == NIL)
+    }
+
     /// Takes a node with these links out of its list; true if that emptied the slot. Touches its
     /// neighbours.
     #[inline]
@@ -52,16 +71,18 @@ impl Lists {
         let Links { home, prev, next } = links;
         slab.set_next(prev, next);
         slab.set_prev(next, prev);
-        if prev != NIL && next != NIL {
-            return false;
-        }
-        let ends = &mut self.ends[home.index()];
-        if prev == NIL {
-            ends[FIRST] = next;
-        }
-        if next == NIL {
-            ends[LAST] = prev;
-        }
+        // Whether a node is at an end cannot be predicted, and is known only once its cache line
+        // has come: a branch on it would keep the processor from starting on what follows.
+        let at_first = select_unpredictable(prev == NIL, home.index(), SPARE);
+        let at_last = select_unpredictable(next == NIL, home.index(), SPARE);
+        self.ends[at_first][FIRST] = next;
+        self.ends[at_last][LAST] = prev;
         prev == next
+    }
+
+    /// The first node of a slot, or `NIL`.
+    #[cfg(test)]
+    pub(super) fn first(&self, home: Home) -> u32 {
+        self.ends[home.index()][FIRST]
     }
 }

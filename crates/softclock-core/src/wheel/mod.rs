@@ -6,20 +6,20 @@
 //! slot in the order in which they were scheduled.
 //!
 //! Where the paper's facility keeps one wheel of bounded reach, this one is hierarchical (Varghese
-//! and Lauck's scheme 7): five levels of 4096 slots reach from a tick to 584 years. An event far
+//! and Lauck's scheme 7): six levels of 1024 slots reach from a tick to 584 years. An event far
 //! away waits in a slot of a higher level, which is emptied into lower ones when the clock reaches
 //! its start, a bounded number of events a call.
 //!
 //! # Cost
 //! Every operation is O(1), but for the amortised growth of the table of events, which
 //! [`with_capacity`](TimerWheel::with_capacity) avoids. An event is moved between levels at most
-//! four times in its life: not at all if it is due within the current 4 ms, once within the current
-//! 16 s. Time in which nothing is due costs nothing.
+//! five times in its life: not at all if it is due within the current 1 ms, once within the current
+//! second. Time in which nothing is due costs nothing.
 //!
 //! # Memory
-//! 24 bytes and the value for each pending event, rounded up to a multiple of 32; places are kept
-//! for reuse, never given back. 160 KiB of slots, in zeroed pages that take memory only where
-//! touched.
+//! 24 bytes and the value for each pending event, rounded up to a multiple of 32 (32 bytes for an
+//! 8-byte value, which the code asserts); places are kept for reuse, never given back. 48 KiB of
+//! slots, zeroed when the wheel is made, and 1 KiB for the wheel itself.
 
 mod bitmap;
 mod level;
@@ -140,7 +140,7 @@ impl<T> TimerWheel<T> {
     }
 
     /// The earliest instant at which [`pop_due`](Self::pop_due) may have work: exact for events
-    /// of the current 4 ms, the start of the slot to be emptied for later ones. `None` if that is
+    /// of the current 1 ms, the start of the slot to be emptied for later ones. `None` if that is
     /// never. A load and a compare.
     #[inline]
     pub fn next_due(&self) -> Option<Instant> {
@@ -176,6 +176,13 @@ impl<T> TimerWheel<T> {
         let mut moves = MAX_MOVES;
         while self.next_ns <= now.as_ns() && self.next_ns != u64::MAX {
             if self.next.level() == 0 {
+                self.position = self.next_tick();
+                return self.pop_first();
+            }
+            if let Some(tick) = self.lone_tick()
+                && tick <= now.tick()
+            {
+                self.position = tick;
                 return self.pop_first();
             }
             if moves == 0 {
@@ -187,13 +194,22 @@ impl<T> TimerWheel<T> {
         None
     }
 
-    /// Takes the first event of the next slot, which is of level 0.
+    /// The tick of the only event in the next slot, if there is just one and none has been moved
+    /// out of it: then nothing comes before it, and it can fire from where it is.
+    fn lone_tick(&self) -> Option<u64> {
+        if self.draining != 0 {
+            return None;
+        }
+        let index = self.lists.only(self.next)?;
+        Some(slot_of(self.slab.due(index)).max(self.position))
+    }
+
+    /// Takes the first event of the next slot, which is due at the position.
     fn pop_first(&mut self) -> Option<(Instant, T)> {
-        let index = self.lists.first(self.next);
-        self.position = self.next_tick();
-        let links = self.slab.links(index);
-        if self.lists.unlink(&mut self.slab, links) {
-            self.emptied(links.home);
+        let home = self.next;
+        let (index, last) = self.lists.pop_front(&mut self.slab, home);
+        if last {
+            self.emptied(home);
         }
         let fired = self.slab.remove(index);
         self.invariants();
@@ -207,11 +223,9 @@ impl<T> TimerWheel<T> {
         self.position = self.next_tick();
         self.draining = home.level();
         loop {
-            let index = self.lists.first(home);
-            let links = self.slab.links(index);
+            let (index, last) = self.lists.pop_front(&mut self.slab, home);
             let tick = slot_of(self.slab.due(index)).max(self.position);
             let lower = Home::at(level_of(self.position, tick), tick);
-            let last = self.lists.unlink(&mut self.slab, links);
             self.lists.push_back(&mut self.slab, lower, index);
             self.occupied.insert(lower);
             moves -= 1;

@@ -177,7 +177,7 @@ fn delay() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => (0u32..60, any::<u64>()).prop_map(|(bits, ns)| ns & ((1 << bits) - 1)),
         2 => (0u64..20).prop_map(|ticks| ticks * TICK_NS),
-        1 => (1u32..5, 0u64..3).prop_map(|(l, off)| ((1 << (12 * l)) - 1 + off) * TICK_NS),
+        1 => (1u32..5, 0u64..3).prop_map(|(l, off)| ((1 << (level::LEVEL_BITS * l)) - 1 + off) * TICK_NS),
         1 => Just(u64::MAX),
     ]
 }
@@ -239,7 +239,7 @@ proptest! {
     ) {
         let mut pair = Pair::new();
         for i in 0..count as u64 {
-            pair.schedule(5_000_000 + i * 7919 % 4_000_000);
+            pair.schedule(5_000_000 + i * 7919 % 2_000_000);
         }
         pair.sleep();
         for op in &ops {
@@ -327,13 +327,14 @@ fn recent(pair: &Pair, random: &mut Random, span: u64) -> Option<u64> {
 #[test]
 fn a_full_far_slot_empties_in_steps_and_in_order() {
     const EVENTS: u64 = 100_000;
-    // A slot of the second level, 4096 ticks wide.
-    let start = 4096 * 10 * TICK_NS;
+    // A slot of the second level.
+    let width = level::SLOTS as u64 * TICK_NS;
+    let start = width * 10;
     let mut pair = Pair::new();
     for i in 0..EVENTS {
-        pair.schedule(start + i * 7919 % 4_000_000);
+        pair.schedule(start + i * 7919 % (width - 2 * TICK_NS));
     }
-    pair.now = Instant::from_ns(start + 4_000_000);
+    pair.now = Instant::from_ns(start + width);
     let mut random = Random(7);
     let mut calls = 0;
     while pair.fired == 0 {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 
 use super::date::Date;
-use crate::socket::Peer;
+use crate::carrier::Peer;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -54,9 +54,8 @@ pub(crate) struct Entry<'a> {
     /// When the request came.
     pub(crate) time: SystemTime,
     pub(crate) peer: Peer,
-    pub(crate) method: &'a Method,
-    pub(crate) target: &'a Uri,
-    pub(crate) version: Version,
+    /// Nothing of a request that was refused before it was understood.
+    pub(crate) request: Option<RequestLine<'a>>,
     pub(crate) status: StatusCode,
     /// Of the body, handed to the connection.
     pub(crate) bytes: u64,
@@ -64,6 +63,13 @@ pub(crate) struct Entry<'a> {
     pub(crate) duration: Duration,
     pub(crate) referer: Option<&'a HeaderValue>,
     pub(crate) user_agent: Option<&'a HeaderValue>,
+}
+
+/// How a request begins.
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a Uri,
+    pub(crate) version: Version,
 }
 
 pub(super) fn write(format: LogFormat, entry: &Entry<'_>, line: &mut Vec<u8>) {
@@ -85,13 +91,16 @@ pub(super) fn write(format: LogFormat, entry: &Entry<'_>, line: &mut Vec<u8>) {
 fn common(entry: &Entry<'_>, line: &mut Vec<u8>) {
     let date = Date::of(entry.time).common();
     append(line, format_args!("{} - - [{date}] \"", entry.peer));
-    escape(entry.method.as_str().as_bytes(), line);
-    line.push(b' ');
-    escape(target(entry).as_bytes(), line);
-    append(
-        line,
-        format_args!(" {:?}\" {} ", entry.version, entry.status.as_u16()),
-    );
+    match &entry.request {
+        Some(request) => {
+            escape(request.method.as_str().as_bytes(), line);
+            line.push(b' ');
+            escape(request.target().as_bytes(), line);
+            append(line, format_args!(" {:?}", request.version));
+        }
+        None => line.push(b'-'),
+    }
+    append(line, format_args!("\" {} ", entry.status.as_u16()));
     match entry.bytes {
         0 => line.push(b'-'),
         bytes => append(line, format_args!("{bytes}")),
@@ -104,13 +113,15 @@ fn json(entry: &Entry<'_>, line: &mut Vec<u8>) {
         line,
         format_args!("{{\"time\":\"{date}\",\"peer\":\"{}\"", entry.peer),
     );
-    member(line, "method", entry.method.as_str().as_bytes());
-    member(line, "target", target(entry).as_bytes());
+    if let Some(request) = &entry.request {
+        member(line, "method", request.method.as_str().as_bytes());
+        member(line, "target", request.target().as_bytes());
+        append(line, format_args!(",\"version\":\"{:?}\"", request.version));
+    }
     append(
         line,
         format_args!(
-            ",\"version\":\"{:?}\",\"status\":{},\"bytes\":{},\"duration_us\":{}",
-            entry.version,
+            ",\"status\":{},\"bytes\":{},\"duration_us\":{}",
             entry.status.as_u16(),
             entry.bytes,
             entry.duration.as_micros()
@@ -124,15 +135,14 @@ fn json(entry: &Entry<'_>, line: &mut Vec<u8>) {
     line.push(b'}');
 }
 
-/// The target as HTTP/1 writes it; HTTP/2 sends scheme and host apart.
-fn target(entry: &Entry<'_>) -> String {
-    let path = entry
-        .target
-        .path_and_query()
-        .map_or("*", |path| path.as_str());
-    match entry.version {
-        Version::HTTP_2 => path.to_owned(),
-        _ => entry.target.to_string(),
+impl RequestLine<'_> {
+    /// The target as HTTP/1 writes it; HTTP/2 sends scheme and host apart.
+    fn target(&self) -> String {
+        let path = self.target.path_and_query();
+        match self.version {
+            Version::HTTP_2 => path.map_or("*", |path| path.as_str()).to_owned(),
+            _ => self.target.to_string(),
+        }
     }
 }
 
@@ -178,9 +188,11 @@ mod tests {
         let entry = Entry {
             time: UNIX_EPOCH + Duration::from_secs(971_186_136),
             peer: Peer::Internet("::ffff:192.0.2.1".parse().unwrap()),
-            method: &Method::GET,
-            target: &target.parse().unwrap(),
-            version: Version::HTTP_11,
+            request: Some(RequestLine {
+                method: &Method::GET,
+                target: &target.parse().unwrap(),
+                version: Version::HTTP_11,
+            }),
             status: StatusCode::OK,
             bytes: 2326,
             duration: Duration::from_micros(70),

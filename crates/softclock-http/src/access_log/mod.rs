@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(crate) use format::Entry;
+pub(crate) use format::{Entry, RequestLine};
 pub use format::{LogFormat, UnknownFormat};
 pub(crate) use writer::LogCounts;
 use writer::Writer;

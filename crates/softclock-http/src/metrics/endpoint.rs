@@ -19,12 +19,11 @@ use softclock::hyper::SoftTimer;
 
 use super::families::page;
 use crate::address::ListenAddress;
+use crate::carrier::{Carrier, Stream};
 use crate::control::Control;
 use crate::error::StartError;
 use crate::listener::{Binder, Bound, Listener};
 use crate::members::{Members, Membership};
-use crate::socket::{Socket, Stream};
-use crate::stream::PatientStream;
 
 /// The listeners at which metrics are told. They live in the first thread's runtime.
 #[derive(Default)]
@@ -110,10 +109,10 @@ impl fmt::Debug for Endpoints {
 async fn accept_loop(listener: Listener, control: Control) {
     let members = Members::new(CONNECTIONS);
     loop {
-        let membership = members.join().await;
+        let membership = members.admit().await;
         match listener.accept().await {
-            Ok((socket, _)) => {
-                let serve = serve(socket, control.clone(), membership);
+            Ok((carrier, _)) => {
+                let serve = serve(carrier, control.clone(), membership);
                 softclock::spawn_local(serve);
             }
             Err(error) => {
@@ -124,17 +123,15 @@ async fn accept_loop(listener: Listener, control: Control) {
     }
 }
 
-async fn serve(socket: Socket, control: Control, _membership: Membership) {
-    let (stream, unanswered) = PatientStream::new(Stream::Plain(socket), TIMEOUT);
+async fn serve(carrier: Carrier, control: Control, _membership: Membership) {
     let control = Rc::new(control);
     let service = service_fn(move |request: Request<Incoming>| {
-        unanswered.set(false);
         let control = Rc::clone(&control);
         async move { Ok::<_, Infallible>(respond(&control, &request).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(SoftTimer).header_read_timeout(TIMEOUT);
-    let connection = builder.serve_connection(stream, service);
+    let connection = builder.serve_connection(Stream::Plain(carrier), service);
     // The end of the server ends it too, with the runtime.
     if let Err(error) = connection.await {
         tracing::debug!(%error, "metrics: connection ended");
@@ -169,7 +166,7 @@ const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A scraper or two, and a human.
 const CONNECTIONS: usize = 32;
 
-/// For a request's head, and for taking the answer. Scrapers that ask every minute keep their connection.
+/// For a request's head, and between requests: scrapers that ask every minute keep their connection.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -53,8 +53,7 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     );
     page.value(counts.accepted);
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
-    let help =
-        "Places among the connections that are taken; a listener that waits takes one ahead.";
+    let help = "Connections open now.";
     page.family("softclock_connections_open", Gauge, help);
     page.value(sum(|report| report.open));
     let help = "Connections that may be open at a time; more wait in the kernel.";

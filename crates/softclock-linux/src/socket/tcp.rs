@@ -1,5 +1,6 @@
 //! TCP.
 
+use std::ffi::c_int;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
@@ -7,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::ioctl;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
 use super::common::{NEW_SOCKET, internet, open};
@@ -52,6 +54,16 @@ pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedF
     net::listen(&fd, options.backlog.min(i32::MAX as u32) as i32)?;
     Ok(fd)
 }
+
+/// Bytes written that the peer's kernel has not acknowledged yet (SIOCOUTQ of tcp(7)).
+pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: the call writes one int through its pointer, as `Getter` has it.
+    let count = unsafe { ioctl::ioctl(fd, ioctl::Getter::<SIOCOUTQ, c_int>::new())? };
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
+/// `linux/sockios.h`, where it is TIOCOUTQ.
+const SIOCOUTQ: ioctl::Opcode = libc::TIOCOUTQ as ioctl::Opcode;
 
 /// The next connection that waits, and its peer.
 ///
@@ -213,6 +225,21 @@ mod tests {
             assert!(take_error(here.as_fd()).unwrap().is_some());
             let error = send(here.as_fd(), b"x").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    #[test]
+    fn what_is_not_taken_is_not_acknowledged() {
+        for address in loopbacks() {
+            let (here, there) = pair(address).unwrap();
+            let chunk = vec![0; 1 << 16];
+            let mut written = 0;
+            while let Ok(n) = send(here.as_fd(), &chunk) {
+                written += n as u64;
+            }
+            let waiting = unacknowledged(here.as_fd()).unwrap();
+            assert!((1..=written).contains(&waiting), "{waiting} of {written}");
+            assert_eq!(unacknowledged(there.as_fd()).unwrap(), 0);
         }
     }
 

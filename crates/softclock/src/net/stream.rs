@@ -177,6 +177,16 @@ impl TcpStream {
         source.call(|fd| socket::tcp::set_linger(fd, linger))
     }
 
+    /// Bytes written that the peer's kernel has not acknowledged yet: progress that shows before the send buffer has
+    /// room again.
+    ///
+    /// # Errors
+    /// Those of `ioctl(2)`.
+    pub fn unacknowledged(&self) -> io::Result<u64> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source.call(socket::tcp::unacknowledged)
+    }
+
     /// The connection's own address.
     ///
     /// # Errors

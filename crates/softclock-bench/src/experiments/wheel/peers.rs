@@ -400,7 +400,8 @@ impl<const SLOTS: usize> Peer for Bitwheel<SLOTS> {
         while let Some(next) = self.wheel.peek_next_fire()
             && next < now
         {
-            if self.wheel.poll(next, &mut self.fired) == 0 {
+            self.wheel.poll(next, &mut self.fired);
+            if self.wheel.peek_next_fire() == Some(next) {
                 break;
             }
         }

@@ -18,13 +18,15 @@ pub(super) struct Step {
 pub(super) enum Kind {
     /// As in a network server: 90 % are cancelled, delays are of every magnitude.
     Network,
-    /// Every one fires; delays are uniform up to a second, so that all wait in a far slot first.
+    /// Every one fires, about one each microsecond: delays are uniform up to a bound that grows
+    /// with the population.
     Firing,
 }
 
 /// A source of steps for a fixed population of timers, each of which always has one due time.
 pub(super) struct Trace {
     kind: Kind,
+    longest_ns: u64,
     random: Random,
     /// When each timer's next step is.
     ahead: BinaryHeap<Reverse<(u64, u32, bool)>>,
@@ -36,17 +38,18 @@ impl Trace {
     /// A population of `timers` as it is found in the middle of things: what is pending for long
     /// is more likely to be seen, so lifetimes are uniform here though new ones are log-uniform.
     pub(super) fn new(kind: Kind, timers: usize, seed: u64) -> Self {
+        let longest_ns = match kind {
+            Kind::Network => LONGEST_NS,
+            Kind::Firing => (2_000 * timers as u64).max(2 * SHORTEST_NS),
+        };
         let mut trace = Self {
             kind,
+            longest_ns,
             random: Random(seed),
             ahead: BinaryHeap::with_capacity(timers),
             initial_ns: Vec::with_capacity(timers),
         };
         for id in 0..timers as u32 {
-            let longest_ns = match kind {
-                Kind::Network => LONGEST_NS,
-                Kind::Firing => UNIFORM_NS,
-            };
             let delay = SHORTEST_NS + trace.random.below(longest_ns - SHORTEST_NS);
             let age = trace.random.below(delay);
             trace.initial_ns.push(delay - age);
@@ -77,7 +80,7 @@ impl Iterator for Trace {
         let Reverse((at_ns, id, expired)) = self.ahead.pop()?;
         let delay_ns = match self.kind {
             Kind::Network => self.random.delay_ns(),
-            Kind::Firing => SHORTEST_NS + self.random.below(UNIFORM_NS - SHORTEST_NS),
+            Kind::Firing => SHORTEST_NS + self.random.below(self.longest_ns - SHORTEST_NS),
         };
         self.plan(at_ns, delay_ns, id);
         Some(Step {
@@ -115,7 +118,6 @@ impl Random {
 
 const SHORTEST_NS: u64 = 10_000;
 const LONGEST_NS: u64 = 30_000_000_000;
-const UNIFORM_NS: u64 = 1_000_000_000;
 const CANCELLED_PERCENT: u64 = 90;
 /// What is due fires one tick later; two suffice to tell firing late from firing on time.
 const GRACE_NS: u64 = 2_000;

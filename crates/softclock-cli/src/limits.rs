@@ -1,0 +1,142 @@
+//! What clients may do, and for how long: the options of servers.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use clap::Args;
+use softclock_http::head::HeadLimits;
+use softclock_http::{ConnectionOptions, Timeouts};
+
+use crate::cli::seconds;
+
+/// Limits of one server. A timeout of 0 is none.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitOptions {
+    /// Connections at a time, of all threads together; more wait in the kernel's queue, and idle ones make room for
+    /// them [default: what the limit of open files allows]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections: Option<NonZeroUsize>,
+
+    /// Longest request line; longer is answered 414
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(256..=65_000))]
+    pub(crate) max_line: u32,
+
+    /// Longest request head; longer is answered 431
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(256..=1 << 20))]
+    pub(crate) max_head: u32,
+
+    /// How long a new connection may send nothing, before it is closed; 0 turns this and the other timeouts off
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
+    pub(crate) first_byte_timeout: Duration,
+
+    /// How long a request's head may take from its first byte, before it is answered 408
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
+    pub(crate) head_timeout: Duration,
+
+    /// How long nothing of a request's body may come
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
+    pub(crate) body_timeout: Duration,
+
+    /// How long a connection may idle between requests
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) idle_timeout: Duration,
+
+    /// How long a client may take nothing of a response, before the connection is reset
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) send_timeout: Duration,
+
+    /// Least that a client must take of a response, on average over 30 seconds of waiting for it; 0 for any
+    #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
+    pub(crate) min_rate: u32,
+}
+
+impl LimitOptions {
+    /// How each connection is treated.
+    pub(crate) fn connection(&self) -> ConnectionOptions {
+        let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
+        ConnectionOptions {
+            head: HeadLimits {
+                line_bytes: self.max_line as usize,
+                head_bytes: self.max_head as usize,
+                ..HeadLimits::default()
+            },
+            timeouts: Timeouts {
+                first_byte: unless_zero(self.first_byte_timeout),
+                head: unless_zero(self.head_timeout),
+                body: unless_zero(self.body_timeout),
+                idle: unless_zero(self.idle_timeout),
+                send: unless_zero(self.send_timeout),
+                min_rate: self.min_rate,
+                ..Timeouts::default()
+            },
+        }
+    }
+
+    /// How many connections there may be, with so many descriptors for the process.
+    pub(crate) fn max_connections(&self, descriptors: u64) -> usize {
+        let possible = connections_for(descriptors);
+        match self.max_connections {
+            Some(wanted) if wanted.get() <= possible => wanted.get(),
+            Some(wanted) => {
+                tracing::warn!(
+                    wanted,
+                    possible,
+                    "--max-connections is more than the limit of open files allows (ulimit -n)"
+                );
+                possible
+            }
+            None => possible,
+        }
+    }
+}
+
+/// A connection takes two descriptors, its own and its file's; some are left for the rest.
+fn connections_for(descriptors: u64) -> usize {
+    let usable = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(2);
+    usize::try_from(usable / 2).unwrap_or(usize::MAX)
+}
+
+const RESERVED_DESCRIPTORS: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Limits {
+        #[command(flatten)]
+        limits: LimitOptions,
+    }
+
+    fn limits(arguments: &[&str]) -> LimitOptions {
+        let arguments = ["test"].iter().chain(arguments);
+        Limits::try_parse_from(arguments).unwrap().limits
+    }
+
+    #[test]
+    fn connections_leave_room_for_files() {
+        assert_eq!(connections_for(1024), 480);
+        assert_eq!(connections_for(10), 1);
+        assert_eq!(limits(&[]).max_connections(1024), 480);
+        let few = limits(&["--max-connections", "7"]);
+        assert_eq!(few.max_connections(1024), 7);
+        let many = limits(&["--max-connections", "700"]);
+        assert_eq!(many.max_connections(1024), 480);
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        let (here, library) = (limits(&[]).connection(), ConnectionOptions::default());
+        assert_eq!(format!("{here:?}"), format!("{library:?}"));
+    }
+
+    #[test]
+    fn zero_is_never() {
+        let never = limits(&["--first-byte-timeout", "0", "--send-timeout", "0.0"]).connection();
+        assert_eq!(never.timeouts.first_byte, None);
+        assert_eq!(never.timeouts.send, None);
+        assert!(never.timeouts.head.is_some());
+    }
+}

@@ -1,0 +1,173 @@
+//! The end of a connection: a last word if one is due, and a close that lets it arrive.
+//!
+//! A socket that is closed with unread data resets the connection, and a reset may overtake the response in the client's
+//! kernel: who uploads something that we refuse would see a broken connection in place of the 405. So a close with more
+//! to come ends our side first and discards what still comes (RFC 9112, section 9.6).
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use softclock::timeout;
+
+use crate::socket::Socket;
+use crate::stream::{End, Ending};
+
+/// A response that is made without hyper.
+struct LastWord {
+    status: StatusCode,
+    sentence: &'static str,
+    is_head: bool,
+}
+
+impl LastWord {
+    /// What to say at `end`, once all requests before it are answered.
+    fn at(end: End) -> Option<Self> {
+        match end {
+            End::Refused { fault, is_head } => Some(Self {
+                status: fault.status(),
+                sentence: fault.sentence(),
+                is_head,
+            }),
+            End::SlowHead => Some(Self {
+                status: StatusCode::REQUEST_TIMEOUT,
+                sentence: "the request took too long.",
+                is_head: false,
+            }),
+            End::Closed | End::BrokenBody | End::Silent | End::Stuck => None,
+        }
+    }
+
+    fn bytes(&self, now: SystemTime) -> Vec<u8> {
+        let page = format!("{}: {}\n", self.status, self.sentence);
+        let head = format!(
+            "HTTP/1.1 {}\r\n\
+             server: softclock\r\n\
+             content-type: text/plain; charset=utf-8\r\n\
+             x-content-type-options: nosniff\r\n\
+             content-length: {}\r\n\
+             connection: close\r\n\
+             date: {}\r\n\r\n",
+            self.status,
+            page.len(),
+            httpdate::fmt_http_date(now),
+        );
+        let mut bytes = head.into_bytes();
+        if !self.is_head {
+            bytes.extend_from_slice(page.as_bytes());
+        }
+        bytes
+    }
+}
+
+/// Says the last word, and closes. `on_refused` is told the status of a request that hyper has not seen.
+pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(StatusCode)) {
+    let Ending {
+        mut socket, end, ..
+    } = ending;
+    let last_word = end.filter(|_| ending.end_was_read).and_then(LastWord::at);
+    if end == Some(End::Stuck) {
+        return socket.give_up();
+    }
+    // After an error there is no use in being polite.
+    if last_word.is_none() && !ending.shut_down {
+        return;
+    }
+    if let Some(word) = &last_word {
+        on_refused(word.status);
+        tracing::debug!(
+            status = word.status.as_u16(),
+            reason = word.sentence,
+            "refused"
+        );
+        let said = timeout(
+            LINGER,
+            write_all(&mut socket, &word.bytes(SystemTime::now())),
+        )
+        .await;
+        if !matches!(said, Ok(Ok(()))) {
+            return;
+        }
+    }
+    let more_to_come = last_word.is_some() || ending.mid_body || end == Some(End::BrokenBody);
+    if shut_down(&mut socket).await.is_ok() && more_to_come {
+        let _ = timeout(LINGER, discard(&mut socket)).await;
+    }
+}
+
+async fn write_all<S: Socket>(socket: &mut S, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = poll_fn(|cx| Pin::new(&mut *socket).poll_write(cx, bytes)).await?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+async fn shut_down<S: Socket>(socket: &mut S) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut *socket).poll_shutdown(cx)).await
+}
+
+/// Reads until the client has closed its side, or does not listen.
+async fn discard<S: Socket>(socket: &mut S) {
+    let mut discarded = 0;
+    poll_fn(|cx| {
+        while discarded < LINGER_BYTES {
+            match poll_discard(socket, cx) {
+                Poll::Ready(Ok(n)) if n > 0 => discarded += n,
+                Poll::Ready(_) => break,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+fn poll_discard<S: Socket>(socket: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    socket.poll_receive(cx, &mut [0; DISCARD_BYTES])
+}
+
+/// Long enough for a response to cross the world and for its reader to notice.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Who sends more than this after the end does not listen.
+const LINGER_BYTES: usize = 4 << 20;
+
+const DISCARD_BYTES: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::Fault;
+
+    #[test]
+    fn last_words_are_whole_responses() {
+        let end = End::Refused {
+            fault: Fault::UnknownCoding,
+            is_head: false,
+        };
+        let bytes = LastWord::at(end).unwrap().bytes(SystemTime::UNIX_EPOCH);
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, page) = text.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.starts_with("HTTP/1.1 501 Not Implemented\r\n"),
+            "{head}"
+        );
+        assert!(head.contains(&format!("content-length: {}\r\n", page.len())));
+        assert!(head.contains("\r\nconnection: close\r\n"));
+        assert!(head.ends_with("date: Thu, 01 Jan 1970 00:00:00 GMT"));
+    }
+
+    #[test]
+    fn to_head_requests_without_a_page() {
+        let end = End::Refused {
+            fault: Fault::Host,
+            is_head: true,
+        };
+        let bytes = LastWord::at(end).unwrap().bytes(SystemTime::UNIX_EPOCH);
+        assert!(bytes.ends_with(b"GMT\r\n\r\n"));
+    }
+}

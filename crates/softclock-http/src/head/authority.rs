@@ -1,0 +1,46 @@
+//! Host and port, in a target and in Host.
+
+use super::class::{self, HOST, LITERAL};
+use super::fault::Fault;
+
+/// `uri-host [ ":" port ]`, byte by byte. User names and escapes are refused: the first are an attack, and nobody needs
+/// the second.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Authority {
+    part: Part,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum Part {
+    #[default]
+    Start,
+    Name,
+    Literal,
+    AfterLiteral,
+    /// So many digits.
+    Port(u8),
+}
+
+impl Authority {
+    pub(super) fn push(&mut self, byte: u8, fault: Fault) -> Result<(), Fault> {
+        self.part = match (self.part, byte) {
+            (Part::Start, b'[') => Part::Literal,
+            (Part::Start | Part::Name, byte) if class::is(byte, HOST) => Part::Name,
+            (Part::Literal, b']') => Part::AfterLiteral,
+            (Part::Literal, byte) if class::is(byte, LITERAL) => Part::Literal,
+            (Part::Name | Part::AfterLiteral, b':') => Part::Port(0),
+            (Part::Port(digits @ 0..5), b'0'..=b'9') => Part::Port(digits + 1),
+            _ => return Err(fault),
+        };
+        Ok(())
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        matches!(self.part, Part::Start)
+    }
+
+    /// Whether it may end here.
+    pub(super) const fn is_complete(&self) -> bool {
+        !matches!(self.part, Part::Start | Part::Literal)
+    }
+}

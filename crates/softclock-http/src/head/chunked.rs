@@ -1,0 +1,140 @@
+//! Chunked bodies.
+
+use super::Step;
+use super::class;
+use super::fault::Fault;
+use super::fields::{Fields, MAX_BODY_BYTES, Section};
+
+/// A chunked body, as far as it was scanned.
+#[derive(Clone, Debug)]
+pub(super) struct Chunked {
+    part: Part,
+    /// The size of the current chunk, then what is left of it.
+    size: u64,
+    /// Bytes of extensions and trailers so far: nobody reads them, so there should be few.
+    extra: usize,
+    trailers: Fields,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// So many digits.
+    Size(u8),
+    Extension,
+    SizeEnd,
+    Data,
+    DataEnd,
+    DataEndLine,
+    Trailers,
+    Complete,
+}
+
+impl Chunked {
+    pub(super) fn new(max_trailers: usize) -> Self {
+        Self {
+            part: Part::Size(0),
+            size: 0,
+            extra: 0,
+            trailers: Fields::new(Section::Trailers, max_trailers),
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.part == Part::Complete
+    }
+
+    /// Takes what belongs together; `bytes` is not empty.
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+        let consumed = match self.part {
+            Part::Data => {
+                let n = usize::try_from(self.size).map_or(bytes.len(), |n| n.min(bytes.len()));
+                self.size -= n as u64;
+                if self.size == 0 {
+                    self.part = Part::DataEnd;
+                }
+                return Ok(Step {
+                    consumed: n,
+                    pass: true,
+                });
+            }
+            Part::Extension => self.in_extension(bytes)?,
+            Part::Trailers => self.in_trailers(bytes)?,
+            _ => {
+                self.part = self.next(bytes[0])?;
+                1
+            }
+        };
+        Ok(Step {
+            consumed,
+            pass: matches!(self.part, Part::Data | Part::Complete),
+        })
+    }
+
+    fn next(&mut self, byte: u8) -> Result<Part, Fault> {
+        Ok(match (self.part, byte) {
+            (Part::Size(digits), byte) if byte.is_ascii_hexdigit() => {
+                self.push_digit(byte)?;
+                Part::Size(
+                    digits
+                        .checked_add(1)
+                        .filter(|&n| n <= 16)
+                        .ok_or(Fault::Chunk)?,
+                )
+            }
+            (Part::Size(1..), b'\r') => Part::SizeEnd,
+            (Part::Size(1..), b';') => Part::Extension,
+            (Part::SizeEnd, b'\n') if self.size == 0 => Part::Trailers,
+            (Part::SizeEnd, b'\n') => Part::Data,
+            (Part::DataEnd, b'\r') => Part::DataEndLine,
+            (Part::DataEndLine, b'\n') => Part::Size(0),
+            _ => return Err(Fault::Chunk),
+        })
+    }
+
+    fn push_digit(&mut self, byte: u8) -> Result<(), Fault> {
+        let digit = (byte as char).to_digit(16).ok_or(Fault::Chunk)?;
+        let size = self.size.checked_mul(16).ok_or(Fault::Chunk)? + u64::from(digit);
+        self.size = Some(size)
+            .filter(|&size| size <= MAX_BODY_BYTES)
+            .ok_or(Fault::Chunk)?;
+        Ok(())
+    }
+
+    fn in_extension(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let run = class::value_run(bytes);
+        self.spend(run)?;
+        match bytes.get(run) {
+            None => Ok(run),
+            Some(b'\r') => {
+                self.part = Part::SizeEnd;
+                Ok(run + 1)
+            }
+            Some(_) => Err(Fault::Chunk),
+        }
+    }
+
+    fn in_trailers(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let offered = &bytes[..bytes.len().min(MAX_EXTRA_BYTES - self.extra)];
+        match self.trailers.scan(offered)? {
+            Some(consumed) => {
+                self.part = Part::Complete;
+                Ok(consumed)
+            }
+            None => {
+                self.spend(offered.len())?;
+                Ok(offered.len())
+            }
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.extra += bytes;
+        if self.extra >= MAX_EXTRA_BYTES {
+            return Err(Fault::Trailer);
+        }
+        Ok(())
+    }
+}
+
+/// Of extensions and trailers of one body together.
+const MAX_EXTRA_BYTES: usize = 8 << 10;

@@ -1,0 +1,159 @@
+//! Classes of bytes, and how far they go.
+
+/// RFC 9110, section 5.6.2: methods and field names.
+pub(super) const TOKEN: u8 = 1;
+/// What a path may hold. Browsers send more than RFC 3986 allows, such as `|` and `^`; what they always escape is
+/// refused, and `#`, which some would cut off with all that follows.
+pub(super) const PATH: u8 = 1 << 1;
+/// The same for a query.
+pub(super) const QUERY: u8 = 1 << 2;
+/// RFC 9110, section 5.5: field values, with white space and bytes beyond ASCII.
+pub(super) const VALUE: u8 = 1 << 3;
+/// A registered name or an IPv4 address (RFC 3986, section 3.2.2), without escapes.
+pub(super) const HOST: u8 = 1 << 4;
+/// An IPv6 address between its brackets.
+pub(super) const LITERAL: u8 = 1 << 5;
+
+/// How many bytes at the start of `bytes` are of `class`.
+pub(super) fn run(bytes: &[u8], class: u8) -> usize {
+    bytes
+        .iter()
+        .position(|&byte| !is(byte, class))
+        .unwrap_or(bytes.len())
+}
+
+/// As [`run`] for [`VALUE`], eight bytes at a time: values are most of a head.
+pub(super) fn value_run(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = bytes[at..].first_chunk() {
+        if has_control(u64::from_le_bytes(*word)) {
+            break;
+        }
+        at += 8;
+    }
+    at + run(&bytes[at..], VALUE)
+}
+
+pub(super) fn is(byte: u8, class: u8) -> bool {
+    CLASSES[usize::from(byte)] & class != 0
+}
+
+/// Whether any byte is below 0x20 or is 0x7f. A byte's highest bit tells, after arithmetic that may carry into the next
+/// byte only from one that has told already, so the answer is exact as a whole.
+const fn has_control(word: u64) -> bool {
+    let below_space = word.wrapping_sub(ONES * 0x20) & !word;
+    let delete = word ^ (ONES * 0x7f);
+    let is_delete = delete.wrapping_sub(ONES) & !delete;
+    (below_space | is_delete) & (ONES * 0x80) != 0
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = classes_of(byte as u8);
+        byte += 1;
+    }
+    classes
+};
+
+const fn classes_of(byte: u8) -> u8 {
+    let mut classes = 0;
+    if byte.is_ascii_alphanumeric() || in_set(byte, b"!#$%&'*+-.^_`|~") {
+        classes |= TOKEN;
+    }
+    if byte.is_ascii_graphic() && !in_set(byte, b"\"#<>") {
+        classes |= QUERY;
+        if byte != b'`' && byte != b'?' {
+            classes |= PATH;
+        }
+    }
+    if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
+        classes |= VALUE;
+    }
+    if byte.is_ascii_alphanumeric() || in_set(byte, b"-._~!$&'()*+,;=") {
+        classes |= HOST;
+    }
+    if byte.is_ascii_hexdigit() || in_set(byte, b":.") {
+        classes |= LITERAL;
+    }
+    classes
+}
+
+const fn in_set(byte: u8, set: &[u8]) -> bool {
+    let mut i = 0;
+    while i < set.len() {
+        if set[i] == byte {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+/// The beginning of a name or value, for comparing with names that are short.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Word {
+    bytes: [u8; Word::CAPACITY],
+    /// All bytes, also those that had no room.
+    len: usize,
+}
+
+impl Word {
+    const CAPACITY: usize = 24;
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.len..) {
+            let n = room.len().min(bytes.len());
+            room[..n].copy_from_slice(&bytes[..n]);
+        }
+        self.len = self.len.saturating_add(bytes.len());
+    }
+
+    pub(super) fn is(&self, word: &[u8]) -> bool {
+        self.len == word.len() && self.bytes[..self.len].eq_ignore_ascii_case(word)
+    }
+
+    pub(super) fn starts_with(&self, word: &[u8]) -> bool {
+        let n = self.len.min(Self::CAPACITY);
+        self.bytes[..n]
+            .get(..word.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_at_a_time_are_as_one_at_a_time() {
+        for other in [b'a', b' ', 0x80, 0xff, 0x7e] {
+            for place in 0..20 {
+                for byte in 0..=255 {
+                    let mut bytes = [other; 20];
+                    bytes[place] = byte;
+                    assert_eq!(value_run(&bytes), run(&bytes, VALUE), "{byte} at {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_longer_than_their_room_are_nothing_known() {
+        let mut word = Word::default();
+        word.push(b"Content-");
+        word.push(b"Length");
+        assert!(word.is(b"content-length") && word.starts_with(b"CONTENT"));
+        word.push(&[b'x'; 100]);
+        word.push(b"x");
+        assert!(!word.is(b"content-length"));
+        assert_eq!(word.len(), 115);
+    }
+}

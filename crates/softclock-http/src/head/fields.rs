@@ -1,0 +1,295 @@
+//! Field lines: those of a head, and the trailers of a chunked body.
+
+use super::authority::Authority;
+use super::class::{self, TOKEN, Word};
+use super::fault::Fault;
+use super::line::Version;
+
+/// Field lines, as far as they were scanned, to the empty line that ends them.
+#[derive(Clone, Debug)]
+pub(super) struct Fields {
+    section: Section,
+    part: Part,
+    /// Lines that may still come.
+    room: usize,
+    name: Word,
+    value: Value,
+    length: Option<u64>,
+    chunked: bool,
+    host: bool,
+}
+
+/// Where the lines are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Section {
+    Head(Version),
+    Trailers,
+}
+
+/// How long the body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Framing {
+    Sized(u64),
+    Chunked,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    LineStart,
+    Name,
+    Value,
+    /// The CR of a field line was seen.
+    LineEnd,
+    /// The CR of the empty line was seen.
+    End,
+}
+
+/// What is kept of the value being scanned.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Ignored,
+    Length(Number),
+    Coding(Trimmed<Word>),
+    Host(Trimmed<Authority>),
+}
+
+/// Digits.
+#[derive(Clone, Copy, Default, Debug)]
+struct Number {
+    value: u64,
+    white: White,
+}
+
+/// A value that white space may surround.
+#[derive(Clone, Copy, Default, Debug)]
+struct Trimmed<T> {
+    inner: T,
+    white: White,
+}
+
+/// Where white space is in relation to a value.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum White {
+    #[default]
+    Before,
+    Inside,
+    After,
+}
+
+impl Fields {
+    pub(super) fn new(section: Section, max: usize) -> Self {
+        Self {
+            section,
+            part: Part::LineStart,
+            room: max,
+            name: Word::default(),
+            value: Value::Ignored,
+            length: None,
+            chunked: false,
+            host: false,
+        }
+    }
+
+    /// How many bytes completed the section; `None` if it goes on behind them.
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match self.part {
+                Part::LineStart => {
+                    self.start_line(byte)?;
+                    at += 1;
+                }
+                Part::Name => at += self.in_name(&bytes[at..])?,
+                Part::Value => at += self.in_value(&bytes[at..])?,
+                Part::LineEnd if byte == b'\n' => {
+                    self.part = Part::LineStart;
+                    at += 1;
+                }
+                Part::End if byte == b'\n' => return Ok(Some(at + 1)),
+                Part::LineEnd | Part::End => return Err(Fault::LineEnd),
+            }
+        }
+        Ok(None)
+    }
+
+    /// How long the body is, once the head is complete.
+    pub(super) fn framing(&self) -> Result<Framing, Fault> {
+        let Section::Head(version) = self.section else {
+            return Ok(Framing::Sized(0));
+        };
+        if version == Version::Http11 && !self.host {
+            return Err(Fault::Host);
+        }
+        match (self.chunked, self.length) {
+            (true, Some(_)) => Err(Fault::LengthAndCoding),
+            (true, None) => Ok(Framing::Chunked),
+            (false, length) => Ok(Framing::Sized(length.unwrap_or(0))),
+        }
+    }
+
+    fn start_line(&mut self, byte: u8) -> Result<(), Fault> {
+        self.part = match byte {
+            b'\r' => Part::End,
+            b'\n' => return Err(Fault::LineEnd),
+            b' ' | b'\t' => return Err(Fault::Folding),
+            byte if class::is(byte, TOKEN) => {
+                self.room = self.room.checked_sub(1).ok_or(Fault::TooManyFields)?;
+                self.name = Word::default();
+                self.name.push(&[byte]);
+                Part::Name
+            }
+            _ => return Err(Fault::Name),
+        };
+        Ok(())
+    }
+
+    fn in_name(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let run = class::run(bytes, TOKEN);
+        self.name.push(&bytes[..run]);
+        match bytes.get(run) {
+            None => Ok(run),
+            Some(b':') => {
+                self.value = self.expected_value()?;
+                self.part = Part::Value;
+                Ok(run + 1)
+            }
+            Some(_) => Err(Fault::Name),
+        }
+    }
+
+    /// Decides by the name what its value must be.
+    fn expected_value(&mut self) -> Result<Value, Fault> {
+        let name = &self.name;
+        let value = match name.len() {
+            14 if name.is(b"content-length") => Value::Length(Number::default()),
+            17 if name.is(b"transfer-encoding") => Value::Coding(Trimmed::default()),
+            4 if name.is(b"host") => Value::Host(Trimmed::default()),
+            _ => return Ok(Value::Ignored),
+        };
+        let Section::Head(version) = self.section else {
+            return Err(Fault::Trailer);
+        };
+        match value {
+            Value::Length(_) if self.length.is_some() => Err(Fault::Length),
+            Value::Coding(_) if self.chunked || version == Version::Http10 => Err(Fault::Coding),
+            Value::Host(_) if self.host => Err(Fault::Host),
+            value => Ok(value),
+        }
+    }
+
+    fn in_value(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let run = class::value_run(bytes);
+        if !matches!(self.value, Value::Ignored) {
+            bytes[..run]
+                .iter()
+                .try_for_each(|&byte| self.value.push(byte))?;
+        }
+        match bytes.get(run) {
+            None => Ok(run),
+            Some(b'\r') => {
+                self.on_value_end()?;
+                self.part = Part::LineEnd;
+                Ok(run + 1)
+            }
+            Some(b'\n') => Err(Fault::LineEnd),
+            Some(_) => Err(Fault::Value),
+        }
+    }
+
+    fn on_value_end(&mut self) -> Result<(), Fault> {
+        match self.value {
+            Value::Ignored => {}
+            Value::Length(number) => self.length = Some(number.finish()?),
+            Value::Coding(coding) => {
+                is_chunked(&coding.inner)?;
+                self.chunked = true;
+            }
+            // An empty Host is what a client without a host must send.
+            Value::Host(host) if host.inner.is_empty() || host.inner.is_complete() => {
+                self.host = true;
+            }
+            Value::Host(_) => return Err(Fault::Host),
+        }
+        Ok(())
+    }
+}
+
+impl Value {
+    fn push(&mut self, byte: u8) -> Result<(), Fault> {
+        match self {
+            Self::Ignored => Ok(()),
+            Self::Length(number) => number.push(byte),
+            Self::Coding(coding) => {
+                if coding.white.takes(byte) {
+                    coding.inner.push(&[byte]);
+                } else if coding.white == White::After && !is_white(byte) {
+                    // Kept as one space, with which it is no word that is known.
+                    coding.inner.push(&[b' ', byte]);
+                    coding.white = White::Inside;
+                }
+                Ok(())
+            }
+            Self::Host(host) => match host.white.takes(byte) {
+                true => host.inner.push(byte, Fault::Host),
+                false if host.white == White::After && !is_white(byte) => Err(Fault::Host),
+                false => Ok(()),
+            },
+        }
+    }
+}
+
+impl White {
+    /// Whether this byte belongs to the value; moves on.
+    fn takes(&mut self, byte: u8) -> bool {
+        *self = match (*self, is_white(byte)) {
+            (Self::Before, true) => Self::Before,
+            (Self::Before | Self::Inside, false) => Self::Inside,
+            _ => Self::After,
+        };
+        *self == Self::Inside
+    }
+}
+
+impl Number {
+    fn push(&mut self, byte: u8) -> Result<(), Fault> {
+        if !self.white.takes(byte) {
+            return if is_white(byte) {
+                Ok(())
+            } else {
+                Err(Fault::Length)
+            };
+        }
+        let digit = (byte as char).to_digit(10).ok_or(Fault::Length)?;
+        self.value = self
+            .value
+            .checked_mul(10)
+            .and_then(|tens| tens.checked_add(digit.into()))
+            .filter(|&value| value <= MAX_BODY_BYTES)
+            .ok_or(Fault::Length)?;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<u64, Fault> {
+        match self.white {
+            White::Before => Err(Fault::Length),
+            White::Inside | White::After => Ok(self.value),
+        }
+    }
+}
+
+/// RFC 9112, section 6.1: `chunked` comes last and once, so a list that starts with it is wrong. Others are codings that
+/// we lack.
+fn is_chunked(coding: &Word) -> Result<(), Fault> {
+    match coding {
+        coding if coding.is(b"chunked") => Ok(()),
+        coding if coding.len() == 0 || coding.starts_with(b"chunked") => Err(Fault::Coding),
+        _ => Err(Fault::UnknownCoding),
+    }
+}
+
+const fn is_white(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// What file offsets can express; parsers differ about more.
+pub(super) const MAX_BODY_BYTES: u64 = i64::MAX as u64;

@@ -1,0 +1,196 @@
+//! The request line, and the empty line that may come before it.
+
+use super::authority::Authority;
+use super::class::{self, PATH, QUERY, TOKEN, Word};
+use super::fault::Fault;
+
+/// A request line, as far as it was scanned.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RequestLine {
+    part: Part,
+    method: Word,
+    /// Bytes of the line itself.
+    bytes: usize,
+    version: Version,
+}
+
+/// The versions that are understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Version {
+    Http10,
+    #[default]
+    Http11,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Part {
+    #[default]
+    Start,
+    /// The CR of an empty line was seen.
+    Empty,
+    /// An empty line was seen; a second one is one too many.
+    AfterEmpty,
+    Method,
+    Target(Target),
+    /// So many bytes of the version were as they should be.
+    Version(usize),
+    End,
+}
+
+/// Where in a target, in any of its forms.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Start,
+    Asterisk,
+    Path,
+    Query,
+    Scheme(Word),
+    /// So many of the slashes behind a scheme.
+    Slashes(u8),
+    /// That of a CONNECT, or one with a scheme.
+    Authority(Authority, Form),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Absolute,
+    Connect,
+}
+
+impl RequestLine {
+    /// Bytes of the line so far.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Once the line is complete.
+    pub(super) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// How many bytes completed the line; `None` if it goes on behind them.
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            let run = match self.part {
+                Part::Method => class::run(&bytes[at..], TOKEN),
+                Part::Target(Target::Path) => class::run(&bytes[at..], PATH),
+                Part::Target(Target::Query) => class::run(&bytes[at..], QUERY),
+                _ => 0,
+            };
+            if run > 0 {
+                if matches!(self.part, Part::Method) {
+                    self.method.push(&bytes[at..at + run]);
+                }
+                self.bytes += run;
+                at += run;
+                continue;
+            }
+            at += 1;
+            if self.step(byte)? {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes one byte; true if it completed the line.
+    fn step(&mut self, byte: u8) -> Result<bool, Fault> {
+        self.bytes += 1;
+        self.part = match (self.part, byte) {
+            (Part::Start, b'\r') => Part::Empty,
+            (Part::Empty, b'\n') => {
+                self.bytes = 0;
+                Part::AfterEmpty
+            }
+            (Part::Start | Part::Empty | Part::AfterEmpty, b'\r' | b'\n') => {
+                return Err(Fault::LineEnd);
+            }
+            (Part::Empty, _) => return Err(Fault::LineEnd),
+            (Part::Start | Part::AfterEmpty, byte) if class::is(byte, TOKEN) => {
+                self.method.push(&[byte]);
+                Part::Method
+            }
+            (Part::Method, b' ') => Part::Target(Target::Start),
+            (Part::Start | Part::AfterEmpty | Part::Method, _) => return Err(Fault::Method),
+            (Part::Target(target), b' ') if self.ends_here(&target) => Part::Version(0),
+            (Part::Target(target), byte) => Part::Target(self.in_target(target, byte)?),
+            (Part::Version(place), byte) => self.in_version(place, byte)?,
+            (Part::End, b'\n') => return Ok(true),
+            (Part::End, _) => return Err(Fault::LineEnd),
+        };
+        Ok(false)
+    }
+
+    fn in_target(&self, target: Target, byte: u8) -> Result<Target, Fault> {
+        let connect = self.method.is(b"CONNECT");
+        Ok(match (target, byte) {
+            // A request without a version is HTTP/0.9's.
+            (_, b'\r' | b'\n') => return Err(Fault::Version),
+            (Target::Start, byte) if connect => {
+                Target::Authority(Authority::default(), Form::Connect).in_authority(byte)?
+            }
+            (Target::Start, b'/') => Target::Path,
+            (Target::Start, b'*') if self.method.is(b"OPTIONS") => Target::Asterisk,
+            (Target::Path, b'?') => Target::Query,
+            (Target::Start, byte) => Target::Scheme(Word::default()).in_scheme(byte)?,
+            (Target::Scheme(_), byte) => target.in_scheme(byte)?,
+            (Target::Slashes(0), b'/') => Target::Slashes(1),
+            (Target::Slashes(1), b'/') => Target::Authority(Authority::default(), Form::Absolute),
+            (Target::Authority(..), byte) => target.in_authority(byte)?,
+            _ => return Err(Fault::Target),
+        })
+    }
+
+    fn ends_here(&self, target: &Target) -> bool {
+        match target {
+            Target::Asterisk | Target::Path | Target::Query => true,
+            Target::Authority(authority, _) => authority.is_complete(),
+            Target::Start | Target::Scheme(_) | Target::Slashes(_) => false,
+        }
+    }
+
+    fn in_version(&mut self, place: usize, byte: u8) -> Result<Part, Fault> {
+        const NAME: &[u8] = b"HTTP/";
+        match (place, byte) {
+            (0..5, byte) if byte == NAME[place] => {}
+            (5, b'1') | (6, b'.') | (7, b'1') => {}
+            (7, b'0') => self.version = Version::Http10,
+            (5 | 7, b'0'..=b'9') => return Err(Fault::UnsupportedVersion),
+            (8, b'\r') => return Ok(Part::End),
+            (8, b'\n') => return Err(Fault::LineEnd),
+            _ => return Err(Fault::Version),
+        }
+        Ok(Part::Version(place + 1))
+    }
+}
+
+impl Target {
+    fn in_scheme(self, byte: u8) -> Result<Self, Fault> {
+        let Self::Scheme(mut scheme) = self else {
+            return Err(Fault::Target);
+        };
+        match byte {
+            b':' if scheme.is(b"http") || scheme.is(b"https") => Ok(Self::Slashes(0)),
+            byte if byte.is_ascii_alphabetic() && scheme.len() < b"https".len() => {
+                scheme.push(&[byte]);
+                Ok(Self::Scheme(scheme))
+            }
+            _ => Err(Fault::Target),
+        }
+    }
+
+    fn in_authority(self, byte: u8) -> Result<Self, Fault> {
+        let Self::Authority(mut authority, form) = self else {
+            return Err(Fault::Target);
+        };
+        match byte {
+            b'/' if form == Form::Absolute && authority.is_complete() => Ok(Self::Path),
+            b'?' if form == Form::Absolute && authority.is_complete() => Ok(Self::Query),
+            byte => {
+                authority.push(byte, Fault::Target)?;
+                Ok(Self::Authority(authority, form))
+            }
+        }
+    }
+}

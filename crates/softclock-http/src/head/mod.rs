@@ -1,0 +1,267 @@
+//! A strict scanner of HTTP/1 requests as bytes, for use in front of a parser.
+//!
+//! A parser reads the request that a client meant; what smuggles a second request past a proxy is that two parsers read
+//! two different ones. So this scanner refuses whatever parsers are known to disagree about, before one sees it: doubt
+//! about lengths, line ends, white space, names. It is a state machine over slices of any size: no allocation, no I/O,
+//! no clock, a bounded amount of work for each byte. It follows the framing of messages and so finds the next head by
+//! itself.
+//!
+//! | part | file |
+//! |---|---|
+//! | framing: heads, bodies, what may be passed on | this one |
+//! | request line (RFC 9112, section 3) | `line.rs` |
+//! | field lines (section 5), lengths and codings (section 6) | `fields.rs` |
+//! | host and port (section 3.2) | `authority.rs` |
+//! | chunked bodies (section 7.1) | `chunked.rs` |
+//! | classes of bytes | `class.rs` |
+//! | reasons to refuse | `fault.rs` |
+//!
+//! Where it is stricter than RFC 9112 asks: a line ends with CR LF, never with LF alone; no field is folded; one
+//! Content-Length and no second, equal or not; no coding but `chunked`, and not beside a length; no white space after a
+//! chunk's size. One empty line before a request line is let through, as section 2.2 recommends.
+
+mod authority;
+mod chunked;
+mod class;
+mod fault;
+mod fields;
+mod line;
+
+pub use fault::Fault;
+
+use chunked::Chunked;
+use fields::{Fields, Framing, Section};
+use line::RequestLine;
+
+/// How long heads may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeadLimits {
+    /// A request line without its end, in bytes; more is 414.
+    pub line_bytes: usize,
+    /// A head from its first byte to the end of its empty line; more is 431.
+    pub head_bytes: usize,
+    /// Field lines of a head; more is 431.
+    pub fields: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self {
+            line_bytes: 16 << 10,
+            head_bytes: 64 << 10,
+            fields: 100,
+        }
+    }
+}
+
+/// What a call of [`Scanner::scan`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scanned {
+    /// So many bytes of the slice may be passed on, and before them all that was withheld of earlier slices. If this is
+    /// zero, what was withheld stays so.
+    pub passed: usize,
+    /// Why nothing that follows may be passed on.
+    pub fault: Option<Fault>,
+}
+
+/// Where in the stream of requests the scanner is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Position {
+    /// Before the first byte of a request.
+    Between,
+    /// Inside a head, none of which was passed on.
+    Head,
+    /// Inside a body.
+    Body,
+    /// Behind a fault.
+    Refused,
+}
+
+/// Follows the requests of one connection.
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    limits: HeadLimits,
+    stage: Stage,
+    /// Bytes of the current head.
+    head_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Line(RequestLine),
+    Fields(Fields),
+    /// A body with so many bytes to come.
+    Sized(u64),
+    Chunked(Chunked),
+    /// No HTTP any more.
+    Tunnel,
+    Refused {
+        fault: Fault,
+        in_body: bool,
+    },
+}
+
+/// Bytes that belong together.
+struct Step {
+    consumed: usize,
+    /// Whether they, and what was withheld before them, may be passed on.
+    pass: bool,
+}
+
+impl Scanner {
+    /// At the start of a connection.
+    pub fn new(limits: HeadLimits) -> Self {
+        Self {
+            limits,
+            stage: Stage::Line(RequestLine::default()),
+            head_bytes: 0,
+        }
+    }
+
+    /// Scans what follows on the bytes scanned before.
+    ///
+    /// A head is withheld until it is complete and found to be good, so that a parser sees whole heads only; so are the
+    /// lines between the chunks of a body.
+    pub fn scan(&mut self, bytes: &[u8]) -> Scanned {
+        let mut at = 0;
+        let mut passed = 0;
+        while at < bytes.len() {
+            match self.step(&bytes[at..]) {
+                Ok(step) => {
+                    at += step.consumed;
+                    if step.pass {
+                        passed = at;
+                    }
+                }
+                Err(fault) => {
+                    let in_body = matches!(self.stage, Stage::Chunked(_));
+                    self.refuse(fault, in_body);
+                    return Scanned {
+                        passed,
+                        fault: Some(fault),
+                    };
+                }
+            }
+        }
+        Scanned {
+            passed,
+            fault: None,
+        }
+    }
+
+    /// Where it is now.
+    pub const fn position(&self) -> Position {
+        match self.stage {
+            Stage::Line(_) if self.head_bytes == 0 => Position::Between,
+            Stage::Line(_) | Stage::Fields(_) => Position::Head,
+            Stage::Sized(_) | Stage::Chunked(_) | Stage::Tunnel => Position::Body,
+            Stage::Refused { .. } => Position::Refused,
+        }
+    }
+
+    /// Whether the fault was in the framing of a body, whose head was passed on.
+    pub const fn broke_in_body(&self) -> bool {
+        matches!(self.stage, Stage::Refused { in_body: true, .. })
+    }
+
+    /// Lets all that follows pass: after an upgrade or a CONNECT that was accepted.
+    pub fn tunnel(&mut self) {
+        self.stage = Stage::Tunnel;
+    }
+
+    fn refuse(&mut self, fault: Fault, in_body: bool) {
+        // A later slice finds the same fault, in the same place.
+        if !matches!(self.stage, Stage::Refused { .. }) {
+            self.stage = Stage::Refused { fault, in_body };
+        }
+    }
+
+    fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+        match &mut self.stage {
+            Stage::Line(_) => self.step_line(bytes),
+            Stage::Fields(_) => self.step_fields(bytes),
+            Stage::Sized(left) => {
+                let consumed = usize::try_from(*left).map_or(bytes.len(), |n| n.min(bytes.len()));
+                *left -= consumed as u64;
+                if *left == 0 {
+                    self.start_head();
+                }
+                Ok(Step {
+                    consumed,
+                    pass: true,
+                })
+            }
+            Stage::Chunked(chunked) => {
+                let step = chunked.step(bytes)?;
+                if chunked.is_complete() {
+                    self.start_head();
+                }
+                Ok(step)
+            }
+            Stage::Tunnel => Ok(Step {
+                consumed: bytes.len(),
+                pass: true,
+            }),
+            Stage::Refused { fault, .. } => Err(*fault),
+        }
+    }
+
+    fn step_line(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+        let Stage::Line(line) = &mut self.stage else {
+            unreachable!("called in this stage only");
+        };
+        let max = self.limits.line_bytes + LINE_END;
+        let room = max - line.bytes();
+        let offered = &bytes[..bytes.len().min(room)];
+        match line.scan(offered)? {
+            Some(consumed) => {
+                let fields = Fields::new(Section::Head(line.version()), self.limits.fields);
+                self.stage = Stage::Fields(fields);
+                self.in_head(consumed)
+            }
+            // An empty line before it does not count.
+            None if line.bytes() == max => Err(Fault::LineTooLong),
+            None => self.in_head(offered.len()),
+        }
+    }
+
+    fn step_fields(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+        let Stage::Fields(fields) = &mut self.stage else {
+            unreachable!("called in this stage only");
+        };
+        let room = self.limits.head_bytes.saturating_sub(self.head_bytes);
+        let offered = &bytes[..bytes.len().min(room)];
+        match fields.scan(offered)? {
+            Some(consumed) => {
+                match fields.framing()? {
+                    Framing::Sized(0) => self.start_head(),
+                    Framing::Sized(length) => self.stage = Stage::Sized(length),
+                    Framing::Chunked => {
+                        self.stage = Stage::Chunked(Chunked::new(self.limits.fields));
+                    }
+                }
+                Ok(Step {
+                    consumed,
+                    pass: true,
+                })
+            }
+            None if offered.len() == room => Err(Fault::HeadTooLong),
+            None => self.in_head(offered.len()),
+        }
+    }
+
+    fn in_head(&mut self, consumed: usize) -> Result<Step, Fault> {
+        self.head_bytes += consumed;
+        Ok(Step {
+            consumed,
+            pass: false,
+        })
+    }
+
+    fn start_head(&mut self) {
+        self.stage = Stage::Line(RequestLine::default());
+        self.head_bytes = 0;
+    }
+}
+
+const LINE_END: usize = b"\r\n".len();

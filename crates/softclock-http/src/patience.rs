@@ -1,0 +1,232 @@
+//! How long a client may take, in each phase.
+//!
+//! A connection has one timer at most, and progress does not touch it: it notes the time, and a timer that fires early
+//! is set anew. So a connection in use costs a timer's setting once a timeout, not once a request.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use softclock::{Instant, Sleep, sleep_until};
+
+use crate::connection::Timeouts;
+use crate::socket::Socket;
+
+/// What is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// The first byte of the connection.
+    FirstByte,
+    /// The rest of a head.
+    Head,
+    /// More of a body.
+    Body,
+    /// The next request.
+    Next,
+}
+
+/// The patience with one client.
+pub(crate) struct Patience {
+    timeouts: Timeouts,
+    /// What is waited for, and since when.
+    reading: Option<(Wait, Instant)>,
+    sending: Sending,
+    alarm: Option<Sleep>,
+}
+
+/// How the client takes what we send. Only the time counts in which the send buffer was full: at other times it waits
+/// for us.
+#[derive(Default)]
+struct Sending {
+    /// Since when the buffer is full.
+    blocked: Option<Instant>,
+    /// Since when nothing was taken, and what was not acknowledged then.
+    stalled: Option<(Instant, u64)>,
+    /// Starts when the buffer is first full.
+    window: Option<Window>,
+}
+
+/// What was taken during some time of being blocked.
+#[derive(Clone, Copy)]
+struct Window {
+    blocked: Duration,
+    written: u64,
+    unacknowledged: u64,
+}
+
+impl Patience {
+    pub(crate) fn new(timeouts: Timeouts) -> Self {
+        Self {
+            timeouts,
+            reading: None,
+            sending: Sending::default(),
+            alarm: None,
+        }
+    }
+
+    /// Something arrived that was waited for.
+    pub(crate) fn on_received(&mut self) {
+        self.reading = None;
+    }
+
+    /// Nothing has arrived; ready when the time for it is up.
+    pub(crate) fn poll_read(&mut self, wait: Wait, cx: &mut Context<'_>) -> Poll<()> {
+        let now = softclock::now();
+        let since = match self.reading {
+            Some((waiting, since)) if waiting == wait => since,
+            _ => {
+                self.reading = Some((wait, now));
+                if wait == Wait::Next {
+                    self.sending = Sending::default();
+                }
+                now
+            }
+        };
+        match self.limit(wait) {
+            Some(limit) => self.poll_until(since + limit, now, cx),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Since when the connection has been waiting for a request, if it is.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        match self.reading {
+            Some((Wait::FirstByte | Wait::Next, since)) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// The send buffer took something.
+    pub(crate) fn on_written(&mut self, bytes: usize) {
+        let sending = &mut self.sending;
+        sending.stalled = None;
+        if let Some(window) = &mut sending.window {
+            window.written += bytes as u64;
+            if let Some(since) = sending.blocked.take() {
+                window.blocked += softclock::now().since(since);
+            }
+        }
+    }
+
+    /// The send buffer is full; ready when the client took nothing, or too little, for too long.
+    pub(crate) fn poll_write(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
+        let now = softclock::now();
+        let progress = self.sending.poll_progress(&self.timeouts, socket, now);
+        match ready!(progress) {
+            Some(next_look) => self.poll_until(next_look, now, cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    fn limit(&self, wait: Wait) -> Option<Duration> {
+        match wait {
+            Wait::FirstByte => self.timeouts.first_byte,
+            Wait::Head => self.timeouts.head,
+            Wait::Body => self.timeouts.body,
+            Wait::Next => self.timeouts.idle,
+        }
+    }
+
+    fn poll_until(&mut self, deadline: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if now >= deadline {
+            return Poll::Ready(());
+        }
+        let alarm = self.alarm.get_or_insert_with(|| sleep_until(deadline));
+        if deadline < alarm.deadline() {
+            alarm.reset(deadline);
+        }
+        if Pin::new(&mut *alarm).poll(cx).is_ready() {
+            // It was set for an earlier deadline, since passed by progress.
+            alarm.reset(deadline);
+            return Pin::new(alarm).poll(cx);
+        }
+        Poll::Pending
+    }
+}
+
+impl Sending {
+    /// When to look again; pending if never, ready with `None` if patience is at its end.
+    fn poll_progress(
+        &mut self,
+        timeouts: &Timeouts,
+        socket: &impl Socket,
+        now: Instant,
+    ) -> Poll<Option<Instant>> {
+        let stalled = self.next_stall(timeouts, socket, now);
+        let window = self.next_window(timeouts, socket, now);
+        match (stalled, window) {
+            (Poll::Ready(None), _) | (_, Poll::Ready(None)) => Poll::Ready(None),
+            (Poll::Ready(Some(stall)), Poll::Ready(Some(window))) => {
+                Poll::Ready(Some(stall.min(window)))
+            }
+            (look, Poll::Pending) | (Poll::Pending, look) => look,
+        }
+    }
+
+    /// As [`poll_progress`](Self::poll_progress), for taking nothing.
+    fn next_stall(
+        &mut self,
+        timeouts: &Timeouts,
+        socket: &impl Socket,
+        now: Instant,
+    ) -> Poll<Option<Instant>> {
+        let Some(limit) = timeouts.send else {
+            return Poll::Pending;
+        };
+        let (since, unacknowledged) = *self
+            .stalled
+            .get_or_insert_with(|| (now, socket.unacknowledged()));
+        if now < since + limit {
+            return Poll::Ready(Some(since + limit));
+        }
+        // A large buffer has room again only after much was taken.
+        let left = socket.unacknowledged();
+        if left >= unacknowledged {
+            return Poll::Ready(None);
+        }
+        self.stalled = Some((now, left));
+        Poll::Ready(Some(now + limit))
+    }
+
+    /// As [`poll_progress`](Self::poll_progress), for taking too little.
+    fn next_window(
+        &mut self,
+        timeouts: &Timeouts,
+        socket: &impl Socket,
+        now: Instant,
+    ) -> Poll<Option<Instant>> {
+        if timeouts.min_rate == 0 {
+            return Poll::Pending;
+        }
+        let since = *self.blocked.get_or_insert(now);
+        let window = self
+            .window
+            .get_or_insert_with(|| Window::starting(socket.unacknowledged()));
+        let blocked = window.blocked + now.since(since);
+        if blocked < timeouts.rate_window {
+            return Poll::Ready(Some(now + (timeouts.rate_window - blocked)));
+        }
+        let left = socket.unacknowledged();
+        if window.taken(left) < timeouts.least_in_window() {
+            return Poll::Ready(None);
+        }
+        *window = Window::starting(left);
+        self.blocked = Some(now);
+        Poll::Ready(Some(now + timeouts.rate_window))
+    }
+}
+
+impl Window {
+    fn starting(unacknowledged: u64) -> Self {
+        Self {
+            blocked: Duration::ZERO,
+            written: 0,
+            unacknowledged,
+        }
+    }
+
+    /// What the client has acknowledged during the window.
+    fn taken(&self, left: u64) -> u64 {
+        (self.unacknowledged + self.written).saturating_sub(left)
+    }
+}
