@@ -4,6 +4,8 @@
 mod boundaries;
 mod ci;
 mod command;
+mod deb;
+mod dist;
 mod no_os;
 mod packages;
 mod paths;
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
         "test" => test::task(rest),
         "ci" if rest.is_empty() => ci::task(),
         "bench" => bench(rest),
+        "dist" if rest.is_empty() => dist::task(),
+        "deb" => deb::task(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             ExitCode::SUCCESS
@@ -64,6 +68,9 @@ cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), 
 cargo xtask ci                All checks, then the tests: what a change must pass.
 cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those named, in release;
                               `cargo xtask bench --help` tells the options.
+cargo xtask dist              Builds the release, and its manual and completions in target/dist.
+cargo xtask deb [--binary PATH]
+                              A Debian package in target/debian, of the release or of PATH.
 
 With CI set in the environment a test that cannot run here counts as a failure.
 ";

@@ -42,6 +42,16 @@ const PACKAGES: &[Package] = &[
         program: "ps",
         purpose: "CPU time and state of the servers under test",
     },
+    Package {
+        name: "groff-base",
+        program: "groff",
+        purpose: "renders the manual",
+    },
+    Package {
+        name: "systemd",
+        program: "systemd-analyze",
+        purpose: "checks the unit",
+    },
 ];
 
 /// Installs what is missing if this is root on a Debian system. Otherwise says what to install: the

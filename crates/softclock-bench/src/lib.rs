@@ -5,6 +5,7 @@
 //! for the eye, each with the [`environment`] the numbers came from.
 #![forbid(unsafe_code)]
 
+pub mod busy_server;
 pub mod environment;
 pub mod experiments;
 pub mod json;

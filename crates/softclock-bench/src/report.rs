@@ -49,6 +49,30 @@ impl Row {
         }
     }
 
+    /// The median of `samples`, between bounds that the true median is within at a confidence of 95 % (a sign test):
+    /// 0 outside of them is no noise.
+    ///
+    /// # Panics
+    /// If `samples` is empty.
+    pub fn median_bounds(
+        variant: impl Into<String>,
+        metric: impl Into<String>,
+        unit: &'static str,
+        samples: &[f64],
+    ) -> Row {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len() as f64;
+        // How many of n samples are below the median is nearly normal, with a deviation of half the root of n.
+        let outside = ((n - 1.96 * n.sqrt()) / 2.0).max(0.0) as usize;
+        let row = Row::of_samples(variant, metric, unit, &sorted);
+        Row {
+            low: sorted[outside],
+            high: sorted[sorted.len() - 1 - outside],
+            ..row
+        }
+    }
+
     /// The same row beside the paper's number.
     pub fn paper(self, paper: f64) -> Row {
         Row {
@@ -142,6 +166,15 @@ mod tests {
         let row = Row::of_samples("v", "m", "ns", &samples).paper(4.5);
         assert_eq!((row.low, row.value, row.high), (1.0, 5.0, 9.0));
         assert_eq!(row.paper, Some(4.5));
+    }
+
+    #[test]
+    fn the_medians_bounds_close_in_on_it() {
+        let samples: Vec<f64> = (0..=100).map(f64::from).collect();
+        let row = Row::median_bounds("v", "m", "%", &samples);
+        assert_eq!((row.low, row.value, row.high), (40.0, 50.0, 60.0));
+        let few = Row::median_bounds("v", "m", "%", &samples[..3]);
+        assert_eq!((few.low, few.value, few.high), (0.0, 1.0, 2.0));
     }
 
     #[test]

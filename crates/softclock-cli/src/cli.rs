@@ -10,6 +10,9 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use softclock_http::{ListenAddress, LogFormat};
 
 use crate::config;
+use crate::demo::DemoOptions;
+use crate::doctor::DoctorOptions;
+use crate::generate::GenerateOptions;
 use crate::limits::LimitOptions;
 use crate::top::TopOptions;
 
@@ -28,6 +31,18 @@ pub(crate) enum Command {
     Serve(ServeOptions),
     /// Watch a running server: requests, connections, trigger states, lateness of timers
     Top(TopOptions),
+    /// Tell what this machine offers, what is missing, and what to do about it
+    Doctor(DoctorOptions),
+    /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
+    Demo(DemoOptions),
+    /// Write manual pages or shell completions
+    #[command(hide = true)]
+    Generate(GenerateOptions),
+}
+
+/// The definition of the whole command line.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
 }
 
 /// The options of `softclock serve`.
@@ -181,7 +196,7 @@ impl Shown {
 /// Understands the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
     let mut arguments: Vec<_> = arguments.into_iter().collect();
-    let definition = Cli::command();
+    let definition = definition();
     let given = matches(&definition, &arguments)?;
     if let Some((name, given)) = given.subcommand()
         && let Ok(Some(file)) = given.try_get_one::<PathBuf>("config")
@@ -190,31 +205,38 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         let more = config::arguments(file, command, given).map_err(Shown::BadFile)?;
         arguments.splice(2..2, more);
         let all = matches(&definition, &arguments)?;
-        return Ok(Cli::from_arg_matches(&all).map_err(shown)?.command);
+        return Ok(Cli::from_arg_matches(&all)
+            .map_err(|error| shown(error, &arguments))?
+            .command);
     }
-    Ok(Cli::from_arg_matches(&given).map_err(shown)?.command)
+    Ok(Cli::from_arg_matches(&given)
+        .map_err(|error| shown(error, &arguments))?
+        .command)
 }
 
 fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
     let matches = definition.clone().try_get_matches_from(arguments);
-    matches.map_err(shown)
+    matches.map_err(|error| shown(error, arguments))
 }
 
-fn shown(error: clap::Error) -> Shown {
+fn shown(error: clap::Error, arguments: &[OsString]) -> Shown {
     match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
-        _ => Shown::Mistake(one_line(&error)),
+        _ => Shown::Mistake(one_line(&error, arguments)),
     }
 }
 
 /// clap's message is a paragraph; its first line tells the mistake.
-fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     let mistake = mistake(error);
     let hint = match suggestion(error) {
         Some(suggestion) => format!("did you mean {suggestion}?"),
-        None => "see softclock serve --help".into(),
+        None => match command_of(arguments) {
+            Some(command) => format!("see softclock {command} --help"),
+            None => "see softclock --help".into(),
+        },
     };
     format!("{mistake}; {hint}")
 }
@@ -231,6 +253,13 @@ pub(crate) fn mistake(error: &clap::Error) -> String {
         true => first.to_owned(),
         false => format!("{first} {}", rest.join(", ")),
     }
+}
+
+/// The name of the command that the arguments begin with.
+fn command_of(arguments: &[OsString]) -> Option<String> {
+    let name = arguments.get(1)?.to_str()?;
+    let command = definition().find_subcommand(name)?.get_name().to_owned();
+    Some(command)
 }
 
 pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
@@ -288,7 +317,21 @@ mod tests {
 
     #[test]
     fn definition_is_sound() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn mistakes_name_the_help_that_helps() {
+        let line = |arguments: &[&str]| {
+            let all = ["softclock"].iter().chain(arguments);
+            match parse(all.map(OsString::from)) {
+                Err(Shown::Mistake(line)) => line,
+                _ => panic!("no mistake in {arguments:?}"),
+            }
+        };
+        assert!(line(&["doctor", "x"]).ends_with("see softclock doctor --help"));
+        assert!(line(&["--quux"]).ends_with("see softclock --help"));
+        assert!(line(&["serv"]).contains("did you mean serve"));
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl LimitOptions {
 }
 
 /// A connection takes two descriptors, its own and its file's; some are left for the rest.
-fn connections_for(descriptors: u64) -> usize {
+pub(crate) fn connections_for(descriptors: u64) -> usize {
     let usable = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(2);
     usize::try_from(usable / 2).unwrap_or(usize::MAX)
 }

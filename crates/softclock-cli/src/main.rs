@@ -4,6 +4,9 @@
 
 mod cli;
 mod config;
+mod demo;
+mod doctor;
+mod generate;
 mod limits;
 mod logging;
 mod notify;
@@ -21,16 +24,18 @@ fn main() -> ExitCode {
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => {
-            serve::run(options, arguments).map_err(|error| error.to_string())
-        }
-        Command::Top(options) => top::run(&options).map_err(|error| error.to_string()),
+        Command::Serve(options) => serve::run(options, arguments)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Top(options) => top::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Doctor(options) => return doctor::run(&options),
+        Command::Demo(options) => return demo::run(&options),
+        Command::Generate(options) => return generate::run(&options),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("softclock: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("softclock: {error}");
+        ExitCode::FAILURE
+    })
 }

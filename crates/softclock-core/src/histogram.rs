@@ -100,6 +100,17 @@ impl Histogram {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
+
+    /// What was counted since `earlier`, a copy of this same histogram. The maximum is that of all.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        since.sum_ns = since.sum_ns.wrapping_sub(earlier.sum_ns);
+        since
+    }
 }
 
 impl Default for Histogram {

@@ -86,6 +86,11 @@ impl IdleRule {
         }
     }
 
+    /// The look for events that was to be the next step of a spin found some: it was work, and is not charged.
+    pub fn on_found(&mut self) {
+        self.spinning_since = None;
+    }
+
     /// A wait that should have ended at `asked` returned at `now` without an event: calibrates the margin.
     ///
     /// The margin follows the 95th percentile of the delays seen, in small steps.
@@ -149,6 +154,19 @@ mod tests {
         rule.next_step(at(0), None);
         let step = rule.next_step(at(1_990), Some(at(2_000)));
         assert_eq!(step, IdleStep::Block(Duration::from_micros(10)));
+    }
+
+    #[test]
+    fn a_look_that_finds_something_is_no_spin() {
+        let mut rule = IdleRule::new(0.5);
+        rule.next_step(at(0), None);
+        assert_eq!(
+            rule.next_step(at(4_000_000), Some(at(4_000_010))),
+            IdleStep::Spin
+        );
+        rule.on_found();
+        rule.settle(at(4_000_009));
+        assert_eq!(rule.spun(), Duration::ZERO);
     }
 
     #[test]

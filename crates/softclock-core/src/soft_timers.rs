@@ -135,6 +135,7 @@ impl<T> SoftTimers<T> {
     }
 
     /// Schedules `value` to be fired within `window`. O(1).
+    #[inline]
     pub fn schedule(&mut self, window: FireWindow, value: T) -> TimerKey {
         self.advance();
         let event = Event {
@@ -254,6 +255,7 @@ impl<T> SoftTimers<T> {
         })
     }
 
+    #[inline(never)]
     fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {
         // No deadline before the first tick at which the event may fire.
         let at = at.max(earliest.add_ns(TICK_NS));
@@ -264,6 +266,7 @@ impl<T> SoftTimers<T> {
     }
 
     /// The event whose deadline passed first.
+    #[cold]
     fn pop_past_deadline(&mut self, now: Instant) -> Option<(Instant, Event<T>)> {
         let (_, key) = self.deadlines.pop_due(now)?;
         let event = self.events.cancel(key)?;

@@ -9,6 +9,7 @@
 //! - [`time`]: [`sleep`], [`timeout`], [`interval`] with microsecond precision.
 //! - [`net`]: TCP and UDP sockets, each call of which is a trigger state.
 //! - [`signal`]: signals as events of the loop.
+//! - [`Descriptor`]: other descriptors as events of the loop.
 //! - [`spawn_blocking`](fn@spawn_blocking): helper threads for calls that wait.
 //!
 //! The paper's operations are [`measure_resolution`], [`measure_time`], [`schedule_soft_event`] and
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod descriptor;
 pub mod fs;
 #[cfg(feature = "futures-io")]
 mod futures_io;
@@ -53,6 +55,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 pub use blocking::spawn_blocking;
+pub use descriptor::Descriptor;
 pub use runtime::{
     Builder, EventContext, JoinHandle, PostError, Remote, Runtime, SoftEvent, Statistics,
 };
@@ -190,6 +193,15 @@ pub fn schedule_alarm_safe(
 /// Outside a runtime.
 pub fn cancel_alarm_safe(id: AlarmId) {
     Inner::with_current(|runtime| runtime.alarms.unregister(id));
+}
+
+/// Changes the longest period of the backup timer, 32 ms at first; `None` turns it off, and with it the bound of
+/// alarm-safe events without a deadline. What it costs is measured so. A system call.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn set_backup(longest: Option<Duration>) {
+    Inner::with_current(|runtime| runtime.alarms.set_backup(longest));
 }
 
 /// The frequency in Hz at which the backup timer now fires (*Soft Timers*, section 3): the expected minimal

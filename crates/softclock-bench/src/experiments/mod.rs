@@ -3,7 +3,8 @@
 use crate::report::Experiment;
 
 pub mod clock;
+pub mod table_1;
 pub mod wheel;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
-pub const ALL: &[&Experiment] = &[&clock::EXPERIMENT, &wheel::EXPERIMENT];
+pub const ALL: &[&Experiment] = &[&clock::EXPERIMENT, &wheel::EXPERIMENT, &table_1::EXPERIMENT];

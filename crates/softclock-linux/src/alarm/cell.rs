@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, compiler_fence,
 };
+use std::time::Duration;
 
 use softclock_core::{Clock, Instant};
 
@@ -44,7 +45,8 @@ pub(super) struct AlarmCell {
     clock: ThreadClock,
     backup_timer: PosixTimer,
     deadline_timer: PosixTimer,
-    backup_period: Cell<BackupPeriod>,
+    /// `None` while the backup timer is off.
+    backup_period: Cell<Option<BackupPeriod>>,
     tick_ns: u64,
     spacing: Cell<Spacing>,
     /// How late alarms land, smoothed; the deadline alarm is set earlier by it.
@@ -81,7 +83,7 @@ impl AlarmCell {
                 signal,
                 Kind::Deadline as usize,
             )?,
-            backup_period: Cell::new(BackupPeriod::new(tick_ns, backup_max_ns)),
+            backup_period: Cell::new(Some(BackupPeriod::new(tick_ns, backup_max_ns))),
             tick_ns,
             spacing: Cell::new(Spacing::new(softclock_core::time::saturating_ns(
                 options.alarm_distance,
@@ -93,7 +95,25 @@ impl AlarmCell {
 
     /// Sets the backup timer going.
     pub(super) fn start(&self) -> io::Result<()> {
-        self.set_backup(self.backup_period.get().period_ns())
+        self.backup_period
+            .get()
+            .map_or(Ok(()), |period| self.arm_backup(period.period_ns()))
+    }
+
+    pub(super) fn set_backup(&self, longest: Option<Duration>) {
+        self.within(|| {
+            let period = longest.map(|longest| {
+                let max_ns = softclock_core::time::saturating_ns(longest);
+                BackupPeriod::new(self.tick_ns, max_ns)
+            });
+            self.backup_period.set(period);
+            let result = match period {
+                Some(period) => self.arm_backup(period.period_ns()),
+                None => self.backup_timer.disarm(),
+            };
+            // Can only fail for a timer that does not exist.
+            debug_assert!(result.is_ok());
+        });
     }
 
     #[inline(always)]
@@ -124,11 +144,16 @@ impl AlarmCell {
     }
 
     pub(super) fn backup_period_ns(&self) -> u64 {
-        self.within(|| self.backup_period.get().period_ns())
+        self.within(|| self.period_or(u64::MAX, |period| period.period_ns()))
     }
 
     pub(super) fn longest_backup_ns(&self) -> u64 {
-        self.within(|| self.backup_period.get().max_ns() + self.tick_ns)
+        let tick_ns = self.tick_ns;
+        self.within(|| self.period_or(u64::MAX, |period| period.max_ns().saturating_add(tick_ns)))
+    }
+
+    fn period_or(&self, off: u64, on: impl FnOnce(BackupPeriod) -> u64) -> u64 {
+        self.backup_period.get().map_or(off, on)
     }
 
     pub(super) fn register(
@@ -201,7 +226,7 @@ impl AlarmCell {
         self.within(|| AlarmStats {
             distance_ns: self.spacing.get().distance_ns(),
             early_ns: self.early_ns.get(),
-            backup_period_ns: self.backup_period.get().period_ns(),
+            backup_period_ns: self.period_or(u64::MAX, |period| period.period_ns()),
             ..self.counters.snapshot()
         })
     }
@@ -297,19 +322,22 @@ impl AlarmCell {
             self.counters.plain_overdue.record(late);
         }
         let latest = plain.max(overdue(self.next_due.load(Relaxed), now));
-        let mut period = self.backup_period.get();
+        // A signal may still be on its way when the timer is turned off.
+        let Some(mut period) = self.backup_period.get() else {
+            return;
+        };
         let before = period.period_ns();
         let after = period.after_backup(latest);
-        self.backup_period.set(period);
+        self.backup_period.set(Some(period));
         if after != before {
             // Can only fail for a timer that does not exist.
-            let _ = self.set_backup(after);
+            let _ = self.arm_backup(after);
         }
     }
 
     /// The kernel looks at processor time at its ticks only. A quarter of a tick less than the period asked for keeps
     /// a tick from being missed by a hair.
-    fn set_backup(&self, period_ns: u64) -> io::Result<()> {
+    fn arm_backup(&self, period_ns: u64) -> io::Result<()> {
         self.backup_timer.arm_each(period_ns - self.tick_ns / 4)
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 use softclock_core::Instant;
 
 use super::cell::{AlarmCell, Kind};
+use super::posix_timer::Silencer;
 use super::safe::{AlarmSafe, FiredBy, Firing};
 use crate::clock::monotonic_ns;
 use crate::signal::{change_mask, sigset};
@@ -19,8 +20,15 @@ thread_local! {
     // thread's life. The pointer does not come with the signal because any process of the same user can send one.
     static CELL: Cell<*const AlarmCell> = const { Cell::new(ptr::null()) };
 
-    // What a plain timer fires.
-    static PLAIN: Cell<Option<&'static dyn AlarmSafe>> = const { Cell::new(None) };
+    static PLAIN: Cell<Option<Plain>> = const { Cell::new(None) };
+}
+
+/// A thread's plain timer: what it fires, and until when.
+#[derive(Clone, Copy)]
+pub(super) struct Plain {
+    pub(super) handler: &'static dyn AlarmSafe,
+    pub(super) timer: Silencer,
+    pub(super) until: Instant,
 }
 
 /// The value of a plain timer's signals; the others are [`Kind`]s.
@@ -60,12 +68,12 @@ pub(super) fn detach() {
     compiler_fence(SeqCst);
 }
 
-/// Makes `handler` what the calling thread's plain timer fires; `AlreadyExists` if it has one.
-pub(super) fn attach_plain(handler: &'static dyn AlarmSafe) -> io::Result<()> {
+/// Makes `plain` the calling thread's; `AlreadyExists` if it has one.
+pub(super) fn attach_plain(plain: Plain) -> io::Result<()> {
     if PLAIN.get().is_some() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    set_plain(Some(handler))
+    set_plain(Some(plain))
 }
 
 pub(super) fn detach_plain() {
@@ -73,11 +81,11 @@ pub(super) fn detach_plain() {
     let _ = set_plain(None);
 }
 
-/// With the signal blocked, because a handler's address is two words.
-fn set_plain(handler: Option<&'static dyn AlarmSafe>) -> io::Result<()> {
+/// With the signal blocked, because it is more than a word.
+fn set_plain(plain: Option<Plain>) -> io::Result<()> {
     let signal = alarm_signal()?;
     change_mask(libc::SIG_BLOCK, &signal)?;
-    PLAIN.set(handler);
+    PLAIN.set(plain);
     compiler_fence(SeqCst);
     change_mask(libc::SIG_UNBLOCK, &signal)
 }
@@ -142,10 +150,14 @@ fn fire_cell(kind: Kind) {
 }
 
 fn fire_plain() {
-    if let Some(handler) = PLAIN.get() {
+    if let Some(plain) = PLAIN.get() {
         let now = Instant::from_ns(monotonic_ns());
+        if now > plain.until {
+            // Can only fail for a timer that is gone, and silent.
+            let _ = plain.timer.silence();
+        }
         let by = FiredBy::Deadline;
-        handler.fire(&Firing { now, due: now, by });
+        plain.handler.fire(&Firing { now, due: now, by });
     }
 }
 

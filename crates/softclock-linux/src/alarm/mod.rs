@@ -28,6 +28,7 @@ mod backup_period;
 mod cell;
 mod deadline_plan;
 mod handler;
+mod lateness;
 mod posix_timer;
 mod safe;
 mod signal_timer;
@@ -45,6 +46,7 @@ use softclock_core::Instant;
 use softclock_core::time::saturating_ns;
 
 pub use backup_period::BackupPeriod;
+pub use lateness::AlarmLateness;
 pub use safe::{AlarmCounter, AlarmSafe, AlarmSend, FiredBy, Firing};
 pub use signal_timer::SignalTimer;
 pub use stats::{AlarmStats, BUCKETS, LatenessHistogram};
@@ -52,6 +54,7 @@ pub use table::{AlarmId, CAPACITY, TableFull};
 
 use crate::clock::ThreadClock;
 use cell::AlarmCell;
+use posix_timer::{PosixTimer, TimerClock};
 
 /// The alarms of one thread, which alone can use them.
 pub struct Alarms {
@@ -184,6 +187,12 @@ impl Alarms {
         self.cell().disarm();
     }
 
+    /// Changes the longest period of the backup timer, or turns it off: then only trigger states and deadlines fire
+    /// events. A system call.
+    pub fn set_backup(&self, longest: Option<Duration>) {
+        self.cell().set_backup(longest);
+    }
+
     /// The present period of the backup timer.
     pub fn backup_period(&self) -> Duration {
         Duration::from_nanos(self.cell().backup_period_ns())
@@ -225,6 +234,11 @@ impl fmt::Debug for Alarms {
             .field("next_due", &self.next_due())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether the backup timer's kind of timer can be had.
+pub(crate) fn cpu_clock_timer() -> io::Result<()> {
+    PosixTimer::new(TimerClock::ThreadCpu, libc::SIGALRM, 0).map(drop)
 }
 
 /// A section in which no handler runs; see [`Alarms::section`].

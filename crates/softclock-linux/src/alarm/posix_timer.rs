@@ -57,7 +57,12 @@ impl PosixTimer {
 
     /// Makes it silent. Async-signal-safe.
     pub(super) fn disarm(&self) -> io::Result<()> {
-        self.set(0, 0, 0)
+        self.silencer().silence()
+    }
+
+    /// What can make it silent without owning it.
+    pub(super) fn silencer(&self) -> Silencer {
+        Silencer { id: self.id }
     }
 
     /// The expirations that the last signal stands for beyond the first. Async-signal-safe.
@@ -68,22 +73,20 @@ impl PosixTimer {
     }
 
     fn set(&self, flags: libc::c_int, first_ns: u64, each_ns: u64) -> io::Result<()> {
-        let time = libc::itimerspec {
-            it_interval: timespec(each_ns),
-            it_value: timespec(first_ns),
-        };
-        let no_old_value = ptr::null_mut::<libc::itimerspec>();
-        // SAFETY: `time` has the kernel's layout on 64-bit machines, outlives the call and is only read; the old value
-        // is not asked for.
-        check(unsafe {
-            libc::syscall(
-                libc::SYS_timer_settime,
-                self.id,
-                flags,
-                &raw const time,
-                no_old_value,
-            )
-        })
+        set(self.id, flags, first_ns, each_ns)
+    }
+}
+
+/// A timer's number; see [`PosixTimer::silencer`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silencer {
+    id: libc::c_int,
+}
+
+impl Silencer {
+    /// Makes the timer silent; fails if it is gone. Async-signal-safe.
+    pub(super) fn silence(self) -> io::Result<()> {
+        set(self.id, 0, 0, 0)
     }
 }
 
@@ -92,6 +95,25 @@ impl Drop for PosixTimer {
         // SAFETY: the timer is ours and not used afterwards. The kernel takes back a signal that is still queued.
         unsafe { libc::syscall(libc::SYS_timer_delete, self.id) };
     }
+}
+
+fn set(id: libc::c_int, flags: libc::c_int, first_ns: u64, each_ns: u64) -> io::Result<()> {
+    let time = libc::itimerspec {
+        it_interval: timespec(each_ns),
+        it_value: timespec(first_ns),
+    };
+    let no_old_value = ptr::null_mut::<libc::itimerspec>();
+    // SAFETY: `time` has the kernel's layout on 64-bit machines, outlives the call and is only read; the old value
+    // is not asked for.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_timer_settime,
+            id,
+            flags,
+            &raw const time,
+            no_old_value,
+        )
+    })
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {

@@ -4,9 +4,10 @@ use std::io;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use softclock_core::Instant;
 use softclock_core::time::saturating_ns;
 
-use super::handler::{self, PLAIN_TIMER};
+use super::handler::{self, PLAIN_TIMER, Plain};
 use super::posix_timer::{PosixTimer, TimerClock};
 use super::safe::AlarmSafe;
 
@@ -27,9 +28,23 @@ impl SignalTimer {
     /// It is told the current time as the due time. Fails as [`Alarms::new`](super::Alarms::new) does; a thread has one
     /// such timer.
     pub fn start(handler: &'static dyn AlarmSafe, period: Duration) -> io::Result<Self> {
+        Self::start_until(handler, period, Instant::FAR_FUTURE)
+    }
+
+    /// As [`start`](Self::start), and silent from `until` (of CLOCK_MONOTONIC) on: a thread that has no time left to
+    /// stop the timer goes on then.
+    pub fn start_until(
+        handler: &'static dyn AlarmSafe,
+        period: Duration,
+        until: Instant,
+    ) -> io::Result<Self> {
         let signal = handler::install()?;
         let timer = PosixTimer::new(TimerClock::Monotonic, signal, PLAIN_TIMER)?;
-        handler::attach_plain(handler)?;
+        handler::attach_plain(Plain {
+            handler,
+            timer: timer.silencer(),
+            until,
+        })?;
         // From here on drop takes care.
         let started = Self {
             timer,

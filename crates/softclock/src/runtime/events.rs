@@ -152,6 +152,7 @@ impl Inner {
     }
 
     /// Calls or wakes what is due.
+    #[inline]
     pub(crate) fn deliver(&self, due: Due<Event>, now: Instant) {
         match due.value {
             Event::Wake(waker) => waker.wake(),
@@ -159,6 +160,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn call(&self, handler: Rc<Handler>, due: Instant, now: Instant) {
         handler.key.set(None);
         let mut context = EventContext {
@@ -173,6 +175,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn schedule_event(&self, window: FireWindow, handler: &Rc<Handler>) {
         let event = Event::Call(handler.clone());
         let key = self.timers.borrow_mut().schedule(window, event);

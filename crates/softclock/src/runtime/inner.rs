@@ -147,7 +147,7 @@ impl Inner {
     }
 
     /// Fires up to [`EVENTS_PER_TRIGGER`] due events; the rest is left to the next trigger state.
-    #[cold]
+    #[inline(never)]
     fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
         self.firing.set(true);
         let _guard = Firing(&self.firing);

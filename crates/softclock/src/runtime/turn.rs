@@ -125,11 +125,20 @@ impl Inner {
         let step = self.idle.borrow_mut().next_step(now, self.next_due());
         self.spinning.set(step == IdleStep::Spin);
         match step {
-            IdleStep::Spin => self.poll_sources(Timeout::Now, events),
+            IdleStep::Spin => self.look(events),
             IdleStep::Halt => self.block(now, None, events),
             IdleStep::Block(time) => self.block(now, Some(time), events),
         }
         self.trigger(TriggerState::Idle);
+    }
+
+    /// A step of a spin, or the first look of a turn that has enough to do.
+    fn look(&self, events: &mut Vec<Event>) {
+        self.poll_sources(Timeout::Now, events);
+        if !events.is_empty() {
+            self.spinning.set(false);
+            self.idle.borrow_mut().on_found();
+        }
     }
 
     fn block(&self, now: Instant, time: Option<Duration>, events: &mut Vec<Event>) {

@@ -1,0 +1,164 @@
+//! Closed-loop clients: cheap, so that it is the server that limits the throughput.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::Timespec;
+
+/// Connections that each have one request outstanding.
+pub(super) struct Clients {
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    request: Vec<u8>,
+    /// Head and body: the same for every request.
+    response_bytes: usize,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Bytes of the response that have not come yet.
+    missing: usize,
+}
+
+impl Clients {
+    /// Connects, and asks once to learn how long a response is.
+    pub(super) fn connect(address: SocketAddr, path: &str, connections: usize) -> io::Result<Self> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
+        let mut clients = Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            connections: Vec::with_capacity(connections),
+            request,
+            response_bytes: 0,
+        };
+        for index in 0..connections {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            if index == 0 {
+                clients.response_bytes = measure_response(&stream, &clients.request)?;
+            }
+            stream.set_nonblocking(true)?;
+            let data = EventData::new_u64(index as u64);
+            epoll::add(&clients.epoll, &stream, data, EventFlags::IN)?;
+            clients.connections.push(Connection { stream, missing: 0 });
+        }
+        Ok(clients)
+    }
+
+    /// Asks and asks until told to stop.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> io::Result<()> {
+        let mut events = Vec::with_capacity(self.connections.len());
+        let mut buffer = vec![0; BUFFER_BYTES];
+        for connection in &mut self.connections {
+            connection.ask(&self.request, self.response_bytes)?;
+        }
+        while !stop.load(Ordering::Relaxed) {
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&LOOK_UP),
+            ) {
+                Err(rustix::io::Errno::INTR) => continue,
+                result => result?,
+            };
+            for event in &events {
+                let connection = &mut self.connections[event.data.u64() as usize];
+                let answered = connection.read(&mut buffer);
+                // The server may close while it ends.
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                if answered? {
+                    connection.ask(&self.request, self.response_bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// The send buffer is empty, so that it takes all of a request.
+    fn ask(&mut self, request: &[u8], response_bytes: usize) -> io::Result<()> {
+        self.missing = response_bytes;
+        self.stream.write_all(request)
+    }
+
+    /// Whether the response is complete.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let read = match self.stream.read(buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            result => result?,
+        };
+        self.missing = self
+            .missing
+            .checked_sub(read)
+            .ok_or_else(|| io::Error::other("a response is longer than the first"))?;
+        Ok(self.missing == 0)
+    }
+}
+
+/// Asks once and gives the length of the response, which must be a success with a Content-Length.
+fn measure_response(mut stream: &TcpStream, request: &[u8]) -> io::Result<usize> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request)?;
+    let mut response = Vec::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => response.extend_from_slice(&buffer[..read]),
+        }
+        if let Some(length) = response_length(&response)?
+            && response.len() >= length
+        {
+            return Ok(length);
+        }
+    }
+}
+
+/// Of head and body; `None` while the head is not complete.
+fn response_length(response: &[u8]) -> io::Result<Option<usize>> {
+    let Some(head_bytes) = response.windows(4).position(|end| end == b"\r\n\r\n") else {
+        return Ok(None);
+    };
+    let head = String::from_utf8_lossy(&response[..head_bytes]).to_ascii_lowercase();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"))
+        .and_then(|length| length.trim().parse::<usize>().ok());
+    match length {
+        Some(length) if head.starts_with("http/1.1 200 ") => Ok(Some(head_bytes + 4 + length)),
+        _ => Err(io::Error::other(format!("unexpected response: {head}"))),
+    }
+}
+
+/// Larger than a response, so that one read takes all that is there.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// How long the first response may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to notice the end.
+const LOOK_UP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_is_that_of_head_and_body() {
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(response_length(response).unwrap(), Some(response.len()));
+        assert_eq!(response_length(&response[..20]).unwrap(), None);
+        assert!(response_length(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").is_err());
+    }
+}

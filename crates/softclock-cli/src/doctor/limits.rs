@@ -1,0 +1,110 @@
+//! Resource limits of this process.
+
+use rustix::process::{Resource, Rlimit, getrlimit};
+
+use super::Check;
+
+/// Timers that signal take one each.
+pub(super) fn pending_signals() -> Check {
+    pending_signals_of(getrlimit(Resource::Sigpending).current)
+}
+
+fn pending_signals_of(limit: Option<u64>) -> Check {
+    let found = match limit {
+        Some(limit) => format!("up to {limit} for all of this user's processes"),
+        None => "no limit".into(),
+    };
+    let enough = limit.is_none_or(|limit| limit >= ENOUGH_SIGNALS);
+    let check = if enough { Check::ok } else { Check::note };
+    check("pending signals", found).advice("ulimit -i 1024, or LimitSIGPENDING= in the unit")
+}
+
+/// What decides how many connections there can be.
+pub(super) fn descriptors() -> Check {
+    descriptors_of(getrlimit(Resource::Nofile))
+}
+
+fn descriptors_of(limit: Rlimit) -> Check {
+    const NAME: &str = "open descriptors";
+    let word = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
+    let Some(hard) = limit.maximum else {
+        return Check::ok(NAME, "no limit").needed();
+    };
+    let connections = crate::limits::connections_for(hard);
+    let found = format!(
+        "{} soft, {hard} hard: serve raises it to the hard limit, enough for {connections} connections",
+        word(limit.current)
+    );
+    let check = match hard {
+        ENOUGH_DESCRIPTORS.. => Check::ok,
+        LEAST_DESCRIPTORS.. => Check::note,
+        _ => Check::missing,
+    };
+    check(NAME, found).needed().advice(
+        "ulimit -Hn 65536 as root, LimitNOFILE=65536 in the unit, docker --ulimit nofile=65536",
+    )
+}
+
+/// What user-space rings pin.
+pub(super) fn locked_memory() -> Check {
+    locked_memory_of(getrlimit(Resource::Memlock).current)
+}
+
+fn locked_memory_of(limit: Option<u64>) -> Check {
+    const NAME: &str = "locked memory";
+    match limit {
+        None => Check::ok(NAME, "no limit"),
+        Some(bytes) => {
+            let found = format!("{} KiB; rings and packet memory count", bytes >> 10);
+            let enough = bytes >= ENOUGH_LOCKED;
+            let check = if enough { Check::ok } else { Check::note };
+            check(NAME, found).advice("ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit")
+        }
+    }
+}
+
+/// Three timers for each of a hundred threads.
+const ENOUGH_SIGNALS: u64 = 300;
+
+/// With fewer, not even one connection and its file fit beside what a thread needs itself.
+const LEAST_DESCRIPTORS: u64 = 66;
+
+/// As many as the usual test loads open.
+const ENOUGH_DESCRIPTORS: u64 = 4096;
+
+/// 4096 frames of 2 KiB.
+const ENOUGH_LOCKED: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    fn descriptors(soft: u64, hard: u64) -> Check {
+        descriptors_of(Rlimit {
+            current: Some(soft),
+            maximum: Some(hard),
+        })
+    }
+
+    #[test]
+    fn the_hard_limit_decides() {
+        assert_eq!(descriptors(1024, 524_288).status, Status::Ok);
+        assert_eq!(descriptors(1024, 1024).status, Status::Note);
+        let few = descriptors(30, 30);
+        assert_eq!((few.status, few.needed), (Status::Missing, true));
+        let found = descriptors(1024, 1064).found;
+        assert!(
+            found.starts_with("1024 soft, 1064 hard:") && found.ends_with("500 connections"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn small_limits_are_noted() {
+        assert_eq!(pending_signals_of(Some(10)).status, Status::Note);
+        assert_eq!(pending_signals_of(None).status, Status::Ok);
+        assert_eq!(locked_memory_of(Some(64 << 10)).status, Status::Note);
+        assert_eq!(locked_memory_of(None).found, "no limit");
+    }
+}

@@ -1,0 +1,184 @@
+//! What time and timers rest on.
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use softclock_linux::clock::{ClockSource, Distrust, ThreadClock, tick_ns};
+use softclock_linux::probe;
+
+use super::proc::{line, reason};
+use super::quota::{Quota, tightest};
+use super::{Check, limits};
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        counter(ThreadClock::new().source()),
+        clock_source(&read("current"), &read("available")),
+        tick(tick_ns()),
+        timer_slack(),
+        cpu_clock_timers(),
+        limits::pending_signals(),
+        processors(),
+        quota(tightest()),
+    ]
+}
+
+fn counter(source: ClockSource) -> Check {
+    const NAME: &str = "processor's counter";
+    match source {
+        ClockSource::Tsc { .. } | ClockSource::Cntvct { .. } => Check::ok(
+            NAME,
+            format!("{source}, trusted: the kernel uses it for its own time"),
+        ),
+        ClockSource::Monotonic { why } => {
+            let advice = match why {
+                Distrust::KernelUses(_) => {
+                    "dmesg | grep -i -e tsc -e clocksource tells why; if the counter is good, boot with tsc=reliable"
+                }
+                _ => {
+                    "nothing to set: use a machine whose counter has a constant rate for exact timers"
+                }
+            };
+            let found = format!("not used, so that each check takes some 20 ns more: {why}");
+            Check::note(NAME, found).advice(advice)
+        }
+    }
+}
+
+fn read(which: &str) -> String {
+    let path = format!("/sys/devices/system/clocksource/clocksource0/{which}_clocksource");
+    line(&path).unwrap_or_else(|| "not known".into())
+}
+
+fn clock_source(current: &str, available: &str) -> Check {
+    const NAME: &str = "clock source";
+    let is_counter = |name: &str| matches!(name, "tsc" | "arch_sys_counter");
+    let better = available.split(' ').find(|name| is_counter(name));
+    match better {
+        _ if is_counter(current) => Check::ok(NAME, current),
+        Some(better) => {
+            Check::note(NAME, format!("{current}, though {better} is there")).advice(format!(
+                "echo {better} > /sys/devices/system/clocksource/clocksource0/current_clocksource"
+            ))
+        }
+        None => Check::note(NAME, format!("{current}; available: {available}")),
+    }
+}
+
+fn tick(ns: u64) -> Check {
+    let hz = (1_000_000_000 + ns / 2) / ns;
+    let found = format!(
+        "HZ {hz}: the backup timer can look for overdue events each {} ms",
+        ns as f64 / 1e6
+    );
+    if hz >= 250 {
+        Check::ok("kernel's tick", found)
+    } else {
+        Check::note("kernel's tick", found)
+            .advice("a kernel with CONFIG_HZ=250 or more bounds lateness closer")
+    }
+}
+
+fn timer_slack() -> Check {
+    const NAME: &str = "timer slack";
+    let before = rustix::thread::current_timer_slack().unwrap_or(0);
+    let found = |now: &str| format!("{} us here, {now}", before as f64 / 1e3);
+    let set = softclock_linux::clock::set_timer_slack_ns(1);
+    // Back to what it was, for the measurements that follow.
+    let _ = softclock_linux::clock::set_timer_slack_ns(before);
+    match set {
+        Ok(()) => Check::ok(NAME, found("1 ns in each runtime")),
+        Err(error) => {
+            let why = format!("and cannot be set: {}", reason(&error));
+            Check::note(NAME, found(&why)).advice("allow prctl(PR_SET_TIMERSLACK) in the sandbox")
+        }
+    }
+}
+
+fn cpu_clock_timers() -> Check {
+    let yes = "POSIX timers count a thread's processor time";
+    let no = "no timer on a thread's processor time";
+    Check::probed("backup timer", probe::cpu_clock_timer(), yes, no)
+        .needed()
+        .advice("ulimit -i 1024, or a sandbox that allows timer_create")
+}
+
+fn processors() -> Check {
+    const NAME: &str = "processors";
+    let usable = sched_getaffinity(None).map_or(1, |set| set.count());
+    let all = (0..CpuSet::MAX_CPU)
+        .filter(|cpu| std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).is_dir())
+        .count();
+    processors_of(NAME, usable as usize, all.max(usable as usize))
+}
+
+fn processors_of(name: &'static str, usable: usize, all: usize) -> Check {
+    match usable {
+        1 => Check::note(
+            name,
+            format!("1 of {all}: what else runs here makes timers late"),
+        )
+        .advice("taskset, cpuset.cpus or docker --cpuset-cpus give more"),
+        _ if usable < all => Check::ok(name, format!("{usable} of {all}, by affinity")),
+        _ => Check::ok(
+            name,
+            format!("{usable}; softclock serve --threads takes as many"),
+        ),
+    }
+}
+
+fn quota(quota: Option<Quota>) -> Check {
+    const NAME: &str = "CPU quota";
+    match quota {
+        None => Check::ok(NAME, "none"),
+        Some(Quota {
+            processors,
+            period_ms,
+        }) => Check::note(
+            NAME,
+            format!(
+                "{processors:.2} processors; who has used that waits for the rest of {period_ms} ms"
+            ),
+        )
+        .advice("cpu.max=max, docker without --cpus, systemd CPUQuota=: a quota makes timers late by milliseconds"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn a_distrusted_counter_comes_with_a_reason() {
+        let why = Distrust::KernelUses("hpet");
+        let check = counter(ClockSource::Monotonic { why });
+        assert_eq!(check.status, Status::Note);
+        assert!(check.found.contains("hpet") && check.advice.unwrap().contains("dmesg"));
+        assert_eq!(counter(ClockSource::Tsc { hz: 1 }).status, Status::Ok);
+    }
+
+    #[test]
+    fn a_better_clock_source_is_named() {
+        let check = clock_source("hpet", "tsc hpet acpi_pm");
+        assert!(check.advice.unwrap().starts_with("echo tsc > /sys/"));
+        assert_eq!(clock_source("kvm-clock", "kvm-clock").advice, None);
+        assert_eq!(clock_source("tsc", "tsc").status, Status::Ok);
+    }
+
+    #[test]
+    fn slow_ticks_and_single_processors_are_noted() {
+        assert_eq!(tick(10_000_000).status, Status::Note);
+        assert_eq!(tick(4_000_000).status, Status::Ok);
+        assert_eq!(processors_of("", 1, 8).status, Status::Note);
+        assert_eq!(processors_of("", 2, 8).found, "2 of 8, by affinity");
+    }
+
+    #[test]
+    fn quotas_are_told() {
+        let half = Quota {
+            processors: 0.5,
+            period_ms: 100.0,
+        };
+        assert!(quota(Some(half)).found.starts_with("0.50 processors"));
+        assert_eq!(quota(None).status, Status::Ok);
+    }
+}

@@ -1,0 +1,140 @@
+//! What other ways of event delivery need, and the network tools that are to come.
+
+use std::path::Path;
+
+use softclock_linux::probe;
+
+use super::kernel_config::KernelConfig;
+use super::proc::line;
+use super::{Check, limits};
+
+pub(super) fn event_delivery() -> Vec<Check> {
+    vec![
+        Check::probed(
+            "epoll_pwait2",
+            probe::exact_waits(),
+            "waits end to the nanosecond",
+            "waits are rounded up to a millisecond",
+        )
+        .optional()
+        .advice("a kernel of 5.11 or later, or a seccomp profile that allows it"),
+        io_uring(),
+    ]
+}
+
+fn io_uring() -> Check {
+    let advice = match line("/proc/sys/kernel/io_uring_disabled").as_deref() {
+        Some("2") => "sysctl -w kernel.io_uring_disabled=0",
+        Some("1") => {
+            "sysctl -w kernel.io_uring_disabled=0, or join the group of kernel.io_uring_group"
+        }
+        Some(_) => "a seccomp profile that allows io_uring_setup; containers often forbid it",
+        None => "a kernel with CONFIG_IO_URING, or a seccomp profile that allows io_uring_setup",
+    };
+    let no = "not to be had (epoll serves)";
+    Check::probed("io_uring", probe::io_uring(), "can be had", no)
+        .optional()
+        .advice(advice)
+}
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = vec![
+        Check::probed(
+            "AF_XDP",
+            probe::xdp_socket(),
+            "sockets can be made",
+            "no sockets",
+        )
+        .advice("CAP_NET_RAW, and a kernel with CONFIG_XDP_SOCKETS"),
+        Check::probed(
+            "XDP programs",
+            probe::xdp_program(),
+            "can be loaded",
+            "cannot be loaded",
+        )
+        .advice("CAP_BPF and CAP_NET_ADMIN, and a seccomp profile that allows bpf"),
+        btf(Path::new("/sys/kernel/btf/vmlinux").exists()),
+        Check::probed(
+            "AF_PACKET",
+            probe::packet_socket(),
+            "sockets can be made",
+            "no sockets",
+        )
+        .advice("CAP_NET_RAW"),
+        Check::probed(
+            "TUN and TAP",
+            probe::tun_device(),
+            "/dev/net/tun opens",
+            "/dev/net/tun does not open",
+        )
+        .advice("modprobe tun; docker --device /dev/net/tun --cap-add NET_ADMIN"),
+        limits::locked_memory(),
+    ];
+    checks.extend(qdiscs(&KernelConfig::find()));
+    checks.into_iter().map(Check::optional).collect()
+}
+
+fn btf(there: bool) -> Check {
+    if there {
+        Check::ok("BTF", "/sys/kernel/btf/vmlinux")
+    } else {
+        Check::note("BTF", "the kernel does not describe its types")
+            .advice("a kernel with CONFIG_DEBUG_INFO_BTF")
+    }
+}
+
+/// The kernel's packet schedulers that pacing is compared with, each by name.
+fn qdiscs(config: &KernelConfig) -> Vec<Check> {
+    let check = |&(name, module, option)| qdisc(name, module, option, config);
+    QDISCS.iter().map(check).collect()
+}
+
+fn qdisc(name: &'static str, module: &str, option: &str, config: &KernelConfig) -> Check {
+    const UNKNOWN: &str = "not known: the kernel tells neither its configuration nor its modules";
+    match config.has(module, option) {
+        Some(true) => Check::ok(name, "there"),
+        Some(false) => Check::note(name, format!("not in this kernel ({})", config.source()))
+            .advice(format!("a kernel with {option}")),
+        None => Check::note(name, UNKNOWN).advice(format!("modprobe {module}, as root, tells")),
+    }
+}
+
+const QDISCS: [(&str, &str, &str); 6] = [
+    ("qdisc fq", "sch_fq", "CONFIG_NET_SCH_FQ"),
+    ("qdisc fq_codel", "sch_fq_codel", "CONFIG_NET_SCH_FQ_CODEL"),
+    ("qdisc tbf", "sch_tbf", "CONFIG_NET_SCH_TBF"),
+    ("qdisc netem", "sch_netem", "CONFIG_NET_SCH_NETEM"),
+    ("qdisc etf", "sch_etf", "CONFIG_NET_SCH_ETF"),
+    ("qdisc cake", "sch_cake", "CONFIG_NET_SCH_CAKE"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_to_come_is_missed() {
+        for check in event_delivery().into_iter().chain(checks()) {
+            assert_ne!(check.status, Status::Missing, "{check:?}");
+            assert_eq!(
+                check.advice.is_some(),
+                check.status == Status::Note,
+                "{check:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn qdiscs_are_not_guessed() {
+        let unknown = qdiscs(&KernelConfig::default());
+        assert!(
+            unknown
+                .iter()
+                .all(|check| check.found.starts_with("not known"))
+        );
+        let config = KernelConfig::of("CONFIG_NET_SCH_FQ=m\n# CONFIG_NET_SCH_ETF is not set\n");
+        let told = qdiscs(&config);
+        assert_eq!((told[0].status, told[4].status), (Status::Ok, Status::Note));
+    }
+}

@@ -1,0 +1,140 @@
+//! `softclock generate`: the manual and the shells' completions, from the definition of the command line.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Command, ValueEnum};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::cli::definition;
+
+/// The options of `softclock generate`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct GenerateOptions {
+    /// What to write
+    what: What,
+
+    /// Directory to write to; made if it is missing
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    /// Manual pages: softclock.1, softclock-serve.1 and so on
+    Man,
+    /// Completions for bash, fish and zsh
+    Completions,
+}
+
+/// Writes and exits.
+pub(crate) fn run(options: &GenerateOptions) -> ExitCode {
+    let directory = &options.directory;
+    let written = fs::create_dir_all(directory).and_then(|()| match options.what {
+        What::Man => manual(directory),
+        What::Completions => completions(directory),
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!(
+                "softclock: cannot write to {}: {error}",
+                directory.display()
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One page for the program and one for each command that is not hidden.
+fn manual(directory: &Path) -> io::Result<()> {
+    let mut program = definition().disable_help_subcommand(true);
+    // Gives the commands their full names.
+    program.build();
+    let commands = program.get_subcommands().filter(|c| !c.is_hide_set());
+    for command in commands {
+        page(command, directory)?;
+    }
+    page(&program, directory)
+}
+
+fn page(command: &Command, directory: &Path) -> io::Result<()> {
+    let man = Man::new(command.clone())
+        .source(concat!("softclock ", env!("CARGO_PKG_VERSION")))
+        .manual("softclock manual");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(notes) = command.get_after_help() {
+        page.extend(notes_and_examples(&notes.to_string()).bytes());
+    }
+    fs::write(directory.join(man.get_filename()), page)
+}
+
+/// The text below a command's help: paragraphs, which are filled, and examples, which are not.
+fn notes_and_examples(text: &str) -> String {
+    let (notes, examples) = text.split_once("Examples:\n").unwrap_or((text, ""));
+    let mut page = ".SH NOTES\n".to_owned();
+    for line in notes.trim().lines() {
+        page += &if line.is_empty() {
+            ".PP\n".to_owned()
+        } else {
+            escaped(line)
+        };
+    }
+    if !examples.is_empty() {
+        page += ".SH EXAMPLES\n.nf\n";
+        page.extend(examples.lines().map(|line| escaped(line.trim_start())));
+        page += ".fi\n";
+    }
+    page
+}
+
+/// A line that has no meaning to roff, with hyphens that can be copied.
+fn escaped(line: &str) -> String {
+    let line = line
+        .replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('\'', "\\(aq");
+    let guard = if line.starts_with('.') { "\\&" } else { "" };
+    format!("{guard}{line}\n")
+}
+
+fn completions(directory: &Path) -> io::Result<()> {
+    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+        clap_complete::generate_to(shell, &mut definition(), "softclock", directory)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_keep_their_lines() {
+        let page = notes_and_examples("One\ntwo.\n\nThree-four.\n\nExamples:\n  a --b\n  .c 'd'\n");
+        let expected = "\
+.SH NOTES
+One
+two.
+.PP
+Three\\-four.
+.SH EXAMPLES
+.nf
+a \\-\\-b
+\\&.c \\(aqd\\(aq
+.fi
+";
+        assert_eq!(page, expected);
+    }
+}

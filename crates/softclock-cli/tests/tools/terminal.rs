@@ -1,0 +1,61 @@
+//! A terminal of its own for the program, by script(1).
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// The program on a terminal.
+pub(crate) struct Terminal {
+    child: Child,
+}
+
+impl Terminal {
+    /// Starts `softclock` with these arguments, as a shell would understand them.
+    pub(crate) fn start(arguments: &str, environment: &[(&str, &str)]) -> Self {
+        let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_softclock"));
+        let child = Command::new("script")
+            .args(["--quiet", "--return", "--flush", "--command"])
+            .arg(command)
+            .arg("/dev/null")
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        Self {
+            child: child.expect("script starts"),
+        }
+    }
+
+    /// Reads until `part` has come.
+    pub(crate) fn wait_for(&mut self, part: &str) -> String {
+        let output = self.child.stdout.as_mut().expect("piped");
+        let mut bytes = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&bytes);
+            if text.contains(part) {
+                return text.into_owned();
+            }
+            let read = output.read(&mut buffer).expect("readable");
+            assert_ne!(read, 0, "it ended without {part:?}: {text}");
+            bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    /// Presses keys.
+    pub(crate) fn press(&mut self, keys: &[u8]) {
+        let keyboard = self.child.stdin.as_mut().expect("piped");
+        keyboard.write_all(keys).expect("a program that runs");
+        keyboard.flush().expect("a pipe");
+    }
+
+    /// All that comes until the end, and how it ended.
+    pub(crate) fn end(mut self) -> (String, ExitStatus) {
+        let mut bytes = Vec::new();
+        let mut output = self.child.stdout.take().expect("piped");
+        output.read_to_end(&mut bytes).expect("readable");
+        let status = self.child.wait().expect("our own child");
+        (String::from_utf8_lossy(&bytes).into_owned(), status)
+    }
+}

@@ -1,0 +1,57 @@
+//! Descriptors of the application's own: timers, pipes, devices.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use softclock_core::TriggerState;
+
+use crate::net::Source;
+use crate::runtime::sources::Direction;
+
+/// A nonblocking descriptor that the runtime watches for its owner. Dropping it closes it.
+pub struct Descriptor<F: AsFd = OwnedFd> {
+    source: Source<F>,
+}
+
+impl<F: AsFd> Descriptor<F> {
+    /// Watches `fd`, which must be nonblocking.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`: files that are always ready cannot be watched; outside a runtime.
+    pub fn new(fd: F) -> io::Result<Self> {
+        Ok(Self {
+            source: Source::new(fd)?,
+        })
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> &F {
+        self.source.descriptor()
+    }
+
+    /// Makes `call`, which reads, when the descriptor is readable, as often as it answers
+    /// [`io::ErrorKind::WouldBlock`]; then passes a trigger state.
+    ///
+    /// # Errors
+    /// Those of `call`.
+    pub async fn read_with<R>(
+        &self,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        poll_fn(|cx| {
+            self.source
+                .poll_call(cx, Direction::Read, TriggerState::SystemCall, &mut call)
+        })
+        .await
+    }
+}
+
+impl<F: AsFd> fmt::Debug for Descriptor<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Descriptor")
+            .field(&self.descriptor().as_fd())
+            .finish()
+    }
+}

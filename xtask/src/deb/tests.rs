@@ -1,0 +1,169 @@
+//! The package is built, installed into a root of its own, run and removed. The machine's own packages are not
+//! touched.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use softclock_testing::{find, have, require, skip};
+
+use super::build;
+use crate::command::{cargo, output, program, run};
+
+/// An empty system with dpkg's records, removed when dropped.
+struct Root(PathBuf);
+
+impl Root {
+    fn new() -> Self {
+        let root = std::env::temp_dir().join(format!("softclock-deb-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        for directory in ["info", "updates", "triggers"] {
+            fs::create_dir_all(root.join("system/var/lib/dpkg").join(directory)).unwrap();
+        }
+        fs::write(root.join("system/var/lib/dpkg/status"), "").unwrap();
+        Self(root)
+    }
+
+    fn system(&self) -> PathBuf {
+        self.0.join("system")
+    }
+
+    /// dpkg with this root. Scripts run outside of it, where there is a shell, and know by DPKG_ROOT.
+    fn dpkg<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<(), String> {
+        let mut dpkg = program(
+            "dpkg",
+            ["--force-script-chrootless", "--force-depends", "--root"],
+        );
+        dpkg.arg(self.system()).args(arguments);
+        output(dpkg).map(drop)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut find = program("find", ["-type", "f", "-not", "-path", "./var/*"]);
+        find.current_dir(self.system());
+        output(find).unwrap().lines().map(PathBuf::from).collect()
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_package_is_installed_started_and_removed() {
+    require!("dpkg-deb", "dpkg", "gzip");
+    if !is_root() {
+        skip!("dpkg installs as root only");
+    }
+    let root = Root::new();
+    let package = build(&tested_program(), &root.0).unwrap();
+    root.dpkg([OsStr::new("--install"), package.as_os_str()])
+        .unwrap();
+    let installed = root.system();
+    for file in [
+        "etc/default/softclock",
+        "usr/lib/systemd/system/softclock.service",
+        "usr/share/man/man1/softclock-serve.1.gz",
+        "usr/share/bash-completion/completions/softclock",
+        "usr/share/doc/softclock/copyright",
+    ] {
+        assert!(installed.join(file).is_file(), "{file}");
+    }
+    root.dpkg(["--verify", "softclock"]).unwrap();
+    a_page_is_served(&installed.join("usr/bin/softclock"));
+    the_unit_is_sound(&installed);
+
+    root.dpkg(["--remove", "softclock"]).unwrap();
+    assert_eq!(root.files(), [PathBuf::from("./etc/default/softclock")]);
+    root.dpkg(["--purge", "softclock"]).unwrap();
+    assert!(root.files().is_empty());
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// The program as the tests have built it: beside this one, and built now only if it is not there.
+fn tested_program() -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    let directory = this.ancestors().nth(2).unwrap();
+    let tested = directory.join("softclock");
+    if !tested.is_file() {
+        run(cargo(["build", "--package", "softclock-cli"])).unwrap();
+    }
+    tested
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn a_page_is_served(program: &Path) {
+    let mut command = Command::new(program);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped());
+    let mut server = Server(command.spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let address = lines.find_map(|line| {
+        let line = line.unwrap();
+        Some(
+            line.trim()
+                .strip_prefix("http://")?
+                .trim_end_matches('/')
+                .to_owned(),
+        )
+    });
+    let mut stream = TcpStream::connect(address.expect("an address")).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(
+        page.starts_with("HTTP/1.1 200 ") && page.contains("<html"),
+        "{page}"
+    );
+}
+
+/// Part of a test that goes on without it.
+fn the_unit_is_sound(installed: &Path) {
+    if !have("systemd-analyze") {
+        skip!("systemd-analyze is not installed");
+    }
+    // The root has no other units, and so those of the machine are looked at beside it.
+    let unit = installed.join("softclock.service");
+    let text =
+        fs::read_to_string(installed.join("usr/lib/systemd/system/softclock.service")).unwrap();
+    let installed_program = installed.join("usr/bin/softclock");
+    let text = text.replace("/usr/bin/softclock", &installed_program.to_string_lossy());
+    fs::write(&unit, text).unwrap();
+    let analyze = |arguments: &[&str]| {
+        let mut command = Command::new(find("systemd-analyze").unwrap());
+        command.args(arguments).arg(&unit);
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {told}");
+        told
+    };
+    let told = analyze(&["verify", "--man=no"]);
+    assert!(!told.contains("softclock"), "{told}");
+    // From 0 to 100; without any hardening it is 96.
+    analyze(&["security", "--offline=true", "--threshold=20", "--no-pager"]);
+    fs::remove_file(unit).unwrap();
+}
