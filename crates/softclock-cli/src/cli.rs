@@ -28,7 +28,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     /// Watch a running server: requests, connections, trigger states, lateness of timers
     Top(TopOptions),
     /// Tell what this machine offers, what is missing, and what to do about it
@@ -308,7 +308,7 @@ mod tests {
             .chain(arguments)
             .map(OsString::from);
         match parse(arguments) {
-            Ok(Command::Serve(options)) => Ok(options),
+            Ok(Command::Serve(options)) => Ok(*options),
             Ok(other) => Err(format!("{other:?}")),
             Err(Shown::Mistake(line) | Shown::BadFile(line)) => Err(line),
             Err(Shown::Help(help)) => Err(help.to_string()),

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(options, arguments)
+        Command::Serve(options) => serve::run(*options, arguments)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Top(options) => top::run(&options)

@@ -57,9 +57,8 @@ impl Settings {
         if let Some(address) = self.metrics.iter().find(|address| address.tls) {
             return Err(StartError::PlainOnly(address.clone()));
         }
-        match all().find(|address| address.tls && self.tls.is_none()) {
-            Some(address) => return Err(StartError::NoCertificate(address.clone())),
-            None => {}
+        if let Some(address) = all().find(|address| address.tls && self.tls.is_none()) {
+            return Err(StartError::NoCertificate(address.clone()));
         }
         for (index, address) in all().enumerate() {
             let free = matches!(&address.place, Place::One(one) if one.port() == 0);
