@@ -195,7 +195,7 @@ mod tests {
         fs::write(&path, file).unwrap();
         let own = ["softclock", "serve", "--config", path.to_str().unwrap()];
         match parse(own.iter().chain(arguments).map(OsString::from)) {
-            Ok(Command::Serve(options)) => Ok(options),
+            Ok(Command::Serve(options)) => Ok(*options),
             Ok(_) => unreachable!("serve was asked for"),
             Err(Shown::Mistake(line)) => Err(line),
             Err(Shown::BadFile(line)) => {

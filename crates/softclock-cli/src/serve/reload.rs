@@ -104,7 +104,7 @@ impl Supervisor {
 
 fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(ServeOptions, Settings), String> {
     let options = match cli::parse(arguments) {
-        Ok(Command::Serve(options)) => options,
+        Ok(Command::Serve(options)) => *options,
         Ok(_) | Err(Shown::Help(_)) => return Err("the command line has changed".into()),
         Err(Shown::Mistake(line) | Shown::BadFile(line)) => return Err(line),
     };

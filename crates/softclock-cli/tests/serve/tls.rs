@@ -148,6 +148,24 @@ fn plain_and_broken_clients_are_let_go() {
 }
 
 #[test]
+fn a_handshake_has_the_time_of_a_head() {
+    let directory = with_site(&[("site/f", b"x")]);
+    let server = start(&directory, &["--head-timeout", "0.3"]);
+    // None of it, and the start of a record.
+    for bytes in [&b""[..], &[0x16, 3, 1, 2]] {
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+        let took = begun.elapsed();
+        assert!((250..5000).contains(&took.as_millis()), "{took:?}");
+    }
+}
+
+#[test]
 fn the_end_does_not_wait_for_handshakes() {
     let directory = with_site(&[("site/f", b"x")]);
     let mut server = start(&directory, &[]);
