@@ -33,6 +33,11 @@ const PACKAGES: &[Package] = &[
         purpose: "the server ours is compared with",
     },
     Package {
+        name: "slowhttptest",
+        program: "slowhttptest",
+        purpose: "attacks the server slowly",
+    },
+    Package {
         name: "iproute2",
         program: "ip",
         purpose: "network namespaces and links for tests of the network",

@@ -10,6 +10,7 @@ mod generate;
 mod limits;
 mod logging;
 mod notify;
+mod options;
 mod serve;
 mod top;
 

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use softclock::fs::File;
 
+use crate::multipart::Parts;
+use crate::pool::{self, Pooled};
 use crate::range::ByteRange;
 
 /// The body of a response.
@@ -16,6 +18,8 @@ pub enum Body {
     Bytes(Bytes),
     /// Part of a file, read when the connection asks for more.
     File(FileBody),
+    /// Several parts of a file, each behind a head of its own.
+    Parts(Box<Parts>),
 }
 
 impl Body {
@@ -39,6 +43,9 @@ impl http_body::Body for Body {
             Self::File(file) => file
                 .poll_chunk(cx)
                 .map(|chunk| Some(chunk.transpose()?.map(Frame::data))),
+            Self::Parts(parts) => parts
+                .poll_chunk(cx)
+                .map(|chunk| Some(chunk.transpose()?.map(Frame::data))),
         }
     }
 
@@ -56,6 +63,7 @@ impl Body {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::File(file) => file.remaining(),
+            Self::Parts(parts) => parts.remaining(),
         }
     }
 }
@@ -93,24 +101,8 @@ impl FileBody {
         self.remaining
     }
 
-    /// The whole rest at once; for parts that fit into one chunk.
-    pub async fn read_all(mut self) -> io::Result<Bytes> {
-        let first = self.next_chunk().await?.unwrap_or_default();
-        if self.remaining == 0 {
-            return Ok(first);
-        }
-        let mut all = Vec::from(first);
-        while let Some(chunk) = self.next_chunk().await? {
-            all.extend_from_slice(&chunk);
-        }
-        Ok(all.into())
-    }
-
-    async fn next_chunk(&mut self) -> io::Result<Option<Bytes>> {
-        std::future::poll_fn(|cx| self.poll_chunk(cx)).await
-    }
-
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    /// The next bytes; none at the end.
+    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if self.remaining == 0 {
             return Poll::Ready(Ok(None));
         }
@@ -123,7 +115,9 @@ impl FileBody {
             None => match self.read_cached() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let max = self.chunk_len();
-                    let read = self.file.read_at_on_helper(Vec::new(), max, self.position);
+                    let read = self
+                        .file
+                        .read_at_on_helper(pool::buffer(max), max, self.position);
                     self.reading = Some(Box::pin(read));
                     return self.poll_chunk(cx);
                 }
@@ -131,12 +125,12 @@ impl FileBody {
             },
         };
         self.advance(chunk.len() as u64)?;
-        Poll::Ready(Ok(Some(chunk.into())))
+        Poll::Ready(Ok(Some(Pooled::new(chunk).into_bytes())))
     }
 
     fn read_cached(&self) -> io::Result<Vec<u8>> {
         let max = self.chunk_len();
-        let mut chunk = Vec::with_capacity(max);
+        let mut chunk = pool::buffer(max);
         self.file.try_read_at(&mut chunk, max, self.position)?;
         Ok(chunk)
     }
@@ -160,5 +154,5 @@ impl FileBody {
     }
 }
 
-/// Below the 128 KB from which the C library's allocator asks the kernel for every buffer anew.
+/// What is read at once: small enough to be in the processor's own cache still when it is sent.
 pub const CHUNK_BYTES: usize = 64 << 10;

@@ -13,17 +13,20 @@ use http::header::{
 };
 use softclock::fs::Metadata;
 
+use crate::coding::Coding;
+
 /// A strong entity tag, quotes included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityTag(HeaderValue);
 
 impl EntityTag {
-    /// The tag of a file.
-    pub fn of_file(metadata: &Metadata) -> Self {
-        Self::from_parts(metadata.len(), metadata.modified_ns(), metadata.inode())
+    /// The tag of a file whose content is encoded so: a sibling linked to its original has still its own.
+    pub fn of_file(metadata: &Metadata, coding: Coding) -> Self {
+        let (len, modified_ns) = (metadata.len(), metadata.modified_ns());
+        Self::from_parts(len, modified_ns, metadata.inode(), coding)
     }
 
-    fn from_parts(len: u64, modified_ns: i128, inode: u64) -> Self {
+    fn from_parts(len: u64, modified_ns: i128, inode: u64, coding: Coding) -> Self {
         let mut tag = Vec::with_capacity(56);
         tag.push(b'"');
         push_hex(&mut tag, len);
@@ -32,8 +35,12 @@ impl EntityTag {
         push_hex(&mut tag, modified_ns as u64);
         tag.push(b'-');
         push_hex(&mut tag, inode);
+        if let Some(suffix) = coding.suffix().strip_prefix('.') {
+            tag.push(b'-');
+            tag.extend_from_slice(suffix.as_bytes());
+        }
         tag.push(b'"');
-        Self(HeaderValue::from_bytes(&tag).expect("hexadecimal digits, dashes and quotes"))
+        Self(HeaderValue::from_bytes(&tag).expect("letters, digits, dashes and quotes"))
     }
 
     /// The tag of content that is part of the program: ASCII in quotes.
@@ -43,8 +50,8 @@ impl EntityTag {
     }
 
     /// The value of the ETag field.
-    pub fn into_header(self) -> HeaderValue {
-        self.0
+    pub fn to_header(&self) -> HeaderValue {
+        self.0.clone()
     }
 
     /// Strong comparison with one member of a list; a weak tag never matches.
@@ -207,7 +214,7 @@ mod tests {
     const LATER: &str = "Sunday, 06-Nov-94 08:49:38 GMT";
 
     fn current() -> Validators {
-        let etag = EntityTag::from_parts(0x10, 0x20, 0x30);
+        let etag = EntityTag::from_parts(0x10, 0x20, 0x30, Coding::Identity);
         Validators {
             etag,
             modified: Some(HttpTime(MODIFIED)),
@@ -348,11 +355,11 @@ mod tests {
 
     #[test]
     fn tags_of_old_files() {
-        let before_epoch = EntityTag::from_parts(1, -1, 2).into_header();
+        let before_epoch = EntityTag::from_parts(1, -1, 2, Coding::Gzip).to_header();
         let mut zero = Vec::new();
         push_hex(&mut zero, 0);
         assert_eq!(zero, b"0");
-        assert_eq!(before_epoch, format!("\"1-{:x}-2\"", -1i64).as_str());
+        assert_eq!(before_epoch, format!("\"1-{:x}-2-gz\"", -1i64).as_str());
     }
 
     proptest::proptest! {

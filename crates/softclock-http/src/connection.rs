@@ -23,7 +23,7 @@ use crate::closing;
 use crate::exchange::{Client, answer};
 use crate::head::HeadLimits;
 use crate::members::Membership;
-use crate::service::Site;
+use crate::site::Site;
 use crate::stream::GuardedStream;
 use crate::worker::{Worker, WorkerOptions};
 

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
@@ -31,7 +30,7 @@ pub struct Control {
 struct Shared {
     threads: Vec<Sender<Command>>,
     binder: RefCell<Binder>,
-    settings: RefCell<Arc<Settings>>,
+    settings: RefCell<Settings>,
     /// The addresses asked for, and the real ones that each gave.
     listening: RefCell<Vec<(ListenAddress, Vec<ListenAddress>)>>,
     metrics: Endpoints,
@@ -40,13 +39,13 @@ struct Shared {
 /// What a thread is told.
 pub(crate) enum Command {
     /// Serve by these settings; close and open listeners.
-    Apply(Change),
+    Apply(Box<Change>),
     /// Tell what was done so far.
     Report(Sender<Report>),
 }
 
 pub(crate) struct Change {
-    settings: Arc<Settings>,
+    settings: Settings,
     threads: usize,
     close: Vec<ListenAddress>,
     open: Vec<(ListenAddress, Vec<Bound>)>,
@@ -75,7 +74,7 @@ impl Control {
             shared: Rc::new(Shared {
                 threads: senders,
                 binder: Binder::new(threads).into(),
-                settings: RefCell::new(Arc::new(settings.clone())),
+                settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),
             }),
@@ -86,7 +85,7 @@ impl Control {
             .iter()
             .zip(control.prepare(settings)?)
         {
-            let sent = sender.try_send(Command::Apply(change));
+            let sent = sender.try_send(Command::Apply(Box::new(change)));
             sent.unwrap_or_else(|_| unreachable!("the channel is new"));
         }
         Ok((control, receivers))
@@ -101,7 +100,7 @@ impl Control {
         let changes = self.prepare(settings.checked()?)?;
         for (sender, change) in self.shared.threads.iter().zip(changes) {
             // A thread that is gone serves nothing that could change.
-            let _ = sender.send(Command::Apply(change)).await;
+            let _ = sender.send(Command::Apply(Box::new(change))).await;
         }
         self.start_metrics();
         Ok(())
@@ -109,7 +108,7 @@ impl Control {
 
     /// The settings of now.
     pub fn settings(&self) -> Settings {
-        (**self.shared.settings.borrow()).clone()
+        self.shared.settings.borrow().clone()
     }
 
     /// The addresses listened on, with their real ports.
@@ -131,7 +130,6 @@ impl Control {
         let shared = &self.shared;
         let mut binder = shared.binder.borrow_mut();
         let mut listening = shared.listening.borrow_mut();
-        let settings = Arc::new(settings);
         // Each address of now takes one equal address of the new ones with it.
         let mut added = settings.listen.clone();
         let stays = |address: &ListenAddress, added: &mut Vec<ListenAddress>| {
@@ -144,7 +142,7 @@ impl Control {
             .map(|(address, _)| address.clone())
             .collect();
         let change = |_: &Sender<Command>| Change {
-            settings: Arc::clone(&settings),
+            settings: settings.clone(),
             threads: shared.threads.len(),
             close: removed.clone(),
             open: Vec::new(),
@@ -172,7 +170,7 @@ impl Control {
 
     /// What a thread starts with, made there.
     pub(crate) fn live(&self) -> impl FnOnce() -> Live + Send + 'static {
-        let settings = Arc::clone(&self.shared.settings.borrow());
+        let settings = self.settings();
         let threads = self.shared.threads.len();
         move || settings.live(threads)
     }
@@ -213,7 +211,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     let mut listening: Vec<(ListenAddress, Vec<ListenerId>)> = Vec::new();
     while let Ok(command) = commands.recv().await {
         match command {
-            Command::Apply(change) => apply(change, worker, &mut listening),
+            Command::Apply(change) => apply(*change, worker, &mut listening),
             Command::Report(reply) => {
                 let _ = reply.try_send(Report {
                     counts: worker.telemetry.counts(),

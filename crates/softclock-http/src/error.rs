@@ -5,7 +5,9 @@ use std::io;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{
+    ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
+};
 use http::{Response, StatusCode};
 use softclock::fs::Failure;
 
@@ -28,6 +30,8 @@ pub enum Refusal {
     NotFound,
     /// Neither GET, HEAD nor OPTIONS.
     MethodNotAllowed,
+    /// Accept-Encoding refuses all there is.
+    NotAcceptable,
     /// If-Match or If-Unmodified-Since does not hold.
     PreconditionFailed,
     /// The file, of this length, has no such part.
@@ -64,6 +68,9 @@ impl Refusal {
             Self::Unavailable => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
+            Self::NotAcceptable => {
+                headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+            }
             Self::RangeNotSatisfiable(length) => {
                 let range = HeaderValue::from_str(&range::unsatisfied_content_range(length));
                 headers.insert(CONTENT_RANGE, range.expect("ASCII"));
@@ -97,6 +104,10 @@ impl Refusal {
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "files can only be read (GET, HEAD).",
+            ),
+            Self::NotAcceptable => (
+                StatusCode::NOT_ACCEPTABLE,
+                "this is there in other encodings only.",
             ),
             Self::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,

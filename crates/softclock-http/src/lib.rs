@@ -12,14 +12,17 @@
 //!   HTTP/1, a strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds
 //!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
-//! - **Service** ([`Site`]): a request's path leads to a file, a redirect or a refusal.
+//! - **Service** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
+//!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
+//! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
+//!   second. Compressed siblings are chosen by what the client accepts ([`coding`]).
 //! - **Representation**: the file's type and validators; preconditions ([`conditional`]) and ranges ([`range`]) decide
 //!   what of it is sent.
 //! - **Body** ([`body`]): small parts are read before the response starts, large ones chunk by chunk as the client takes
 //!   them. Every read is first tried on the loop, where it answers from the page cache, and else goes to a helper
 //!   thread ([`softclock::fs`]).
 //!
-//! [`path`], [`range`] and [`conditional`] are pure: they touch neither files nor clocks.
+//! [`path`], [`range`], [`coding`] and [`conditional`] are pure: they touch neither files nor clocks. So is the cache.
 //!
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 #![forbid(unsafe_code)]
@@ -28,26 +31,35 @@ mod access_log;
 mod address;
 pub mod body;
 mod bundled;
+mod cache;
 mod carrier;
 mod closing;
+pub mod coding;
 pub mod conditional;
 mod connection;
 mod control;
 mod error;
+mod error_page;
 mod exchange;
 pub mod head;
+mod header_rule;
 mod listener;
+mod listing;
 mod media;
 mod members;
 mod metrics;
+mod multipart;
 pub mod path;
 mod patience;
+mod pool;
 pub mod range;
 mod representation;
 mod server;
 mod service;
 mod settings;
+mod site;
 mod socket;
+mod store;
 mod stream;
 mod telemetry;
 mod tls;
@@ -58,8 +70,11 @@ pub use address::{AddressError, ListenAddress, Place};
 pub use connection::{ConnectionOptions, Timeouts, serve_connection};
 pub use control::Control;
 pub use error::{Refusal, StartError};
+pub use error_page::{ErrorPage, ErrorPageError};
+pub use header_rule::{HeaderRule, HeaderRuleError};
 pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
-pub use service::{DEFAULT_INDEX, Site, requests_answered};
+pub use service::requests_answered;
 pub use settings::{DEFAULT_SOCKET_MODE, Settings};
+pub use site::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
 pub use tls::{Tls, TlsError};
 pub use worker::{WorkerOptions, serve};

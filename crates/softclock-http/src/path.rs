@@ -6,6 +6,7 @@
 //! (RFC 8615). A backslash is a letter like any other. The kernel has the last word:
 //! [`Root`](softclock::fs::Root) opens nothing outside the root whatever we ask.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -65,6 +66,20 @@ impl RequestPath {
             return Path::new(".");
         }
         Path::new(OsStr::from_bytes(&self.relative))
+    }
+
+    /// The path relative to the root as bytes; none for the root itself.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.relative
+    }
+
+    /// As [`as_bytes`](Self::as_bytes), with the slash at the end of a directory below the root.
+    pub(crate) fn name_bytes(&self) -> Cow<'_, [u8]> {
+        if self.directory && !self.relative.is_empty() {
+            [&self.relative, &b"/"[..]].concat().into()
+        } else {
+            self.as_bytes().into()
+        }
     }
 
     /// The path of the index file in this directory.
@@ -134,7 +149,7 @@ fn hex(digit: u8) -> Option<u8> {
 }
 
 /// All but RFC 3986's unreserved characters: `\`, which browsers take for a slash, and `:` among them.
-const UNSAFE_IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const UNSAFE_IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')

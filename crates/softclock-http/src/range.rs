@@ -1,5 +1,7 @@
 //! The Range header field (RFC 9110, section 14).
 
+use bytes::Bytes;
+
 /// Bytes `first..=last` of a representation; never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
@@ -22,6 +24,27 @@ impl ByteRange {
         self.last - self.first + 1
     }
 
+    /// This part of `content`; less if the range leads out of it.
+    pub(crate) fn slice(self, content: &Bytes) -> Bytes {
+        let end = usize::try_from(self.last).map_or(content.len(), |last| {
+            content.len().min(last.saturating_add(1))
+        });
+        let first = usize::try_from(self.first).map_or(end, |first| first.min(end));
+        content.slice(first..end)
+    }
+
+    /// Whether there is nothing between the two.
+    const fn touches(self, other: Self) -> bool {
+        self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
+    }
+
+    fn join(self, other: Self) -> Self {
+        Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        }
+    }
+
     /// The value of Content-Range.
     pub fn content_range(self, length: u64) -> String {
         format!("bytes {}-{}/{length}", self.first, self.last)
@@ -29,32 +52,62 @@ impl ByteRange {
 }
 
 /// What of a representation a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// All of it: no range, or one that must or may be ignored.
     Whole,
     /// One part (206).
     Part(ByteRange),
-    /// A part that the representation does not have (416).
+    /// Several parts that neither touch nor overlap (206, multipart/byteranges).
+    Parts(Vec<ByteRange>),
+    /// No part that the representation has (416).
     Unsatisfiable,
 }
 
-/// What a Range field's value selects from a representation of `length` bytes.
+/// What a Range field's value selects from a representation of `length` bytes; the work is linear in the field's
+/// length.
 ///
-/// A field that is malformed or in another unit is ignored, as the RFC asks. So is one with several ranges, as it
-/// permits.
+/// A field that is malformed or in another unit is ignored, as the RFC asks. Ranges that overlap or touch become one, in
+/// the place of the first of them; those behind the end are left out. Who asks for more than [`PARTS_MAX`] parts,
+/// counted as they are met, gets the whole, as section 14.2 permits: nobody needs that, and each part costs us more
+/// than it costs them.
 pub fn select(field: &[u8], length: u64) -> Selection {
     let Some(set) = range_set(field) else {
         return Selection::Whole;
     };
-    let mut specs = set
-        .split(|&byte| byte == b',')
-        .map(trim)
-        .filter(|spec| !spec.is_empty());
-    match (specs.next().map(RangeSpec::parse), specs.next()) {
-        (Some(Some(spec)), None) => spec.of(length),
-        _ => Selection::Whole,
+    let mut parts = Vec::new();
+    let mut any = false;
+    let specs = set.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    for spec in specs.filter(|spec| !spec.is_empty()) {
+        any = true;
+        let Some(spec) = RangeSpec::parse(spec) else {
+            return Selection::Whole;
+        };
+        match spec.of(length) {
+            Satisfied::By(range) => merge(&mut parts, range),
+            Satisfied::Emptily => return Selection::Whole,
+            Satisfied::Not => {}
+        }
+        if parts.len() > PARTS_MAX {
+            return Selection::Whole;
+        }
     }
+    match (any, parts.as_slice()) {
+        (false, _) => Selection::Whole,
+        (true, []) => Selection::Unsatisfiable,
+        (true, [one]) => Selection::Part(*one),
+        (true, _) => Selection::Parts(parts),
+    }
+}
+
+/// Adds `range`, joined with those that it overlaps or touches, in the place of the first of these.
+fn merge(parts: &mut Vec<ByteRange>, mut range: ByteRange) {
+    let mut place = parts.len();
+    while let Some(at) = parts.iter().position(|part| part.touches(range)) {
+        range = parts.remove(at).join(range);
+        place = place.min(at);
+    }
+    parts.insert(place.min(parts.len()), range);
 }
 
 /// The value of Content-Range in a 416 response.
@@ -88,25 +141,31 @@ impl RangeSpec {
         }
     }
 
-    fn of(&self, length: u64) -> Selection {
+    fn of(&self, length: u64) -> Satisfied {
         match *self {
-            Self::From { first, .. } if first >= length => Selection::Unsatisfiable,
+            Self::From { first, .. } if first >= length => Satisfied::Not,
             Self::From { first, last } => {
                 let last = last.map_or(length - 1, |last| last.min(length - 1));
-                Selection::Part(ByteRange { first, last })
+                Satisfied::By(ByteRange { first, last })
             }
-            Self::Suffix { len: 0 } => Selection::Unsatisfiable,
-            // Satisfiable by the RFC, but Content-Range has no way to say "all of nothing".
-            Self::Suffix { .. } if length == 0 => Selection::Whole,
+            Self::Suffix { len: 0 } => Satisfied::Not,
+            Self::Suffix { .. } if length == 0 => Satisfied::Emptily,
             Self::Suffix { len } => {
                 let first = length.saturating_sub(len);
-                Selection::Part(ByteRange {
+                Satisfied::By(ByteRange {
                     first,
                     last: length - 1,
                 })
             }
         }
     }
+}
+
+enum Satisfied {
+    By(ByteRange),
+    /// Satisfiable by the RFC, but Content-Range has no way to say "all of nothing".
+    Emptily,
+    Not,
 }
 
 fn range_set(field: &[u8]) -> Option<&[u8]> {
@@ -125,9 +184,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-fn trim(bytes: &[u8]) -> &[u8] {
-    bytes.trim_ascii()
-}
+/// The most parts of one response.
+pub const PARTS_MAX: usize = 16;
 
 const UNIT: &[u8] = b"bytes=";
 
@@ -164,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_and_multiple_ranges_are_ignored() {
+    fn malformed_ranges_are_ignored() {
         for field in [
             "",
             "bytes",
@@ -178,8 +236,10 @@ mod tests {
             "bytes 0-1",
             "bytes=0x1-2",
             "bytes=1-2-3",
-            "bytes=0-1,5-6",
             "bytes=0-1,x",
+            "bytes=0-1,5-4",
+            ",",
+            "bytes=,",
         ] {
             assert_eq!(select(field.as_bytes(), 100), Selection::Whole, "{field}");
         }
@@ -189,6 +249,41 @@ mod tests {
     fn an_empty_representation_has_no_part() {
         assert_eq!(select(b"bytes=0-", 0), Selection::Unsatisfiable);
         assert_eq!(select(b"bytes=-5", 0), Selection::Whole);
+    }
+
+    #[test]
+    fn several_ranges() {
+        for (field, expected) in [
+            ("bytes=0-1,5-6", &[(0, 1), (5, 6)][..]),
+            ("bytes=5-6, 0-1", &[(5, 6), (0, 1)]),
+            ("bytes=0-1,,500-,-1", &[(0, 1), (99, 99)]),
+            ("bytes=0-1,50-60,2-3", &[(0, 3), (50, 60)]),
+            ("bytes=50-60,0-1,55-70,1-5", &[(50, 70), (0, 5)]),
+            ("bytes=0-1,10-11,20-21,1-10", &[(0, 11), (20, 21)]),
+        ] {
+            let parts = expected
+                .iter()
+                .map(|&(first, last)| ByteRange { first, last });
+            let expected = Selection::Parts(parts.collect());
+            assert_eq!(select(field.as_bytes(), 100), expected, "{field}");
+        }
+        assert_eq!(select(b"bytes=0-4,5-9", 100), part(0, 9));
+        assert_eq!(select(b"bytes=0-,0-,-100,7-7", 100), part(0, 99));
+        assert_eq!(select(b"bytes=100-,200-300", 100), Selection::Unsatisfiable);
+    }
+
+    #[test]
+    fn too_many_ranges_are_the_whole() {
+        let field = |parts: usize| {
+            let specs: Vec<_> = (0..parts).map(|n| format!("{}-{}", 3 * n, 3 * n)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        let Selection::Parts(parts) = select(field(PARTS_MAX).as_bytes(), 1_000) else {
+            panic!("sixteen are allowed")
+        };
+        assert_eq!(parts.len(), PARTS_MAX);
+        let more = select(field(PARTS_MAX + 1).as_bytes(), 1_000);
+        assert_eq!(more, Selection::Whole);
     }
 
     #[test]
@@ -204,6 +299,29 @@ mod tests {
         fn parts_lie_inside(field in "bytes=[0-9]{0,3}-[0-9]{0,3}", length in 0u64..500) {
             if let Selection::Part(range) = select(field.as_bytes(), length) {
                 prop_assert!(range.first <= range.last && range.last < length);
+            }
+        }
+
+        #[test]
+        fn parts_are_what_was_asked_for(
+            specs in proptest::collection::vec((0u64..120, 0u64..40), 1..14),
+            length in 1u64..100,
+        ) {
+            let text: Vec<_> = specs.iter().map(|(f, n)| format!("{f}-{}", f + n)).collect();
+            let field = format!("bytes={}", text.join(","));
+            let asked = |at: u64| specs.iter().any(|&(f, n)| (f..=f + n).contains(&at));
+            let parts = match select(field.as_bytes(), length) {
+                Selection::Parts(parts) => parts,
+                Selection::Part(part) => vec![part],
+                Selection::Unsatisfiable => vec![],
+                Selection::Whole => return Err(TestCaseError::fail("not malformed")),
+            };
+            for at in 0..length + 50 {
+                let given = parts.iter().filter(|p| (p.first..=p.last).contains(&at)).count();
+                prop_assert_eq!(given, usize::from(at < length && asked(at)), "{} of {}", at, field);
+            }
+            for (at, part) in parts.iter().enumerate() {
+                prop_assert!(parts[at + 1..].iter().all(|other| !part.touches(*other)));
             }
         }
 

@@ -10,8 +10,8 @@ use softclock::Runtime;
 use crate::address::ListenAddress;
 use crate::control::{Command, Control, obey};
 use crate::error::StartError;
-use crate::service::Site;
 use crate::settings::Settings;
+use crate::site::Site;
 use crate::worker::{Live, Worker, WorkerOptions};
 
 /// What to serve, where and how.

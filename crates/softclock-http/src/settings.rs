@@ -3,7 +3,7 @@
 use crate::access_log::AccessLog;
 use crate::address::{ListenAddress, Place};
 use crate::error::StartError;
-use crate::service::Site;
+use crate::site::Site;
 use crate::tls::Tls;
 use crate::worker::{Live, WorkerOptions};
 
@@ -78,7 +78,7 @@ impl Settings {
         let mut options = self.worker;
         options.max_connections = (options.max_connections / threads).max(1);
         Live {
-            site: self.site.clone().into(),
+            site: self.site.clone().for_one_of(threads).into(),
             options,
             tls: self.tls.clone(),
             access_log: self.access_log.clone(),

@@ -19,7 +19,7 @@ use crate::connection::{ConnectionOptions, serve_member};
 use crate::exchange::Client;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
-use crate::service::Site;
+use crate::site::Site;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
 

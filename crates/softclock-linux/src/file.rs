@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Whether an operation may wait for the disk.
@@ -23,32 +23,47 @@ pub enum Wait {
     Allowed,
 }
 
-/// What is known of an open file.
+/// What is known of an open file. Two that are equal mean the same file in the same state, unless it was changed twice
+/// within one tick of the file system's clock (4 ms at most, on usual kernels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     kind: FileType,
     len: u64,
+    device: u64,
     inode: u64,
     modified_s: i64,
     modified_subsec_ns: u32,
+    changed_s: i64,
+    changed_subsec_ns: u32,
 }
 
 impl Metadata {
     /// Reads the metadata of an open file; local file systems hold it in memory while the file is open.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
-        let stat = fstat(file)?;
-        Ok(Self {
+        Ok(Self::from_stat(&fstat(file)?))
+    }
+
+    pub(crate) fn from_stat(stat: &Stat) -> Self {
+        Self {
             kind: FileType::from_raw_mode(stat.st_mode),
             len: u64::try_from(stat.st_size).unwrap_or(0),
+            device: stat.st_dev,
             inode: stat.st_ino,
-            modified_s: stat.st_mtime as i64,
+            modified_s: stat.st_mtime,
             modified_subsec_ns: stat.st_mtime_nsec as u32,
-        })
+            changed_s: stat.st_ctime,
+            changed_subsec_ns: stat.st_ctime_nsec as u32,
+        }
     }
 
     /// Whether it is a regular file.
     pub const fn is_file(&self) -> bool {
         matches!(self.kind, FileType::RegularFile)
+    }
+
+    /// Whether it is a symbolic link, which an open file never is.
+    pub(crate) const fn is_symlink(&self) -> bool {
+        matches!(self.kind, FileType::Symlink)
     }
 
     /// Whether it is a directory.
@@ -70,20 +85,29 @@ impl Metadata {
         self.inode
     }
 
-    /// Time of the last change of the content.
+    /// Time of the last change of the content; programs may set it to anything.
     pub fn modified(&self) -> SystemTime {
-        let subsec = Duration::from_nanos(u64::from(self.modified_subsec_ns));
-        let whole = Duration::from_secs(self.modified_s.unsigned_abs());
-        if self.modified_s < 0 {
-            SystemTime::UNIX_EPOCH - whole + subsec
-        } else {
-            SystemTime::UNIX_EPOCH + whole + subsec
-        }
+        system_time(self.modified_s, self.modified_subsec_ns)
+    }
+
+    /// Time of the last change of content, name or permissions, by the kernel's own clock.
+    pub fn changed(&self) -> SystemTime {
+        system_time(self.changed_s, self.changed_subsec_ns)
     }
 
     /// Nanoseconds from the epoch to [`modified`](Self::modified).
     pub const fn modified_ns(&self) -> i128 {
         self.modified_s as i128 * 1_000_000_000 + self.modified_subsec_ns as i128
+    }
+}
+
+fn system_time(seconds: i64, subsec_ns: u32) -> SystemTime {
+    let subsec = Duration::from_nanos(u64::from(subsec_ns));
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 {
+        SystemTime::UNIX_EPOCH - whole + subsec
+    } else {
+        SystemTime::UNIX_EPOCH + whole + subsec
     }
 }
 
@@ -305,6 +329,9 @@ mod tests {
             inode: 1,
             modified_s: -2,
             modified_subsec_ns: 250_000_000,
+            device: 1,
+            changed_s: 0,
+            changed_subsec_ns: 0,
         };
         let before = SystemTime::UNIX_EPOCH - Duration::from_millis(1_750);
         assert_eq!(metadata.modified(), before);

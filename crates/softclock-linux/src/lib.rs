@@ -2,6 +2,7 @@
 //!
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
+//! - [`directory`]: what a directory holds.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`inherited`]: sockets that the service manager opened.
@@ -14,6 +15,7 @@ compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
 pub mod clock;
+pub mod directory;
 pub mod events;
 pub mod file;
 pub mod inherited;

@@ -9,8 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use softclock_linux::directory;
 use softclock_linux::file::{self, Wait};
 
+pub use softclock_linux::directory::{Entries, Entry};
 pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
 
 /// A directory that nothing opened through it can leave: not by `..`, and not by a symbolic link.
@@ -35,14 +37,46 @@ impl Root {
     /// # Errors
     /// Those of `openat2(2)`; `EXDEV` ([`io::ErrorKind::CrossesDevices`]) for what leads out of the root.
     pub async fn open_file(&self, path: &Path) -> io::Result<File> {
-        match open(&self.directory, path, Wait::Never) {
+        match self.try_open_file(path) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let directory = Arc::clone(&self.directory);
-                let path = path.to_path_buf();
-                crate::spawn_blocking(move || open(&directory, &path, Wait::Allowed)).await
+                let (root, path) = (self.clone(), path.to_path_buf());
+                crate::spawn_blocking(move || root.open_file_waiting(&path)).await
             }
             result => result,
         }
+    }
+
+    /// As [`open_file`](Self::open_file), if that needs no waiting. It does need it for a name that the kernel does not
+    /// know to exist or to be missing.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] where [`open_file`](Self::open_file) would ask a helper thread.
+    pub fn try_open_file(&self, path: &Path) -> io::Result<File> {
+        open(&self.directory, path, Wait::Never)
+    }
+
+    /// As [`open_file`](Self::open_file), but waits for the disk: for [`spawn_blocking`](fn@crate::spawn_blocking).
+    ///
+    /// # Errors
+    /// As [`open_file`](Self::open_file).
+    pub fn open_file_waiting(&self, path: &Path) -> io::Result<File> {
+        open(&self.directory, path, Wait::Allowed)
+    }
+}
+
+impl Root {
+    /// Lists a directory below the root: at most `max` of its regular files and directories, those whose names `keep`
+    /// accepts, in no order. Waits for the disk: for [`spawn_blocking`](fn@crate::spawn_blocking).
+    ///
+    /// # Errors
+    /// Those of `openat2(2)` and `getdents64(2)`.
+    pub fn read_directory(
+        &self,
+        path: &Path,
+        max: usize,
+        keep: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<Entries> {
+        directory::read(self.directory.as_fd(), path, max, keep)
     }
 }
 
@@ -57,6 +91,14 @@ impl File {
     /// What was known of the file when it was opened.
     pub const fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// What is known of the file now; local file systems hold it in memory while the file is open.
+    ///
+    /// # Errors
+    /// Those of `fstat(2)`.
+    pub fn current_metadata(&self) -> io::Result<Metadata> {
+        crate::system_call(|| Metadata::of(&self.descriptor))
     }
 
     /// Reads up to `max` bytes at `offset`, appended to `buffer`, if that needs no waiting.
@@ -141,6 +183,9 @@ mod tests {
             let on_helper = file.read_at_on_helper(b"89".to_vec(), 4, 0).await.unwrap();
             assert_eq!(on_helper, b"890123");
             assert!(file.read_at(Vec::new(), 4, 10).await.unwrap().is_empty());
+            assert_eq!(file.current_metadata().unwrap(), *file.metadata());
+            fs::write(directory.path().join("file"), "x").unwrap();
+            assert_ne!(file.current_metadata().unwrap(), *file.metadata());
         });
     }
 

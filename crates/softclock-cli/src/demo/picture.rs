@@ -159,8 +159,9 @@ pub(super) fn summary(tally: &Tally) -> String {
         return "\nToo short to tell anything: try --seconds 20.\n".into();
     };
     let mut text = format!(
-        "\nWithout events the server answered {:.0} requests a second.\n",
-        base.requests_per_s
+        "\nWithout events the server answered {:.0} requests a second{}.\n",
+        base.requests_per_s,
+        caution(tally.busy())
     );
     for variant in Variant::FIRING {
         let late = Lateness::of(variant.lateness().counts());
@@ -168,13 +169,18 @@ pub(super) fn summary(tally: &Tally) -> String {
             text += &sentence(variant, result, &late);
         }
     }
-    if tally.busy() < BUSY {
-        text += &format!(
-            "The server had only {:.0} % of a processor: try again when nothing else runs.\n",
-            tally.busy() * 100.0
-        );
-    }
     text + NEXT
+}
+
+/// A server that waits, for clients or for a processor that others use, has time for events.
+fn caution(busy: f64) -> String {
+    if busy >= BUSY {
+        return String::new();
+    }
+    let percent = busy * 100.0;
+    format!(
+        ", with {percent:.0} % of a processor: it was not busy, so try again when nothing else runs"
+    )
 }
 
 fn sentence(variant: Variant, result: Result, late: &Lateness) -> String {
@@ -200,7 +206,7 @@ const NEXT: &str = "\
 Try next: softclock serve, the server you just saw; softclock doctor, what this machine offers it.
 ";
 
-/// With less of a processor the server waits, for clients or for other programs, and events cost nothing it needs.
+/// The least share of a processor of a server that is kept busy.
 const BUSY: f64 = 0.7;
 
 const BAR_WIDTH: usize = 27;
@@ -257,6 +263,12 @@ mod tests {
         );
         assert!(summary.contains("a timerfd cost 50 % of that"), "{summary}");
         assert!(summary.contains("softclock serve"));
+    }
+
+    #[test]
+    fn a_server_that_was_not_busy_is_told() {
+        assert_eq!(caution(0.95), "");
+        assert!(caution(0.2).contains("20 % of a processor"));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! What holds: a response is made of the file that was open when it began, whatever happens to its name. If that file
 //! shrinks, the connection ends early; if it is written to in place, the client may see old bytes and new, as with any
-//! reader, but never more than was promised. The next request sees what is there then. The root is the directory that
-//! was opened at the start, also if it is renamed; if it is removed, nothing is found.
+//! reader, but never more than was promised. The next request sees what is there then, or with a cache a little later.
+//! The root is the directory that was opened at the start, also if it is renamed; if it is removed, nothing is found.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -12,6 +12,8 @@ use std::process::Command;
 
 use crate::client::Client;
 use crate::server::{Server, directory, noise};
+
+const WITHOUT_CACHE: &[&str] = &["--cache", "0"];
 
 const LEN: usize = 20_000_000;
 
@@ -34,7 +36,7 @@ fn a_file_that_vanishes_or_is_replaced_is_sent_to_its_end() {
     let content = noise(LEN);
     let directory = directory(&[("f", &content), ("new", b"new")]);
     let file = directory.path().join("f");
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), WITHOUT_CACHE);
     let mut first = begun(&server);
     fs::rename(directory.path().join("new"), &file).unwrap();
     assert!(body(&mut first) == content);
@@ -52,7 +54,7 @@ fn a_file_that_vanishes_or_is_replaced_is_sent_to_its_end() {
 fn a_file_that_grows_is_sent_as_long_as_promised() {
     let content = noise(LEN);
     let directory = directory(&[("f", &content)]);
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), WITHOUT_CACHE);
     let mut client = begun(&server);
     let file = File::options()
         .append(true)
@@ -66,7 +68,7 @@ fn a_file_that_grows_is_sent_as_long_as_promised() {
 #[test]
 fn a_file_that_is_written_to_has_bytes_of_then_and_now() {
     let directory = directory(&[("f", &[b'a'; LEN])]);
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), WITHOUT_CACHE);
     let mut client = begun(&server);
     let file = File::options().write(true).open(directory.path().join("f"));
     file.unwrap().write_all_at(&vec![b'b'; LEN], 0).unwrap();
@@ -80,7 +82,7 @@ fn a_file_that_is_written_to_has_bytes_of_then_and_now() {
 fn a_small_file_that_shrinks_meanwhile_is_never_made_up() {
     let directory = directory(&[("f", &[1; 50_000])]);
     let path = directory.path().join("f");
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), WITHOUT_CACHE);
     std::thread::scope(|scope| {
         let changing = scope.spawn(|| {
             for round in 0..2_000 {
@@ -104,7 +106,7 @@ fn a_small_file_that_shrinks_meanwhile_is_never_made_up() {
 fn directories_replaced_while_serving() {
     let directory = directory(&[("live/f", b"one"), ("next/f", b"two")]);
     let path = |name: &str| directory.path().join(name);
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), WITHOUT_CACHE);
     let mut client = server.connect();
     assert_eq!(client.get("/live/f").text(), "one");
     for round in 0..50 {
@@ -130,7 +132,7 @@ fn directories_replaced_while_serving() {
 fn the_root_is_the_directory_opened_at_the_start() {
     let top = directory(&[("root/f", b"old")]);
     let root = top.path().join("root");
-    let server = Server::start(Some(&root), &[]);
+    let server = Server::start(Some(&root), WITHOUT_CACHE);
     let mut client = server.connect();
     assert_eq!(client.get("/f").text(), "old");
     fs::rename(&root, top.path().join("moved")).unwrap();
@@ -161,6 +163,7 @@ fn permissions_revoked_while_serving() {
     let mut command = Command::new(&program);
     command
         .args(["serve", "--listen", "127.0.0.1:0"])
+        .args(WITHOUT_CACHE)
         .arg(directory.path())
         .uid(NOBODY)
         .gid(NOBODY);

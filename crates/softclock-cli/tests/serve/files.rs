@@ -180,7 +180,7 @@ fn symbolic_links_inside_and_outside() {
 #[test]
 fn a_changed_file_is_served_anew() {
     let directory = directory(&[("f", b"old")]);
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), &["--cache", "0"]);
     let mut client = server.connect();
     let old = client.get("/f");
     fs::write(directory.path().join("g"), "new").unwrap();

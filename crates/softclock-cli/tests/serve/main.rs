@@ -1,8 +1,10 @@
 //! `softclock serve` as its users see it: the real program, raw HTTP over sockets of the standard library.
 
 mod access_log;
+mod cache;
 mod changes;
 mod client;
+mod codings;
 mod config;
 mod departures;
 mod errors;
@@ -11,6 +13,9 @@ mod hostile;
 mod injected;
 mod limits;
 mod metrics;
+mod multirange;
+mod pages;
+mod pipelining;
 mod refusals;
 mod requests;
 mod server;

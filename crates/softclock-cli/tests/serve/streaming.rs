@@ -61,7 +61,7 @@ fn memory_stays_bounded() {
 fn the_disk_is_read_by_helpers() {
     let content = noise(1_000_000);
     let directory = directory(&[("cold", &content), ("hot", b"hot")]);
-    let server = Server::start(Some(directory.path()), &[]);
+    let server = Server::start(Some(directory.path()), &["--precompressed", "off"]);
     let mut client = server.connect();
     assert_eq!(client.get("/hot").text(), "hot");
     assert!(

@@ -22,6 +22,18 @@ enum Part {
 }
 
 impl Authority {
+    /// Takes the bytes at the start of `bytes` that need no more than a look at each; gives how many.
+    pub(super) fn push_run(&mut self, bytes: &[u8]) -> usize {
+        let run = match self.part {
+            Part::Start | Part::Name => class::run(bytes, HOST),
+            Part::Literal | Part::AfterLiteral | Part::Port(_) => 0,
+        };
+        if run > 0 {
+            self.part = Part::Name;
+        }
+        run
+    }
+
     pub(super) fn push(&mut self, byte: u8, fault: Fault) -> Result<(), Fault> {
         self.part = match (self.part, byte) {
             (Part::Start, b'[') => Part::Literal,

@@ -16,20 +16,37 @@ pub(super) const LITERAL: u8 = 1 << 5;
 
 /// How many bytes at the start of `bytes` are of `class`.
 pub(super) fn run(bytes: &[u8], class: u8) -> usize {
-    bytes
-        .iter()
-        .position(|&byte| !is(byte, class))
-        .unwrap_or(bytes.len())
+    let mut at = 0;
+    // Eight lookups and one branch, which also tells where in the eight it ends.
+    while let Some(eight) = bytes[at..].first_chunk::<8>() {
+        let mut others = 0;
+        for (place, &byte) in eight.iter().enumerate() {
+            others |= u32::from(!is(byte, class)) << place;
+        }
+        if others != 0 {
+            return at + others.trailing_zeros() as usize;
+        }
+        at += 8;
+    }
+    let rest = &bytes[at..];
+    let end = rest.iter().position(|&byte| !is(byte, class));
+    at + end.unwrap_or(rest.len())
 }
 
-/// As [`run`] for [`VALUE`], eight bytes at a time: values are most of a head.
+/// As [`run`] for [`VALUE`], with arithmetic in place of lookups: values are most of a head.
 pub(super) fn value_run(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(word) = bytes[at..].first_chunk() {
-        if has_control(u64::from_le_bytes(*word)) {
-            break;
+        let controls = controls(u64::from_le_bytes(*word));
+        if controls == 0 {
+            at += 8;
+            continue;
         }
-        at += 8;
+        at += controls.trailing_zeros() as usize / 8;
+        if bytes[at] != b'\t' {
+            return at;
+        }
+        at += 1;
     }
     at + run(&bytes[at..], VALUE)
 }
@@ -38,13 +55,13 @@ pub(super) fn is(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
 }
 
-/// Whether any byte is below 0x20 or is 0x7f. A byte's highest bit tells, after arithmetic that may carry into the next
-/// byte only from one that has told already, so the answer is exact as a whole.
-const fn has_control(word: u64) -> bool {
+/// The highest bit of each byte that is below 0x20 or is 0x7f. Exact up to the first of them: the arithmetic carries
+/// into the next byte only from one that it has told of.
+const fn controls(word: u64) -> u64 {
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
     let delete = word ^ (ONES * 0x7f);
     let is_delete = delete.wrapping_sub(ONES) & !delete;
-    (below_space | is_delete) & (ONES * 0x80) != 0
+    (below_space | is_delete) & (ONES * 0x80)
 }
 
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -94,16 +111,23 @@ const fn in_set(byte: u8, set: &[u8]) -> bool {
 }
 
 /// The beginning of a name or value, for comparing with names that are short.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Word {
-    bytes: [u8; Word::CAPACITY],
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word<const N: usize> {
+    bytes: [u8; N],
     /// All bytes, also those that had no room.
     len: usize,
 }
 
-impl Word {
-    const CAPACITY: usize = 24;
+impl<const N: usize> Default for Word<N> {
+    fn default() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+}
 
+impl<const N: usize> Word<N> {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if let Some(room) = self.bytes.get_mut(self.len..) {
             let n = room.len().min(bytes.len());
@@ -112,19 +136,30 @@ impl Word {
         self.len = self.len.saturating_add(bytes.len());
     }
 
+    /// Makes it empty.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     pub(super) fn is(&self, word: &[u8]) -> bool {
-        self.len == word.len() && self.bytes[..self.len].eq_ignore_ascii_case(word)
+        self.get()
+            .is_some_and(|known| known.eq_ignore_ascii_case(word))
     }
 
     pub(super) fn starts_with(&self, word: &[u8]) -> bool {
-        let n = self.len.min(Self::CAPACITY);
+        let n = self.len.min(N);
         self.bytes[..n]
             .get(..word.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(word))
     }
 
-    pub(super) const fn len(&self) -> usize {
-        self.len
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The word, unless it had no room.
+    pub(super) fn get(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.len)
     }
 }
 
@@ -139,7 +174,10 @@ mod tests {
                 for byte in 0..=255 {
                     let mut bytes = [other; 20];
                     bytes[place] = byte;
-                    assert_eq!(value_run(&bytes), run(&bytes, VALUE), "{byte} at {place}");
+                    let one_by_one = bytes.iter().take_while(|&&byte| is(byte, VALUE));
+                    let expected = one_by_one.count();
+                    assert_eq!(value_run(&bytes), expected, "{byte} at {place}");
+                    assert_eq!(run(&bytes, VALUE), expected, "{byte} at {place}");
                 }
             }
         }
@@ -147,13 +185,13 @@ mod tests {
 
     #[test]
     fn words_longer_than_their_room_are_nothing_known() {
-        let mut word = Word::default();
+        let mut word = Word::<20>::default();
         word.push(b"Content-");
         word.push(b"Length");
         assert!(word.is(b"content-length") && word.starts_with(b"CONTENT"));
         word.push(&[b'x'; 100]);
         word.push(b"x");
         assert!(!word.is(b"content-length"));
-        assert_eq!(word.len(), 115);
+        assert_eq!(word.get(), None);
     }
 }

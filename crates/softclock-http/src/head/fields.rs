@@ -12,7 +12,8 @@ pub(super) struct Fields {
     part: Part,
     /// Lines that may still come.
     room: usize,
-    name: Word,
+    /// The start of a name whose rest is in another slice.
+    name: Word<20>,
     value: Value,
     length: Option<u64>,
     chunked: bool,
@@ -49,7 +50,7 @@ enum Part {
 enum Value {
     Ignored,
     Length(Number),
-    Coding(Trimmed<Word>),
+    Coding(Trimmed<Word<8>>),
     Host(Trimmed<Authority>),
 }
 
@@ -77,11 +78,12 @@ enum White {
 }
 
 impl Fields {
-    pub(super) fn new(section: Section, max: usize) -> Self {
+    /// To be [restarted](Self::restart) before use.
+    pub(super) fn new() -> Self {
         Self {
-            section,
+            section: Section::Trailers,
             part: Part::LineStart,
-            room: max,
+            room: 0,
             name: Word::default(),
             value: Value::Ignored,
             length: None,
@@ -90,24 +92,31 @@ impl Fields {
         }
     }
 
+    /// Before a section of at most `max` lines.
+    pub(super) fn restart(&mut self, section: Section, max: usize) {
+        self.section = section;
+        self.part = Part::LineStart;
+        self.room = max;
+        self.length = None;
+        self.chunked = false;
+        self.host = false;
+    }
+
     /// How many bytes completed the section; `None` if it goes on behind them.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            match self.part {
-                Part::LineStart => {
-                    self.start_line(byte)?;
-                    at += 1;
-                }
-                Part::Name => at += self.in_name(&bytes[at..])?,
-                Part::Value => at += self.in_value(&bytes[at..])?,
+            at += match self.part {
+                Part::LineStart => self.start_line(byte)?,
+                Part::Name => self.in_name(&bytes[at..])?,
+                Part::Value => self.in_value(&bytes[at..])?,
                 Part::LineEnd if byte == b'\n' => {
                     self.part = Part::LineStart;
-                    at += 1;
+                    1
                 }
                 Part::End if byte == b'\n' => return Ok(Some(at + 1)),
                 Part::LineEnd | Part::End => return Err(Fault::LineEnd),
-            }
+            };
         }
         Ok(None)
     }
@@ -127,29 +136,39 @@ impl Fields {
         }
     }
 
-    fn start_line(&mut self, byte: u8) -> Result<(), Fault> {
+    /// Takes the first byte of a line, unless it is that of a name.
+    fn start_line(&mut self, byte: u8) -> Result<usize, Fault> {
         self.part = match byte {
             b'\r' => Part::End,
             b'\n' => return Err(Fault::LineEnd),
             b' ' | b'\t' => return Err(Fault::Folding),
             byte if class::is(byte, TOKEN) => {
                 self.room = self.room.checked_sub(1).ok_or(Fault::TooManyFields)?;
-                self.name = Word::default();
-                self.name.push(&[byte]);
-                Part::Name
+                self.part = Part::Name;
+                return Ok(0);
             }
             _ => return Err(Fault::Name),
         };
-        Ok(())
+        Ok(1)
     }
 
     fn in_name(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let run = class::run(bytes, TOKEN);
-        self.name.push(&bytes[..run]);
+        let name = &bytes[..run];
         match bytes.get(run) {
-            None => Ok(run),
+            None => {
+                self.name.push(name);
+                Ok(run)
+            }
             Some(b':') => {
-                self.value = self.expected_value()?;
+                self.value = if self.name.is_empty() {
+                    self.expected_value(name)?
+                } else {
+                    self.name.push(name);
+                    let name = self.name;
+                    self.name.clear();
+                    self.expected_value(name.get().unwrap_or_default())?
+                };
                 self.part = Part::Value;
                 Ok(run + 1)
             }
@@ -158,12 +177,13 @@ impl Fields {
     }
 
     /// Decides by the name what its value must be.
-    fn expected_value(&mut self) -> Result<Value, Fault> {
-        let name = &self.name;
+    fn expected_value(&mut self, name: &[u8]) -> Result<Value, Fault> {
         let value = match name.len() {
-            14 if name.is(b"content-length") => Value::Length(Number::default()),
-            17 if name.is(b"transfer-encoding") => Value::Coding(Trimmed::default()),
-            4 if name.is(b"host") => Value::Host(Trimmed::default()),
+            4 if name.eq_ignore_ascii_case(b"host") => Value::Host(Trimmed::default()),
+            14 if name.eq_ignore_ascii_case(b"content-length") => Value::Length(Number::default()),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                Value::Coding(Trimmed::default())
+            }
             _ => return Ok(Value::Ignored),
         };
         let Section::Head(version) = self.section else {
@@ -179,11 +199,7 @@ impl Fields {
 
     fn in_value(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let run = class::value_run(bytes);
-        if !matches!(self.value, Value::Ignored) {
-            bytes[..run]
-                .iter()
-                .try_for_each(|&byte| self.value.push(byte))?;
-        }
+        self.value.push_all(&bytes[..run])?;
         match bytes.get(run) {
             None => Ok(run),
             Some(b'\r') => {
@@ -215,6 +231,22 @@ impl Fields {
 }
 
 impl Value {
+    fn push_all(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        if matches!(self, Self::Ignored) {
+            return Ok(());
+        }
+        while let Some((&byte, rest)) = bytes.split_first() {
+            bytes = rest;
+            self.push(byte)?;
+            if let Self::Host(host) = self
+                && host.white == White::Inside
+            {
+                bytes = &bytes[host.inner.push_run(bytes)..];
+            }
+        }
+        Ok(())
+    }
+
     fn push(&mut self, byte: u8) -> Result<(), Fault> {
         match self {
             Self::Ignored => Ok(()),
@@ -279,10 +311,10 @@ impl Number {
 
 /// RFC 9112, section 6.1: `chunked` comes last and once, so a list that starts with it is wrong. Others are codings that
 /// we lack.
-fn is_chunked(coding: &Word) -> Result<(), Fault> {
+fn is_chunked(coding: &Word<8>) -> Result<(), Fault> {
     match coding {
         coding if coding.is(b"chunked") => Ok(()),
-        coding if coding.len() == 0 || coding.starts_with(b"chunked") => Err(Fault::Coding),
+        coding if coding.is_empty() || coding.starts_with(b"chunked") => Err(Fault::Coding),
         _ => Err(Fault::UnknownCoding),
     }
 }

@@ -8,7 +8,7 @@ use super::fault::Fault;
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestLine {
     part: Part,
-    method: Word,
+    method: Word<8>,
     /// Bytes of the line itself.
     bytes: usize,
     version: Version,
@@ -44,7 +44,8 @@ enum Target {
     Asterisk,
     Path,
     Query,
-    Scheme(Word),
+    /// So many letters of `https`.
+    Scheme(u8),
     /// So many of the slashes behind a scheme.
     Slashes(u8),
     /// That of a CONNECT, or one with a scheme.
@@ -58,6 +59,14 @@ enum Form {
 }
 
 impl RequestLine {
+    /// Back to the start, without writing what need not be.
+    pub(super) fn restart(&mut self) {
+        self.part = Part::Start;
+        self.method.clear();
+        self.bytes = 0;
+        self.version = Version::Http11;
+    }
+
     /// Bytes of the line so far.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
@@ -72,6 +81,11 @@ impl RequestLine {
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
+            // What nearly every request ends with, at once.
+            if matches!(self.part, Part::Version(0)) && bytes[at..].starts_with(COMMON_END) {
+                self.bytes += COMMON_END.len();
+                return Ok(Some(at + COMMON_END.len()));
+            }
             let run = match self.part {
                 Part::Method => class::run(&bytes[at..], TOKEN),
                 Part::Target(Target::Path) => class::run(&bytes[at..], PATH),
@@ -133,7 +147,7 @@ impl RequestLine {
             (Target::Start, b'/') => Target::Path,
             (Target::Start, b'*') if self.method.is(b"OPTIONS") => Target::Asterisk,
             (Target::Path, b'?') => Target::Query,
-            (Target::Start, byte) => Target::Scheme(Word::default()).in_scheme(byte)?,
+            (Target::Start, byte) => Target::Scheme(0).in_scheme(byte)?,
             (Target::Scheme(_), byte) => target.in_scheme(byte)?,
             (Target::Slashes(0), b'/') => Target::Slashes(1),
             (Target::Slashes(1), b'/') => Target::Authority(Authority::default(), Form::Absolute),
@@ -167,14 +181,14 @@ impl RequestLine {
 
 impl Target {
     fn in_scheme(self, byte: u8) -> Result<Self, Fault> {
-        let Self::Scheme(mut scheme) = self else {
+        const SCHEME: &[u8] = b"https";
+        let Self::Scheme(letters) = self else {
             return Err(Fault::Target);
         };
         match byte {
-            b':' if scheme.is(b"http") || scheme.is(b"https") => Ok(Self::Slashes(0)),
-            byte if byte.is_ascii_alphabetic() && scheme.len() < b"https".len() => {
-                scheme.push(&[byte]);
-                Ok(Self::Scheme(scheme))
+            b':' if letters >= 4 => Ok(Self::Slashes(0)),
+            byte if SCHEME.get(usize::from(letters)) == Some(&byte.to_ascii_lowercase()) => {
+                Ok(Self::Scheme(letters + 1))
             }
             _ => Err(Fault::Target),
         }
@@ -194,3 +208,5 @@ impl Target {
         }
     }
 }
+
+const COMMON_END: &[u8] = b"HTTP/1.1\r\n";

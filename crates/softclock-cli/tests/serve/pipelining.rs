@@ -1,0 +1,148 @@
+//! Requests sent without waiting for answers.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::server::{Server, directory, noise};
+
+/// A request, and what its answer must be.
+struct Exchange<'a> {
+    request: String,
+    method: &'a str,
+    status: u16,
+    body: &'a [u8],
+}
+
+fn exchange<'a>(
+    method: &'a str,
+    target: &str,
+    line: &str,
+    status: u16,
+    body: &'a [u8],
+) -> Exchange<'a> {
+    let line = if line.is_empty() {
+        String::new()
+    } else {
+        format!("{line}\r\n")
+    };
+    Exchange {
+        request: format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{line}\r\n"),
+        method,
+        status,
+        body,
+    }
+}
+
+fn mixed<'a>(small: &'a [u8], big: &'a [u8]) -> Vec<Exchange<'a>> {
+    vec![
+        exchange("GET", "/small", "", 200, small),
+        exchange("HEAD", "/big", "", 200, b""),
+        exchange("GET", "/small", "If-None-Match: *", 304, b""),
+        exchange("GET", "/big", "", 200, big),
+        exchange(
+            "GET",
+            "/big",
+            "Range: bytes=70000-70009",
+            206,
+            &big[70_000..70_010],
+        ),
+        exchange(
+            "GET",
+            "/none",
+            "",
+            404,
+            b"404 Not Found: nothing is here.\n",
+        ),
+        exchange("OPTIONS", "/", "", 204, b""),
+        exchange("GET", "/small", "Range: bytes=1-1", 206, &small[1..2]),
+        exchange("HEAD", "/none", "", 404, b""),
+        exchange("GET", "/empty", "", 200, b""),
+        exchange("GET", "/small", "", 200, small),
+    ]
+}
+
+fn expect(client: &mut Client, exchanges: &[Exchange<'_>]) {
+    for exchange in exchanges {
+        let response = client.response(exchange.method);
+        assert_eq!(response.status, exchange.status, "{}", exchange.request);
+        assert!(response.body == exchange.body, "{}", exchange.request);
+    }
+}
+
+#[test]
+fn many_at_once() {
+    let (small, big) = (noise(700), noise(900_000));
+    let files: &[(&str, &[u8])] = &[("small", &small), ("big", &big), ("empty", b"")];
+    let directory = directory(files);
+    for cache in ["0", "8M"] {
+        let server = Server::start(Some(directory.path()), &["--cache", cache]);
+        let exchanges = mixed(&small, &big);
+        let all: String = exchanges.iter().map(|e| e.request.as_str()).collect();
+        thread::scope(|scope| {
+            let mut client = server.connect();
+            client.send(all.repeat(20).as_bytes());
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    expect(&mut client, &exchanges);
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn split_at_every_byte() {
+    let (small, big) = (noise(300), noise(80_000));
+    let files: &[(&str, &[u8])] = &[("small", &small), ("big", &big), ("empty", b"")];
+    let directory = directory(files);
+    let server = Server::start(Some(directory.path()), &[]);
+    let exchanges = mixed(&small, &big);
+    let all: String = exchanges.iter().map(|e| e.request.as_str()).collect();
+    let next = std::sync::atomic::AtomicUsize::new(1);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                loop {
+                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if at >= all.len() {
+                        return;
+                    }
+                    let (first, second) = all.as_bytes().split_at(at);
+                    client.send(first);
+                    thread::sleep(Duration::from_millis(1));
+                    client.send(second);
+                    expect(&mut client, &exchanges);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn byte_by_byte() {
+    let (small, big) = (noise(300), noise(80_000));
+    let files: &[(&str, &[u8])] = &[("small", &small), ("big", &big), ("empty", b"")];
+    let directory = directory(files);
+    let server = Server::start(Some(directory.path()), &[]);
+    let mut client = server.connect();
+    let exchanges = mixed(&small, &big);
+    for byte in exchanges.iter().flat_map(|e| e.request.bytes()) {
+        client.send(&[byte]);
+    }
+    expect(&mut client, &exchanges);
+}
+
+#[test]
+fn the_last_request_may_close() {
+    let directory = directory(&[("f", b"content")]);
+    let server = Server::start(Some(directory.path()), &[]);
+    let mut client = server.connect();
+    let request = "GET /f HTTP/1.1\r\nHost: t\r\n";
+    client.send(format!("{request}\r\n{request}Connection: close\r\n\r\n{request}\r\n").as_bytes());
+    for _ in 0..2 {
+        assert_eq!(client.response("GET").text(), "content");
+    }
+    assert!(client.rest().is_empty(), "nothing behind the last");
+}

@@ -1,0 +1,221 @@
+//! Content codings and what a client says about them (RFC 9110, section 12.5.3).
+
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+
+/// How a stored file is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// As it is.
+    Identity,
+    /// A sibling with `.gz` behind its name.
+    Gzip,
+    /// A sibling with `.zst`.
+    Zstd,
+    /// A sibling with `.br`.
+    Brotli,
+}
+
+impl Coding {
+    /// All of them; where the client does not mind the last is the best.
+    pub const ALL: [Self; CODINGS] = [Self::Identity, Self::Gzip, Self::Zstd, Self::Brotli];
+
+    /// All but the identity.
+    pub const COMPRESSED: [Self; CODINGS - 1] = [Self::Gzip, Self::Zstd, Self::Brotli];
+
+    /// What is behind the name of a file that is encoded so.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Identity => "",
+            Self::Gzip => ".gz",
+            Self::Zstd => ".zst",
+            Self::Brotli => ".br",
+        }
+    }
+
+    /// The value of Content-Encoding; the identity has none.
+    pub const fn content_encoding(self) -> Option<HeaderValue> {
+        match self {
+            Self::Identity => None,
+            Self::Gzip => Some(HeaderValue::from_static("gzip")),
+            Self::Zstd => Some(HeaderValue::from_static("zstd")),
+            Self::Brotli => Some(HeaderValue::from_static("br")),
+        }
+    }
+
+    fn named(name: &[u8]) -> Option<Self> {
+        const NAMES: [(&str, Coding); 5] = [
+            ("identity", Coding::Identity),
+            ("gzip", Coding::Gzip),
+            ("x-gzip", Coding::Gzip),
+            ("zstd", Coding::Zstd),
+            ("br", Coding::Brotli),
+        ];
+        let found = NAMES
+            .iter()
+            .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+        found.map(|&(_, coding)| coding)
+    }
+}
+
+/// How much a client likes each coding, in thousandths; 0 is a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preference([u16; CODINGS]);
+
+impl Preference {
+    /// That of a request with these header fields; without the field, the identity.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut values = headers.get_all(ACCEPT_ENCODING).iter().peekable();
+        if values.peek().is_none() {
+            return Self::IDENTITY;
+        }
+        let mut named = [None; CODINGS];
+        let mut others = None;
+        for value in values {
+            for member in value.as_bytes().split(|&byte| byte == b',') {
+                let Some((name, quality)) = parse(member) else {
+                    continue;
+                };
+                if name == b"*" {
+                    others = Some(quality);
+                } else if let Some(coding) = Coding::named(name) {
+                    named[coding as usize] = Some(quality);
+                }
+            }
+        }
+        let mut quality = named.map(|named| named.or(others).unwrap_or(0));
+        // Nobody has to list the identity: it is good enough where nothing better is.
+        if (named[0], others) == (None, None) {
+            quality[0] = LEAST;
+        }
+        Self(quality)
+    }
+
+    /// The best of what there is; `None` if all of it is refused.
+    pub fn choose(self, available: impl Fn(Coding) -> bool) -> Option<Coding> {
+        let available = Coding::ALL
+            .into_iter()
+            .filter(|&coding| self.0[coding as usize] > 0 && available(coding));
+        available.max_by_key(|&coding| self.0[coding as usize])
+    }
+
+    const IDENTITY: Self = Self([1_000, 0, 0, 0]);
+}
+
+/// A member of the list: its name and its weight. One with a malformed weight counts as absent.
+fn parse(member: &[u8]) -> Option<(&[u8], u16)> {
+    let mut parts = member.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+    let name = parts.next()?;
+    let Some(weight) = parts.next() else {
+        return Some((name, 1_000));
+    };
+    let digits = match weight {
+        [b'q' | b'Q', b'=', digits @ ..] if parts.next().is_none() => digits,
+        _ => return None,
+    };
+    Some((name, thousandths(digits)?))
+}
+
+/// `0`, `0.5`, `1.000` and the like: one digit, and up to three behind the point.
+fn thousandths(text: &[u8]) -> Option<u16> {
+    let (whole, fraction) = match text {
+        [whole] | [whole, b'.'] => (*whole, &[][..]),
+        [whole, b'.', fraction @ ..] if fraction.len() <= 3 => (*whole, fraction),
+        _ => return None,
+    };
+    if !matches!(whole, b'0' | b'1') || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = fraction.iter().chain(b"000").take(3);
+    let value = digits.fold(u16::from(whole - b'0'), |value, digit| {
+        value * 10 + u16::from(digit - b'0')
+    });
+    (value <= 1_000).then_some(value)
+}
+
+/// How many codings there are.
+pub const CODINGS: usize = 4;
+
+/// Below every weight that can be written but a thousandth.
+const LEAST: u16 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Coding::{Brotli, Gzip, Identity, Zstd};
+
+    fn preference(field: &str) -> Preference {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_str(field).unwrap());
+        Preference::of(&headers)
+    }
+
+    #[test]
+    fn everything_is_there() {
+        for (field, expected) in [
+            ("", Some(Identity)),
+            ("gzip", Some(Gzip)),
+            ("x-gzip", Some(Gzip)),
+            ("GZip", Some(Gzip)),
+            ("gzip, deflate, br, zstd", Some(Brotli)),
+            ("gzip, deflate, zstd", Some(Zstd)),
+            ("gzip;q=0.5", Some(Gzip)),
+            ("gzip;q=0.5, br;q=0.4", Some(Gzip)),
+            ("gzip;q=0.5, identity;q=0.6", Some(Identity)),
+            ("gzip;q=0.500 ,identity ; q=0.499", Some(Gzip)),
+            ("br;q=0, *", Some(Zstd)),
+            ("*", Some(Brotli)),
+            ("*;q=0", None),
+            ("*;q=0, identity", Some(Identity)),
+            ("*;q=0, gzip;q=0.001", Some(Gzip)),
+            ("identity;q=0", None),
+            ("identity;q=0, gzip", Some(Gzip)),
+            ("identity;q=0, *;q=0.1", Some(Brotli)),
+            ("deflate", Some(Identity)),
+            ("gzip;q=2", Some(Identity)),
+            ("gzip;q=1.001", Some(Identity)),
+            ("gzip;q=0.1234", Some(Identity)),
+            ("gzip;q=x", Some(Identity)),
+            ("gzip;level=9", Some(Identity)),
+            ("gzip;q=1.;x", Some(Identity)),
+            (",, ,gzip", Some(Gzip)),
+        ] {
+            assert_eq!(preference(field).choose(|_| true), expected, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_not_chosen() {
+        let only = |one| move |coding| coding == Identity || coding == one;
+        let all = preference("br, zstd, gzip;q=0.1");
+        assert_eq!(all.choose(only(Gzip)), Some(Gzip));
+        assert_eq!(all.choose(only(Identity)), Some(Identity));
+        assert_eq!(preference("br, identity;q=0").choose(only(Gzip)), None);
+        assert_eq!(Preference::of(&HeaderMap::new()), Preference::IDENTITY);
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        let mut headers = HeaderMap::new();
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_static("br;q=0.1"));
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        assert_eq!(Preference::of(&headers).choose(|_| true), Some(Gzip));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn refused_is_not_sent(field in "((gzip|br|zstd|identity|\\*|x)(;q=(0|0.0|0.5|1|7))?[, ]{0,2}){0,6}") {
+            if let Some(chosen) = preference(&field).choose(|_| true) {
+                let token = chosen.content_encoding().map_or("identity".into(), |v| v.to_str().unwrap().to_owned());
+                let last = field.split([',', ' ']).rfind(|m| m.split(';').next() == Some(&token) && !m.ends_with('7'));
+                proptest::prop_assert!(!last.is_some_and(|m| m.ends_with("q=0") || m.ends_with("q=0.0")), "{field}: {token}");
+            }
+        }
+
+        #[test]
+        fn weights(text in "[01](\\.[0-9]{0,3})?") {
+            let expected = text.parse::<f64>().unwrap() * 1_000.0;
+            let expected = (expected <= 1_000.0).then(|| expected.round() as u16);
+            proptest::prop_assert_eq!(thousandths(text.as_bytes()), expected);
+        }
+    }
+}
