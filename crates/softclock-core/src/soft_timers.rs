@@ -12,6 +12,7 @@
 //! arms it for [`SoftTimers::next_deadline`] and checks with [`TriggerState::Deadline`], which hands out
 //! the events with the earliest deadlines first.
 
+use core::mem;
 use core::time::Duration;
 
 use crate::time::TICK_NS;
@@ -49,7 +50,7 @@ impl FireWindow {
 pub struct Due<T> {
     /// What was scheduled.
     pub value: T,
-    /// When it was due, on a tick's boundary.
+    /// When it was due, as asked.
     pub due: Instant,
     /// How long ago that was, in nanoseconds.
     pub lateness_ns: u64,
@@ -79,6 +80,17 @@ pub struct SoftTimers<T> {
     triggers: TriggerStatistics,
     trace: Option<TriggerTrace>,
     counts: EventCounts,
+}
+
+/// Events taken out by [`SoftTimers::clear`], to be dropped where that is safe.
+#[derive(Debug)]
+pub struct Cleared<T>(TimerWheel<Event<T>>);
+
+impl<T> Cleared<T> {
+    /// Whether there were none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -213,6 +225,18 @@ impl<T> SoftTimers<T> {
     /// The instant for which an alarm should be armed: not later than the earliest deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next_due()
+    }
+
+    /// When the last check was, or where the facility began.
+    pub const fn last_check(&self) -> Instant {
+        self.triggers.last()
+    }
+
+    /// Takes all pending events out, in no particular order. For the end of a program; O(1) and a new wheel.
+    pub fn clear(&mut self) -> Cleared<T> {
+        self.next_due = Instant::FAR_FUTURE;
+        self.deadlines = TimerWheel::new();
+        Cleared(mem::take(&mut self.events))
     }
 
     /// Pending events.

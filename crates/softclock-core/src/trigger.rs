@@ -24,9 +24,10 @@ pub enum TriggerState {
     Idle,
     /// The end of a task's poll.
     TaskEnd,
-    /// The backup timer.
+    /// The backup timer. In the Linux runtime an alarm runs only alarm-safe events and counts them apart
+    /// (`Statistics::alarms`).
     Backup,
-    /// The alarm for the earliest deadline (section 5.9).
+    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime counted apart, as the backup.
     Deadline,
     /// A call to `trigger()` by the application.
     Application,

@@ -110,7 +110,9 @@ impl Pool {
     fn submit(&'static self, job: Job, waker: &Waker) -> Option<Job> {
         let mut state = lock(&self.state);
         if state.jobs.len() >= QUEUE {
-            state.waiting.push(waker.clone());
+            if !state.waiting.iter().any(|other| other.will_wake(waker)) {
+                state.waiting.push(waker.clone());
+            }
             return Some(job);
         }
         if state.jobs.len() >= state.idle && state.threads < THREADS && self.start_thread() {

@@ -22,7 +22,7 @@ impl<F: AsFd> Descriptor<F> {
     /// Those of `epoll_ctl(2)`: files that are always ready cannot be watched; outside a runtime.
     pub fn new(fd: F) -> io::Result<Self> {
         Ok(Self {
-            source: Source::new(fd)?,
+            source: Source::duplicated(fd)?,
         })
     }
 

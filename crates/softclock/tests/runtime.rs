@@ -153,6 +153,50 @@ fn the_end_of_the_runtime_drops_tasks_that_wait() {
 }
 
 #[test]
+fn what_an_idle_thread_s_handler_deferred_is_done() {
+    run(async {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let waiting = softclock::spawn_blocking(move || receiver.recv_timeout(10_000 * MS));
+        softclock::schedule_after(5 * MS, move |context| {
+            let sender = sender.clone();
+            let send = move || sender.send(()).unwrap();
+            context.defer(send).ok().unwrap();
+        });
+        waiting.await.expect("deferred for ever");
+    });
+}
+
+#[test]
+fn a_handler_that_owns_a_socket_ends_with_the_runtime() {
+    for _ in 0..2 {
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+            let socket = softclock::net::UdpSocket::bind(address).unwrap();
+            let there = socket.local_addr().unwrap();
+            softclock::schedule_soft_event(10, move |context| {
+                let _ = socket.try_send_to(b"tick", there);
+                context.reschedule(10);
+            });
+            softclock::sleep(MS).await;
+        });
+    }
+}
+
+#[test]
+fn an_event_of_a_past_runtime_cancels_nothing() {
+    let runtime = Runtime::new().unwrap();
+    let old = runtime.block_on(async { softclock::schedule_soft_event(1_000_000, |_| {}) });
+    drop(runtime);
+    assert!(!old.cancel());
+    run(async {
+        let new = softclock::schedule_soft_event(1_000_000, |_| {});
+        assert!(!old.cancel());
+        assert!(new.cancel());
+    });
+}
+
+#[test]
 fn a_panic_ends_its_task_only() {
     run(async {
         let task = softclock::spawn_local(async { panic!("expected by the test") });

@@ -258,8 +258,8 @@ impl AlarmCell {
         loop {
             self.depth.store(1, Relaxed);
             compiler_fence(SeqCst);
-            let pending = self.pending.load(Relaxed);
-            self.pending.store(0, Relaxed);
+            // One instruction: an alarm may land between two.
+            let pending = self.pending.swap(0, Relaxed);
             for kind in [Kind::Deadline, Kind::Backup] {
                 if pending & kind as u32 != 0 {
                     let now = self.clock.now();

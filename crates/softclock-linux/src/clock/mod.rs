@@ -140,7 +140,13 @@ impl ThreadClock {
 
     fn correct(&self, tracking: &mut Tracking, sample: Sample) {
         let conversion = &self.0.conversion;
-        let mult = tracking.rate(sample).unwrap_or(conversion.mult());
+        // A rate that is far from the one before is no rate: the machine was suspended, and only one of the two clocks
+        // stood still.
+        let before = conversion.mult();
+        let rate = tracking.rate(sample);
+        let mult = rate
+            .filter(|mult| mult.abs_diff(before) <= before / IMPLAUSIBLE)
+            .unwrap_or(before);
         let truth = sample.ns + conversion.offset_ns();
         // Standing still for long would stop every timer, so a reading far ahead (the machine was suspended or moved)
         // is made the new truth.
@@ -255,6 +261,9 @@ const FIRST_PAUSE_NS: u64 = 20_000_000;
 
 /// Time synchronisation changes the kernel's rate by up to 500 parts in a million, rarely and gradually.
 const LONGEST_PAUSE_NS: u64 = 1_000_000_000;
+
+/// Quartz and time synchronisation stay within 600 parts in a million.
+const IMPLAUSIBLE: u64 = 1_000;
 
 /// Two samples' errors of some 10 ns are then one part in a million.
 const SHORTEST_BASELINE_NS: u64 = 10_000_000;

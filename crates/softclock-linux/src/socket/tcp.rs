@@ -158,7 +158,7 @@ pub fn pair(address: SocketAddr) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// UIO_MAXIOV of the kernel; more fail with EMSGSIZE.
-const MOST_PARTS: usize = 1024;
+pub const MOST_PARTS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -47,7 +47,7 @@ impl TcpListener {
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
-            carrier: Carrier::Kernel(Source::new(listener.into())?),
+            carrier: Carrier::Kernel(Source::duplicated(listener.into())?),
         })
     }
 

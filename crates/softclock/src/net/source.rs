@@ -15,6 +15,8 @@ pub(crate) struct Source<F: AsFd = OwnedFd> {
     runtime: Rc<Inner>,
     id: SourceId,
     fd: F,
+    /// Others may have the same open file, so that closing this descriptor does not end the watch.
+    duplicated: bool,
 }
 
 impl<F: AsFd> Source<F> {
@@ -22,13 +24,26 @@ impl<F: AsFd> Source<F> {
         let runtime = Inner::current()?;
         let id = runtime.sources.borrow_mut().insert();
         // From here on, an error drops the source and so removes it again.
-        let source = Self { runtime, id, fd };
+        let duplicated = false;
+        let source = Self {
+            runtime,
+            id,
+            fd,
+            duplicated,
+        };
         source
             .runtime
             .poller
             .borrow()
             .add(source.fd.as_fd(), id.token())?;
         source.runtime.trigger(TriggerState::SystemCall);
+        Ok(source)
+    }
+
+    /// As [`new`](Self::new), for an open file that others may have too.
+    pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
+        let mut source = Self::new(fd)?;
+        source.duplicated = true;
         Ok(source)
     }
 
@@ -125,6 +140,10 @@ const RECEIVE_BUFFER: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Source<F> {
     fn drop(&mut self) {
+        if self.duplicated {
+            // Can only fail if the watch never began.
+            let _ = self.runtime.poller.borrow().remove(self.fd.as_fd());
+        }
         // Wakers are dropped outside the borrow: the last of a task drops the task.
         let waiters = self.runtime.sources.borrow_mut().remove(self.id);
         drop(waiters);

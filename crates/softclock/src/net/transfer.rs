@@ -47,6 +47,7 @@ impl Source {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let buffers = &buffers[..buffers.len().min(socket::tcp::MOST_PARTS)];
         let offered = buffers.iter().map(|buffer| buffer.len()).sum();
         let send = |fd: BorrowedFd<'_>| socket::tcp::send_vectored(fd, buffers);
         self.poll_send_call(cx, offered, send)

@@ -38,7 +38,7 @@ impl UnixListener {
     pub fn from_std(listener: std_unix::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
-            source: Source::new(OwnedFd::from(listener))?,
+            source: Source::duplicated(OwnedFd::from(listener))?,
         })
     }
 

@@ -26,6 +26,8 @@ pub(crate) enum Event {
 }
 
 pub(crate) struct Handler {
+    /// The number of the runtime that has the key.
+    runtime: u64,
     function: RefCell<Function>,
     key: Cell<Option<TimerKey>>,
 }
@@ -52,11 +54,12 @@ impl SoftEvent {
         let Some(key) = self.handler.key.take() else {
             return false;
         };
-        Inner::with_current(|runtime| {
+        let cancelled = Inner::with_id(self.handler.runtime, |runtime| {
             // Bound to a name, so that it is dropped after the borrow has ended.
             let cancelled = runtime.timers.borrow_mut().cancel(key);
             cancelled.is_some()
-        })
+        });
+        cancelled.unwrap_or(false)
     }
 
     /// Whether the event is still to fire.
@@ -119,7 +122,7 @@ impl EventContext<'_> {
         waker.wake_by_ref();
     }
 
-    /// Runs `f` when the running task has returned, free of its borrows. At most 1024 closures wait; one
+    /// Runs `f` when the running task, if there is one, has returned: free of its borrows. At most 1024 closures wait; one
     /// more is given back.
     pub fn defer<F: FnOnce() + 'static>(&self, f: F) -> Result<(), F> {
         let mut deferred = self.runtime.deferred.borrow_mut();
@@ -144,6 +147,7 @@ impl Inner {
     /// Schedules `function` within `window`.
     pub(crate) fn schedule_handler(&self, window: FireWindow, function: Function) -> SoftEvent {
         let handler = Rc::new(Handler {
+            runtime: self.mailbox.id(),
             function: RefCell::new(function),
             key: Cell::new(None),
         });

@@ -154,6 +154,15 @@ impl Inner {
         if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
             self.alarms.arm_if_needed(now);
         }
+        self.deliver_due(state, now, first);
+        // The backup is to see what is pending now, not what this trigger state has fired.
+        let plain = self.timers.borrow().next_due();
+        self.alarms
+            .set_plain_next_due(plain.unwrap_or(Instant::FAR_FUTURE));
+    }
+
+    #[inline]
+    fn deliver_due(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
         let mut next = first;
         for _ in 1..EVENTS_PER_TRIGGER {
             let Some(due) = next else { return };

@@ -133,11 +133,10 @@ impl Mailbox {
     }
 
     /// Refuses what comes from now on, and hands out what has come.
-    pub(crate) fn close(&self) -> VecDeque<Runnable> {
+    pub(crate) fn close(&self) -> (VecDeque<Runnable>, VecDeque<Call>) {
         let mut queue = self.queue();
         queue.closed = true;
-        queue.calls.clear();
-        mem::take(&mut queue.runnables)
+        (mem::take(&mut queue.runnables), mem::take(&mut queue.calls))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

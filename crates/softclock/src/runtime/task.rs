@@ -87,17 +87,21 @@ impl Inner {
         JoinHandle { task: Some(task) }
     }
 
-    /// Drops the futures of all tasks. They may wake and spawn while they are dropped.
+    /// Drops the futures of all tasks, and all handlers, which may own what owns the runtime. They may wake, spawn
+    /// and schedule while they are dropped.
     pub(crate) fn drop_tasks(&self) {
         loop {
             let wakers: Vec<_> = self.active.borrow_mut().drain().collect();
             wakers.into_iter().for_each(|waker| waker.wake());
-            let mut runnables = self.ready.take();
-            runnables.extend(self.mailbox.close());
-            if runnables.is_empty() {
+            let ready = self.ready.take();
+            let (posted, calls) = self.mailbox.close();
+            let deferred = self.deferred.take();
+            let events = self.timers.borrow_mut().clear();
+            let nothing_left = ready.is_empty() && posted.is_empty() && events.is_empty();
+            if nothing_left && calls.is_empty() && deferred.is_empty() {
                 return;
             }
-            drop(runnables);
+            drop((ready, posted, calls, deferred, events));
         }
     }
 }

@@ -41,6 +41,7 @@ impl Inner {
             //    transmit as they go; what they paced goes out at trigger states.
             self.collect_mail();
             self.run_tasks();
+            self.run_deferred();
             // 4. Receive, or sleep until there is something to receive or to fire.
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
         }
@@ -65,6 +66,10 @@ impl Inner {
         }
         let (runnables, calls) = self.mailbox.take();
         self.ready.borrow_mut().extend(runnables);
+        if !calls.is_empty() {
+            self.end_spin();
+            self.prepare_alarms();
+        }
         for call in calls {
             call();
             self.end_task();
@@ -101,6 +106,11 @@ impl Inner {
     /// The end of a task is a trigger state, and the time for what handlers left to it.
     fn end_task(&self) {
         self.trigger(TriggerState::TaskEnd);
+        self.run_deferred();
+    }
+
+    /// What handlers left to be done where nothing is borrowed.
+    fn run_deferred(&self) {
         while !self.deferred.borrow().is_empty() {
             let deferred = self.deferred.take();
             deferred.into_iter().for_each(|f| f());
@@ -109,7 +119,11 @@ impl Inner {
 
     fn receive(&self, events: &mut Vec<Event>, main_woken: bool) {
         self.counts.turns.set(self.counts.turns.get() + 1);
-        let busy = main_woken || !self.ready.borrow().is_empty() || self.mailbox.is_posted();
+        self.clock.resync_if_due(self.timers.borrow().last_check());
+        let busy = main_woken
+            || !self.ready.borrow().is_empty()
+            || !self.deferred.borrow().is_empty()
+            || self.mailbox.is_posted();
         if busy {
             self.poll_sources(Timeout::Now, events);
             self.trigger(TriggerState::SystemCall);
@@ -159,7 +173,6 @@ impl Inner {
         {
             self.idle.borrow_mut().on_timed_out(now + time, woken);
         }
-        self.clock.resync_if_due(woken);
     }
 
     fn end_spin(&self) {
