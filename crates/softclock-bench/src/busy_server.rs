@@ -5,11 +5,15 @@
 //! each with a processor of its own if there are two.
 //!
 //! - `clients`: a few dozen connections, each of which asks again as soon as it is answered.
+//! - [`intervals`]: the trigger states of the server in their sequence, and statistics of the intervals.
 //! - [`compare`]: slices of time with and without something, in pairs.
+//! - [`synthetic`]: the paper's synthetic handler as a soft event, a signal and a timer descriptor.
 //! - [`toggles`]: what is switched on and off: soft events, signals, timer descriptors.
 
 mod clients;
 pub mod compare;
+pub mod intervals;
+pub mod synthetic;
 pub mod toggles;
 
 use std::fs;
@@ -33,6 +37,10 @@ use clients::Clients;
 pub struct Workload {
     /// Requests outstanding at a time, each on a connection of its own.
     pub connections: usize,
+    /// Whether a connection carries request after request; else each has one of its own.
+    pub keep_alive: bool,
+    /// Whether a thread that only computes competes for the server's processor, as equals.
+    pub neighbour: bool,
     /// How long server and clients run before `control` does.
     pub warm_up: Duration,
 }
@@ -43,6 +51,8 @@ impl Workload {
     pub fn of(smoke: bool) -> Self {
         Self {
             connections: 256,
+            keep_alive: true,
+            neighbour: false,
             warm_up: Duration::from_millis(if smoke { 20 } else { 500 }),
         }
     }
@@ -69,10 +79,16 @@ where
             let _stop = StopOnDrop(&stop);
             serve(workload, listening, &stop, control)
         })?;
+        if workload.neighbour {
+            scope.spawn(|| {
+                pin(processors.server);
+                compute(&stop);
+            });
+        }
         let clients = match address.recv() {
             Ok(address) => {
                 pin(processors.clients);
-                Clients::connect(address, PATH, workload.connections)
+                Clients::connect(address, PATH, workload.connections, workload.keep_alive)
                     .and_then(|clients| clients.run(&stop))
             }
             // The server has ended, and says why.
@@ -114,6 +130,13 @@ fn serve<R, F: Future<Output = io::Result<R>>>(
         server.await;
         result
     })
+}
+
+/// Makes no system call.
+fn compute(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
 }
 
 /// Tells the clients that it is over.

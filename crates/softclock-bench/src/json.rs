@@ -1,7 +1,9 @@
-//! Results for other programs: the schema is `{"experiment", "environment", "rows"}`.
+//! Results for other programs: the schema is `{"experiment", "environment", "rows"}`, and `"charts"` where there are
+//! figures.
 
 use serde::Serialize;
 
+use crate::chart::Chart;
 use crate::environment::Environment;
 use crate::report::Row;
 
@@ -14,6 +16,9 @@ pub struct Record {
     pub environment: Environment,
     /// What it found.
     pub rows: Vec<Row>,
+    /// Its figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub charts: Vec<Chart>,
 }
 
 /// The records as an array if `several` were asked for, otherwise the one record by itself.
@@ -38,6 +43,7 @@ mod tests {
             experiment: "group/name",
             environment: Environment::detect(),
             rows: Vec::new(),
+            charts: Vec::new(),
         };
         assert!(document(&[&record], false).starts_with('{'));
         assert!(document(&[&record], true).starts_with('['));

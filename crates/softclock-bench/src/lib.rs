@@ -2,15 +2,17 @@
 //!
 //! An experiment is one file in [`experiments`]; it fills a [`report::Report`] with rows, and the
 //! rest of this crate shows them: [`table`] in the terminal, [`json`] for other programs, [`svg`]
-//! for the eye, each with the [`environment`] the numbers came from.
+//! and [`page`] for the eye, each with the [`environment`] the numbers came from.
 #![forbid(unsafe_code)]
 
 pub mod busy_server;
+pub mod chart;
 pub mod environment;
 pub mod experiments;
 pub mod json;
 pub mod measure;
 pub mod output;
+pub mod page;
 pub mod report;
 pub mod svg;
 pub mod table;

@@ -1,13 +1,16 @@
 //! Lists and runs the experiments.
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
+use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
 use softclock_bench::{experiments, output, svg, table};
 
@@ -25,6 +28,8 @@ enum Command {
     List,
     /// Runs experiments and shows their numbers: the paper's, ours, the peers', with their spread.
     Run(Run),
+    /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
+    Report(Page),
 }
 
 #[derive(Args)]
@@ -44,6 +49,16 @@ struct Run {
     svg: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct Page {
+    /// Where index.html is written; made if it is not there.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Runs the smallest sizes: they show that the experiments work, their numbers mean nothing.
+    #[arg(long)]
+    smoke: bool,
+}
+
 /// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
 struct Failure {
     status: u8,
@@ -54,6 +69,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::List => list(),
         Command::Run(run) => run.execute(),
+        Command::Report(page) => page.execute(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,6 +114,7 @@ impl Run {
                         experiment: experiment.name,
                         environment: environment.clone(),
                         rows: report.rows.clone(),
+                        charts: report.charts.clone(),
                     };
                     results.push((record, report));
                     self.save(&results, chosen.len())?;
@@ -108,11 +125,7 @@ impl Run {
                 }
             }
         }
-        if failed.is_empty() {
-            Ok(())
-        } else {
-            Err(failure(1, format!("failed: {}", failed.join(", "))))
-        }
+        fail_if_any(&failed)
     }
 
     fn save(&self, results: &[(Record, Report)], chosen: usize) -> Result<(), Failure> {
@@ -128,6 +141,53 @@ impl Run {
             save_file(path, &svg::document(&figures))?;
         }
         Ok(())
+    }
+}
+
+impl Page {
+    /// An experiment that fails is told on the page, and in the end by the exit status.
+    fn execute(&self) -> Result<(), Failure> {
+        let path = self.directory.join("index.html");
+        fs::create_dir_all(&self.directory)
+            .and_then(|()| output::probe(&path))
+            .map_err(|error| file_failure(&path, &error))?;
+        let environment = Environment::detect();
+        let mut outcomes = Vec::new();
+        let all = experiments::ALL;
+        for (index, experiment) in all.iter().enumerate() {
+            eprintln!("[{}/{}] {}", index + 1, all.len(), experiment.name);
+            outcomes.push(outcome(experiment, &Context::new(self.smoke)));
+            // Each time, so that what was measured survives.
+            save_file(&path, &page::document(&environment, &outcomes, self.smoke))?;
+        }
+        let failed: Vec<&str> = outcomes
+            .iter()
+            .filter(|outcome| outcome.result.is_err())
+            .map(|outcome| outcome.name)
+            .collect();
+        fail_if_any(&failed)
+    }
+}
+
+fn outcome(experiment: &Experiment, context: &Context) -> Outcome {
+    let start = Instant::now();
+    let result = (experiment.run)(context).map_err(|error| error.to_string());
+    if let Err(error) = &result {
+        eprintln!("softclock-bench: {}: {error}", experiment.name);
+    }
+    Outcome {
+        name: experiment.name,
+        about: experiment.about,
+        result,
+        seconds: start.elapsed().as_secs_f64(),
+    }
+}
+
+fn fail_if_any(failed: &[&str]) -> Result<(), Failure> {
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(failure(1, format!("failed: {}", failed.join(", "))))
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
+use crate::chart::Chart;
+
 /// One measured number with its spread and, where the paper has one, its number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
@@ -92,6 +94,8 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The numbers, in the order in which they are shown.
     pub rows: Vec<Row>,
+    /// What figures are drawn besides.
+    pub charts: Vec<Chart>,
 }
 
 /// One table or figure: a name to run it by and the function that measures it.

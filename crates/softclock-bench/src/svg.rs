@@ -1,4 +1,7 @@
-//! Reports as a picture: horizontal bars with the spread as whiskers and the paper's value as a mark.
+//! Reports as a picture: their charts, then horizontal bars with the spread as whiskers and the paper's value as a
+//! mark.
+
+mod chart;
 
 use std::fmt::Write;
 
@@ -35,6 +38,9 @@ impl Canvas {
         let title = format!("{name}: {}", report.title);
         self.text(MARGIN, &title, "font-size=\"15\" font-weight=\"bold\"");
         self.y += 8.0;
+        for chart in &report.charts {
+            self.chart(chart);
+        }
         for unit in units(&report.rows) {
             let rows = report.rows.iter().filter(|row| row.unit == unit);
             self.panel(unit, &rows.cloned().collect::<Vec<_>>());
@@ -221,7 +227,7 @@ fn units(rows: &[Row]) -> Vec<&'static str> {
     seen
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -275,6 +281,7 @@ mod tests {
             title: "t",
             notes: Vec::new(),
             rows: rows(&[1.0]),
+            charts: Vec::new(),
         };
         let picture = document(&[("n", &report)]);
         assert!(picture.contains("a&lt;b &amp; c"));

@@ -105,6 +105,7 @@ mod tests {
                 title: "Title",
                 notes: vec!["read me".to_owned()],
                 rows,
+                charts: Vec::new(),
             },
         );
         let expected = "\ngroup/name: Title\n\n\

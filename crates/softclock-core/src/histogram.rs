@@ -136,12 +136,14 @@ const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
 /// The highest octave told apart: 2^37 ns are 137 s.
 const TOP_BIT: u32 = 36;
-const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
+/// How many buckets a histogram has.
+pub const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
 
 const _: () = assert!(bucket_of(u64::MAX) == BUCKETS - 1 && bucket_of(0) == 0);
 
+/// The bucket that counts `ns`.
 #[inline]
-const fn bucket_of(ns: u64) -> usize {
+pub const fn bucket_of(ns: u64) -> usize {
     const LARGEST: u64 = (1 << (TOP_BIT + 1)) - 1;
     let ns = if ns > LARGEST { LARGEST } else { ns };
     // The octave of everything below 2 * SUB is 0, and its buckets are 1 ns wide.
@@ -149,7 +151,8 @@ const fn bucket_of(ns: u64) -> usize {
     octave as usize * SUB + (ns >> octave) as usize
 }
 
-const fn upper_bound(bucket: usize) -> u64 {
+/// The largest value that `bucket` counts, but for the last one, which counts all beyond.
+pub const fn upper_bound(bucket: usize) -> u64 {
     if bucket < 2 * SUB {
         return bucket as u64;
     }

@@ -5,6 +5,7 @@
 //! - [`wheel`]: the timing wheel that holds pending events.
 //! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3 and 5.9).
 //! - [`trigger`]: the trigger states and what each source contributes (5.2, 5.4).
+//! - [`trace`]: the sequence of trigger states (5.3, 5.4).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
@@ -16,6 +17,7 @@ pub mod histogram;
 pub mod idle;
 pub mod soft_timers;
 pub mod time;
+pub mod trace;
 pub mod trigger;
 pub mod wheel;
 
@@ -23,5 +25,6 @@ pub use histogram::Histogram;
 pub use idle::{IdleRule, IdleStep};
 pub use soft_timers::{Due, EventCounts, FireWindow, SoftTimers};
 pub use time::{Clock, Instant};
+pub use trace::TriggerTrace;
 pub use trigger::{SourceStatistics, TriggerState, TriggerStatistics};
 pub use wheel::{TimerKey, TimerWheel};

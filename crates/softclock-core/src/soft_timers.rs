@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use crate::time::TICK_NS;
-use crate::{Instant, TimerKey, TimerWheel, TriggerState, TriggerStatistics};
+use crate::{Instant, TimerKey, TimerWheel, TriggerState, TriggerStatistics, TriggerTrace};
 
 /// When an event may fire, and by when it should have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +77,7 @@ pub struct SoftTimers<T> {
     next_due: Instant,
     backup_period: Duration,
     triggers: TriggerStatistics,
+    trace: Option<TriggerTrace>,
     counts: EventCounts,
 }
 
@@ -102,6 +103,7 @@ impl<T> SoftTimers<T> {
             next_due: Instant::FAR_FUTURE,
             backup_period,
             triggers: TriggerStatistics::new(start),
+            trace: None,
             counts: EventCounts::default(),
         }
     }
@@ -182,10 +184,13 @@ impl<T> SoftTimers<T> {
 
     /// Passes a trigger state at `now`: counts it, and hands out one event if any is due.
     ///
-    /// When none is, this costs a comparison and about 2 ns for the statistics.
+    /// When none is, this costs a comparison and about 2 ns for the statistics; as much again while they are traced.
     #[inline]
     pub fn check(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
         self.triggers.on_trigger(state, now);
+        if let Some(trace) = &mut self.trace {
+            trace.record(state, now);
+        }
         self.next_overdue(state, now)
     }
 
@@ -224,6 +229,16 @@ impl<T> SoftTimers<T> {
     pub fn triggers(&mut self) -> &TriggerStatistics {
         self.triggers.count_latest();
         &self.triggers
+    }
+
+    /// Records each trigger state from now on in `trace`; `None` ends it. Gives back the trace that was in use.
+    pub fn set_trace(&mut self, trace: Option<TriggerTrace>) -> Option<TriggerTrace> {
+        core::mem::replace(&mut self.trace, trace)
+    }
+
+    /// The trace in use.
+    pub const fn trace(&self) -> Option<&TriggerTrace> {
+        self.trace.as_ref()
     }
 
     /// Events scheduled, cancelled and fired.

@@ -305,3 +305,31 @@ fn runtimes_do_not_nest() {
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async { runtime.block_on(async {}) });
 }
+
+#[test]
+fn a_trace_holds_the_latest_trigger_states_in_order() {
+    run(async {
+        assert!(softclock::take_trigger_trace().is_none());
+        softclock::trace_triggers(4);
+        assert!(!softclock::is_trigger_trace_full());
+        softclock::yield_now().await;
+        for _ in 0..3 {
+            softclock::trigger();
+        }
+        softclock::system_call(|| ());
+        assert!(softclock::is_trigger_trace_full());
+        let trace = softclock::take_trigger_trace().unwrap();
+        let (sources, times): (Vec<_>, Vec<_>) = trace.iter().unzip();
+        let application = TriggerState::Application;
+        let expected = [
+            application,
+            application,
+            application,
+            TriggerState::SystemCall,
+        ];
+        assert_eq!(sources, expected);
+        assert!(times.is_sorted());
+        assert!(trace.overwritten() > 0);
+        assert!(softclock::take_trigger_trace().is_none());
+    });
+}

@@ -13,6 +13,8 @@ use rustix::time::Timespec;
 pub(super) struct Clients {
     epoll: OwnedFd,
     connections: Vec<Connection>,
+    address: SocketAddr,
+    keep_alive: bool,
     request: Vec<u8>,
     /// Head and body: the same for every request.
     response_bytes: usize,
@@ -26,26 +28,42 @@ struct Connection {
 
 impl Clients {
     /// Connects, and asks once to learn how long a response is.
-    pub(super) fn connect(address: SocketAddr, path: &str, connections: usize) -> io::Result<Self> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
+    pub(super) fn connect(
+        address: SocketAddr,
+        path: &str,
+        connections: usize,
+        keep_alive: bool,
+    ) -> io::Result<Self> {
+        let close = if keep_alive {
+            ""
+        } else {
+            "Connection: close\r\n"
+        };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{close}\r\n").into_bytes();
+        let first = TcpStream::connect(address)?;
         let mut clients = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             connections: Vec::with_capacity(connections),
+            address,
+            keep_alive,
+            response_bytes: measure_response(&first, &request)?,
             request,
-            response_bytes: 0,
         };
         for index in 0..connections {
-            let stream = TcpStream::connect(address)?;
-            stream.set_nodelay(true)?;
-            if index == 0 {
-                clients.response_bytes = measure_response(&stream, &clients.request)?;
-            }
-            stream.set_nonblocking(true)?;
-            let data = EventData::new_u64(index as u64);
-            epoll::add(&clients.epoll, &stream, data, EventFlags::IN)?;
+            let stream = clients.open(index)?;
             clients.connections.push(Connection { stream, missing: 0 });
         }
         Ok(clients)
+    }
+
+    /// A connection that is known as number `index`. Over loopback it does not wait.
+    fn open(&self, index: usize) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let data = EventData::new_u64(index as u64);
+        epoll::add(&self.epoll, &stream, data, EventFlags::IN)?;
+        Ok(stream)
     }
 
     /// Asks and asks until told to stop.
@@ -66,16 +84,25 @@ impl Clients {
                 result => result?,
             };
             for event in &events {
-                let connection = &mut self.connections[event.data.u64() as usize];
-                let answered = connection.read(&mut buffer);
+                let answered = self.read_and_ask(event.data.u64() as usize, &mut buffer);
                 // The server may close while it ends.
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                if answered? {
-                    connection.ask(&self.request, self.response_bytes)?;
-                }
+                answered?;
             }
+        }
+        Ok(())
+    }
+
+    /// Reads what has come; asks again if the response is complete.
+    fn read_and_ask(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
+        let answered = self.connections[index].read(buffer, self.keep_alive)?;
+        if answered && !self.keep_alive {
+            self.connections[index].stream = self.open(index)?;
+        }
+        if answered {
+            self.connections[index].ask(&self.request, self.response_bytes)?;
         }
         Ok(())
     }
@@ -88,9 +115,10 @@ impl Connection {
         self.stream.write_all(request)
     }
 
-    /// Whether the response is complete.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+    /// Whether the response is complete, and the connection closed unless it is to be kept.
+    fn read(&mut self, buffer: &mut [u8], keep_alive: bool) -> io::Result<bool> {
         let read = match self.stream.read(buffer) {
+            Ok(0) if self.missing == 0 && !keep_alive => return Ok(true),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             result => result?,
@@ -99,7 +127,7 @@ impl Connection {
             .missing
             .checked_sub(read)
             .ok_or_else(|| io::Error::other("a response is longer than the first"))?;
-        Ok(self.missing == 0)
+        Ok(self.missing == 0 && keep_alive)
     }
 }
 

@@ -204,6 +204,12 @@ impl Slice {
     }
 }
 
+impl Pair {
+    fn is_busy(&self) -> bool {
+        self.off.is_busy() && self.on.is_busy()
+    }
+}
+
 impl Samples {
     fn add(&mut self, (off, on): (Observed, Observed)) {
         self.pairs.push(Pair {
@@ -217,8 +223,8 @@ impl Samples {
 
     /// The share of pairs in which the server was busy all the time, in percent.
     pub fn busy_pairs(&self) -> f64 {
-        let busy = |pair: &&Pair| pair.off.is_busy() && pair.on.is_busy();
-        100.0 * self.pairs.iter().filter(busy).count() as f64 / self.pairs.len() as f64
+        let busy = self.pairs.iter().filter(|pair| pair.is_busy()).count();
+        100.0 * busy as f64 / self.pairs.len() as f64
     }
 
     /// Requests a second while it was off.
@@ -264,17 +270,27 @@ impl Samples {
     }
 
     fn of_pairs(&self, value: impl Fn(&Pair) -> f64) -> Vec<f64> {
-        self.pairs.iter().map(value).collect()
+        self.counted().map(value).collect()
     }
 
     fn of_pairs_with_events(&self, value: impl Fn(&Pair) -> f64) -> Vec<f64> {
-        let pairs = self.pairs.iter().filter(|pair| pair.on.events > 0);
+        let pairs = self.counted().filter(|pair| pair.on.events > 0);
         pairs.map(value).collect()
+    }
+
+    /// Those in which the server was busy, or all if there are too few.
+    fn counted(&self) -> impl Iterator<Item = &Pair> {
+        let busy = self.pairs.iter().filter(|pair| pair.is_busy()).count();
+        let all = busy < FEW_PAIRS;
+        self.pairs.iter().filter(move |pair| all || pair.is_busy())
     }
 }
 
 /// The share of a slice that the server's thread runs if it has all it needs; the rest is the kernel's and others'.
 const BUSY: f64 = 0.97;
+
+/// Of fewer the median means nothing.
+const FEW_PAIRS: usize = 10;
 
 /// In units of its length.
 const LONGEST_SLICE: usize = 100;

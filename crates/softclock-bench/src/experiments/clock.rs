@@ -55,6 +55,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         title: "what one trigger state costs, and its alternatives",
         notes: notes(),
         rows,
+        charts: Vec::new(),
     })
 }
 

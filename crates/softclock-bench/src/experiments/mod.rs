@@ -3,8 +3,13 @@
 use crate::report::Experiment;
 
 pub mod clock;
+pub mod figure_3;
 pub mod head;
 pub mod table_1;
+pub mod table_13;
+pub mod table_2;
+pub mod table_4;
+pub mod table_5;
 pub mod wheel;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
@@ -12,5 +17,11 @@ pub const ALL: &[&Experiment] = &[
     &clock::EXPERIMENT,
     &wheel::EXPERIMENT,
     &table_1::EXPERIMENT,
+    &table_2::TABLE_2,
+    &table_2::TABLE_3,
+    &table_4::EXPERIMENT,
+    &figure_3::EXPERIMENT,
+    &table_5::EXPERIMENT,
+    &table_13::EXPERIMENT,
     &head::EXPERIMENT,
 ];

@@ -69,6 +69,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         title: "cost of an event with a null handler in a busy web server",
         notes: NOTES.iter().map(|&note| note.to_owned()).collect(),
         rows,
+        charts: Vec::new(),
     })
 }
 
@@ -272,7 +273,7 @@ const NOTES: [&str; 7] = [
     "each figure is the median over pairs of slices, one with and one without, next to each other; the spread \
      is that of single pairs, the bounds are those of the median (sign test)",
     "a pair in which the server was not busy all the time, because others used the processors, is taken again, up \
-     to three times",
+     to three times, and then left out, unless hardly one is left",
     "cost of an event: the processor time of the server's thread, interrupts included, beyond what its requests take \
      in the other slice of the pair, over the number of events",
     "lateness and trigger intervals are those of all slices together, time in which the thread could not run \

@@ -39,6 +39,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         title: "timer structures: ns an operation, by number of pending timers",
         notes,
         rows,
+        charts: Vec::new(),
     })
 }
 

@@ -3,17 +3,16 @@
 use super::Step;
 use super::class;
 use super::fault::Fault;
-use super::fields::{Fields, MAX_BODY_BYTES, Section};
+use super::fields::{Fields, MAX_BODY_BYTES};
 
 /// A chunked body, as far as it was scanned.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Chunked {
     part: Part,
     /// The size of the current chunk, then what is left of it.
     size: u64,
     /// Bytes of extensions and trailers so far: nobody reads them, so there should be few.
     extra: usize,
-    trailers: Fields,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +29,11 @@ enum Part {
 }
 
 impl Chunked {
-    pub(super) fn new(max_trailers: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             part: Part::Size(0),
             size: 0,
             extra: 0,
-            trailers: Fields::new(Section::Trailers, max_trailers),
         }
     }
 
@@ -43,8 +41,8 @@ impl Chunked {
         self.part == Part::Complete
     }
 
-    /// Takes what belongs together; `bytes` is not empty.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
+    /// Takes what belongs together; `bytes` is not empty. `trailers` are ready to be scanned.
+    pub(super) fn step(&mut self, bytes: &[u8], trailers: &mut Fields) -> Result<Step, Fault> {
         let consumed = match self.part {
             Part::Data => {
                 let n = usize::try_from(self.size).map_or(bytes.len(), |n| n.min(bytes.len()));
@@ -58,7 +56,7 @@ impl Chunked {
                 });
             }
             Part::Extension => self.in_extension(bytes)?,
-            Part::Trailers => self.in_trailers(bytes)?,
+            Part::Trailers => self.in_trailers(bytes, trailers)?,
             _ => {
                 self.part = self.next(bytes[0])?;
                 1
@@ -113,9 +111,9 @@ impl Chunked {
         }
     }
 
-    fn in_trailers(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    fn in_trailers(&mut self, bytes: &[u8], trailers: &mut Fields) -> Result<usize, Fault> {
         let offered = &bytes[..bytes.len().min(MAX_EXTRA_BYTES - self.extra)];
-        match self.trailers.scan(offered)? {
+        match trailers.scan(offered)? {
             Some(consumed) => {
                 self.part = Part::Complete;
                 Ok(consumed)

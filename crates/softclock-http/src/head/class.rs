@@ -17,13 +17,14 @@ pub(super) const LITERAL: u8 = 1 << 5;
 /// How many bytes at the start of `bytes` are of `class`.
 pub(super) fn run(bytes: &[u8], class: u8) -> usize {
     let mut at = 0;
-    // Eight lookups and one branch; more than that costs more than it spares, since most runs are short.
+    // Eight lookups and one branch, which also tells where in the eight it ends.
     while let Some(eight) = bytes[at..].first_chunk::<8>() {
-        let common = eight
-            .iter()
-            .fold(class, |common, &byte| common & CLASSES[usize::from(byte)]);
-        if common == 0 {
-            break;
+        let mut others = 0;
+        for (place, &byte) in eight.iter().enumerate() {
+            others |= u32::from(!is(byte, class)) << place;
+        }
+        if others != 0 {
+            return at + others.trailing_zeros() as usize;
         }
         at += 8;
     }
@@ -32,14 +33,20 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
     at + end.unwrap_or(rest.len())
 }
 
-/// As [`run`] for [`VALUE`], eight bytes at a time: values are most of a head.
+/// As [`run`] for [`VALUE`], with arithmetic in place of lookups: values are most of a head.
 pub(super) fn value_run(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(word) = bytes[at..].first_chunk() {
-        if has_control(u64::from_le_bytes(*word)) {
-            break;
+        let controls = controls(u64::from_le_bytes(*word));
+        if controls == 0 {
+            at += 8;
+            continue;
         }
-        at += 8;
+        at += controls.trailing_zeros() as usize / 8;
+        if bytes[at] != b'\t' {
+            return at;
+        }
+        at += 1;
     }
     at + run(&bytes[at..], VALUE)
 }
@@ -48,13 +55,13 @@ pub(super) fn is(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
 }
 
-/// Whether any byte is below 0x20 or is 0x7f. A byte's highest bit tells, after arithmetic that may carry into the next
-/// byte only from one that has told already, so the answer is exact as a whole.
-const fn has_control(word: u64) -> bool {
+/// The highest bit of each byte that is below 0x20 or is 0x7f. Exact up to the first of them: the arithmetic carries
+/// into the next byte only from one that it has told of.
+const fn controls(word: u64) -> u64 {
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
     let delete = word ^ (ONES * 0x7f);
     let is_delete = delete.wrapping_sub(ONES) & !delete;
-    (below_space | is_delete) & (ONES * 0x80) != 0
+    (below_space | is_delete) & (ONES * 0x80)
 }
 
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -127,6 +134,11 @@ impl<const N: usize> Word<N> {
             room[..n].copy_from_slice(&bytes[..n]);
         }
         self.len = self.len.saturating_add(bytes.len());
+    }
+
+    /// Makes it empty.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
     }
 
     pub(super) fn is(&self, word: &[u8]) -> bool {

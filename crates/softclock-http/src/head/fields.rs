@@ -78,17 +78,28 @@ enum White {
 }
 
 impl Fields {
-    pub(super) fn new(section: Section, max: usize) -> Self {
+    /// To be [restarted](Self::restart) before use.
+    pub(super) fn new() -> Self {
         Self {
-            section,
+            section: Section::Trailers,
             part: Part::LineStart,
-            room: max,
+            room: 0,
             name: Word::default(),
             value: Value::Ignored,
             length: None,
             chunked: false,
             host: false,
         }
+    }
+
+    /// Before a section of at most `max` lines.
+    pub(super) fn restart(&mut self, section: Section, max: usize) {
+        self.section = section;
+        self.part = Part::LineStart;
+        self.room = max;
+        self.length = None;
+        self.chunked = false;
+        self.host = false;
     }
 
     /// How many bytes completed the section; `None` if it goes on behind them.
@@ -154,7 +165,8 @@ impl Fields {
                     self.expected_value(name)?
                 } else {
                     self.name.push(name);
-                    let name = std::mem::take(&mut self.name);
+                    let name = self.name;
+                    self.name.clear();
                     self.expected_value(name.get().unwrap_or_default())?
                 };
                 self.part = Part::Value;

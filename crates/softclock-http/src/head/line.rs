@@ -59,6 +59,14 @@ enum Form {
 }
 
 impl RequestLine {
+    /// Back to the start, without writing what need not be.
+    pub(super) fn restart(&mut self) {
+        self.part = Part::Start;
+        self.method.clear();
+        self.bytes = 0;
+        self.version = Version::Http11;
+    }
+
     /// Bytes of the line so far.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes

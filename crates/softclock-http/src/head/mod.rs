@@ -84,12 +84,15 @@ pub struct Scanner {
     stage: Stage,
     /// Bytes of the current head.
     head_bytes: usize,
+    line: RequestLine,
+    /// Those of a head, then the trailers.
+    fields: Fields,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Stage {
-    Line(RequestLine),
-    Fields(Fields),
+    Line,
+    Fields,
     /// A body with so many bytes to come.
     Sized(u64),
     Chunked(Chunked),
@@ -113,8 +116,10 @@ impl Scanner {
     pub fn new(limits: HeadLimits) -> Self {
         Self {
             limits,
-            stage: Stage::Line(RequestLine::default()),
+            stage: Stage::Line,
             head_bytes: 0,
+            line: RequestLine::default(),
+            fields: Fields::new(),
         }
     }
 
@@ -152,8 +157,8 @@ impl Scanner {
     /// Where it is now.
     pub const fn position(&self) -> Position {
         match self.stage {
-            Stage::Line(_) if self.head_bytes == 0 => Position::Between,
-            Stage::Line(_) | Stage::Fields(_) => Position::Head,
+            Stage::Line if self.head_bytes == 0 => Position::Between,
+            Stage::Line | Stage::Fields => Position::Head,
             Stage::Sized(_) | Stage::Chunked(_) | Stage::Tunnel => Position::Body,
             Stage::Refused { .. } => Position::Refused,
         }
@@ -178,8 +183,8 @@ impl Scanner {
 
     fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         match &mut self.stage {
-            Stage::Line(_) => self.step_line(bytes),
-            Stage::Fields(_) => self.step_fields(bytes),
+            Stage::Line => self.step_line(bytes),
+            Stage::Fields => self.step_fields(bytes),
             Stage::Sized(left) => {
                 let consumed = usize::try_from(*left).map_or(bytes.len(), |n| n.min(bytes.len()));
                 *left -= consumed as u64;
@@ -192,7 +197,7 @@ impl Scanner {
                 })
             }
             Stage::Chunked(chunked) => {
-                let step = chunked.step(bytes)?;
+                let step = chunked.step(bytes, &mut self.fields)?;
                 if chunked.is_complete() {
                     self.start_head();
                 }
@@ -207,37 +212,33 @@ impl Scanner {
     }
 
     fn step_line(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
-        let Stage::Line(line) = &mut self.stage else {
-            unreachable!("called in this stage only");
-        };
         let max = self.limits.line_bytes + LINE_END;
-        let room = max - line.bytes();
+        let room = max - self.line.bytes();
         let offered = &bytes[..bytes.len().min(room)];
-        match line.scan(offered)? {
+        match self.line.scan(offered)? {
             Some(consumed) => {
-                let fields = Fields::new(Section::Head(line.version()), self.limits.fields);
-                self.stage = Stage::Fields(fields);
+                let section = Section::Head(self.line.version());
+                self.fields.restart(section, self.limits.fields);
+                self.stage = Stage::Fields;
                 self.in_head(consumed)
             }
             // An empty line before it does not count.
-            None if line.bytes() == max => Err(Fault::LineTooLong),
+            None if self.line.bytes() == max => Err(Fault::LineTooLong),
             None => self.in_head(offered.len()),
         }
     }
 
     fn step_fields(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
-        let Stage::Fields(fields) = &mut self.stage else {
-            unreachable!("called in this stage only");
-        };
         let room = self.limits.head_bytes.saturating_sub(self.head_bytes);
         let offered = &bytes[..bytes.len().min(room)];
-        match fields.scan(offered)? {
+        match self.fields.scan(offered)? {
             Some(consumed) => {
-                match fields.framing()? {
+                match self.fields.framing()? {
                     Framing::Sized(0) => self.start_head(),
                     Framing::Sized(length) => self.stage = Stage::Sized(length),
                     Framing::Chunked => {
-                        self.stage = Stage::Chunked(Chunked::new(self.limits.fields));
+                        self.fields.restart(Section::Trailers, self.limits.fields);
+                        self.stage = Stage::Chunked(Chunked::new());
                     }
                 }
                 Ok(Step {
@@ -259,7 +260,8 @@ impl Scanner {
     }
 
     fn start_head(&mut self) {
-        self.stage = Stage::Line(RequestLine::default());
+        self.stage = Stage::Line;
+        self.line.restart();
         self.head_bytes = 0;
     }
 }

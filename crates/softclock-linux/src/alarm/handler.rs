@@ -28,6 +28,8 @@ thread_local! {
 pub(super) struct Plain {
     pub(super) handler: &'static dyn AlarmSafe,
     pub(super) timer: Silencer,
+    /// The timer is set anew so long after each firing; `None` if it is periodic.
+    pub(super) again_ns: Option<u64>,
     pub(super) until: Instant,
 }
 
@@ -158,6 +160,9 @@ fn fire_plain() {
         }
         let by = FiredBy::Deadline;
         plain.handler.fire(&Firing { now, due: now, by });
+        if let Some(again_ns) = plain.again_ns.filter(|_| now <= plain.until) {
+            let _ = plain.timer.arm_after(again_ns);
+        }
     }
 }
 

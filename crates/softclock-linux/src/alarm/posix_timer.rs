@@ -77,7 +77,7 @@ impl PosixTimer {
     }
 }
 
-/// A timer's number; see [`PosixTimer::silencer`].
+/// A timer's number, by which a handler can set it; see [`PosixTimer::silencer`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silencer {
     id: libc::c_int,
@@ -87,6 +87,11 @@ impl Silencer {
     /// Makes the timer silent; fails if it is gone. Async-signal-safe.
     pub(super) fn silence(self) -> io::Result<()> {
         set(self.id, 0, 0, 0)
+    }
+
+    /// Sets the timer for one signal `ns` from now; fails if it is gone. Async-signal-safe.
+    pub(super) fn arm_after(self, ns: u64) -> io::Result<()> {
+        set(self.id, 0, ns.max(1), 0)
     }
 }
 

@@ -11,7 +11,7 @@ use super::handler::{self, PLAIN_TIMER, Plain};
 use super::posix_timer::{PosixTimer, TimerClock};
 use super::safe::AlarmSafe;
 
-/// A periodic POSIX timer whose signals run a handler, whatever the thread is doing and however often they come.
+/// A POSIX timer whose signals run a handler, whatever the thread is doing and however often they come.
 ///
 /// It is the hardware timer of *Soft Timers*, Tables I and II: nothing keeps its signals apart or out of the runtime's
 /// sections, and a period of some tens of microseconds leaves its thread no time for anything else.
@@ -38,20 +38,42 @@ impl SignalTimer {
         period: Duration,
         until: Instant,
     ) -> io::Result<Self> {
+        let started = Self::attach(handler, None, until)?;
+        started.timer.arm_each(saturating_ns(period))?;
+        Ok(started)
+    }
+
+    /// As [`start_until`](Self::start_until), each signal `delay` after the handler's previous firing: the handler sets
+    /// the timer anew, with a system call.
+    pub fn start_after(
+        handler: &'static dyn AlarmSafe,
+        delay: Duration,
+        until: Instant,
+    ) -> io::Result<Self> {
+        let delay_ns = saturating_ns(delay);
+        let started = Self::attach(handler, Some(delay_ns), until)?;
+        started.timer.silencer().arm_after(delay_ns)?;
+        Ok(started)
+    }
+
+    fn attach(
+        handler: &'static dyn AlarmSafe,
+        again_ns: Option<u64>,
+        until: Instant,
+    ) -> io::Result<Self> {
         let signal = handler::install()?;
         let timer = PosixTimer::new(TimerClock::Monotonic, signal, PLAIN_TIMER)?;
         handler::attach_plain(Plain {
             handler,
             timer: timer.silencer(),
+            again_ns,
             until,
         })?;
         // From here on drop takes care.
-        let started = Self {
+        Ok(Self {
             timer,
             _of_this_thread: PhantomData,
-        };
-        started.timer.arm_each(saturating_ns(period))?;
-        Ok(started)
+        })
     }
 }
 

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use softclock_core::histogram::{BUCKETS, bucket_of, upper_bound};
+
 use super::safe::FiredBy;
 
 /// What happened since the alarms were made.
@@ -32,7 +34,7 @@ pub struct AlarmStats {
     pub backup_period_ns: u64,
 }
 
-/// Lateness in buckets of powers of two.
+/// Lateness, to a sixteenth, in the buckets of [`softclock_core::histogram`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatenessHistogram {
     /// The number of events.
@@ -41,7 +43,7 @@ pub struct LatenessHistogram {
     pub sum_ns: u64,
     /// The largest lateness, in nanoseconds.
     pub max_ns: u64,
-    /// Bucket `i` counts lateness of `i` significant bits: from 2^(i-1) to 2^i - 1 ns; the last one all beyond.
+    /// Bucket `i` counts what [`bucket_of`] says.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -114,7 +116,9 @@ impl HistogramCell {
         add(&self.count, 1);
         add(&self.sum_ns, late_ns);
         self.max_ns.set(self.max_ns.get().max(late_ns));
-        add(&self.buckets[bucket(late_ns)], 1);
+        if let Some(bucket) = self.buckets.get(bucket_of(late_ns)) {
+            add(bucket, 1);
+        }
     }
 
     pub(super) fn snapshot(&self) -> LatenessHistogram {
@@ -136,10 +140,37 @@ impl LatenessHistogram {
         for (i, count) in self.buckets.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                return ((1u64 << i) - 1).min(self.max_ns);
+                return upper_bound(i).min(self.max_ns);
             }
         }
         self.max_ns
+    }
+
+    /// The share of events, 0 to 1, that were later than `ns` (to the resolution of a bucket).
+    pub fn share_above(&self, ns: u64) -> f64 {
+        let above: u64 = self.buckets[bucket_of(ns) + 1..].iter().sum();
+        above as f64 / self.count.max(1) as f64
+    }
+
+    /// What was counted since `earlier`, a copy of this same histogram. The maximum is that of all.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns),
+            max_ns: self.max_ns,
+            buckets: std::array::from_fn(|i| self.buckets[i].saturating_sub(earlier.buckets[i])),
+        }
+    }
+
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
     }
 
     /// The mean lateness in nanoseconds; 0 if there were no events.
@@ -153,24 +184,22 @@ pub(super) fn add(counter: &Cell<u64>, n: u64) {
     counter.set(counter.get().wrapping_add(n));
 }
 
-fn bucket(late_ns: u64) -> usize {
-    ((u64::BITS - late_ns.leading_zeros()) as usize).min(BUCKETS - 1)
-}
-
-/// Enough for all of 64 bits but the largest half.
-pub const BUCKETS: usize = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_powers_of_two() {
-        assert_eq!(
-            [0, 1, 2, 3, 4, 1023, 1024].map(bucket),
-            [0, 1, 2, 2, 3, 10, 11]
-        );
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    fn since_leaves_what_was_added() {
+        let cell = HistogramCell::new();
+        cell.record(10);
+        let before = cell.snapshot();
+        cell.record(1_000);
+        let mut since = cell.snapshot().since(&before);
+        assert_eq!((since.count, since.sum_ns), (1, 1_000));
+        assert_eq!(since.share_above(999), 0.0);
+        assert_eq!(since.share_above(500), 1.0);
+        since.merge(&before);
+        assert_eq!(since, cell.snapshot());
     }
 
     #[test]
@@ -181,7 +210,7 @@ mod tests {
             cell.record(late);
         }
         let histogram = cell.snapshot();
-        assert_eq!(histogram.quantile_ns(0.5), 31);
+        assert_eq!(histogram.quantile_ns(0.5), 20);
         assert_eq!(histogram.quantile_ns(1.0), 5_000);
         assert_eq!(histogram.mean_ns(), 1_012);
     }

@@ -1,0 +1,147 @@
+//! Figures: curves over two axes, beside a report's rows.
+
+use serde::Serialize;
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chart {
+    /// The figure's heading.
+    pub title: String,
+    /// From left to right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// In the order of the legend.
+    pub series: Vec<Series>,
+}
+
+/// What an axis shows, and from where to where.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Axis {
+    /// The quantity and its unit.
+    pub label: &'static str,
+    /// What is less is drawn here; above zero if `log`.
+    pub low: f64,
+    /// What is more is drawn here.
+    pub high: f64,
+    /// By decades.
+    pub log: bool,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// How they are drawn.
+    pub mark: Mark,
+    /// In the order in which they are joined.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// How points are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// Joined by a line.
+    Line,
+    /// A dot each.
+    Dots,
+    /// A diamond each: what the paper says.
+    Paper,
+}
+
+impl Axis {
+    /// From `low` to `high`, in equal steps.
+    pub const fn linear(label: &'static str, low: f64, high: f64) -> Self {
+        Self {
+            label,
+            low,
+            high,
+            log: false,
+        }
+    }
+
+    /// From `low` to `high`, by decades.
+    pub const fn decades(label: &'static str, low: f64, high: f64) -> Self {
+        Self {
+            label,
+            low,
+            high,
+            log: true,
+        }
+    }
+
+    /// Where `value` is between the ends: 0 to 1.
+    pub fn share(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        share.clamp(0.0, 1.0)
+    }
+}
+
+impl Series {
+    /// The share of values up to each place on `x`, which is by decades; `sorted` is in ascending order.
+    pub fn cdf(name: impl Into<String>, x: &Axis, sorted: &[f64]) -> Self {
+        let place = |step: usize| {
+            let share = step as f64 / CDF_STEPS as f64;
+            x.low * (x.high / x.low).powf(share)
+        };
+        let points = (0..=CDF_STEPS).map(|step| {
+            let at_most = sorted.partition_point(|&value| value <= place(step));
+            let share = at_most as f64 / sorted.len().max(1) as f64;
+            (round(place(step)), round(share))
+        });
+        Self {
+            name: name.into(),
+            mark: Mark::Line,
+            points: points.collect(),
+        }
+    }
+
+    /// Points as the paper gives them.
+    pub fn paper(name: impl Into<String>, points: &[(f64, f64)]) -> Self {
+        Self {
+            name: name.into(),
+            mark: Mark::Paper,
+            points: points.to_vec(),
+        }
+    }
+}
+
+/// To five digits, which is all that can be seen.
+fn round(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
+}
+
+/// Places at which a distribution is looked up.
+const CDF_STEPS: usize = 250;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cdf_rises_from_nothing_to_all() {
+        let x = Axis::decades("us", 1.0, 1000.0);
+        let series = Series::cdf("s", &x, &[2.0, 30.0, 2000.0]);
+        assert_eq!(series.points[0], (1.0, 0.0));
+        let (end, share) = series.points[CDF_STEPS];
+        assert_eq!((end, share), (1000.0, 0.66667));
+        assert!(series.points.is_sorted_by(|a, b| a.1 <= b.1));
+    }
+
+    #[test]
+    fn an_axis_ends_where_it_says() {
+        for axis in [Axis::linear("", 2.0, 4.0), Axis::decades("", 1.0, 100.0)] {
+            assert_eq!(axis.share(axis.low), 0.0);
+            assert_eq!(axis.share(axis.high), 1.0);
+            assert_eq!(axis.share(axis.high * 2.0), 1.0);
+            assert_eq!(axis.share(0.0), 0.0);
+        }
+        assert_eq!(Axis::decades("", 1.0, 100.0).share(10.0), 0.5);
+    }
+}
