@@ -48,6 +48,26 @@ const PACKAGES: &[Package] = &[
         purpose: "CPU time and state of the servers under test",
     },
     Package {
+        name: "openssl",
+        program: "openssl",
+        purpose: "holds a TLS connection open while certificates change",
+    },
+    Package {
+        name: "python3",
+        program: "python3",
+        purpose: "passes sockets as systemd does, and reads JSON lines",
+    },
+    Package {
+        name: "mount",
+        program: "mount",
+        purpose: "a small disk to fill",
+    },
+    Package {
+        name: "bsdutils",
+        program: "script",
+        purpose: "a terminal for softclock top",
+    },
+    Package {
         name: "groff-base",
         program: "groff",
         purpose: "renders the manual",

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use softclock_http::ListenAddress;
+use softclock_http::{ListenAddress, LogFormat};
 
+use crate::config;
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::limits::LimitOptions;
 use crate::options::ContentOptions;
+use crate::top::TopOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -28,6 +30,8 @@ struct Cli {
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(Box<ServeOptions>),
+    /// Watch a running server: requests, connections, trigger states, lateness of timers
+    Top(TopOptions),
     /// Tell what this machine offers, what is missing, and what to do about it
     Doctor(DoctorOptions),
     /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
@@ -39,7 +43,7 @@ pub(crate) enum Command {
 
 /// The definition of the whole command line.
 pub(crate) fn definition() -> clap::Command {
-    <Cli as clap::CommandFactory>::command()
+    Cli::command()
 }
 
 /// The options of `softclock serve`.
@@ -50,7 +54,16 @@ pub(crate) struct ServeOptions {
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 
-    /// Address to listen on: IP:PORT, [IPV6]:PORT, or :PORT for all addresses; repeatable. Port 0 takes a free one
+    /// Settings in a TOML file, named like these flags, which win over it; SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Check the settings and exit: 0 if they are good, 1 if not
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Address to listen on: IP:PORT, [IPV6]:PORT, :PORT for all addresses, unix:PATH, systemd[:NAME]; tls: before it
+    /// for TLS; repeatable. Port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Vec<ListenAddress>,
 
@@ -73,9 +86,33 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) content: ContentOptions,
 
-    #[command(flatten)]
-    pub(crate) limits: LimitOptions,
+    /// Permissions of sockets of unix:PATH, in octal
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = octal)]
+    pub(crate) socket_mode: u32,
 
+    /// Certificate chain in PEM, for the addresses with tls:
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// How often to look whether the certificate's files have changed; 0 for at SIGHUP only
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) tls_check: std::time::Duration,
+
+    /// Write a line for each response to a file, or to stdout for -; SIGUSR1 opens the file anew
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+
+    /// How these lines look: common, combined (with Referer and User-Agent) or json
+    #[arg(long, value_name = "FORMAT", default_value = "common")]
+    pub(crate) log_format: LogFormat,
+
+    /// Address for metrics in Prometheus' format, at /metrics; repeatable
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Vec<ListenAddress>,
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -83,6 +120,37 @@ pub(crate) struct ServeOptions {
     /// Log more to stderr: -v what happens, -vv each request
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    /// Log to stderr what is at least so important [default: warn]
+    #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
+    pub(crate) log_level: Option<LogLevel>,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+}
+
+/// How important something must be to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl ServeOptions {
+    /// The level asked for, one way or the other.
+    pub(crate) fn level(&self) -> LogLevel {
+        match (self.log_level, self.quiet, self.verbose) {
+            (Some(level), ..) => level,
+            (None, true, _) => LogLevel::Error,
+            (None, false, 0) => LogLevel::Warn,
+            (None, false, 1) => LogLevel::Info,
+            (None, false, 2) => LogLevel::Debug,
+            (None, false, _) => LogLevel::Trace,
+        }
+    }
 }
 
 const NOTES: &str = "\
@@ -93,6 +161,9 @@ Examples:
   softclock serve                              the bundled site on http://127.0.0.1:8080/
   softclock serve --listen :8000 ~/public      a directory, for the whole network
   softclock serve --threads 2 --listen 127.0.0.1:8080 --listen '[::1]:8080' /srv/www
+  softclock serve --listen tls::443 --tls-cert chain.pem --tls-key key.pem /srv/www
+  softclock serve --config softclock.toml      listen = [\":80\", \"tls::443\"]
+                                               directory = \"/srv/www\"
 ";
 
 /// What to show in place of running: help, or a mistake.
@@ -101,10 +172,12 @@ pub(crate) enum Shown {
     Help(clap::Error),
     /// A mistake in one line.
     Mistake(String),
+    /// A mistake in the configuration file, in one line that tells where.
+    BadFile(String),
 }
 
 impl Shown {
-    /// Shows it; the exit code is 0 for help and 2 for mistakes.
+    /// Shows it; the exit code is 0 for help, 2 for mistakes and 1 for those in a file.
     pub(crate) fn show(self) -> ExitCode {
         match self {
             Self::Help(help) => {
@@ -116,29 +189,52 @@ impl Shown {
                 eprintln!("softclock: {line}");
                 ExitCode::from(2)
             }
+            Self::BadFile(line) => {
+                eprintln!("softclock: {line}");
+                ExitCode::FAILURE
+            }
         }
     }
 }
 
-/// Understands the command line.
+/// Understands the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    match Cli::try_parse_from(&arguments) {
-        Ok(cli) => Ok(cli.command),
-        Err(error) => Err(match error.kind() {
-            ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
-            _ => Shown::Mistake(one_line(&error, &arguments)),
-        }),
+    let mut arguments: Vec<_> = arguments.into_iter().collect();
+    let definition = definition();
+    let given = matches(&definition, &arguments)?;
+    if let Some((name, given)) = given.subcommand()
+        && let Ok(Some(file)) = given.try_get_one::<PathBuf>("config")
+        && let Some(command) = definition.find_subcommand(name)
+    {
+        let more = config::arguments(file, command, given).map_err(Shown::BadFile)?;
+        arguments.splice(2..2, more);
+        let all = matches(&definition, &arguments)?;
+        return Ok(Cli::from_arg_matches(&all)
+            .map_err(|error| shown(error, &arguments))?
+            .command);
+    }
+    Ok(Cli::from_arg_matches(&given)
+        .map_err(|error| shown(error, &arguments))?
+        .command)
+}
+
+fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
+    let matches = definition.clone().try_get_matches_from(arguments);
+    matches.map_err(|error| shown(error, arguments))
+}
+
+fn shown(error: clap::Error, arguments: &[OsString]) -> Shown {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Shown::Help(error),
+        _ => Shown::Mistake(one_line(&error, arguments)),
     }
 }
 
 /// clap's message is a paragraph; its first line tells the mistake.
 fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let mistake = first.strip_prefix("error: ").unwrap_or(first);
+    let mistake = mistake(error);
     let hint = match suggestion(error) {
         Some(suggestion) => format!("did you mean {suggestion}?"),
         None => match command_of(arguments) {
@@ -149,6 +245,20 @@ fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     format!("{mistake}; {hint}")
 }
 
+/// What is wrong, without the advice. Required arguments stand in lines of their own.
+pub(crate) fn mistake(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let rest = lines.take_while(|line| first.ends_with(':') && line.starts_with(' '));
+    let rest: Vec<_> = rest.map(str::trim).collect();
+    match rest.is_empty() {
+        true => first.to_owned(),
+        false => format!("{first} {}", rest.join(", ")),
+    }
+}
+
 /// The name of the command that the arguments begin with.
 fn command_of(arguments: &[OsString]) -> Option<String> {
     let name = arguments.get(1)?.to_str()?;
@@ -156,7 +266,7 @@ fn command_of(arguments: &[OsString]) -> Option<String> {
     Some(command)
 }
 
-fn suggestion(error: &clap::Error) -> Option<&str> {
+pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
     let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
     kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(suggestion) => Some(suggestion.as_str()),
@@ -175,6 +285,13 @@ fn percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
         _ => Err("not a percentage from 0 to 100".into()),
+    }
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode @ 0..=0o777) => Ok(mode),
+        _ => Err("not permissions in octal, such as 660".into()),
     }
 }
 
@@ -197,7 +314,7 @@ mod tests {
         match parse(arguments) {
             Ok(Command::Serve(options)) => Ok(*options),
             Ok(other) => Err(format!("{other:?}")),
-            Err(Shown::Mistake(line)) => Err(line),
+            Err(Shown::Mistake(line) | Shown::BadFile(line)) => Err(line),
             Err(Shown::Help(help)) => Err(help.to_string()),
         }
     }
@@ -264,6 +381,13 @@ mod tests {
             (&["--min-rate", "fast"], "--min-rate"),
             (&["a", "b"], "'b'"),
             (&["-q", "-v"], "cannot be used with"),
+            (&["-q", "--log-level", "info"], "cannot be used with"),
+            (&["--log-level", "loud"], "loud"),
+            (&["--log-format", "xml"], "common, combined or json"),
+            (&["--socket-mode", "888"], "octal"),
+            (&["--tls-cert", "c"], "--tls-key"),
+            (&["--metrics", "9100"], "write :9100"),
+            (&["--config", "/does/not/exist"], "no such file"),
         ] {
             let line = serve(arguments).unwrap_err();
             assert!(

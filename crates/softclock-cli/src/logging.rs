@@ -2,21 +2,45 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
 
-/// Logs events up to the level that `-v` and `--quiet` ask for.
-pub(crate) fn start(verbose: u8, quiet: bool) {
-    let level = match (quiet, verbose) {
-        (true, _) => Level::ERROR,
-        (false, 0) => Level::WARN,
-        (false, 1) => Level::INFO,
-        (false, 2) => Level::DEBUG,
-        (false, _) => Level::TRACE,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
+use crate::cli::LogLevel;
+
+/// Changes what is logged from now on.
+pub(crate) struct Logging {
+    level: reload::Handle<LevelFilter, Registry>,
+}
+
+/// Logs events up to `level`.
+pub(crate) fn start(level: LogLevel) -> Logging {
+    let (filter, level) = reload::Layer::new(filter(level));
+    let lines = fmt::layer()
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
-        .with_target(false)
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
         .init();
+    Logging { level }
+}
+
+impl Logging {
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        // Fails only where the subscriber is gone.
+        let _ = self.level.reload(filter(level));
+    }
+}
+
+const fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }

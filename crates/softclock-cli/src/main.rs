@@ -3,25 +3,34 @@
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
 mod cli;
+mod config;
 mod demo;
 mod doctor;
 mod generate;
 mod limits;
 mod logging;
+mod notify;
 mod options;
 mod serve;
+mod top;
 
 use std::process::ExitCode;
 
 use cli::Command;
 
 fn main() -> ExitCode {
-    let command = match cli::parse(std::env::args_os()) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let command = match cli::parse(arguments.iter().cloned()) {
         Ok(command) => command,
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(*options).map(|()| ExitCode::SUCCESS),
+        Command::Serve(options) => serve::run(*options, arguments)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Top(options) => top::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
         Command::Doctor(options) => return doctor::run(&options),
         Command::Demo(options) => return demo::run(&options),
         Command::Generate(options) => return generate::run(&options),

@@ -1,15 +1,21 @@
-//! `softclock serve`.
+//! `softclock serve`: from options to a running server, and what signals do to it.
 
+mod reload;
+mod settings;
+
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::process;
+use std::rc::Rc;
 
 use softclock::signal::{Signal, Signals};
-use softclock_http::{Server, Site, StartError, WorkerOptions};
+use softclock_http::{ListenAddress, Place, Server, StartError};
 
 use crate::cli::ServeOptions;
 use crate::logging;
+use crate::notify::{State, notify};
+use reload::Supervisor;
 
 /// Why `softclock serve` ended with an error.
 #[derive(Debug)]
@@ -27,17 +33,34 @@ impl fmt::Display for ServeError {
     }
 }
 
-/// Serves until a signal ends it.
-pub(crate) fn run(options: ServeOptions) -> Result<(), ServeError> {
-    logging::start(options.verbose, options.quiet);
+/// Serves until a signal ends it. `arguments` are what the options came from, to be read again.
+pub(crate) fn run(options: ServeOptions, arguments: Vec<OsString>) -> Result<(), ServeError> {
+    if options.check {
+        settings::check(&options).map_err(ServeError::Start)?;
+        println!("softclock: the settings are good");
+        return Ok(());
+    }
+    let logging = logging::start(options.level());
     // Threads inherit what is blocked here, so that the signals wait for the one that asks for them.
-    let signals = Signals::block(&[Signal::Terminate, Signal::Interrupt]);
+    let signals = Signals::block(&[
+        Signal::Terminate,
+        Signal::Interrupt,
+        Signal::Hangup,
+        Signal::User1,
+    ]);
     let signals = signals.map_err(ServeError::Signals)?;
     let server = start(&options).map_err(ServeError::Start)?;
     if !options.quiet {
-        announce(&options, server.local_addresses());
+        announce(&options, &server);
     }
-    let cut = server.run(end_of(signals));
+    notify(State::Ready);
+    let supervisor = Rc::new(Supervisor::new(
+        server.control(),
+        options,
+        arguments,
+        logging,
+    ));
+    let cut = server.run(supervise(supervisor, signals));
     if cut > 0 {
         tracing::warn!(
             connections = cut,
@@ -49,41 +72,37 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ServeError> {
 }
 
 fn start(options: &ServeOptions) -> Result<Server, StartError> {
-    let site = match &options.directory {
-        Some(directory) => Site::directory(directory)?,
-        None => Site::bundled(),
-    };
-    let descriptors = softclock::fs::raise_descriptor_limit();
-    let worker = WorkerOptions {
-        max_connections: options.limits.max_connections(descriptors),
-        drain: options.drain,
-        connection: options.limits.connection(),
-    };
-    let site = options.content.apply(site.with_index(&options.index));
-    let mut builder = Server::builder(site)
+    Server::with(settings::make(options, None)?)
         .threads(options.threads.into())
         .spin_cap(options.spin_cap)
-        .worker(worker);
-    for &address in &options.listen {
-        builder = builder.listen(address);
-    }
-    builder.bind()
+        .bind()
 }
 
-/// Ends with the first signal; the second ends the process.
-async fn end_of(signals: Signals) {
-    wait(&signals).await;
+/// Does what signals say until one ends the server; after it, another ends the process.
+async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
+    supervisor.watch_certificate();
+    loop {
+        match wait(&signals).await {
+            Signal::User1 => supervisor.reopen_log(),
+            Signal::Hangup if !supervisor.has_lost_terminal() => supervisor.reload().await,
+            Signal::Terminate | Signal::Interrupt | Signal::Hangup => break,
+        }
+    }
+    notify(State::Stopping);
     tracing::info!("ending; another signal ends at once");
     softclock::spawn_local(async move {
-        wait(&signals).await;
+        while !matches!(wait(&signals).await, Signal::Terminate | Signal::Interrupt) {}
         eprintln!("softclock: ended at once by a second signal");
         process::exit(1);
     });
 }
 
-async fn wait(signals: &Signals) {
+async fn wait(signals: &Signals) -> Signal {
     match signals.next().await {
-        Ok(signal) => tracing::info!(?signal, "signal"),
+        Ok(signal) => {
+            tracing::info!(?signal, "signal");
+            signal
+        }
         Err(error) => {
             // Without signals only SIGKILL would end the server, so it serves on.
             tracing::error!(%error, "cannot wait for signals");
@@ -92,14 +111,17 @@ async fn wait(signals: &Signals) {
     }
 }
 
-fn announce(options: &ServeOptions, addresses: &[SocketAddr]) {
+fn announce(options: &ServeOptions, server: &Server) {
     let what = match &options.directory {
         Some(directory) => directory.display().to_string(),
         None => "the bundled site".into(),
     };
     let mut text = format!("softclock serves {what} on\n");
-    for address in addresses {
-        text += &format!("  {}\n", url(*address));
+    for address in server.local_addresses() {
+        text += &format!("  {}\n", url(&address));
+    }
+    for address in server.control().metrics_addresses() {
+        text += &format!("and its metrics on {}metrics\n", url(&address));
     }
     text += "Ctrl-C ends it.\n";
     // Nobody may be reading; the server serves all the same.
@@ -107,14 +129,16 @@ fn announce(options: &ServeOptions, addresses: &[SocketAddr]) {
     let _ = io::stdout().flush();
 }
 
-fn url(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        return format!(
-            "http://localhost:{}/ (all addresses of this machine)",
+fn url(address: &ListenAddress) -> String {
+    let scheme = if address.tls { "https" } else { "http" };
+    match &address.place {
+        Place::One(address) if address.ip().is_unspecified() => format!(
+            "{scheme}://localhost:{}/ (all addresses of this machine)",
             address.port()
-        );
+        ),
+        Place::One(address) => format!("{scheme}://{address}/"),
+        _ => address.to_string(),
     }
-    format!("http://{address}/")
 }
 
 #[cfg(test)]
@@ -123,7 +147,16 @@ mod tests {
 
     #[test]
     fn urls() {
-        assert_eq!(url("[::1]:80".parse().unwrap()), "http://[::1]:80/");
-        assert!(url("0.0.0.0:80".parse().unwrap()).starts_with("http://localhost:80/ "));
+        for (address, start) in [
+            ("[::1]:80", "http://[::1]:80/"),
+            ("0.0.0.0:80", "http://localhost:80/ "),
+            ("tls:127.0.0.1:443", "https://127.0.0.1:443/"),
+            ("unix:/run/x", "unix:/run/x"),
+        ] {
+            assert!(
+                url(&address.parse().unwrap()).starts_with(start),
+                "{address}"
+            );
+        }
     }
 }

@@ -63,8 +63,8 @@ impl LastWord {
     }
 }
 
-/// Says the last word, and closes.
-pub(crate) async fn close<S: Socket>(ending: Ending<S>) {
+/// Says the last word, and closes. `on_refused` is told the status of a request that hyper has not seen.
+pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(StatusCode)) {
     let Ending {
         mut socket, end, ..
     } = ending;
@@ -77,6 +77,7 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>) {
         return;
     }
     if let Some(word) = &last_word {
+        on_refused(word.status);
         tracing::debug!(
             status = word.status.as_u16(),
             reason = word.sentence,

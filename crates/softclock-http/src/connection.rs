@@ -1,23 +1,31 @@
-//! One connection: hyper's HTTP/1.1 over a socket of the runtime.
+//! One connection: hyper's HTTP/1.1 or HTTP/2 over what carries it.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_rustls::TlsAcceptor;
+use futures_rustls::server::TlsStream;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use softclock::hyper::{LocalExecutor, SoftTimer};
 use softclock::net::TcpStream;
+use softclock::{Sleep, sleep};
 
+use crate::carrier::{Carrier, Peer, Stream};
 use crate::closing;
+use crate::exchange::{Client, answer};
 use crate::head::HeadLimits;
 use crate::members::Membership;
 use crate::site::Site;
-use crate::socket::Socket;
 use crate::stream::GuardedStream;
+use crate::worker::{Worker, WorkerOptions};
 
 /// How connections are treated.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,21 +86,81 @@ pub async fn serve_connection(
     site: Rc<Site>,
     options: &ConnectionOptions,
 ) -> Result<(), hyper::Error> {
-    serve_member(stream, site, options, None).await
+    let peer = stream.peer_addr();
+    let peer = peer.map_or(Peer::Local, |address| Peer::Internet(address.ip()));
+    let worker = Worker::of_site(
+        site,
+        WorkerOptions {
+            connection: *options,
+            ..WorkerOptions::default()
+        },
+    );
+    http1(stream.into(), Client::new(worker, peer), options, None).await
 }
 
-/// As [`serve_connection`], and closes when idle once the membership ends.
-pub(crate) async fn serve_member<S: Socket + 'static>(
-    socket: S,
-    site: Rc<Site>,
+/// Answers the requests of a client, through TLS if there is an acceptor, until either side closes the connection; when
+/// idle once the membership ends.
+pub(crate) async fn serve_member(
+    carrier: Carrier,
+    acceptor: Option<TlsAcceptor>,
+    client: Rc<Client>,
+    mut membership: Membership,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let options = client.worker.live().options.connection;
+    let Some(acceptor) = acceptor else {
+        return Ok(http1(Stream::Plain(carrier), client, &options, Some(membership)).await?);
+    };
+    let tls = match handshake(carrier, acceptor, &options, &mut membership).await {
+        Ok(tls) => tls,
+        Err(error) => {
+            client.worker.telemetry.on_handshake_failed();
+            return Err(error.into());
+        }
+    };
+    let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let stream = Stream::Tls(Box::new(tls));
+    if is_version_2 {
+        http2(stream, client, &options, membership).await?;
+    } else {
+        http1(stream, client, &options, Some(membership)).await?;
+    }
+    Ok(())
+}
+
+/// Agrees on keys and a version of HTTP, in the time that a head may take.
+async fn handshake(
+    carrier: Carrier,
+    acceptor: TlsAcceptor,
+    options: &ConnectionOptions,
+    membership: &mut Membership,
+) -> io::Result<TlsStream<Carrier>> {
+    let mut accept = acceptor.accept(carrier);
+    let mut limit = options.timeouts.head.map(sleep);
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = Pin::new(&mut accept).poll(cx) {
+            return Poll::Ready(result);
+        }
+        let mut is_over = |limit: &mut Sleep| Pin::new(limit).poll(cx).is_ready();
+        if limit.as_mut().is_some_and(&mut is_over) || membership.poll_end(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+async fn http1(
+    stream: Stream,
+    client: Rc<Client>,
     options: &ConnectionOptions,
     mut membership: Option<Membership>,
 ) -> Result<(), hyper::Error> {
     let seat = membership.as_ref().map(Membership::seat);
-    let stream = GuardedStream::new(socket, options, seat);
+    let stream = GuardedStream::new(stream, options, seat);
+    let answering = Rc::clone(&client);
     let service = service_fn(move |request: Request<Incoming>| {
-        let site = Rc::clone(&site);
-        async move { Ok::<_, std::convert::Infallible>(site.respond(&request).await) }
+        let client = Rc::clone(&answering);
+        async move { Ok::<_, Infallible>(answer(client, request).await) }
     });
     let mut connection = builder(options).serve_connection(stream, service);
     let result = poll_fn(|cx| {
@@ -104,7 +172,8 @@ pub(crate) async fn serve_member<S: Socket + 'static>(
         Pin::new(&mut connection).poll(cx)
     })
     .await;
-    closing::close(connection.into_parts().io.into_ending()).await;
+    let ending = connection.into_parts().io.into_ending();
+    closing::close(ending, |status| client.on_refused(status)).await;
     result
 }
 
@@ -125,8 +194,76 @@ fn builder(options: &ConnectionOptions) -> http1::Builder {
     builder
 }
 
+/// HTTP/2 is framed strictly by itself, so that hyper reads from the stream directly.
+async fn http2(
+    stream: Stream,
+    client: Rc<Client>,
+    options: &ConnectionOptions,
+    mut membership: Membership,
+) -> Result<(), hyper::Error> {
+    let mut idle = options.timeouts.idle.map(|limit| Idle::new(&client, limit));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let client = Rc::clone(&client);
+        async move { Ok::<_, Infallible>(answer(client, request).await) }
+    });
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .timer(SoftTimer)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(options.head.head_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(BUFFER_BYTES);
+    if let Some(send) = options.timeouts.send {
+        // Finds out whether the client is still there while it takes nothing.
+        builder.keep_alive_interval(send).keep_alive_timeout(send);
+    }
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    poll_fn(|cx| {
+        let is_idle = |idle: &mut Idle| idle.poll_over(cx).is_ready();
+        if idle.as_mut().is_some_and(is_idle) || membership.poll_end(cx).is_ready() {
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Ends a connection of HTTP/2 on which nothing was asked for too long.
+struct Idle {
+    client: Rc<Client>,
+    limit: Duration,
+    end: Sleep,
+    is_over: bool,
+}
+
+impl Idle {
+    fn new(client: &Rc<Client>, limit: Duration) -> Self {
+        Self {
+            client: Rc::clone(client),
+            limit,
+            end: sleep(limit),
+            is_over: false,
+        }
+    }
+
+    /// Ready once, when the time is up. Between one and two times the limit after the last exchange.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_over || Pin::new(&mut self.end).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if self.client.take_activity() {
+            self.end.reset(softclock::now() + self.limit);
+            return Pin::new(&mut self.end).poll(cx);
+        }
+        self.is_over = true;
+        Poll::Ready(())
+    }
+}
+
 /// Bounds, with one chunk of a file, the memory of a connection.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// As many header fields as hyper has room for on its stack.
 const HYPER_FIELDS: usize = 100;
+
+/// Requests at a time on one connection of HTTP/2, as in nginx.
+const STREAMS: u32 = 128;

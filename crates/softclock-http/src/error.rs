@@ -11,10 +11,11 @@ use http::header::{
 use http::{Response, StatusCode};
 use softclock::fs::Failure;
 
-use crate::address::ListenAddress;
+use crate::address::{ListenAddress, Place};
 use crate::body::Body;
 use crate::path::PathError;
 use crate::range;
+use crate::tls::TlsError;
 
 /// Why a request gets an error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +142,16 @@ pub enum StartError {
     Listen(ListenAddress, io::Error),
     /// No runtime, or no thread for one.
     Runtime(io::Error),
+    /// The access log can't be written.
+    AccessLog(PathBuf, io::Error),
+    /// No certificate, or not its key.
+    Tls(TlsError),
+    /// An address speaks TLS, but there is no certificate.
+    NoCertificate(ListenAddress),
+    /// This address can't speak TLS.
+    PlainOnly(ListenAddress),
+    /// An address stands twice among those to listen on.
+    Repeated(ListenAddress),
 }
 
 impl fmt::Display for StartError {
@@ -152,17 +163,45 @@ impl fmt::Display for StartError {
             }
             Self::Listen(address, error) => {
                 write!(f, "cannot listen on {address}: ")?;
-                explain_listen(f, error)
+                match address.place {
+                    Place::Unix(_) => explain_unix(f, error),
+                    _ => explain_listen(f, error),
+                }
             }
             Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
+            Self::AccessLog(path, error) => {
+                write!(f, "cannot write the access log {}: ", path.display())?;
+                explain_log(f, error)
+            }
+            Self::Tls(error) => error.fmt(f),
+            Self::NoCertificate(address) => write!(
+                f,
+                "cannot listen on {address}: TLS needs a certificate; give --tls-cert FILE and --tls-key FILE"
+            ),
+            Self::PlainOnly(address) => write!(
+                f,
+                "cannot listen on {address}: metrics are told without TLS; leave out tls:"
+            ),
+            Self::Repeated(address) => {
+                write!(
+                    f,
+                    "cannot listen on {address}: it is given twice; leave one out"
+                )
+            }
         }
     }
 }
 
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let (Self::Directory(_, error) | Self::Listen(_, error) | Self::Runtime(error)) = self;
-        Some(error)
+        match self {
+            Self::Directory(_, error)
+            | Self::Listen(_, error)
+            | Self::Runtime(error)
+            | Self::AccessLog(_, error) => Some(error),
+            Self::Tls(error) => Some(error),
+            Self::NoCertificate(_) | Self::PlainOnly(_) | Self::Repeated(_) => None,
+        }
     }
 }
 
@@ -181,6 +220,17 @@ fn explain_directory(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Resu
     }
 }
 
+fn explain_log(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
+    match error.kind() {
+        io::ErrorKind::NotFound => f.write_str("no such directory; create it first"),
+        io::ErrorKind::PermissionDenied => {
+            f.write_str("permission denied; let this user write it, or choose another file")
+        }
+        io::ErrorKind::IsADirectory => f.write_str("it is a directory; name a file in it"),
+        _ => write!(f, "{error}"),
+    }
+}
+
 fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
     match error.kind() {
         io::ErrorKind::AddrInUse => f.write_str(
@@ -192,6 +242,19 @@ fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result 
         io::ErrorKind::PermissionDenied => f.write_str(
             "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, others do not",
         ),
+        _ => write!(f, "{error}"),
+    }
+}
+
+fn explain_unix(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => f.write_str(
+            "somebody answers there, or it is no socket; stop its owner, or choose another path",
+        ),
+        io::ErrorKind::NotFound => f.write_str("no such directory; create it first"),
+        io::ErrorKind::PermissionDenied => {
+            f.write_str("permission denied; let this user write its directory")
+        }
         _ => write!(f, "{error}"),
     }
 }
@@ -231,8 +294,12 @@ mod tests {
             let address = ListenAddress::DEFAULT;
             for error in [
                 StartError::Directory("/srv".into(), kind.into()),
-                StartError::Listen(address, kind.into()),
+                StartError::Listen(address.clone(), kind.into()),
                 StartError::Runtime(kind.into()),
+                StartError::AccessLog("/log".into(), kind.into()),
+                StartError::NoCertificate(address.clone()),
+                StartError::PlainOnly(address.clone()),
+                StartError::Repeated(address),
             ] {
                 let line = error.to_string();
                 assert!(

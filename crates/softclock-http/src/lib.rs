@@ -2,13 +2,16 @@
 //!
 //! From the outside in:
 //!
-//! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. A channel that
-//!   closes tells them to end.
+//! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. What it does is
+//!   one value ([`Settings`]) that can be replaced while it runs ([`Control`]): each thread has a channel of commands,
+//!   and one that closes tells it to end. Metrics ([`Settings::metrics`]) are the sum of what the threads report.
 //! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime; what a program with a
 //!   runtime of its own uses.
-//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1 over the runtime's socket. Before hyper sees a request, a
-//!   strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds how long
-//!   a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
+//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's
+//!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). Before hyper sees a request of
+//!   HTTP/1, a strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds
+//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
+//! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
 //! - **Service** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
 //!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
 //! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
@@ -24,21 +27,27 @@
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod address;
 pub mod body;
 mod bundled;
 mod cache;
+mod carrier;
 mod closing;
 pub mod coding;
 pub mod conditional;
 mod connection;
+mod control;
 mod error;
 mod error_page;
+mod exchange;
 pub mod head;
 mod header_rule;
+mod listener;
 mod listing;
 mod media;
 mod members;
+mod metrics;
 mod multipart;
 pub mod path;
 mod patience;
@@ -47,18 +56,25 @@ pub mod range;
 mod representation;
 mod server;
 mod service;
+mod settings;
 mod site;
 mod socket;
 mod store;
 mod stream;
+mod telemetry;
+mod tls;
 mod worker;
 
-pub use address::{AddressError, ListenAddress};
+pub use access_log::{AccessLog, LogFormat, LogTarget, UnknownFormat};
+pub use address::{AddressError, ListenAddress, Place};
 pub use connection::{ConnectionOptions, Timeouts, serve_connection};
+pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};
 pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
 pub use service::requests_answered;
+pub use settings::{DEFAULT_SOCKET_MODE, Settings};
 pub use site::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
+pub use tls::{Tls, TlsError};
 pub use worker::{WorkerOptions, serve};

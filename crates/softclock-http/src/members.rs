@@ -11,7 +11,7 @@ use softclock::{Instant, timeout};
 /// The connections of one thread.
 #[derive(Debug)]
 pub(crate) struct Members {
-    limit: usize,
+    limit: Cell<usize>,
     ending: Cell<bool>,
     state: RefCell<State>,
 }
@@ -40,7 +40,7 @@ struct Place {
 impl Members {
     pub(crate) fn new(limit: usize) -> Rc<Self> {
         Rc::new(Self {
-            limit,
+            limit: Cell::new(limit),
             ending: Cell::new(false),
             state: RefCell::default(),
         })
@@ -51,13 +51,25 @@ impl Members {
         self.state.borrow().count
     }
 
+    /// How many there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.get()
+    }
+
+    /// Changes the limit; nobody has to leave for it.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.set(limit);
+        let waiting = std::mem::take(&mut self.state.borrow_mut().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
     /// Takes one in; while there are as many as the limit allows, waits, and has idle ones leave.
     pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
         loop {
             if let Some(membership) = self.join() {
                 return membership;
             }
-            let room = self.wait_for(|count| count < self.limit);
+            let room = self.wait_for(|count| count < self.limit.get());
             if timeout(SHED_AFTER, room).await.is_err() {
                 self.shed(softclock::now());
             }
@@ -72,7 +84,7 @@ impl Members {
             .filter_map(|(index, place)| Some((place.idle_since?, index)))
             .filter(|&(since, _)| now.since(since) >= SHED_IDLE)
             .collect();
-        let count = idle.len().min(self.limit.div_ceil(SHED_PART));
+        let count = idle.len().min(self.limit.get().div_ceil(SHED_PART));
         if let Some(last) = count.checked_sub(1) {
             idle.select_nth_unstable(last);
         }
@@ -90,7 +102,7 @@ impl Members {
     /// Takes one in, if there are fewer than the limit allows.
     fn join(self: &Rc<Self>) -> Option<Membership> {
         let mut state = self.state.borrow_mut();
-        if state.count >= self.limit {
+        if state.count >= self.limit.get() {
             return None;
         }
         state.count += 1;

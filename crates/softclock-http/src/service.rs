@@ -262,6 +262,10 @@ fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) if request.version() < Version::HTTP_11 => Ok(()),
+        // In HTTP/2 the host is part of the target (RFC 9113, section 8.3.1).
+        (None, _) if request.version() == Version::HTTP_2 && request.uri().host().is_some() => {
+            Ok(())
+        }
         (Some(_), None) => Ok(()),
         _ => Err(Refusal::BadHost),
     }

@@ -2,10 +2,8 @@
 
 use std::io;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use hyper::rt::Write;
-use softclock::net::TcpStream;
 
 /// A stream socket, or what is layered on one.
 pub(crate) trait Socket: Write + Unpin {
@@ -17,19 +15,4 @@ pub(crate) trait Socket: Write + Unpin {
 
     /// Makes closing discard what the client has not taken.
     fn give_up(&self);
-}
-
-impl Socket for TcpStream {
-    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.poll_read(cx, buffer)
-    }
-
-    fn unacknowledged(&self) -> u64 {
-        TcpStream::unacknowledged(self).unwrap_or(0)
-    }
-
-    fn give_up(&self) {
-        // If this fails, the kernel gives up by itself, later.
-        let _ = self.set_linger(Some(Duration::ZERO));
-    }
 }

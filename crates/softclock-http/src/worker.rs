@@ -1,14 +1,27 @@
 //! One thread's share of a server: accept loops and connections on the current runtime.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
+use async_channel::{Receiver, Sender};
+use softclock::JoinHandle;
 use softclock::net::TcpListener;
 
+use crate::access_log::AccessLog;
+use crate::carrier::{Carrier, Peer};
 use crate::connection::{ConnectionOptions, serve_member};
-use crate::members::Members;
+use crate::exchange::Client;
+use crate::listener::Listener;
+use crate::members::{Members, Membership};
 use crate::site::Site;
+use crate::telemetry::Telemetry;
+use crate::tls::Tls;
 
 /// How a thread serves.
 #[derive(Clone, Copy, Debug)]
@@ -41,58 +54,154 @@ pub async fn serve(
     options: WorkerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> usize {
-    let members = Members::new(options.max_connections);
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| {
-            let (site, members) = (Rc::clone(&site), Rc::clone(&members));
-            softclock::spawn_local(accept_loop(listener, site, members, options.connection))
-        })
-        .collect();
+    let worker = Worker::of_site(site, options);
+    for listener in listeners {
+        worker.listen(Listener::tcp(listener));
+    }
     shutdown.await;
-    accepting.into_iter().for_each(|task| task.abort());
-    members.end();
-    let _ = softclock::timeout(options.drain, members.empty()).await;
-    members.count()
+    worker.drain().await
 }
 
-/// Accepts for ever. No error ends it: most concern one connection that is gone already, and the others, such as
-/// descriptors running out, pass.
+/// What new requests are served by. A change makes a new one; those in progress keep theirs.
+pub(crate) struct Live {
+    pub(crate) site: Rc<Site>,
+    pub(crate) options: WorkerOptions,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) access_log: Option<AccessLog>,
+}
+
+/// The server's part in one thread.
+pub(crate) struct Worker {
+    live: RefCell<Rc<Live>>,
+    pub(crate) members: Rc<Members>,
+    pub(crate) telemetry: Telemetry,
+    /// Listeners by the number that [`listen`](Self::listen) gave.
+    accepting: RefCell<Vec<Option<Accepting>>>,
+}
+
+struct Accepting {
+    task: JoinHandle<()>,
+    /// Dropped to have the task end when nobody waits to be accepted.
+    _open: Sender<Infallible>,
+}
+
+impl Worker {
+    pub(crate) fn new(live: Live) -> Rc<Self> {
+        Rc::new(Self {
+            members: Members::new(live.options.max_connections),
+            live: RefCell::new(Rc::new(live)),
+            telemetry: Telemetry::default(),
+            accepting: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn of_site(site: Rc<Site>, options: WorkerOptions) -> Rc<Self> {
+        Self::new(Live {
+            site,
+            options,
+            tls: None,
+            access_log: None,
+        })
+    }
+
+    /// What new requests are served by.
+    pub(crate) fn live(&self) -> Rc<Live> {
+        Rc::clone(&self.live.borrow())
+    }
+
+    /// Serves new requests by `live` from now on.
+    pub(crate) fn set_live(&self, live: Live) {
+        self.members.set_limit(live.options.max_connections);
+        let old = self.live.replace(Rc::new(live));
+        drop(old);
+    }
+
+    /// Accepts from `listener` from now on.
+    pub(crate) fn listen(self: &Rc<Self>, listener: Listener) -> ListenerId {
+        let (open, closed) = async_channel::bounded(1);
+        let task = softclock::spawn_local(accept_loop(Rc::clone(self), listener, closed));
+        let mut accepting = self.accepting.borrow_mut();
+        accepting.push(Some(Accepting { task, _open: open }));
+        ListenerId(accepting.len() - 1)
+    }
+
+    /// Has the listener closed when those that wait in the kernel's queue are accepted. Connections go on.
+    pub(crate) fn unlisten(&self, id: ListenerId) {
+        let accepting = self.accepting.borrow_mut()[id.0].take();
+        drop(accepting);
+    }
+
+    /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the number
+    /// of those still busy then.
+    pub(crate) async fn drain(&self) -> usize {
+        let accepting = self.accepting.take().into_iter().flatten();
+        let tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
+        // One turn for those in the queue.
+        softclock::yield_now().await;
+        softclock::yield_now().await;
+        tasks.into_iter().for_each(|task| task.abort());
+        self.members.end();
+        let drain = self.live().options.drain;
+        let _ = softclock::timeout(drain, self.members.empty()).await;
+        self.members.count()
+    }
+
+    fn start(self: &Rc<Self>, carrier: Carrier, peer: Peer, tls: bool, membership: Membership) {
+        tracing::trace!(%peer, "accepted");
+        self.telemetry.on_accepted();
+        if let Carrier::Tcp(stream) = &carrier {
+            // Without it the last segment of a response may wait for the client's delayed acknowledgement.
+            let _ = stream.set_nodelay(true);
+        }
+        let acceptor = match (tls, &self.live().tls) {
+            (false, _) => None,
+            (true, Some(tls)) => Some(tls.acceptor()),
+            // Settings are checked for this before they are applied.
+            (true, None) => return,
+        };
+        let client = Client::new(Rc::clone(self), peer);
+        softclock::spawn_local(async move {
+            if let Err(error) = serve_member(carrier, acceptor, client, membership).await {
+                tracing::debug!(%error, %peer, "connection ended");
+            }
+        });
+    }
+}
+
+/// A listener of a [`Worker`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ListenerId(usize);
+
+/// Accepts until `closed`, and then those that wait. No error ends it: most concern one connection that is gone
+/// already, and the others, such as descriptors running out, pass.
 ///
 /// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
-async fn accept_loop(
-    listener: TcpListener,
-    site: Rc<Site>,
-    members: Rc<Members>,
-    options: ConnectionOptions,
-) {
+async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
     let mut failing = false;
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, peer)) => {
-                tracing::trace!(%peer, "accepted");
-                stream
+    let mut closed = pin!(closed.recv());
+    let mut next = async || {
+        poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+            Poll::Pending => closed.as_mut().poll(cx).map(|_| None),
+        })
+        .await
+    };
+    while let Some(accepted) = next().await {
+        match accepted {
+            Ok((carrier, peer)) => {
+                failing = false;
+                let membership = worker.members.admit().await;
+                worker.start(carrier, peer, listener.tls, membership);
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(%error, "cannot accept; trying again");
                 }
-                members.shed(softclock::now());
+                worker.members.shed(softclock::now());
                 softclock::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        failing = false;
-        let membership = members.admit().await;
-        // Without it the last segment of a response may wait for the client's delayed acknowledgement.
-        let _ = stream.set_nodelay(true);
-        let site = Rc::clone(&site);
-        softclock::spawn_local(async move {
-            if let Err(error) = serve_member(stream, site, &options, Some(membership)).await {
-                tracing::debug!(%error, "connection ended");
-            }
-        });
+        }
     }
 }
 

@@ -5,8 +5,9 @@
 //! - [`directory`]: what a directory holds.
 //! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
+//! - [`inherited`]: sockets that the service manager opened.
 //! - [`probe`]: what the kernel lets this process do.
-//! - [`socket`]: the kernel's TCP and UDP sockets.
+//! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
 
 #[cfg(not(target_os = "linux"))]
@@ -17,6 +18,7 @@ pub mod clock;
 pub mod directory;
 pub mod events;
 pub mod file;
+pub mod inherited;
 pub mod probe;
 pub mod signal;
 pub mod socket;

@@ -7,17 +7,17 @@ use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use crate::net::TcpStream;
+use crate::net::{TcpStream, UnixStream};
 
 macro_rules! implement {
-    ($stream:ty) => {
+    ($carrier:ty, $stream:ty) => {
         impl AsyncRead for $stream {
             fn poll_read(
                 self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 buffer: &mut [u8],
             ) -> Poll<io::Result<usize>> {
-                TcpStream::poll_read(&self, cx, buffer)
+                <$carrier>::poll_read(&self, cx, buffer)
             }
         }
 
@@ -27,7 +27,7 @@ macro_rules! implement {
                 cx: &mut Context<'_>,
                 bytes: &[u8],
             ) -> Poll<io::Result<usize>> {
-                TcpStream::poll_write(&self, cx, bytes)
+                <$carrier>::poll_write(&self, cx, bytes)
             }
 
             fn poll_write_vectored(
@@ -35,7 +35,7 @@ macro_rules! implement {
                 cx: &mut Context<'_>,
                 buffers: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                TcpStream::poll_write_vectored(&self, cx, buffers)
+                <$carrier>::poll_write_vectored(&self, cx, buffers)
             }
 
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -49,5 +49,7 @@ macro_rules! implement {
     };
 }
 
-implement!(TcpStream);
-implement!(&TcpStream);
+implement!(TcpStream, TcpStream);
+implement!(TcpStream, &TcpStream);
+implement!(UnixStream, UnixStream);
+implement!(UnixStream, &UnixStream);

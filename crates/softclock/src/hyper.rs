@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
 
-use crate::net::TcpStream;
+use crate::net::{TcpStream, UnixStream};
 use crate::runtime::inner::Inner;
 use crate::time::Sleep;
 
@@ -58,44 +58,51 @@ where
     }
 }
 
-impl Read for TcpStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        // hyper's buffer may be uninitialised: a copy of a request's few hundred bytes is cheaper than
-        // clearing it.
-        self.poll_read_with(cx, buffer.remaining(), |bytes| buffer.put_slice(bytes))
-    }
+macro_rules! implement {
+    ($stream:ty) => {
+        impl Read for $stream {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                mut buffer: ReadBufCursor<'_>,
+            ) -> Poll<io::Result<()>> {
+                // hyper's buffer may be uninitialised: a copy of a request's few hundred bytes is cheaper than
+                // clearing it.
+                self.poll_read_with(cx, buffer.remaining(), |bytes| buffer.put_slice(bytes))
+            }
+        }
+
+        impl Write for $stream {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                <$stream>::poll_write(&self, cx, bytes)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.shutdown(Shutdown::Write))
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffers: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                <$stream>::poll_write_vectored(&self, cx, buffers)
+            }
+        }
+    };
 }
 
-impl Write for TcpStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write(&self, cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shutdown(Shutdown::Write))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write_vectored(&self, cx, buffers)
-    }
-}
+implement!(TcpStream);
+implement!(UnixStream);

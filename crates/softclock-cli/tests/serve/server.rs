@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::client::Client;
 
@@ -16,6 +16,8 @@ use crate::client::Client;
 pub(crate) struct Server {
     child: Child,
     addresses: Vec<SocketAddr>,
+    metrics: Option<SocketAddr>,
+    log: NamedTempFile,
 }
 
 impl Server {
@@ -31,7 +33,9 @@ impl Server {
 
     /// Runs `command` until it has told its addresses.
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let log = NamedTempFile::new().expect("a temporary file");
+        let errors = log.reopen().expect("its second handle");
+        let command = command.stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().expect("the program starts");
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
         let mut text = String::new();
@@ -39,18 +43,43 @@ impl Server {
             assert_ne!(
                 output.read_line(&mut text).expect("text"),
                 0,
-                "it ended after: {text:?}"
+                "it ended after: {text:?} {:?}",
+                fs::read_to_string(log.path())
             );
         }
-        let urls = text
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("http://"));
-        let addresses = urls.filter_map(|url| {
-            let address = url.split('/').next()?.replace("localhost", "127.0.0.1");
+        let address = |url: &str| {
+            let (_, rest) = url.split_once("://")?;
+            let address = rest.split('/').next()?.replace("localhost", "127.0.0.1");
             Some(address.parse().expect("an address"))
-        });
-        let addresses = addresses.collect();
-        Self { child, addresses }
+        };
+        let sites = text.lines().filter(|line| line.starts_with("  http"));
+        let addresses = sites.filter_map(address).collect();
+        let metrics = text.lines().find(|line| line.contains("metrics"));
+        Self {
+            child,
+            addresses,
+            metrics: metrics.and_then(address),
+            log,
+        }
+    }
+
+    /// Where its metrics are.
+    pub(crate) fn metrics(&self) -> SocketAddr {
+        self.metrics.expect("the option --metrics")
+    }
+
+    /// What it has logged to stderr so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log.path()).expect("the log")
+    }
+
+    /// Waits until it has logged this.
+    pub(crate) fn until_logged(&self, part: &str) {
+        until(part, || self.log().contains(part));
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -150,4 +179,13 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
         (state >> 32) as u8
     };
     std::iter::repeat_with(next).take(len).collect()
+}
+
+/// Waits for something, for ten seconds at most.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -6,6 +6,7 @@
 
 pub mod tcp;
 pub mod udp;
+pub mod unix;
 
 mod common;
 mod sendfile;

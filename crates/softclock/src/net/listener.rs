@@ -37,9 +37,17 @@ impl TcpListener {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_with(address: impl Into<SocketAddr>, options: &ListenOptions) -> io::Result<Self> {
-        let fd = socket::tcp::listen(address.into(), options)?;
+        Self::from_std(bind_tcp(address.into(), options)?)
+    }
+
+    /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`; outside a runtime.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
         Ok(Self {
-            carrier: Carrier::Kernel(Source::new(fd)?),
+            carrier: Carrier::Kernel(Source::new(listener.into())?),
         })
     }
 
@@ -79,6 +87,14 @@ impl TcpListener {
         let Carrier::Kernel(source) = &self.carrier;
         source.call(socket::local_addr)
     }
+}
+
+/// Binds without a runtime, for [`TcpListener::from_std`] on whatever thread.
+///
+/// # Errors
+/// As [`TcpListener::bind`].
+pub fn bind_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<std::net::TcpListener> {
+    Ok(socket::tcp::listen(address, options)?.into())
 }
 
 impl fmt::Debug for TcpListener {

@@ -1,4 +1,4 @@
-//! Sockets: TCP and UDP over IPv4 and IPv6.
+//! Sockets: TCP and UDP over IPv4 and IPv6, and streams within the machine.
 //!
 //! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread
 //! that made it. Each type holds an enum of what carries it: the kernel today, other stacks beside it
@@ -9,11 +9,15 @@
 mod listener;
 mod source;
 mod stream;
+mod transfer;
 mod udp;
+mod unix;
 
-pub use listener::TcpListener;
+pub use listener::{TcpListener, bind_tcp};
+pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};
 pub use softclock_linux::socket::tcp::ListenOptions;
 pub use softclock_linux::socket::udp::BindOptions;
 pub(crate) use source::Source;
 pub use stream::TcpStream;
 pub use udp::UdpSocket;
+pub use unix::{UnixListener, UnixStream, bind_unix};

@@ -105,13 +105,7 @@ impl TcpStream {
     /// As [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let Carrier::Kernel(source) = &self.carrier;
-        let offered = buffer.len();
-        let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
-        let read = source.poll_call(cx, Direction::Read, TriggerState::IpInput, recv);
-        if let Poll::Ready(Ok(n @ 1..)) = read {
-            source.on_transferred(Direction::Read, n, offered);
-        }
-        read
+        source.poll_recv(cx, buffer)
     }
 
     /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
@@ -123,11 +117,7 @@ impl TcpStream {
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<()>> {
         let Carrier::Kernel(source) = &self.carrier;
-        source.with_buffer(|buffer| {
-            let max = max.min(buffer.len());
-            self.poll_read(cx, &mut buffer[..max])
-                .map_ok(|n| take(&buffer[..n]))
-        })
+        source.poll_recv_with(cx, max, take)
     }
 
     /// As [`write`](Self::write), for futures written by hand.
@@ -135,8 +125,8 @@ impl TcpStream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        self.poll_send(cx, bytes.len(), send)
+        let Carrier::Kernel(source) = &self.carrier;
+        source.poll_send(cx, bytes)
     }
 
     /// As [`poll_write`](Self::poll_write), from several buffers.
@@ -148,24 +138,8 @@ impl TcpStream {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let offered = buffers.iter().map(|buffer| buffer.len()).sum();
-        self.poll_send(cx, offered, |fd: BorrowedFd<'_>| {
-            socket::tcp::send_vectored(fd, buffers)
-        })
-    }
-
-    fn poll_send(
-        &self,
-        cx: &Context<'_>,
-        offered: usize,
-        send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
         let Carrier::Kernel(source) = &self.carrier;
-        let sent = source.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
-        if let Poll::Ready(Ok(n)) = sent {
-            source.on_transferred(Direction::Write, n, offered);
-        }
-        sent
+        source.poll_send_vectored(cx, buffers)
     }
 
     /// Ends one direction or both: the peer reads the end of the stream after what was written.
@@ -174,7 +148,7 @@ impl TcpStream {
     /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let Carrier::Kernel(source) = &self.carrier;
-        source.call(|fd| socket::tcp::shutdown(fd, how))
+        source.shutdown(how)
     }
 
     /// Whether small segments are sent at once (`TCP_NODELAY`).

@@ -1,0 +1,267 @@
+//! The configuration file: TOML whose keys are the names of the flags.
+//!
+//! It is translated to arguments, which are put before those of the command line. So there is one definition of every
+//! setting, its values and its defaults, and whatever gets a flag can stand in the file. Each key is checked by itself,
+//! so that a mistake can be told with its line.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
+use toml::de::{DeTable, DeValue};
+
+use crate::cli::{mistake, suggestion};
+
+/// The arguments of `command` that the file stands for, without those that the command line has given.
+///
+/// An error is one line.
+pub(crate) fn arguments(
+    file: &Path,
+    command: &clap::Command,
+    given: &ArgMatches,
+) -> Result<Vec<OsString>, String> {
+    let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
+    let reader = Reader {
+        file,
+        text: &text,
+        command,
+    };
+    let table = DeTable::parse(&text).map_err(|error| {
+        let message = error.message().replace('\n', " ");
+        reader.at(&error.span().unwrap_or_default(), &message)
+    })?;
+    let mut keys: Vec<_> = table.get_ref().iter().collect();
+    keys.sort_by_key(|(key, _)| key.span().start);
+    let mut all = Vec::new();
+    for (key, value) in keys {
+        let arg = reader.arg(key.get_ref(), &key.span())?;
+        let arguments = reader.values(arg, value.get_ref(), &value.span())?;
+        reader.check(&arguments, &value.span())?;
+        if !is_given(given, arg, command) {
+            all.extend(arguments.into_iter().map(OsString::from));
+        }
+    }
+    Ok(all)
+}
+
+struct Reader<'a> {
+    file: &'a Path,
+    text: &'a str,
+    command: &'a clap::Command,
+}
+
+impl<'a> Reader<'a> {
+    /// The flag, or the positional argument, of this name.
+    fn arg(&self, key: &str, span: &Range<usize>) -> Result<&'a Arg, String> {
+        let mut args = self.command.get_arguments();
+        let found = args.find(|arg| name(arg) == key && !ONLY_FLAGS.contains(&key));
+        found.ok_or_else(|| {
+            let hint = self.similar(key).map_or_else(
+                || format!("see softclock {} --help", self.command.get_name()),
+                |similar| format!("did you mean {similar}?"),
+            );
+            self.at(span, &format!("unknown setting '{key}'; {hint}"))
+        })
+    }
+
+    fn similar(&self, key: &str) -> Option<String> {
+        let error = self.parse([format!("--{key}=")]).err()?;
+        let similar = suggestion(&error)?.trim_start_matches("--").to_owned();
+        (!ONLY_FLAGS.contains(&similar.as_str())).then_some(similar)
+    }
+
+    /// The arguments that set `arg` to `value`.
+    fn values(
+        &self,
+        arg: &Arg,
+        value: &DeValue<'_>,
+        span: &Range<usize>,
+    ) -> Result<Vec<String>, String> {
+        let key = name(arg);
+        let flag = format!("--{key}");
+        match (arg.get_action(), value) {
+            (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![flag; usize::from(*on)]),
+            (ArgAction::SetTrue, _) => Err(self.at(span, &format!("{key} is true or false"))),
+            (ArgAction::Count, DeValue::Integer(count)) => {
+                let count = count.as_str().parse().ok().filter(|count| *count < 10);
+                let count = count.ok_or_else(|| self.at(span, "not a number from 0 to 9"))?;
+                Ok(vec![flag; count])
+            }
+            (ArgAction::Count, _) => Err(self.at(span, &format!("{key} is a number"))),
+            (ArgAction::Append, DeValue::Array(values)) => values
+                .iter()
+                .map(|value| self.argument(arg, value.get_ref(), &value.span()))
+                .collect(),
+            _ => Ok(vec![self.argument(arg, value, span)?]),
+        }
+    }
+
+    fn argument(
+        &self,
+        arg: &Arg,
+        value: &DeValue<'_>,
+        span: &Range<usize>,
+    ) -> Result<String, String> {
+        let text = match value {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => number.as_str().to_owned(),
+            DeValue::Float(number) => number.as_str().to_owned(),
+            _ => {
+                let message = format!("{} is one text or number", name(arg));
+                return Err(self.at(span, &message));
+            }
+        };
+        Ok(match arg.get_long() {
+            Some(long) => format!("--{long}={text}"),
+            // What begins like a flag is still the name of a file.
+            None if text.starts_with('-') => format!("./{text}"),
+            None => text,
+        })
+    }
+
+    /// Lets the definition of the flags judge the value. What it misses may stand elsewhere.
+    fn check(&self, arguments: &[String], span: &Range<usize>) -> Result<(), String> {
+        match self.parse(arguments.iter().cloned()) {
+            Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => {
+                Err(self.at(span, &mistake(&error).replace("'--", "'")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn parse(
+        &self,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> clap::error::Result<ArgMatches> {
+        let name = self.command.get_name().to_owned();
+        let all = std::iter::once(name).chain(arguments);
+        self.command.clone().try_get_matches_from(all)
+    }
+
+    /// A message about a place in the file.
+    fn at(&self, span: &Range<usize>, message: &str) -> String {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        format!("{}:{line}: {message}", self.file.display())
+    }
+}
+
+/// Whether the command line has set `arg`, or what excludes it.
+fn is_given(given: &ArgMatches, arg: &Arg, command: &clap::Command) -> bool {
+    let is_set = |arg: &Arg| {
+        let id = arg.get_id().as_str();
+        given.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let excluded = |other: &&Arg| command.get_arg_conflicts_with(other).contains(&arg);
+    let mut excluding = command.get_arguments().filter(excluded);
+    is_set(arg)
+        || command.get_arg_conflicts_with(arg).into_iter().any(is_set)
+        || excluding.any(is_set)
+}
+
+/// A flag's name, or what a positional argument is called.
+fn name(arg: &Arg) -> &str {
+    arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
+}
+
+fn unreadable(file: &Path, error: &io::Error) -> String {
+    let reason = match error.kind() {
+        io::ErrorKind::NotFound => "no such file".into(),
+        io::ErrorKind::PermissionDenied => "permission denied; let this user read it".into(),
+        io::ErrorKind::InvalidData => "it is no UTF-8 text".into(),
+        _ => error.to_string(),
+    };
+    format!("cannot read {}: {reason}", file.display())
+}
+
+/// What makes sense on a command line only.
+const ONLY_FLAGS: [&str; 4] = ["config", "check", "help", "version"];
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::fs;
+
+    use crate::cli::{Command, ServeOptions, Shown, parse};
+
+    fn serve(file: &str, arguments: &[&str]) -> Result<ServeOptions, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.toml");
+        fs::write(&path, file).unwrap();
+        let own = ["softclock", "serve", "--config", path.to_str().unwrap()];
+        match parse(own.iter().chain(arguments).map(OsString::from)) {
+            Ok(Command::Serve(options)) => Ok(*options),
+            Ok(_) => unreachable!("serve was asked for"),
+            Err(Shown::Mistake(line)) => Err(line),
+            Err(Shown::BadFile(line)) => {
+                let name = format!("{}:", path.display());
+                Err(line.strip_prefix(&name).expect("the file's name").into())
+            }
+            Err(Shown::Help(help)) => Err(help.to_string()),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_value() {
+        let options = serve(
+            "# comment\ndirectory = \"/srv\"\nlisten = [\":1\", \"[::1]:2\"]\nthreads = 2\n\
+             drain = 0.5\nverbose = 2\nspin-cap = \"10%\"\nmetrics = \":9\"\n",
+            &[],
+        );
+        let options = options.unwrap();
+        assert_eq!(options.directory, Some("/srv".into()));
+        assert_eq!((options.listen.len(), options.threads), (2, 2));
+        assert_eq!((options.drain.as_millis(), options.verbose), (500, 2));
+        assert_eq!((options.spin_cap, options.metrics.len()), (0.1, 1));
+        assert!(!serve("quiet = false", &[]).unwrap().quiet);
+        assert!(serve("quiet = true", &[]).unwrap().quiet);
+    }
+
+    #[test]
+    fn flags_win() {
+        let file = "directory = \"/srv\"\nlisten = [\":1\", \":2\"]\nquiet = true\nthreads = 2\n";
+        let options = serve(file, &["--listen", ":3", "-v", "dir"]).unwrap();
+        assert_eq!(options.listen, [":3".parse().unwrap()]);
+        assert_eq!(options.directory, Some("dir".into()));
+        assert_eq!(
+            (options.quiet, options.verbose, options.threads),
+            (false, 1, 2)
+        );
+        let options = serve(file, &["--log-level", "debug"]).unwrap();
+        assert!(!options.quiet && options.log_level.is_some());
+    }
+
+    #[test]
+    fn mistakes_tell_their_line() {
+        for (file, line) in [
+            (
+                "lisen = \":1\"",
+                "1: unknown setting 'lisen'; did you mean listen?",
+            ),
+            ("\n\nthreads = 0", "3: invalid value '0' for 'threads <N>'"),
+            ("drain = true", "1: drain is one text or number"),
+            ("drain = [1]", "1: drain is one text or number"),
+            ("quiet = 1", "1: quiet is true or false"),
+            ("verbose = -1", "1: not a number"),
+            ("listen = [\n\":1\",\n8080]", "1: invalid value '8080'"),
+            ("a b", "1: "),
+            ("threads = 1\nthreads = 2", "2: duplicate key"),
+            ("config = \"x\"", "1: unknown setting 'config'"),
+            ("check = true", "1: unknown setting 'check'"),
+            ("[serve]\nthreads = 1", "1: unknown setting 'serve'"),
+        ] {
+            let error = serve(file, &[]).unwrap_err();
+            assert!(
+                error.starts_with(line) && !error.contains('\n'),
+                "{file}: {error}"
+            );
+        }
+        let alone = serve("tls-cert = \"c\"", &[]).unwrap_err();
+        assert!(alone.contains("--tls-key"), "{alone}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What a running server is told to do: read its settings again, its certificate, open its log anew.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+use softclock::JoinHandle;
+use softclock_http::{Control, Settings};
+
+use super::settings;
+use crate::cli::{self, Command, ServeOptions, Shown};
+use crate::logging::Logging;
+use crate::notify::{State, notify};
+
+/// Changes a running server as signals and time say.
+pub(crate) struct Supervisor {
+    control: Control,
+    arguments: Vec<OsString>,
+    logging: Logging,
+    options: RefCell<ServeOptions>,
+    watching: RefCell<Option<JoinHandle<()>>>,
+    had_terminal: bool,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        control: Control,
+        options: ServeOptions,
+        arguments: Vec<OsString>,
+        logging: Logging,
+    ) -> Self {
+        Self {
+            control,
+            arguments,
+            logging,
+            options: RefCell::new(options),
+            watching: RefCell::default(),
+            had_terminal: io::stdin().is_terminal(),
+        }
+    }
+
+    /// SIGHUP means that the terminal was closed, where there was one and is none any more.
+    pub(crate) fn has_lost_terminal(&self) -> bool {
+        self.had_terminal && !io::stdin().is_terminal()
+    }
+
+    /// Opens the access log anew, after it was renamed.
+    pub(crate) fn reopen_log(&self) {
+        if let Some(log) = self.control.settings().access_log {
+            log.reopen();
+        }
+    }
+
+    /// Reads the configuration file, the site and the certificate again. After a mistake everything is as it was.
+    pub(crate) async fn reload(&self) {
+        notify(State::Reloading(softclock::now().as_ns() / 1000));
+        match self.try_reload().await {
+            Ok(()) => tracing::info!("reloaded"),
+            Err(error) => tracing::error!("not reloaded, the old settings stay: {error}"),
+        }
+        notify(State::Ready);
+    }
+
+    async fn try_reload(&self) -> Result<(), String> {
+        let (arguments, previous) = (self.arguments.clone(), self.control.settings());
+        // Files are read, so not on the loop.
+        let read = move || read(arguments, &previous);
+        let (options, settings) = softclock::spawn_blocking(read).await?;
+        let applied = self.control.apply(settings).await;
+        applied.map_err(|error| error.to_string())?;
+        self.logging.set_level(options.level());
+        let old = self.options.replace(options);
+        let new = self.options.borrow();
+        if (old.threads, old.spin_cap) != (new.threads, new.spin_cap) {
+            tracing::warn!("threads and spin-cap change at the next start only");
+        }
+        drop(new);
+        self.watch_certificate();
+        Ok(())
+    }
+
+    /// Looks from time to time whether the certificate's files have changed, where there is one.
+    pub(crate) fn watch_certificate(&self) {
+        let every = self.options.borrow().tls_check;
+        let old = self.watching.take();
+        old.into_iter().for_each(|task| task.abort());
+        let Some(tls) = self.control.settings().tls.filter(|_| !every.is_zero()) else {
+            return;
+        };
+        let watch = softclock::spawn_local(async move {
+            loop {
+                softclock::sleep(every).await;
+                let tls = tls.clone();
+                match softclock::spawn_blocking(move || tls.refresh()).await {
+                    Ok(true) => tracing::info!("new certificate"),
+                    Ok(false) => {}
+                    Err(error) => tracing::error!("the old certificate stays: {error}"),
+                }
+            }
+        });
+        *self.watching.borrow_mut() = Some(watch);
+    }
+}
+
+fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(ServeOptions, Settings), String> {
+    let options = match cli::parse(arguments) {
+        Ok(Command::Serve(options)) => *options,
+        Ok(_) | Err(Shown::Help(_)) => return Err("the command line has changed".into()),
+        Err(Shown::Mistake(line) | Shown::BadFile(line)) => return Err(line),
+    };
+    let settings = settings::make(&options, Some(previous)).map_err(|error| error.to_string())?;
+    Ok((options, settings))
+}

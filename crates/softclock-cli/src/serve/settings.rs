@@ -1,0 +1,70 @@
+//! From the options to the server's settings.
+
+use std::io;
+use std::path::Path;
+
+use softclock_http::{AccessLog, LogTarget, Settings, Site, StartError, Tls, WorkerOptions};
+
+use crate::cli::ServeOptions;
+
+/// The settings that `options` ask for. An access log that stays is taken from the `previous` ones.
+pub(crate) fn make(
+    options: &ServeOptions,
+    previous: Option<&Settings>,
+) -> Result<Settings, StartError> {
+    let mut settings = without_log(options)?;
+    if let Some(path) = &options.access_log {
+        let target = LogTarget::from(path.as_path());
+        let log = previous.and_then(|previous| previous.access_log.clone());
+        let log = match log.filter(|log| *log.target() == target) {
+            Some(log) => log.with_format(options.log_format),
+            None => AccessLog::open(target, options.log_format)
+                .map_err(|error| StartError::AccessLog(path.clone(), error))?,
+        };
+        settings.access_log = Some(log);
+    }
+    Ok(settings)
+}
+
+/// Finds mistakes that can be found without listening or writing.
+pub(crate) fn check(options: &ServeOptions) -> Result<(), StartError> {
+    without_log(options)?.check()?;
+    if let Some(path) = &options.access_log
+        && path != Path::new("-")
+    {
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let found = directory.is_none_or(Path::is_dir);
+        if !found || path.is_dir() {
+            let kind = match found {
+                true => io::ErrorKind::IsADirectory,
+                false => io::ErrorKind::NotFound,
+            };
+            return Err(StartError::AccessLog(path.clone(), kind.into()));
+        }
+    }
+    Ok(())
+}
+
+fn without_log(options: &ServeOptions) -> Result<Settings, StartError> {
+    let site = match &options.directory {
+        Some(directory) => Site::directory(directory)?,
+        None => Site::bundled(),
+    };
+    let mut settings = Settings::new(options.content.apply(site.with_index(&options.index)));
+    settings.listen.clone_from(&options.listen);
+    settings.metrics.clone_from(&options.metrics);
+    settings.socket_mode = options.socket_mode;
+    settings.tls = match (&options.tls_cert, &options.tls_key) {
+        (Some(chain), Some(key)) => Some(Tls::load(chain, key).map_err(StartError::Tls)?),
+        _ => None,
+    };
+    let descriptors = softclock::fs::raise_descriptor_limit();
+    settings.worker = WorkerOptions {
+        max_connections: options.limits.max_connections(descriptors),
+        drain: options.drain,
+        connection: options.limits.connection(),
+    };
+    Ok(settings)
+}

@@ -1,0 +1,118 @@
+//! `softclock top`: a running server, seen through its metrics.
+//!
+//! - [`fetch`]: asks for the page.
+//! - [`sample`]: what it says at one moment.
+//! - [`view`]: two samples as text; pure.
+//! - [`terminal`]: the screen and the keys.
+
+mod fetch;
+mod sample;
+mod terminal;
+mod view;
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use fetch::Target;
+use sample::Sample;
+use terminal::{Key, Terminal};
+
+/// The options of `softclock top`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct TopOptions {
+    /// Where the server tells its metrics (serve --metrics): IP:PORT, unix:PATH, or a URL
+    #[arg(value_name = "ADDR", default_value = "127.0.0.1:9180")]
+    target: Target,
+
+    /// Print the rates of one interval and exit
+    #[arg(long)]
+    once: bool,
+
+    /// Time between samples
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    interval: Duration,
+}
+
+const NOTES: &str = "\
+Examples:
+  softclock serve --metrics 127.0.0.1:9180 DIR    a server that can be watched
+  softclock top                                   watches it; q or Ctrl-C ends
+  softclock top --once                            for scripts
+";
+
+/// Why there is nothing to see; one line.
+#[derive(Debug)]
+pub(crate) struct TopError(String);
+
+impl fmt::Display for TopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Shows the server until a key ends it.
+pub(crate) fn run(options: &TopOptions) -> Result<(), TopError> {
+    let mut previous = sample(options)?;
+    let on_screen = !options.once && io::stdout().is_terminal() && io::stdin().is_terminal();
+    let terminal = on_screen.then(Terminal::enter).transpose();
+    let terminal =
+        terminal.map_err(|error| TopError(format!("cannot use the terminal: {error}")))?;
+    loop {
+        if wait(options.interval, terminal.as_ref()) == Key::End {
+            return Ok(());
+        }
+        let current = sample(options)?;
+        let width = terminal.as_ref().map_or(WIDTH, Terminal::width);
+        let text = view::text(&previous, &current, &options.target.to_string(), width);
+        let shown = match &terminal {
+            Some(terminal) => terminal.show(&text),
+            None => io::stdout().write_all(text.as_bytes()),
+        };
+        // A reader that has gone has seen enough.
+        if shown.is_err() || options.once {
+            return Ok(());
+        }
+        previous = current;
+    }
+}
+
+fn sample(options: &TopOptions) -> Result<Sample, TopError> {
+    let target = &options.target;
+    let page = target.fetch().map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                "nobody answers there; start softclock serve with --metrics ADDR".into()
+            }
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".into(),
+            _ => error.to_string(),
+        };
+        TopError(format!("cannot read metrics from {target}: {advice}"))
+    })?;
+    let sample = Sample::parse(&page, Instant::now());
+    sample.ok_or_else(|| TopError(format!("{target} tells no metrics of softclock")))
+}
+
+/// Lets time pass, or ends earlier for a key.
+fn wait(time: Duration, terminal: Option<&Terminal>) -> Key {
+    match terminal {
+        Some(terminal) => terminal.wait(time),
+        None => {
+            std::thread::sleep(time);
+            Key::None
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds @ 0.1..=3600.0) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("not a number of seconds from 0.1 to 3600".into()),
+    }
+}
+
+/// Where there is no terminal to ask.
+const WIDTH: usize = 80;

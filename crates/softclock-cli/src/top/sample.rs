@@ -1,0 +1,107 @@
+//! What a page of metrics says at one moment.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The values of a page.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) at: Instant,
+    /// By name and labels as they stand there.
+    values: BTreeMap<String, f64>,
+}
+
+impl Sample {
+    /// Nothing where the page is no page of a softclock server.
+    pub(super) fn parse(page: &str, at: Instant) -> Option<Self> {
+        let samples = page.lines().filter(|line| !line.starts_with('#'));
+        let values: BTreeMap<_, _> = samples
+            .filter_map(|line| {
+                let (key, value) = line.rsplit_once(' ')?;
+                Some((key.to_owned(), value.parse().ok()?))
+            })
+            .collect();
+        values
+            .contains_key("softclock_threads")
+            .then_some(Self { at, values })
+    }
+
+    /// A metric without labels; 0 if it is not there.
+    pub(super) fn value(&self, name: &str) -> f64 {
+        self.values.get(name).copied().unwrap_or(0.0)
+    }
+
+    /// The samples of a metric by the value of a label, added up over the other labels.
+    pub(super) fn by_label(&self, name: &str, label: &str) -> Vec<(&str, f64)> {
+        let mut sums: Vec<(&str, f64)> = Vec::new();
+        for (key, value) in self.range(name) {
+            let Some(of) = label_of(key, label) else {
+                continue;
+            };
+            match sums.iter_mut().find(|(known, _)| *known == of) {
+                Some((_, sum)) => *sum += value,
+                None => sums.push((of, *value)),
+            }
+        }
+        sums
+    }
+
+    /// A histogram's counts between its bounds, by upper bound in seconds.
+    pub(super) fn histogram(&self, name: &str) -> Vec<(f64, f64)> {
+        let cumulative = format!("{name}_bucket");
+        let mut buckets: Vec<(f64, f64)> = self
+            .range(&cumulative)
+            .filter_map(|(key, &count)| {
+                let bound = match label_of(key, "le")? {
+                    "+Inf" => f64::INFINITY,
+                    bound => bound.parse().ok()?,
+                };
+                Some((bound, count))
+            })
+            .collect();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut below = 0.0;
+        for (_, count) in &mut buckets {
+            (below, *count) = (*count, *count - below);
+        }
+        buckets
+    }
+
+    fn range(&self, name: &str) -> impl Iterator<Item = (&String, &f64)> {
+        let start = format!("{name}{{");
+        self.values
+            .range(start.clone()..)
+            .take_while(move |(key, _)| key.starts_with(&start))
+    }
+}
+
+/// The value of a label; ours need no escapes.
+fn label_of<'a>(key: &'a str, label: &str) -> Option<&'a str> {
+    let labels = key.split_once('{')?.1.strip_suffix('}')?;
+    labels.split("\",").find_map(|pair| {
+        let (name, value) = pair.split_once("=\"")?;
+        (name == label).then(|| value.trim_end_matches('"'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_histograms() {
+        let page = "# TYPE x counter\nsoftclock_threads 2\n\
+            x{a=\"1\",b=\"p\"} 3\nx{a=\"2\",b=\"p\"} 4\nx{a=\"1\",b=\"q\"} 5\n\
+            h_bucket{le=\"0.5\"} 1\nh_bucket{le=\"+Inf\"} 9\nh_bucket{le=\"10\"} 4\n";
+        let sample = Sample::parse(page, Instant::now()).unwrap();
+        assert_eq!(sample.value("softclock_threads"), 2.0);
+        assert_eq!(sample.by_label("x", "a"), [("1", 8.0), ("2", 4.0)]);
+        assert_eq!(sample.by_label("x", "b"), [("p", 7.0), ("q", 5.0)]);
+        let infinity = f64::INFINITY;
+        assert_eq!(
+            sample.histogram("h"),
+            [(0.5, 1.0), (10.0, 3.0), (infinity, 5.0)]
+        );
+        assert!(Sample::parse("<html>", Instant::now()).is_none());
+    }
+}

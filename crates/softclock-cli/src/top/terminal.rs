@@ -1,0 +1,102 @@
+//! The terminal: a screen of our own and single keys, given back as it was.
+
+use std::io::{self, Stdin, Write};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// The terminal while it is ours.
+pub(super) struct Terminal {
+    input: Stdin,
+    before: Termios,
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Key {
+    /// The end.
+    End,
+    /// Nothing, or no key.
+    None,
+}
+
+impl Terminal {
+    /// Takes the terminal over. Ctrl-C becomes a key, so that the terminal is given back then too.
+    pub(super) fn enter() -> io::Result<Self> {
+        let input = io::stdin();
+        let before = tcgetattr(&input)?;
+        let mut modes = before.clone();
+        modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        tcsetattr(&input, OptionalActions::Now, &modes)?;
+        let terminal = Self { input, before };
+        terminal.write(OWN_SCREEN)?;
+        Ok(terminal)
+    }
+
+    pub(super) fn width(&self) -> usize {
+        let size = tcgetwinsize(&self.input);
+        size.map_or(0, |size| usize::from(size.ws_col)).max(40)
+    }
+
+    /// Replaces what is shown.
+    pub(super) fn show(&self, text: &str) -> io::Result<()> {
+        let lines: String = text
+            .lines()
+            .map(|line| format!("{line}{REST_OF_LINE}\r\n"))
+            .collect();
+        self.write(&format!("{HOME}{lines}\r\nq ends.{REST_OF_SCREEN}"))
+    }
+
+    /// Waits for a key, until the time is over.
+    pub(super) fn wait(&self, time: Duration) -> Key {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Key::None;
+            }
+            let timeout = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let mut input = [PollFd::new(&self.input, PollFlags::IN)];
+            let ready = poll(&mut input, Some(&timeout)).unwrap_or(0);
+            if ready > 0 && self.read() == Key::End {
+                return Key::End;
+            }
+        }
+    }
+
+    fn read(&self) -> Key {
+        let mut keys = [0; 16];
+        match rustix::io::read(&self.input, &mut keys) {
+            Ok(count @ 1..) if !keys[..count].iter().any(|key| ENDING.contains(key)) => Key::None,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Key::None,
+            // One of those keys, or nobody is there to press any.
+            _ => Key::End,
+        }
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.write(FORMER_SCREEN);
+        let _ = tcsetattr(&self.input, OptionalActions::Now, &self.before);
+    }
+}
+
+/// q, Q, Ctrl-C, Ctrl-D.
+const ENDING: [u8; 4] = [b'q', b'Q', 3, 4];
+
+const OWN_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
+const FORMER_SCREEN: &str = "\x1b[?25h\x1b[?1049l";
+const HOME: &str = "\x1b[H";
+const REST_OF_LINE: &str = "\x1b[K";
+const REST_OF_SCREEN: &str = "\x1b[J";

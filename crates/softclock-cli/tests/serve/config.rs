@@ -1,0 +1,222 @@
+//! The configuration file, and what SIGHUP makes of a change in it.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Output;
+use std::thread;
+
+use rustix::process::Signal;
+
+use crate::client::Client;
+use crate::server::{Server, directory, noise, softclock, until};
+
+fn check(file: &Path) -> Output {
+    let command = &mut softclock();
+    let command = command.args(["serve", "--check", "--config"]).arg(file);
+    command.output().unwrap()
+}
+
+fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+fn start(file: &Path, options: &[&str]) -> Server {
+    let mut command = softclock();
+    let command = command.args(["serve", "--config"]).arg(file).args(options);
+    Server::spawn(command)
+}
+
+#[test]
+fn the_file_says_what_the_flags_would() {
+    let directory = directory(&[("site/start.htm", b"started")]);
+    let file = directory.path().join("softclock.toml");
+    let site = directory.path().join("site");
+    let text = format!(
+        "directory = \"{}\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\nindex = \"start.htm\"\n",
+        site.display()
+    );
+    fs::write(&file, text).unwrap();
+    let good = check(&file);
+    assert!(good.status.success(), "{good:?}");
+    assert!(good.stderr.is_empty());
+
+    let server = start(&file, &["--threads", "2"]);
+    assert_eq!(server.addresses().len(), 2);
+    for &address in server.addresses() {
+        assert_eq!(Client::connect(address).get("/").text(), "started");
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_file_and_line() {
+    let directory = directory(&[]);
+    let file = directory.path().join("softclock.toml");
+    let name = file.display();
+    for (text, expected) in [
+        (
+            "\nlisten = 8080\n",
+            format!("{name}:2: invalid value '8080'"),
+        ),
+        (
+            "lissen = \":1\"\n",
+            format!("{name}:1: unknown setting 'lissen'; did you mean listen?"),
+        ),
+        ("threads = \n", format!("{name}:1: ")),
+        (
+            "directory = \"/does/not/exist\"",
+            "cannot serve /does/not/exist: no such".into(),
+        ),
+        ("listen = \"tls::443\"", "--tls-cert".into()),
+        ("listen = [\":1\", \":1\"]", "it is given twice".into()),
+        (
+            "access-log = \"/does/not/exist\"",
+            "no such directory".into(),
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        let bad = check(&file);
+        let told = String::from_utf8(bad.stderr).unwrap();
+        assert_eq!(bad.status.code(), Some(1), "{told}");
+        assert!(
+            told.contains(&expected) && told.lines().count() == 1,
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_reload_changes_site_and_listeners_and_drops_no_connection() {
+    for threads in ["1", "2"] {
+        let content = noise(20_000_000);
+        let directory = directory(&[("a/f", b"old"), ("a/big", &content), ("b/f", b"new")]);
+        let file = directory.path().join("softclock.toml");
+        let (stays, goes, comes) = (free_port(), free_port(), free_port());
+        let write = |site: &str, second: SocketAddr| {
+            let site = directory.path().join(site);
+            let text = format!(
+                "directory = \"{}\"\nlisten = [\"{stays}\", \"{second}\"]\n",
+                site.display()
+            );
+            fs::write(&file, text).unwrap();
+        };
+        write("a", goes);
+        let server = start(&file, &["-v", "--threads", threads]);
+        let mut kept = Client::connect(stays);
+        assert_eq!(kept.get("/f").text(), "old");
+        let mut leaving = Client::connect(goes);
+        assert_eq!(leaving.get("/f").text(), "old");
+        let mut download = Client::connect(goes);
+        download.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(download.head().status, 200);
+
+        write("b", comes);
+        server.signal(Signal::HUP);
+        server.until_logged("reloaded");
+        // Each thread learns of it in its next turn.
+        until("the new site", || {
+            Client::connect(comes).get("/f").text() == "new"
+        });
+        until("the closed listener", || {
+            TcpStream::connect(goes).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+        });
+        until("the old connection", || kept.get("/f").text() == "new");
+        assert_eq!(
+            leaving.get("/f").text(),
+            "new",
+            "the connection outlives its listener"
+        );
+        let mut body = vec![0; content.len()];
+        let mut at = 0;
+        while at < body.len() {
+            at += download.read(&mut body[at..]).unwrap();
+        }
+        assert!(
+            body == content,
+            "a response in progress is that of the old site"
+        );
+    }
+}
+
+#[test]
+fn no_request_fails_while_reloads_come() {
+    let directory = directory(&[("a/f", b"one"), ("b/f", b"two")]);
+    let file = directory.path().join("softclock.toml");
+    let address = free_port();
+    let write = |site: &str| {
+        let site = directory.path().join(site);
+        let text = format!(
+            "directory = \"{}\"\nlisten = \"{address}\"\n",
+            site.display()
+        );
+        fs::write(&file, text).unwrap();
+    };
+    write("a");
+    let server = start(&file, &["--threads", "2"]);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            for round in 0..400 {
+                let mut client = Client::connect(address);
+                for _ in 0..=round % 3 {
+                    let response = client.get("/f");
+                    assert!(matches!(response.text(), "one" | "two"));
+                }
+            }
+        });
+        for site in ["b", "a"].into_iter().cycle() {
+            if asking.is_finished() {
+                break;
+            }
+            write(site);
+            server.signal(Signal::HUP);
+            thread::sleep(std::time::Duration::from_millis(2));
+        }
+        asking.join().unwrap();
+    });
+}
+
+#[test]
+fn a_bad_file_keeps_the_old_settings() {
+    let directory = directory(&[("f", b"here")]);
+    let file = directory.path().join("softclock.toml");
+    let address = free_port();
+    let good = format!(
+        "directory = \"{}\"\nlisten = \"{address}\"\n",
+        directory.path().display()
+    );
+    fs::write(&file, &good).unwrap();
+    let server = start(&file, &[]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    for (text, told) in [
+        ("threads = 0".to_owned(), ":1: invalid value '0'"),
+        (
+            "directory = \"/does/not/exist\"".into(),
+            "no such directory",
+        ),
+        (
+            format!("listen = [\"127.0.0.1:0\", \"{taken}\"]"),
+            "the port is taken",
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        let before = server.log().len();
+        server.signal(Signal::HUP);
+        server.until_logged(told);
+        let log = server.log();
+        let line = &log[before..];
+        assert!(
+            line.contains("the old settings stay") && line.lines().count() == 1,
+            "{line}"
+        );
+        assert_eq!(Client::connect(address).get("/f").text(), "here");
+    }
+    fs::write(&file, good + "log-level = \"info\"\n").unwrap();
+    server.signal(Signal::HUP);
+    until("the next signal is logged", || {
+        server.signal(Signal::HUP);
+        server.log().contains("INFO")
+    });
+}

@@ -1,0 +1,155 @@
+//! The metrics: what they say, and that they say it in Prometheus' format.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::client::Client;
+use crate::server::Server;
+
+/// Samples by name and labels as they stand there.
+type Samples = BTreeMap<String, f64>;
+
+/// Reads a page strictly: each family has HELP and TYPE, stands in one piece, and has samples of its name only.
+fn parse(text: &str) -> Samples {
+    assert!(text.ends_with('\n'));
+    let mut samples = Samples::new();
+    let (mut family, mut kind) = ("", "");
+    let mut families = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, words) = help.split_once(' ').expect("words of help");
+            assert!(families.insert(name) && words.ends_with('.'), "{line}");
+            family = name;
+        } else if let Some(declared) = line.strip_prefix("# TYPE ") {
+            let (name, declared) = declared.split_once(' ').expect("a type");
+            assert_eq!(name, family);
+            assert!(
+                ["counter", "gauge", "histogram"].contains(&declared),
+                "{line}"
+            );
+            kind = declared;
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+        } else {
+            let (key, value) = line.rsplit_once(' ').expect("a value");
+            let name = key.split('{').next().unwrap();
+            let suffix = name
+                .strip_prefix(family)
+                .unwrap_or_else(|| panic!("{line} in {family}"));
+            match kind {
+                "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
+                _ => assert_eq!(suffix, "", "{line}"),
+            }
+            let legal = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            assert!(name.chars().all(legal), "{line}");
+            assert_eq!(key.contains('{'), key.ends_with('}'), "{line}");
+            let value: f64 = value.parse().expect("a number");
+            assert!(
+                samples.insert(key.into(), value).is_none(),
+                "{line} is repeated"
+            );
+        }
+    }
+    samples
+}
+
+fn scrape(server: &Server) -> Samples {
+    let response = Client::connect(server.metrics()).get("/metrics");
+    let kind = response.header("content-type");
+    assert_eq!(
+        (response.status, kind),
+        (200, Some("text/plain; version=0.0.4; charset=utf-8"))
+    );
+    parse(response.text())
+}
+
+/// A histogram's cumulative counts by bound.
+fn buckets(samples: &Samples, name: &str) -> Vec<(f64, f64)> {
+    let start = format!("{name}_bucket{{le=\"");
+    let own = samples.iter().filter_map(|(key, &count)| {
+        let bound = key.strip_prefix(&start)?.strip_suffix("\"}")?;
+        Some((bound.replace("+Inf", "inf").parse().unwrap(), count))
+    });
+    let mut all: Vec<(f64, f64)> = own.collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all
+}
+
+#[test]
+fn requests_and_connections_of_all_threads_are_counted() {
+    let server = Server::start(None, &["--threads", "2", "--metrics", "127.0.0.1:0"]);
+    let mut bytes = 0;
+    for _ in 0..20 {
+        let mut client = server.connect();
+        bytes += client.get("/").body.len();
+        bytes += client.get("/missing").body.len();
+        assert_eq!(client.request("HEAD", "/", &[]).status, 200);
+        client.request("BREW", "/", &[]);
+    }
+    let samples = scrape(&server);
+    let response = |method: &str, class: &str| {
+        samples[&format!("softclock_http_responses_total{{method=\"{method}\",class=\"{class}\"}}")]
+    };
+    assert_eq!(
+        (response("GET", "2xx"), response("GET", "4xx")),
+        (20.0, 20.0)
+    );
+    assert_eq!(
+        (response("HEAD", "2xx"), response("other", "4xx")),
+        (20.0, 20.0)
+    );
+    assert!(samples["softclock_http_body_bytes_total"] >= bytes as f64);
+    assert_eq!(samples["softclock_connections_accepted_total"], 20.0);
+    assert_eq!(samples["softclock_threads"], 2.0);
+    assert!(samples["softclock_connections_limit"] >= 2.0);
+    let open = samples["softclock_connections_open"];
+    assert!((0.0..25.0).contains(&open), "{open}");
+    assert!(!samples.contains_key("softclock_access_log_lines_total"));
+}
+
+#[test]
+fn histograms_are_whole() {
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    let mut client = server.connect();
+    for _ in 0..50 {
+        client.get("/");
+    }
+    let samples = scrape(&server);
+    for name in [
+        "softclock_trigger_interval_seconds",
+        "softclock_event_lateness_seconds",
+    ] {
+        let buckets = buckets(&samples, name);
+        assert!(buckets.len() > 40, "{name}");
+        assert!(
+            buckets.is_sorted_by(|a, b| a.1 <= b.1),
+            "{name} is cumulative"
+        );
+        assert_eq!(buckets.last().unwrap().0, f64::INFINITY);
+        assert_eq!(buckets.last().unwrap().1, samples[&format!("{name}_count")]);
+    }
+    let of_source =
+        |source: &str| samples[&format!("softclock_trigger_states_total{{source=\"{source}\"}}")];
+    assert!(of_source("ip-input") >= 50.0 && of_source("ip-output") >= 50.0);
+    let all: f64 = samples
+        .iter()
+        .filter(|(key, _)| key.starts_with("softclock_trigger_states_total"))
+        .map(|(_, count)| count)
+        .sum();
+    assert_eq!(all, samples["softclock_trigger_interval_seconds_count"]);
+    assert!(samples["softclock_blocked_seconds_total"] > 0.0);
+    let clock = |key: &&String| key.starts_with("softclock_clock_info{source=\"");
+    assert_eq!(samples.keys().filter(clock).count(), 1);
+}
+
+#[test]
+fn only_metrics_are_told_there_and_not_on_the_site() {
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    assert_eq!(server.connect().get("/metrics").status, 404);
+    let mut client = Client::connect(server.metrics());
+    assert_eq!(client.get("/").status, 404);
+    let response = client.request("POST", "/metrics", &["Content-Length: 0"]);
+    assert_eq!(
+        (response.status, response.header("allow")),
+        (405, Some("GET, HEAD"))
+    );
+    assert_eq!(client.request("HEAD", "/metrics", &[]).status, 200);
+}

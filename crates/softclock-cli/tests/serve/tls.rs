@@ -1,0 +1,273 @@
+//! TLS: both versions of HTTP, certificates and their replacement, clients that misbehave.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::server::{Server, directory, noise, softclock, until};
+
+/// Writes a certificate for `name` and 127.0.0.1, and its key.
+fn certify(directory: &Path, name: &str) {
+    let names = vec![name.to_owned(), "127.0.0.1".into()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    fs::write(directory.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    fs::write(directory.join("cert.pem"), made.cert.pem()).unwrap();
+}
+
+fn start(directory: &TempDir, options: &[&str]) -> Server {
+    let path = |name: &str| directory.path().join(name);
+    let mut command = softclock();
+    command
+        .args(["serve", "--listen", "tls:127.0.0.1:0", "-v"])
+        .args(options);
+    command.arg("--tls-cert").arg(path("cert.pem"));
+    command
+        .arg("--tls-key")
+        .arg(path("key.pem"))
+        .arg(path("site"));
+    Server::spawn(&mut command)
+}
+
+fn curl(directory: &Path, server: &Server, target: &str, options: &[&str]) -> Output {
+    let mut command = Command::new("curl");
+    command
+        .args(["-sS", "--max-time", "30", "--cacert"])
+        .arg(directory.join("cert.pem"));
+    command
+        .args(options)
+        .arg(format!("https://{}{target}", server.address()));
+    command.output().unwrap()
+}
+
+fn with_site(files: &[(&str, &[u8])]) -> TempDir {
+    let directory = directory(files);
+    certify(directory.path(), "one.test");
+    directory
+}
+
+#[test]
+fn both_versions_of_http_download_exactly() {
+    softclock_testing::require!("curl");
+    let content = noise(8_000_000);
+    let directory = with_site(&[("site/big", &content), ("site/index.html", b"hello")]);
+    for threads in ["1", "2"] {
+        let server = start(&directory, &["--threads", threads]);
+        for (option, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
+            let output = curl(directory.path(), &server, "/big", &[option]);
+            assert!(
+                output.stdout == content,
+                "{version}: {output:?}",
+                output = output.stderr
+            );
+            let form = " %{http_version} %{http_code}";
+            for (target, body) in [("/", "hello 2"), ("/none", "404")] {
+                let output = curl(directory.path(), &server, target, &[option, "-w", form]);
+                let told = String::from_utf8(output.stdout).unwrap();
+                let end = told.split_once(&format!(" {version} ")).is_some();
+                assert!(
+                    end && told.contains(&body[..3]),
+                    "{target} {version}: {told}"
+                );
+            }
+            let output = curl(
+                directory.path(),
+                &server,
+                "/big",
+                &[option, "-r", "100-199"],
+            );
+            assert!(output.stdout == content[100..200], "{version}");
+        }
+    }
+}
+
+#[test]
+fn many_requests_share_a_connection_of_http_2() {
+    softclock_testing::require!("curl");
+    let content = noise(300_000);
+    let directory = with_site(&[("site/f", &content)]);
+    let server = start(&directory, &["--metrics", "127.0.0.1:0"]);
+    let target = "/f?[1-40]";
+    let options = [
+        "--http2",
+        "--parallel",
+        "--parallel-max",
+        "20",
+        "--parallel-immediate",
+    ];
+    let output = curl(
+        directory.path(),
+        &server,
+        target,
+        &[
+            &options[..4],
+            &["-o", "/dev/null", "-w", "%{size_download} "],
+        ]
+        .concat(),
+    );
+    let sizes = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(sizes, "300000 ".repeat(40));
+    let metrics = crate::client::Client::connect(server.metrics()).get("/metrics");
+    let samples = metrics.text();
+    assert!(
+        samples.contains("responses_total{method=\"GET\",class=\"2xx\"} 40\n"),
+        "{samples}"
+    );
+}
+
+#[test]
+fn plain_and_broken_clients_are_let_go() {
+    let directory = with_site(&[("site/f", b"x")]);
+    let server = start(&directory, &["--metrics", "127.0.0.1:0"]);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        &[0x16, 3, 1, 0, 5, 1, 2, 3, 4, 5],
+        b"",
+    ] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.len() < 20, "an alert at most: {answer:?}");
+    }
+    let failed = || {
+        let page = crate::client::Client::connect(server.metrics()).get("/metrics");
+        page.text()
+            .contains("softclock_tls_handshakes_failed_total 3\n")
+    };
+    until("the count", failed);
+}
+
+#[test]
+fn a_handshake_has_the_time_of_a_head() {
+    let directory = with_site(&[("site/f", b"x")]);
+    let server = start(&directory, &["--head-timeout", "0.3"]);
+    // None of it, and the start of a record.
+    for bytes in [&b""[..], &[0x16, 3, 1, 2]] {
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+        let took = begun.elapsed();
+        assert!((250..5000).contains(&took.as_millis()), "{took:?}");
+    }
+}
+
+#[test]
+fn the_end_does_not_wait_for_handshakes() {
+    let directory = with_site(&[("site/f", b"x")]);
+    let mut server = start(&directory, &[]);
+    let mut silent = TcpStream::connect(server.address()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    server.signal(Signal::TERM);
+    assert_eq!(silent.read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(3));
+}
+
+/// A connection through openssl, kept open between requests.
+struct Session {
+    child: std::process::Child,
+}
+
+impl Session {
+    fn open(address: SocketAddr) -> Self {
+        let mut command = Command::new("openssl");
+        command.args([
+            "s_client",
+            "-quiet",
+            "-ign_eof",
+            "-connect",
+            &address.to_string(),
+        ]);
+        let piped = std::process::Stdio::piped;
+        command
+            .stdin(piped())
+            .stdout(piped())
+            .stderr(std::process::Stdio::null());
+        Self {
+            child: command.spawn().unwrap(),
+        }
+    }
+
+    fn status(&mut self) -> String {
+        let input = self.child.stdin.as_mut().unwrap();
+        input
+            .write_all(b"HEAD /f HTTP/1.1\r\nHost: t\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(b"\r\n\r\n") {
+            self.child
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut byte)
+                .unwrap();
+            answer.push(byte[0]);
+        }
+        String::from_utf8(answer[..12].to_vec()).unwrap()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn trusts(directory: &Path, server: &Server) -> bool {
+    let output = curl(directory, server, "/f", &[]);
+    output.status.success() && output.stdout == b"x"
+}
+
+#[test]
+fn a_new_certificate_is_shown_after_a_signal_and_connections_go_on() {
+    softclock_testing::require!("curl", "openssl");
+    let directory = with_site(&[("site/f", b"x")]);
+    let server = start(&directory, &[]);
+    assert!(trusts(directory.path(), &server));
+    let mut session = Session::open(server.address());
+    assert_eq!(session.status(), "HTTP/1.1 200");
+
+    certify(directory.path(), "two.test");
+    assert!(!trusts(directory.path(), &server), "still the old one");
+    server.signal(Signal::HUP);
+    until("the new certificate", || trusts(directory.path(), &server));
+    assert_eq!(session.status(), "HTTP/1.1 200");
+
+    let good = fs::read(directory.path().join("key.pem")).unwrap();
+    fs::write(directory.path().join("key.pem"), "bad").unwrap();
+    server.signal(Signal::HUP);
+    server.until_logged("the old settings stay: cannot use");
+    assert!(trusts(directory.path(), &server));
+    fs::write(directory.path().join("key.pem"), good).unwrap();
+    assert_eq!(session.status(), "HTTP/1.1 200");
+}
+
+#[test]
+fn changed_files_are_noticed() {
+    softclock_testing::require!("curl");
+    let directory = with_site(&[("site/f", b"x")]);
+    let server = start(&directory, &["--tls-check", "0.1"]);
+    assert!(trusts(directory.path(), &server));
+    fs::write(directory.path().join("key.pem"), "bad").unwrap();
+    server.until_logged("the old certificate stays: cannot use");
+    assert!(trusts(directory.path(), &server));
+    certify(directory.path(), "a-longer-name.test");
+    until("the new certificate", || trusts(directory.path(), &server));
+}

@@ -1,0 +1,90 @@
+//! `softclock top`.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::server::{Server, softclock};
+
+#[test]
+fn one_sample_of_a_server_in_use() {
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    let metrics = server.metrics().to_string();
+    let url = format!("http://{metrics}/metrics");
+    for target in [metrics.as_str(), &url] {
+        let top = softclock()
+            .args(["top", "--once", target])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut client = server.connect();
+        for _ in 0..60 {
+            client.get("/");
+            std::thread::sleep(Duration::from_millis(15));
+        }
+        let output = top.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success());
+        for part in [
+            "requests",
+            " /s   2xx",
+            "connections",
+            "ip-input",
+            "between triggers",
+            "us",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert!(!text.contains('\x1b'));
+    }
+}
+
+#[test]
+fn mistakes_say_what_to_do() {
+    let server = Server::start(None, &[]);
+    let site = server.address().to_string();
+    for (target, told) in [
+        ("127.0.0.1:1", "--metrics ADDR"),
+        (site.as_str(), "404"),
+        ("unix:/does/not/exist", "--metrics ADDR"),
+    ] {
+        let output = softclock()
+            .args(["top", "--once", target])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text.contains(told) && text.lines().count() == 1, "{text}");
+    }
+    let output = softclock().args(["top", "https://x:1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// `script` gives it a terminal; a key ends it and the screen is given back.
+#[test]
+fn keys_end_it_and_the_terminal_is_as_before() {
+    softclock_testing::require!("script", "stty", "sh");
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    let program = env!("CARGO_BIN_EXE_softclock");
+    for key in ["q", "\\003"] {
+        let inside = format!(
+            "stty -a > $1; {program} top --interval 0.1 {}; echo ended $?; stty -a | cmp - $1 && echo same",
+            server.metrics()
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let inside = inside.replace("$1", file.path().to_str().unwrap());
+        let run =
+            format!("(sleep 1; printf '{key}'; sleep 1) | script -qec \"{inside}\" /dev/null");
+        let output = Command::new("sh").args(["-c", &run]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.contains("\x1b[?1049h") && text.contains("between triggers"),
+            "{text}"
+        );
+        assert!(text.contains("\x1b[?1049l"), "{text}");
+        assert!(text.contains("ended 0") && text.contains("same"), "{text}");
+    }
+}

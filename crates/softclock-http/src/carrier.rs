@@ -1,0 +1,213 @@
+//! What carries a connection: TCP or a Unix socket, plain or through TLS.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Shutdown};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_rustls::server::TlsStream;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use softclock::net::{TcpStream, UnixStream};
+
+use crate::socket::Socket;
+
+/// A connection of the kernel's.
+pub(crate) enum Carrier {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection that carries HTTP.
+pub(crate) enum Stream {
+    Plain(Carrier),
+    Tls(Box<TlsStream<Carrier>>),
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Internet(IpAddr),
+    /// A process of this machine, through a Unix socket.
+    Local,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => address.to_canonical().fmt(f),
+            Self::Local => f.write_str("unix:"),
+        }
+    }
+}
+
+/// Calls the method of whichever kind it is, with futures-io's arguments.
+macro_rules! each {
+    ($carrier:expr, $stream:ident => $call:expr) => {
+        match $carrier {
+            Carrier::Tcp($stream) => $call,
+            Carrier::Unix($stream) => $call,
+        }
+    };
+}
+
+impl futures_io::AsyncRead for Carrier {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(&*self, stream => stream.poll_read(cx, buffer))
+    }
+}
+
+impl futures_io::AsyncWrite for Carrier {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(&*self, stream => stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(&*self, stream => stream.poll_write_vectored(cx, buffers))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(each!(&*self, stream => stream.shutdown(Shutdown::Write)))
+    }
+}
+
+impl Socket for Stream {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_read(cx, buffer)),
+            Self::Tls(tls) => futures_io::AsyncRead::poll_read(Pin::new(tls), cx, buffer),
+        }
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.unacknowledged().unwrap_or(0),
+            // What was written is with the other process.
+            Carrier::Unix(_) => 0,
+        }
+    }
+
+    fn give_up(&self) {
+        if let Carrier::Tcp(stream) = self.carrier() {
+            // If this fails, the kernel gives up by itself, later.
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+impl Stream {
+    fn carrier(&self) -> &Carrier {
+        match self {
+            Self::Plain(carrier) => carrier,
+            Self::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Plain(Carrier::Tcp(stream))
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(carrier) => {
+                each!(carrier, stream => Read::poll_read(Pin::new(stream), cx, buffer))
+            }
+            Self::Tls(tls) => with_scratch(|scratch| {
+                let max = buffer.remaining().min(scratch.len());
+                let read = futures_io::AsyncRead::poll_read(Pin::new(tls), cx, &mut scratch[..max]);
+                read.map_ok(|n| buffer.put_slice(&scratch[..n]))
+            }),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_write(cx, bytes)),
+            Self::Tls(tls) => futures_io::AsyncWrite::poll_write(Pin::new(tls), cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(carrier) => {
+                each!(carrier, stream => stream.poll_write_vectored(cx, buffers))
+            }
+            Self::Tls(tls) => {
+                futures_io::AsyncWrite::poll_write_vectored(Pin::new(tls), cx, buffers)
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => futures_io::AsyncWrite::poll_flush(Pin::new(tls), cx),
+        }
+    }
+
+    /// Ends our side; through TLS with its close_notify.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(carrier) => futures_io::AsyncWrite::poll_close(Pin::new(carrier), cx),
+            Self::Tls(tls) => futures_io::AsyncWrite::poll_close(Pin::new(tls), cx),
+        }
+    }
+}
+
+/// Lends the thread's buffer for decrypted bytes: hyper's may be uninitialised.
+fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
+    SCRATCH.with(|cell| {
+        let mut scratch = cell.take();
+        scratch.resize(SCRATCH_BYTES, 0);
+        let result = f(&mut scratch);
+        cell.set(scratch);
+        result
+    })
+}
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A TLS record's content.
+const SCRATCH_BYTES: usize = 16 << 10;

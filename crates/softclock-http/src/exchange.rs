@@ -1,0 +1,172 @@
+//! A request and its response: answered by the site, counted, and told to the access log when the body has ended.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{HeaderValue, REFERER, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http_body::{Frame, SizeHint};
+use softclock::Instant;
+
+use crate::access_log::{Entry, RequestLine};
+use crate::body::Body;
+use crate::carrier::Peer;
+use crate::worker::{Live, Worker};
+
+/// Answers a request by the settings of this moment.
+pub(crate) async fn answer<B>(client: Rc<Client>, request: Request<B>) -> Response<CountedBody> {
+    let mut exchange = Exchange::begin(client, &request);
+    let response = exchange.live.site.respond(&request).await;
+    exchange.status = response.status();
+    response.map(|body| CountedBody { body, exchange })
+}
+
+/// Who sends requests over one connection.
+pub(crate) struct Client {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) peer: Peer,
+    exchanges: Cell<usize>,
+    active: Cell<bool>,
+}
+
+impl Client {
+    pub(crate) fn new(worker: Rc<Worker>, peer: Peer) -> Rc<Self> {
+        Rc::new(Self {
+            worker,
+            peer,
+            exchanges: Cell::new(0),
+            active: Cell::new(false),
+        })
+    }
+
+    /// A request was answered with `status` without being understood.
+    pub(crate) fn on_refused(&self, status: StatusCode) {
+        let worker = &self.worker;
+        worker.telemetry.on_refused(status);
+        if let Some(log) = &worker.live().access_log {
+            log.record(&Entry {
+                time: SystemTime::now(),
+                peer: self.peer,
+                request: None,
+                status,
+                bytes: 0,
+                duration: Duration::ZERO,
+                referer: None,
+                user_agent: None,
+            });
+        }
+    }
+
+    /// Whether an exchange is in progress, or has been since this was last asked.
+    pub(crate) fn take_activity(&self) -> bool {
+        self.active.replace(false) || self.exchanges.get() > 0
+    }
+}
+
+/// What is known of an exchange; its end is when this is dropped.
+struct Exchange {
+    client: Rc<Client>,
+    live: Rc<Live>,
+    method: Method,
+    status: StatusCode,
+    bytes: u64,
+    /// Only where there is a log.
+    details: Option<Box<Details>>,
+}
+
+struct Details {
+    begun: Instant,
+    time: SystemTime,
+    target: Uri,
+    version: Version,
+    referer: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+}
+
+impl Exchange {
+    fn begin<B>(client: Rc<Client>, request: &Request<B>) -> Self {
+        let live = client.worker.live();
+        let details = || {
+            let headers = request.headers();
+            Box::new(Details {
+                begun: softclock::now(),
+                time: SystemTime::now(),
+                target: request.uri().clone(),
+                version: request.version(),
+                referer: headers.get(REFERER).cloned(),
+                user_agent: headers.get(USER_AGENT).cloned(),
+            })
+        };
+        client.exchanges.set(client.exchanges.get() + 1);
+        Self {
+            details: live.access_log.is_some().then(details),
+            client,
+            live,
+            method: request.method().clone(),
+            // Of a client that left before there was a response; nginx's number for it.
+            status: StatusCode::from_u16(499).expect("three digits"),
+            bytes: 0,
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let client = &self.client;
+        client.exchanges.set(client.exchanges.get() - 1);
+        client.active.set(true);
+        let telemetry = &client.worker.telemetry;
+        telemetry.on_response(&self.method, self.status, self.bytes);
+        if let (Some(log), Some(details)) = (&self.live.access_log, &self.details) {
+            log.record(&Entry {
+                time: details.time,
+                peer: client.peer,
+                request: Some(RequestLine {
+                    method: &self.method,
+                    target: &details.target,
+                    version: details.version,
+                }),
+                status: self.status,
+                bytes: self.bytes,
+                duration: softclock::now().since(details.begun),
+                referer: details.referer.as_ref(),
+                user_agent: details.user_agent.as_ref(),
+            });
+        }
+    }
+}
+
+/// A body whose bytes are counted.
+pub(crate) struct CountedBody {
+    body: Body,
+    exchange: Exchange,
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            self.exchange.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,172 @@
+//! `GET /metrics`, on listeners apart from the site's: what goes on inside is not for everybody.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use softclock::JoinHandle;
+use softclock::hyper::SoftTimer;
+
+use super::families::page;
+use crate::address::ListenAddress;
+use crate::carrier::{Carrier, Stream};
+use crate::control::Control;
+use crate::error::StartError;
+use crate::listener::{Binder, Bound, Listener};
+use crate::members::{Members, Membership};
+
+/// The listeners at which metrics are told. They live in the first thread's runtime.
+#[derive(Default)]
+pub(crate) struct Endpoints {
+    all: RefCell<Vec<Endpoint>>,
+}
+
+struct Endpoint {
+    asked: ListenAddress,
+    real: Vec<ListenAddress>,
+    /// Until it is started.
+    bound: Vec<Bound>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Endpoints {
+    /// Binds those that are new and closes those that are not wanted any more; none of it after an error.
+    pub(crate) fn prepare(&self, wanted: &[ListenAddress], mode: u32) -> Result<(), StartError> {
+        let mut all = self.all.borrow_mut();
+        let mut binder = Binder::new(1);
+        let mut new = Vec::new();
+        for address in wanted {
+            if all.iter().any(|own| own.asked == *address) {
+                continue;
+            }
+            let bound = binder.bind(address, mode)?.remove(0);
+            let real = bound.iter().map(Bound::local_address);
+            let real = real.collect::<io::Result<_>>();
+            new.push(Endpoint {
+                real: real.map_err(|error| StartError::Listen(address.clone(), error))?,
+                asked: address.clone(),
+                bound,
+                tasks: Vec::new(),
+            });
+        }
+        all.retain(|own| wanted.contains(&own.asked));
+        all.append(&mut new);
+        Ok(())
+    }
+
+    /// Accepts at those that were prepared since, in the current runtime.
+    pub(crate) fn start(&self, control: &Control) {
+        for endpoint in self.all.borrow_mut().iter_mut() {
+            for bound in std::mem::take(&mut endpoint.bound) {
+                match bound.listen() {
+                    Ok(listener) => {
+                        let task = accept_loop(listener, control.clone());
+                        endpoint.tasks.push(softclock::spawn_local(task));
+                    }
+                    Err(error) => {
+                        tracing::error!(address = %endpoint.asked, %error, "cannot listen")
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes all.
+    pub(crate) fn close(&self) {
+        self.all.take();
+    }
+
+    pub(crate) fn local_addresses(&self) -> Vec<ListenAddress> {
+        let all = self.all.borrow();
+        all.iter()
+            .flat_map(|endpoint| endpoint.real.clone())
+            .collect()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.tasks.drain(..).for_each(|task| task.abort());
+    }
+}
+
+impl fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.local_addresses()).finish()
+    }
+}
+
+async fn accept_loop(listener: Listener, control: Control) {
+    let members = Members::new(CONNECTIONS);
+    loop {
+        let membership = members.admit().await;
+        match listener.accept().await {
+            Ok((carrier, _)) => {
+                let serve = serve(carrier, control.clone(), membership);
+                softclock::spawn_local(serve);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "metrics: cannot accept");
+                softclock::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(carrier: Carrier, control: Control, _membership: Membership) {
+    let control = Rc::new(control);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let control = Rc::clone(&control);
+        async move { Ok::<_, Infallible>(respond(&control, &request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(SoftTimer).header_read_timeout(TIMEOUT);
+    let connection = builder.serve_connection(Stream::Plain(carrier), service);
+    // The end of the server ends it too, with the runtime.
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "metrics: connection ended");
+    }
+}
+
+async fn respond(control: &Control, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let known = matches!(request.uri().path(), "/metrics" | "/metrics/");
+    let allowed = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, text) = match (known, allowed) {
+        (true, true) => {
+            let reports = control.reports().await;
+            let log = control.settings().access_log;
+            let log = log.map(|log| log.counts());
+            (StatusCode::OK, page(&reports, log))
+        }
+        (true, false) => (StatusCode::METHOD_NOT_ALLOWED, "GET only\n".into()),
+        (false, _) => (StatusCode::NOT_FOUND, "metrics are at /metrics\n".into()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A scraper or two, and a human.
+const CONNECTIONS: usize = 32;
+
+/// For a request's head, and between requests: scrapers that ask every minute keep their connection.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

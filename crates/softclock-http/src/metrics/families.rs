@@ -1,0 +1,164 @@
+//! Which metrics there are.
+
+use softclock::{Histogram, TriggerState};
+
+use super::text::Kind::{Counter, Gauge};
+use super::text::{Page, seconds};
+use crate::access_log::LogCounts;
+use crate::control::Report;
+use crate::telemetry::{CLASSES, Counts, METHODS};
+
+/// The page that tells what the threads have done; one report a thread.
+pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
+    let mut page = Page::default();
+    page.family(
+        "softclock_build_info",
+        Gauge,
+        "The program's version; always 1.",
+    );
+    page.labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.family(
+        "softclock_threads",
+        Gauge,
+        "Threads that serve and have answered in time.",
+    );
+    page.value(reports.len());
+    server(&mut page, reports, log);
+    timers(&mut page, reports);
+    triggers(&mut page, reports);
+    threads(&mut page, reports);
+    page.into_text()
+}
+
+fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
+    let mut counts = Counts::default();
+    reports.iter().for_each(|report| counts.add(&report.counts));
+    let help = "Responses by method and by class of status; class 4xx includes clients that left before theirs.";
+    page.family("softclock_http_responses_total", Counter, help);
+    for (method, classes) in METHODS.iter().zip(&counts.responses) {
+        for (class, &count) in CLASSES.iter().zip(classes) {
+            // All of GET, so that rates start at zero; of the others what there is.
+            if count > 0 || *method == "GET" {
+                page.labelled(&[("method", method), ("class", class)], count);
+            }
+        }
+    }
+    let help = "Bytes of response bodies handed to connections.";
+    page.family("softclock_http_body_bytes_total", Counter, help);
+    page.value(counts.body_bytes);
+    page.family(
+        "softclock_connections_accepted_total",
+        Counter,
+        "Connections accepted.",
+    );
+    page.value(counts.accepted);
+    let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
+    let help = "Connections open now.";
+    page.family("softclock_connections_open", Gauge, help);
+    page.value(sum(|report| report.open));
+    let help = "Connections that may be open at a time; more wait in the kernel.";
+    page.family("softclock_connections_limit", Gauge, help);
+    page.value(sum(|report| report.limit));
+    let help = "TLS handshakes that failed or took too long.";
+    page.family("softclock_tls_handshakes_failed_total", Counter, help);
+    page.value(counts.handshakes_failed);
+    if let Some(log) = log {
+        let help =
+            "Lines of the access log: written, dropped for want of room, failed to be written.";
+        page.family("softclock_access_log_lines_total", Counter, help);
+        page.labelled(&[("outcome", "written")], log.written);
+        page.labelled(&[("outcome", "dropped")], log.dropped);
+        page.labelled(&[("outcome", "failed")], log.failed);
+    }
+}
+
+fn timers(page: &mut Page, reports: &[Report]) {
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let help = "Soft events pending now, sleeping tasks included.";
+    page.family("softclock_events_pending", Gauge, help);
+    page.value(sum(|report| report.statistics.pending as u64));
+    let help = "Soft events scheduled, rescheduling included.";
+    page.family("softclock_events_scheduled_total", Counter, help);
+    page.value(sum(|report| report.statistics.events.scheduled));
+    let help = "Soft events cancelled before they fired.";
+    page.family("softclock_events_cancelled_total", Counter, help);
+    page.value(sum(|report| report.statistics.events.cancelled));
+    let help = "Soft events fired after their deadline.";
+    page.family("softclock_deadlines_missed_total", Counter, help);
+    page.value(sum(|report| report.statistics.events.deadlines_missed));
+}
+
+fn triggers(page: &mut Page, reports: &[Report]) {
+    let of_source = |state, of: fn(&Report, TriggerState) -> u64| {
+        reports.iter().map(|report| of(report, state)).sum::<u64>()
+    };
+    let help = "Trigger states (moments at which due events are fired) by source.";
+    page.family("softclock_trigger_states_total", Counter, help);
+    for state in TriggerState::ALL {
+        let count = of_source(state, |report, state| {
+            report.statistics.triggers.source(state).count()
+        });
+        page.labelled(&[("source", state.name())], count);
+    }
+    let help = "Soft events fired, by the source of the trigger state that fired them.";
+    page.family("softclock_events_fired_total", Counter, help);
+    for state in TriggerState::ALL {
+        let fired = of_source(state, |report, state| {
+            report.statistics.triggers.source(state).fired()
+        });
+        page.labelled(&[("source", state.name())], fired);
+    }
+    let merged = |of: fn(&Report) -> Histogram| {
+        let mut all = Histogram::new();
+        reports.iter().for_each(|report| all.merge(&of(report)));
+        all
+    };
+    page.histogram(
+        "softclock_trigger_interval_seconds",
+        "Time from one trigger state of a thread to its next; long ones are of idle threads.",
+        &merged(|report| report.statistics.triggers.intervals()),
+    );
+    page.histogram(
+        "softclock_event_lateness_seconds",
+        "Time from when a soft event was due to when it was fired.",
+        &merged(|report| report.statistics.triggers.lateness()),
+    );
+}
+
+fn threads(page: &mut Page, reports: &[Report]) {
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let time = |of: fn(&Report) -> std::time::Duration| {
+        let total: std::time::Duration = reports.iter().map(of).sum();
+        seconds(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
+    };
+    page.family(
+        "softclock_turns_total",
+        Counter,
+        "Turns of the threads' loops.",
+    );
+    page.value(sum(|report| report.statistics.turns));
+    page.family("softclock_task_polls_total", Counter, "Polls of tasks.");
+    page.value(sum(|report| report.statistics.tasks));
+    page.family(
+        "softclock_blocks_total",
+        Counter,
+        "Times a thread blocked for want of work.",
+    );
+    page.value(sum(|report| report.statistics.blocks));
+    let help = "Time that threads were blocked for want of work.";
+    page.family("softclock_blocked_seconds_total", Counter, help);
+    page.value(time(|report| report.statistics.blocked));
+    let help = "Time that threads spun before an event, to fire it on time.";
+    page.family("softclock_spun_seconds_total", Counter, help);
+    page.value(time(|report| report.statistics.spun));
+    let help =
+        "Time in which threads wanted to run but did not: preempted, or their processor stolen.";
+    page.family("softclock_not_running_seconds_total", Counter, help);
+    page.value(time(|report| report.statistics.not_running));
+    if let Some(report) = reports.first() {
+        let help =
+            "Where time is read from, and at which rate or why not from a counter; always 1.";
+        page.family("softclock_clock_info", Gauge, help);
+        page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
+    }
+}

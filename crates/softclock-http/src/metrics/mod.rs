@@ -1,0 +1,11 @@
+//! Metrics in the text format of Prometheus, version 0.0.4, on listeners of their own.
+//!
+//! - [`endpoint`]: `GET /metrics` over HTTP.
+//! - [`families`]: which metrics there are, and what they mean.
+//! - [`text`]: the format.
+
+mod endpoint;
+mod families;
+mod text;
+
+pub(crate) use endpoint::Endpoints;

@@ -1,0 +1,145 @@
+//! The text format of Prometheus, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+use softclock::Histogram;
+
+/// A page of metrics, family after family.
+#[derive(Default)]
+pub(super) struct Page {
+    text: String,
+    family: &'static str,
+}
+
+/// What a metric's value means.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Only rises.
+    Counter,
+    /// A state.
+    Gauge,
+}
+
+impl Page {
+    /// Begins a family: its name, and what it tells in one sentence.
+    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        self.head(name, kind, help);
+    }
+
+    /// A value of the family without labels.
+    pub(super) fn value(&mut self, value: impl Display) {
+        self.labelled(&[], value);
+    }
+
+    /// A value of the family with these labels.
+    pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample("", labels, value);
+    }
+
+    /// A family that is a histogram: cumulative counts below bounds in seconds.
+    pub(super) fn histogram(&mut self, name: &'static str, help: &str, histogram: &Histogram) {
+        self.head(name, "histogram", help);
+        let mut buckets = histogram.buckets().peekable();
+        let mut below = 0;
+        for bound in bounds() {
+            while let Some((_, count)) = buckets.next_if(|&(upper, _)| upper <= bound) {
+                below += count;
+            }
+            self.sample("_bucket", &[("le", &seconds(bound))], below);
+        }
+        let count = below + buckets.map(|(_, count)| count).sum::<u64>();
+        self.sample("_bucket", &[("le", "+Inf")], count);
+        self.sample("_sum", &[], seconds(histogram.sum_ns()));
+        self.sample("_count", &[], count);
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    fn head(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.family = name;
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        // Writing to memory does not fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text += self.family;
+        self.text += suffix;
+        for (index, (name, value)) in labels.iter().enumerate() {
+            let open = if index == 0 { '{' } else { ',' };
+            let value = value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _ = write!(self.text, "{open}{name}=\"{value}\"");
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{close} {value}");
+    }
+}
+
+/// Two bounds an octave from a quarter of a microsecond to 17 s, in nanoseconds: the last value of a bucket of
+/// [`Histogram`], so that the counts are exact.
+fn bounds() -> impl Iterator<Item = u64> {
+    (8..=34).flat_map(|octave| [(1 << octave) - 1, (3 << (octave - 1)) - 1])
+}
+
+/// Exact, without an exponent.
+pub(super) fn seconds(ns: u64) -> String {
+    let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_and_labels() {
+        let mut page = Page::default();
+        page.family("a_total", Kind::Counter, "Counts\nthings.");
+        page.labelled(&[("x", "1"), ("y", "\"\\\n")], 5);
+        page.value(1.5);
+        let expected = "# HELP a_total Counts\\nthings.\n# TYPE a_total counter\n\
+            a_total{x=\"1\",y=\"\\\"\\\\\\n\"} 5\na_total 1.5\n";
+        assert_eq!(page.into_text(), expected);
+    }
+
+    #[test]
+    fn histograms_are_cumulative_and_complete() {
+        let mut histogram = Histogram::new();
+        for ns in [0, 255, 256, 1023, 1024, 1 << 36] {
+            histogram.record(ns);
+        }
+        let mut page = Page::default();
+        page.histogram("h", "H.", &histogram);
+        let text = page.into_text();
+        for line in [
+            "h_bucket{le=\"0.000000255\"} 2",
+            "h_bucket{le=\"0.000000383\"} 3",
+            "h_bucket{le=\"0.000001023\"} 4",
+            "h_bucket{le=\"25.769803775\"} 5",
+            "h_bucket{le=\"+Inf\"} 6",
+            "h_sum 68.719479294",
+            "h_count 6",
+        ] {
+            assert!(
+                text.lines().any(|own| own == line),
+                "{line} is not in {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn seconds_are_plain_numbers() {
+        assert_eq!(seconds(0), "0");
+        assert_eq!(seconds(1), "0.000000001");
+        assert_eq!(seconds(90_000_000_000), "90");
+    }
+}

@@ -1,0 +1,127 @@
+//! What a server does, as one value that can be replaced while it runs.
+
+use crate::access_log::AccessLog;
+use crate::address::{ListenAddress, Place};
+use crate::error::StartError;
+use crate::site::Site;
+use crate::tls::Tls;
+use crate::worker::{Live, WorkerOptions};
+
+/// What to serve, where and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is served.
+    pub site: Site,
+    /// Where; [`ListenAddress::DEFAULT`] if there is none.
+    pub listen: Vec<ListenAddress>,
+    /// Where metrics are told, if at all.
+    pub metrics: Vec<ListenAddress>,
+    /// The permissions of sockets of the Unix family.
+    pub socket_mode: u32,
+    /// For those listeners that speak TLS.
+    pub tls: Option<Tls>,
+    /// Where each response is told, if at all.
+    pub access_log: Option<AccessLog>,
+    /// How each thread serves. The limit of connections is for all threads together.
+    pub worker: WorkerOptions,
+}
+
+impl Settings {
+    /// `site` on the default address.
+    pub fn new(site: Site) -> Self {
+        Self {
+            site,
+            listen: Vec::new(),
+            metrics: Vec::new(),
+            socket_mode: DEFAULT_SOCKET_MODE,
+            tls: None,
+            access_log: None,
+            worker: WorkerOptions::default(),
+        }
+    }
+
+    /// Tells what contradicts itself, without listening.
+    ///
+    /// # Errors
+    /// [`StartError::NoCertificate`], [`StartError::PlainOnly`], [`StartError::Repeated`].
+    pub fn check(&self) -> Result<(), StartError> {
+        self.clone().checked().map(drop)
+    }
+
+    /// Completes the settings, or tells what contradicts itself.
+    pub(crate) fn checked(mut self) -> Result<Self, StartError> {
+        if self.listen.is_empty() {
+            self.listen.push(ListenAddress::DEFAULT);
+        }
+        let all = || self.listen.iter().chain(&self.metrics);
+        if let Some(address) = self.metrics.iter().find(|address| address.tls) {
+            return Err(StartError::PlainOnly(address.clone()));
+        }
+        if let Some(address) = all().find(|address| address.tls && self.tls.is_none()) {
+            return Err(StartError::NoCertificate(address.clone()));
+        }
+        for (index, address) in all().enumerate() {
+            let free = matches!(&address.place, Place::One(one) if one.port() == 0);
+            if !free
+                && all()
+                    .skip(index + 1)
+                    .any(|other| other.place == address.place)
+            {
+                return Err(StartError::Repeated(address.clone()));
+            }
+        }
+        Ok(self)
+    }
+
+    /// What one of `threads` serves by.
+    pub(crate) fn live(&self, threads: usize) -> Live {
+        let mut options = self.worker;
+        options.max_connections = (options.max_connections / threads).max(1);
+        Live {
+            site: self.site.clone().for_one_of(threads).into(),
+            options,
+            tls: self.tls.clone(),
+            access_log: self.access_log.clone(),
+        }
+    }
+}
+
+/// Owner and group may connect.
+pub const DEFAULT_SOCKET_MODE: u32 = 0o660;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contradictions() {
+        let with = |listen: &[&str], metrics: &[&str]| {
+            let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+            let mut settings = Settings::new(Site::bundled());
+            settings.listen = parse(listen);
+            settings.metrics = parse(metrics);
+            settings.checked().map(|settings| settings.listen.len())
+        };
+        assert_eq!(with(&[], &[]).unwrap(), 1);
+        assert_eq!(
+            with(&["127.0.0.1:0", "127.0.0.1:0"], &["127.0.0.1:0"]).unwrap(),
+            2
+        );
+        assert!(matches!(
+            with(&[":1", ":1"], &[]),
+            Err(StartError::Repeated(_))
+        ));
+        assert!(matches!(
+            with(&[":1"], &[":1"]),
+            Err(StartError::Repeated(_))
+        ));
+        assert!(matches!(
+            with(&["tls::1"], &[]),
+            Err(StartError::NoCertificate(_))
+        ));
+        assert!(matches!(
+            with(&[], &["tls::1"]),
+            Err(StartError::PlainOnly(_))
+        ));
+    }
+}

@@ -1,0 +1,209 @@
+//! TLS by rustls: certificates from PEM files, replaced while the server runs.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use futures_rustls::TlsAcceptor;
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+/// What a server needs to speak TLS 1.2 and 1.3. Clones share the certificate.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    certificate: Arc<Certificate>,
+}
+
+/// A certificate with its key, as last read from its files.
+#[derive(Debug)]
+struct Certificate {
+    files: Files,
+    current: RwLock<Arc<CertifiedKey>>,
+    /// What the files looked like when they were last read, well or badly.
+    seen: Mutex<Option<Stamp>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    chain: PathBuf,
+    key: PathBuf,
+}
+
+type Stamp = [(SystemTime, u64); 2];
+
+impl Tls {
+    /// Reads a certificate chain, the server's own first, and its private key from PEM files.
+    ///
+    /// # Errors
+    /// Files that can't be read, that hold no certificate or key, or whose key is not the certificate's.
+    pub fn load(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
+        let files = Files {
+            chain: chain.into(),
+            key: key.into(),
+        };
+        let provider = Arc::new(ring::default_provider());
+        let seen = Mutex::new(files.stamp());
+        let current = RwLock::new(Arc::new(files.read(&provider)?));
+        let certificate = Arc::new(Certificate {
+            files,
+            current,
+            seen,
+        });
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError(error.to_string()))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&certificate) as _);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self {
+            config: Arc::new(config),
+            certificate,
+        })
+    }
+
+    /// Reads the files again if they have changed since; tells whether there is a new certificate. Waits for the disk.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), once for each change; the old certificate stays.
+    pub fn refresh(&self) -> Result<bool, TlsError> {
+        let certificate = &self.certificate;
+        let stamp = certificate.files.stamp();
+        let mut seen = certificate
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *seen == stamp {
+            return Ok(false);
+        }
+        *seen = stamp;
+        let new = certificate.files.read(self.config.crypto_provider())?;
+        let mut current = certificate
+            .current
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(new);
+        Ok(true)
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        Arc::clone(&self.config).into()
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(&current))
+    }
+}
+
+impl Files {
+    fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(&self.chain)?)
+            .collect::<Result<_, _>>()
+            .map_err(|error| TlsError::of(&self.chain, &error))?;
+        if chain.is_empty() {
+            return Err(TlsError::of(&self.chain, &"it holds no PEM certificate"));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
+            .map_err(|_| TlsError::of(&self.key, &"it holds no PEM private key"))?;
+        CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                TlsError::of(&self.key, &"it is not the key of the certificate")
+            }
+            error => TlsError::of(&self.chain, &error),
+        })
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        let of = |path: &Path| {
+            let file = fs::metadata(path).ok()?;
+            Some((file.modified().ok()?, file.len()))
+        };
+        Some([of(&self.chain)?, of(&self.key)?])
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "no such file".into(),
+            io::ErrorKind::PermissionDenied => "permission denied; let this user read it".into(),
+            _ => error.to_string(),
+        };
+        TlsError::of(path, &advice)
+    })
+}
+
+/// Why there is no certificate to show; displayed as one line that names the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsError(String);
+
+impl TlsError {
+    fn of(path: &Path, reason: &dyn fmt::Display) -> Self {
+        Self(format!("cannot use {} for TLS: {reason}", path.display()))
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(directory: &Path, name: &str) {
+        let made = rcgen::generate_simple_self_signed(vec![name.into()]).unwrap();
+        fs::write(directory.join("cert.pem"), made.cert.pem()).unwrap();
+        fs::write(directory.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_old_certificate_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cert, key) = (
+            directory.path().join("cert.pem"),
+            directory.path().join("key.pem"),
+        );
+        let missing = Tls::load(&cert, &key).unwrap_err().to_string();
+        assert!(
+            missing.contains("cert.pem") && missing.contains("no such file"),
+            "{missing}"
+        );
+        write(directory.path(), "one.test");
+        let tls = Tls::load(&cert, &key).unwrap();
+        let of = |tls: &Tls| tls.certificate.current.read().unwrap().cert.clone();
+        let first = of(&tls);
+        assert_eq!(tls.refresh(), Ok(false));
+
+        fs::write(&key, "no key").unwrap();
+        assert!(tls.refresh().unwrap_err().to_string().contains("key.pem"));
+        assert_eq!(tls.refresh(), Ok(false), "told once");
+        assert_eq!(of(&tls), first);
+
+        let other = rcgen::generate_simple_self_signed(vec!["x".into()]).unwrap();
+        fs::write(&key, other.signing_key.serialize_pem()).unwrap();
+        let mismatch = Tls::load(&cert, &key).unwrap_err().to_string();
+        assert!(
+            mismatch.contains("not the key of the certificate"),
+            "{mismatch}"
+        );
+
+        write(directory.path(), "a-longer-name.test");
+        assert_eq!(tls.refresh(), Ok(true));
+        assert_ne!(of(&tls), first);
+    }
+}

@@ -1,0 +1,74 @@
+//! Stream sockets of the Unix family, named by a path. Receiving and sending are as with [`tcp`](super::tcp).
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, chmod};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+
+use super::common::NEW_SOCKET;
+
+/// A listening socket at `path`, which must not exist, with the permissions `mode`. Four system calls.
+///
+/// The permissions are set before it listens: until then nobody can connect.
+pub fn listen(path: &Path, mode: u32, backlog: u32) -> io::Result<OwnedFd> {
+    let fd = open()?;
+    net::bind(&fd, &SocketAddrUnix::new(path)?)?;
+    chmod(path, Mode::from_raw_mode(mode & 0o777))?;
+    net::listen(&fd, backlog.min(i32::MAX as u32) as i32)?;
+    Ok(fd)
+}
+
+/// The next connection that waits.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(net::accept_with(listener, NEW_SOCKET)?)
+}
+
+/// Connects at once or fails; `WouldBlock` means that the listener's queue is full.
+pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let fd = open()?;
+    net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    Ok(fd)
+}
+
+fn open() -> io::Result<OwnedFd> {
+    Ok(net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        NEW_SOCKET,
+        None,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::common::testing::until_readable;
+    use super::super::tcp::{recv, send};
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn connects_with_the_mode_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let listener = listen(&path, 0o640, 8).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let here = connect(&path).unwrap();
+        let there = accept(listener.as_fd()).unwrap();
+        assert_eq!(send(here.as_fd(), b"abc").unwrap(), 3);
+        until_readable(there.as_fd());
+        let mut buffer = [0; 8];
+        assert_eq!(recv(there.as_fd(), &mut buffer).unwrap(), 3);
+        drop(listener);
+        assert_eq!(
+            connect(&path).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        let taken = listen(&path, 0o600, 8).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
+}

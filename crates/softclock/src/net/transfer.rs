@@ -1,0 +1,71 @@
+//! Receiving and sending on a stream socket, whatever its family.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+use softclock_linux::socket;
+
+use super::Source;
+use crate::runtime::sources::Direction;
+
+impl Source {
+    pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let offered = buffer.len();
+        let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
+        let read = self.poll_call(cx, Direction::Read, TriggerState::IpInput, recv);
+        if let Poll::Ready(Ok(n @ 1..)) = read {
+            self.on_transferred(Direction::Read, n, offered);
+        }
+        read
+    }
+
+    /// Receives up to `max` bytes into the runtime's own buffer, for `take` to copy from.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn poll_recv_with(
+        &self,
+        cx: &Context<'_>,
+        max: usize,
+        take: impl FnOnce(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        self.with_buffer(|buffer| {
+            let max = max.min(buffer.len());
+            self.poll_recv(cx, &mut buffer[..max])
+                .map_ok(|n| take(&buffer[..n]))
+        })
+    }
+
+    pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
+        self.poll_send_call(cx, bytes.len(), send)
+    }
+
+    pub(crate) fn poll_send_vectored(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let offered = buffers.iter().map(|buffer| buffer.len()).sum();
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send_vectored(fd, buffers);
+        self.poll_send_call(cx, offered, send)
+    }
+
+    fn poll_send_call(
+        &self,
+        cx: &Context<'_>,
+        offered: usize,
+        send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let sent = self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        if let Poll::Ready(Ok(n)) = sent {
+            self.on_transferred(Direction::Write, n, offered);
+        }
+        sent
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.call(|fd| socket::tcp::shutdown(fd, how))
+    }
+}

@@ -1,0 +1,182 @@
+//! Stream sockets of the Unix family: connections within the machine, named by a path.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net as std_unix;
+use std::path::Path;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+use softclock_linux::socket;
+
+use super::Source;
+use crate::runtime::sources::Direction;
+
+/// A Unix socket that accepts connections. Dropping it leaves its path behind.
+pub struct UnixListener {
+    source: Source,
+}
+
+impl UnixListener {
+    /// Listens at `path`, which must not exist, with the permissions `mode`.
+    ///
+    /// # Errors
+    /// Those of `bind(2)` ([`io::ErrorKind::AddrInUse`] where the path exists, stale or not), `chmod(2)` and
+    /// `listen(2)`; outside a runtime.
+    pub fn bind(path: impl AsRef<Path>, mode: u32) -> io::Result<Self> {
+        let fd = socket::unix::listen(path.as_ref(), mode, BACKLOG)?;
+        Self::from_std(fd.into())
+    }
+
+    /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`; outside a runtime.
+    pub fn from_std(listener: std_unix::UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            source: Source::new(OwnedFd::from(listener))?,
+        })
+    }
+
+    /// Waits for a connection and accepts it.
+    ///
+    /// # Errors
+    /// Those of `accept(2)`; see [`TcpListener::accept`](super::TcpListener::accept).
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// As [`accept`](Self::accept), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        let accept = socket::unix::accept;
+        self.source
+            .poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+            .map(|fd| UnixStream::from_kernel(fd?))
+    }
+}
+
+impl fmt::Debug for UnixListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnixListener").finish_non_exhaustive()
+    }
+}
+
+/// Binds without a runtime, for [`UnixListener::from_std`] on whatever thread.
+///
+/// # Errors
+/// As [`UnixListener::bind`].
+pub fn bind_unix(path: &Path, mode: u32) -> io::Result<std_unix::UnixListener> {
+    Ok(socket::unix::listen(path, mode, BACKLOG)?.into())
+}
+
+/// A connection over a Unix socket. Its methods take `&self`, so that one task may read while another writes.
+pub struct UnixStream {
+    source: Source,
+}
+
+impl UnixStream {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    /// Those of `connect(2)`: no such path, nobody listening, no permission, and [`io::ErrorKind::WouldBlock`] where
+    /// the listener's queue is full; outside a runtime.
+    pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::from_kernel(socket::unix::connect(path.as_ref())?)
+    }
+
+    fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            source: Source::new(fd)?,
+        })
+    }
+
+    /// Reads what has arrived, up to the size of `buffer`; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of `recv(2)`.
+    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, buffer)).await
+    }
+
+    /// Writes as much of `bytes` as the send buffer takes.
+    ///
+    /// # Errors
+    /// Those of `send(2)`.
+    pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_write(cx, bytes)).await
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// Those of `send(2)`.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.write(bytes).await?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// As [`read`](Self::read), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.source.poll_recv(cx, buffer)
+    }
+
+    #[cfg(feature = "hyper")]
+    pub(crate) fn poll_read_with(
+        &self,
+        cx: &Context<'_>,
+        max: usize,
+        take: impl FnOnce(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        self.source.poll_recv_with(cx, max, take)
+    }
+
+    /// As [`write`](Self::write), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.source.poll_send(cx, bytes)
+    }
+
+    /// As [`poll_write`](Self::poll_write), from several buffers.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn poll_write_vectored(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.source.poll_send_vectored(cx, buffers)
+    }
+
+    /// Ends one direction or both: the peer reads the end of the stream after what was written.
+    ///
+    /// # Errors
+    /// Those of `shutdown(2)`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.source.shutdown(how)
+    }
+}
+
+impl fmt::Debug for UnixStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnixStream").finish_non_exhaustive()
+    }
+}
+
+/// The kernel caps it at net.core.somaxconn.
+const BACKLOG: u32 = 4096;
