@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use softclock_http::{ListenAddress, LogFormat};
+use softclock_http::ListenAddress;
 
 use crate::config;
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::limits::LimitOptions;
-use crate::options::ContentOptions;
+use crate::options::{ContentOptions, OperationOptions};
 use crate::top::TopOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
@@ -86,33 +86,9 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) content: ContentOptions,
 
-    /// Permissions of sockets of unix:PATH, in octal
-    #[arg(long, value_name = "MODE", default_value = "660", value_parser = octal)]
-    pub(crate) socket_mode: u32,
+    #[command(flatten)]
+    pub(crate) operation: OperationOptions,
 
-    /// Certificate chain in PEM, for the addresses with tls:
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// The certificate's private key in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_key: Option<PathBuf>,
-
-    /// How often to look whether the certificate's files have changed; 0 for at SIGHUP only
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
-    pub(crate) tls_check: std::time::Duration,
-
-    /// Write a line for each response to a file, or to stdout for -; SIGUSR1 opens the file anew
-    #[arg(long, value_name = "FILE")]
-    pub(crate) access_log: Option<PathBuf>,
-
-    /// How these lines look: common, combined (with Referer and User-Agent) or json
-    #[arg(long, value_name = "FORMAT", default_value = "common")]
-    pub(crate) log_format: LogFormat,
-
-    /// Address for metrics in Prometheus' format, at /metrics; repeatable
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Vec<ListenAddress>,
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -285,13 +261,6 @@ fn percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
         _ => Err("not a percentage from 0 to 100".into()),
-    }
-}
-
-fn octal(text: &str) -> Result<u32, String> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode @ 0..=0o777) => Ok(mode),
-        _ => Err("not permissions in octal, such as 660".into()),
     }
 }
 

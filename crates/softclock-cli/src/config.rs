@@ -111,6 +111,7 @@ impl<'a> Reader<'a> {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) => number.as_str().to_owned(),
             DeValue::Float(number) => number.as_str().to_owned(),
+            DeValue::Boolean(on) if is_switch(arg) => if *on { "on" } else { "off" }.to_owned(),
             _ => {
                 let message = format!("{} is one text or number", name(arg));
                 return Err(self.at(span, &message));
@@ -162,6 +163,12 @@ fn is_given(given: &ArgMatches, arg: &Arg, command: &clap::Command) -> bool {
     is_set(arg)
         || command.get_arg_conflicts_with(arg).into_iter().any(is_set)
         || excluding.any(is_set)
+}
+
+/// Whether the flag takes on or off, which TOML writes as true or false.
+fn is_switch(arg: &Arg) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    names.iter().any(|name| name.as_str() == "on|off")
 }
 
 /// A flag's name, or what a positional argument is called.
@@ -217,9 +224,24 @@ mod tests {
         assert_eq!(options.directory, Some("/srv".into()));
         assert_eq!((options.listen.len(), options.threads), (2, 2));
         assert_eq!((options.drain.as_millis(), options.verbose), (500, 2));
-        assert_eq!((options.spin_cap, options.metrics.len()), (0.1, 1));
+        assert_eq!(
+            (options.spin_cap, options.operation.metrics.len()),
+            (0.1, 1)
+        );
         assert!(!serve("quiet = false", &[]).unwrap().quiet);
         assert!(serve("quiet = true", &[]).unwrap().quiet);
+        for (value, ok) in [
+            ("true", true),
+            ("false", true),
+            ("\"off\"", true),
+            ("1", false),
+        ] {
+            assert_eq!(
+                serve(&format!("precompressed = {value}"), &[]).is_ok(),
+                ok,
+                "{value}"
+            );
+        }
     }
 
     #[test]

@@ -39,14 +39,13 @@ struct Shared {
 /// What a thread is told.
 pub(crate) enum Command {
     /// Serve by these settings; close and open listeners.
-    Apply(Change),
+    Apply(Box<Change>),
     /// Tell what was done so far.
     Report(Sender<Report>),
 }
 
 pub(crate) struct Change {
-    /// The thread's own copy: its cache of files stays on the thread.
-    settings: Box<Settings>,
+    settings: Settings,
     threads: usize,
     close: Vec<ListenAddress>,
     open: Vec<(ListenAddress, Vec<Bound>)>,
@@ -86,7 +85,7 @@ impl Control {
             .iter()
             .zip(control.prepare(settings)?)
         {
-            let sent = sender.try_send(Command::Apply(change));
+            let sent = sender.try_send(Command::Apply(Box::new(change)));
             sent.unwrap_or_else(|_| unreachable!("the channel is new"));
         }
         Ok((control, receivers))
@@ -101,7 +100,7 @@ impl Control {
         let changes = self.prepare(settings.checked()?)?;
         for (sender, change) in self.shared.threads.iter().zip(changes) {
             // A thread that is gone serves nothing that could change.
-            let _ = sender.send(Command::Apply(change)).await;
+            let _ = sender.send(Command::Apply(Box::new(change))).await;
         }
         self.start_metrics();
         Ok(())
@@ -143,7 +142,7 @@ impl Control {
             .map(|(address, _)| address.clone())
             .collect();
         let change = |_: &Sender<Command>| Change {
-            settings: Box::new(settings.clone()),
+            settings: settings.clone(),
             threads: shared.threads.len(),
             close: removed.clone(),
             open: Vec::new(),
@@ -171,7 +170,7 @@ impl Control {
 
     /// What a thread starts with, made there.
     pub(crate) fn live(&self) -> impl FnOnce() -> Live + Send + 'static {
-        let settings = self.shared.settings.borrow().clone();
+        let settings = self.settings();
         let threads = self.shared.threads.len();
         move || settings.live(threads)
     }
@@ -212,7 +211,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     let mut listening: Vec<(ListenAddress, Vec<ListenerId>)> = Vec::new();
     while let Ok(command) = commands.recv().await {
         match command {
-            Command::Apply(change) => apply(change, worker, &mut listening),
+            Command::Apply(change) => apply(*change, worker, &mut listening),
             Command::Report(reply) => {
                 let _ = reply.try_send(Report {
                     counts: worker.telemetry.counts(),

@@ -8,11 +8,9 @@ use softclock::net::{UnixListener, UnixStream};
 use softclock::{Runtime, spawn_local, timeout};
 
 fn run(test: impl Future<Output = ()>) {
-    let limited = timeout(Duration::from_secs(20), test);
-    Runtime::new()
-        .unwrap()
-        .block_on(limited)
-        .expect("the test hangs");
+    let limited = async { timeout(Duration::from_secs(20), test).await };
+    let result = Runtime::new().unwrap().block_on(limited);
+    result.expect("the test hangs");
 }
 
 #[test]

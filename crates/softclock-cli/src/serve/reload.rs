@@ -81,7 +81,7 @@ impl Supervisor {
 
     /// Looks from time to time whether the certificate's files have changed, where there is one.
     pub(crate) fn watch_certificate(&self) {
-        let every = self.options.borrow().tls_check;
+        let every = self.options.borrow().operation.tls_check;
         let old = self.watching.take();
         old.into_iter().for_each(|task| task.abort());
         let Some(tls) = self.control.settings().tls.filter(|_| !every.is_zero()) else {

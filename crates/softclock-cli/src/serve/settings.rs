@@ -13,12 +13,12 @@ pub(crate) fn make(
     previous: Option<&Settings>,
 ) -> Result<Settings, StartError> {
     let mut settings = without_log(options)?;
-    if let Some(path) = &options.access_log {
+    if let Some(path) = &options.operation.access_log {
         let target = LogTarget::from(path.as_path());
         let log = previous.and_then(|previous| previous.access_log.clone());
         let log = match log.filter(|log| *log.target() == target) {
-            Some(log) => log.with_format(options.log_format),
-            None => AccessLog::open(target, options.log_format)
+            Some(log) => log.with_format(options.operation.log_format),
+            None => AccessLog::open(target, options.operation.log_format)
                 .map_err(|error| StartError::AccessLog(path.clone(), error))?,
         };
         settings.access_log = Some(log);
@@ -29,7 +29,7 @@ pub(crate) fn make(
 /// Finds mistakes that can be found without listening or writing.
 pub(crate) fn check(options: &ServeOptions) -> Result<(), StartError> {
     without_log(options)?.check()?;
-    if let Some(path) = &options.access_log
+    if let Some(path) = &options.operation.access_log
         && path != Path::new("-")
     {
         let directory = path
@@ -54,9 +54,9 @@ fn without_log(options: &ServeOptions) -> Result<Settings, StartError> {
     };
     let mut settings = Settings::new(options.content.apply(site.with_index(&options.index)));
     settings.listen.clone_from(&options.listen);
-    settings.metrics.clone_from(&options.metrics);
-    settings.socket_mode = options.socket_mode;
-    settings.tls = match (&options.tls_cert, &options.tls_key) {
+    settings.metrics.clone_from(&options.operation.metrics);
+    settings.socket_mode = options.operation.socket_mode;
+    settings.tls = match (&options.operation.tls_cert, &options.operation.tls_key) {
         (Some(chain), Some(key)) => Some(Tls::load(chain, key).map_err(StartError::Tls)?),
         _ => None,
     };
