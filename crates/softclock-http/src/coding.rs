@@ -203,11 +203,23 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn refused_is_not_sent(field in "((gzip|br|zstd|identity|\\*|x)(;q=(0|0.0|0.5|1|7))?[, ]{0,2}){0,6}") {
-            if let Some(chosen) = preference(&field).choose(|_| true) {
-                let token = chosen.content_encoding().map_or("identity".into(), |v| v.to_str().unwrap().to_owned());
-                let last = field.split([',', ' ']).rfind(|m| m.split(';').next() == Some(&token) && !m.ends_with('7'));
-                proptest::prop_assert!(!last.is_some_and(|m| m.ends_with("q=0") || m.ends_with("q=0.0")), "{field}: {token}");
+        fn refused_is_not_sent(weights in proptest::collection::vec((0usize..6, 0u16..=10), 0..8)) {
+            const NAMES: [&str; 6] = ["identity", "gzip", "zstd", "br", "*", "other"];
+            let text = |&(name, tenths): &(usize, u16)| {
+                format!("{};q={}.{}", NAMES[name], tenths / 10, tenths % 10)
+            };
+            let field: Vec<_> = weights.iter().map(text).collect();
+            let said = |name| weights.iter().rfind(|(n, _)| *n == name).map(|&(_, tenths)| tenths);
+            let weight = |coding: Coding| said(coding as usize).or(said(4));
+            let chosen = preference(&field.join(", ")).choose(|_| true);
+            let Some(chosen) = chosen else {
+                proptest::prop_assert_eq!(weight(Identity), Some(0));
+                return Ok(());
+            };
+            let unsaid_identity = chosen == Identity && weight(Identity).is_none();
+            proptest::prop_assert!(unsaid_identity || weight(chosen) > Some(0), "{field:?}");
+            for other in Coding::ALL {
+                proptest::prop_assert!(weight(other) <= weight(chosen).max(Some(0)), "{field:?}");
             }
         }
 

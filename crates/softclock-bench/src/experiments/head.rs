@@ -62,6 +62,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         title: "what it costs to read a request's head",
         notes: vec!["the scanner comes on top of the parser, which hyper needs".to_owned()],
         rows,
+        charts: Vec::new(),
     })
 }
 
