@@ -286,3 +286,16 @@ thread_local! {
 }
 
 const RECEIVE_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softclock::net::TcpStream;
+
+    /// Idle connections are many, and should be small.
+    #[test]
+    fn what_a_guard_adds_to_its_socket() {
+        let size = size_of::<GuardedStream<TcpStream>>();
+        assert!(size <= 576, "{size} bytes");
+    }
+}
