@@ -45,6 +45,7 @@ pub(crate) enum Command {
 }
 
 pub(crate) struct Change {
+    /// The thread's own copy: its cache of files stays on the thread.
     settings: Settings,
     threads: usize,
     close: Vec<ListenAddress>,

@@ -1,6 +1,7 @@
 //! A server of several threads, each with its own runtime, listeners and connections.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
@@ -94,13 +95,12 @@ fn spawn(
             Err(error) => (None, Err(error)),
         };
         let _ = report.send(result);
-        let serve = async move |worker: std::rc::Rc<Worker>| {
+        let serve = async {
+            let worker = Worker::new(live());
             obey(commands, &worker).await;
             worker.drain().await
         };
-        runtime.map_or(0, |runtime| {
-            runtime.block_on(async { serve(Worker::new(live())).await })
-        })
+        runtime.map_or(0, |runtime| runtime.block_on(serve))
     };
     let handle = thread::Builder::new().name("softclock".into()).spawn(run);
     let handle = handle.map_err(StartError::Runtime)?;
@@ -156,7 +156,7 @@ impl Server {
         let cut = runtime.block_on(async {
             let worker = Worker::new(control.live()());
             let obeying = {
-                let worker = std::rc::Rc::clone(&worker);
+                let worker = Rc::clone(&worker);
                 softclock::spawn_local(async move { obey(commands, &worker).await })
             };
             control.start_metrics();
