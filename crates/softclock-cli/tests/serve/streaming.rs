@@ -61,22 +61,32 @@ fn memory_stays_bounded() {
 fn the_disk_is_read_by_helpers() {
     let content = noise(1_000_000);
     let directory = directory(&[("cold", &content), ("hot", b"hot")]);
-    let server = Server::start(Some(directory.path()), &["--precompressed", "off"]);
-    let mut client = server.connect();
-    assert_eq!(client.get("/hot").text(), "hot");
-    assert!(
-        !server.has_thread("softclock-helper"),
-        "what is cached needs none"
-    );
+    let start = || Server::start(Some(directory.path()), &["--precompressed", "off"]);
+    // The kernel may refuse a look-up in its cache while others change directories, so once must do.
+    let needs_none = (0..TRIES).any(|_| {
+        let server = start();
+        assert_eq!(server.connect().get("/hot").text(), "hot");
+        !server.has_thread("softclock-helper")
+    });
+    assert!(needs_none, "what is cached needs no helper");
+
+    let server = start();
     let file = File::open(directory.path().join("cold")).unwrap();
     file.sync_all().unwrap();
+    // The kernel may have read ahead what is asked for next.
+    let helped = (0..TRIES).any(|_| {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert!(server.connect().get("/cold").body == content);
+        server.has_thread("softclock-helper")
+    });
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    if is_cached(&file) {
+    if !helped && is_cached(&file) {
         softclock_testing::skip!("this file system keeps everything in memory");
     }
-    assert!(client.get("/cold").body == content);
-    assert!(server.has_thread("softclock-helper"));
+    assert!(helped);
 }
+
+const TRIES: u32 = 10;
 
 fn is_cached(file: &File) -> bool {
     let mut buffer = [0];
