@@ -151,7 +151,10 @@ fn no_request_fails_while_reloads_come() {
             "directory = \"{}\"\nlisten = \"{address}\"\n",
             site.display()
         );
-        fs::write(&file, text).unwrap();
+        // The server may be reading: never half a file.
+        let new = directory.path().join("new.toml");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, &file).unwrap();
     };
     write("a");
     let server = start(&file, &["--threads", "2"]);
