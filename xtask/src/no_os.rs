@@ -4,9 +4,16 @@ use std::path::Path;
 
 use crate::boundaries::core_declares_no_std;
 use crate::command::{cargo, output, program, root, run};
+use crate::packages;
 use crate::steps::Outcome;
 
 const BARE_METAL: &str = "x86_64-unknown-none";
+const CROSS_COMPILER: &str = "aarch64-linux-gnu-gcc";
+const CROSS_PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
+
+/// What depends on a crate with C code.
+const WITH_C: [&str; 3] = ["softclock-http", "softclock-cli", "softclock-bench"];
+
 const OTHER_PROCESSOR: &str = "aarch64-unknown-linux-gnu";
 
 /// Builds the core for a target that has no standard library; where that cannot be had, proves on
@@ -30,7 +37,7 @@ pub(crate) fn core_without_os() -> Result<Outcome, String> {
     )))
 }
 
-/// Type-checks everything for the other processor, if its standard library can be had.
+/// Type-checks everything for the other processor, as far as its C compiler is there and if its standard library can be had.
 pub(crate) fn other_processor() -> Result<Outcome, String> {
     if !have_target(OTHER_PROCESSOR) {
         let notice = format!("left out: {OTHER_PROCESSOR} cannot be had");
@@ -45,8 +52,16 @@ pub(crate) fn other_processor() -> Result<Outcome, String> {
     ];
     let mut command = cargo(check);
     command.arg(OTHER_PROCESSOR);
+    if packages::have_or_install(CROSS_COMPILER, CROSS_PACKAGES) {
+        return run(command).map(|()| Outcome::Done);
+    }
+    for name in WITH_C {
+        command.args(["--exclude", name]);
+    }
     run(command)?;
-    Ok(Outcome::Done)
+    let left_out = WITH_C.join(", ");
+    let notice = format!("without {CROSS_COMPILER}, so not {left_out}: TLS compiles C");
+    Ok(Outcome::Notice(notice))
 }
 
 /// Whether the target's library is there, after an attempt to install it.

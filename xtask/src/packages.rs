@@ -110,6 +110,15 @@ pub(crate) fn install_missing() -> Result<Outcome, String> {
     }
 }
 
+/// Whether `program` is there, after an attempt to install it from `packages` if this is root on a Debian system.
+pub(crate) fn have_or_install(program: &str, packages: &[&str]) -> bool {
+    if !is_installed(program) && is_installed("apt-get") && is_root() {
+        // Whether it worked shows below.
+        let _ = install(packages);
+    }
+    is_installed(program)
+}
+
 fn install(names: &[&str]) -> Result<(), String> {
     let _guard = ServiceGuard::new()?;
     if let Err(reason) = run(apt_get(&["update"])) {

@@ -99,7 +99,7 @@ pub fn xdp_program() -> io::Result<()> {
     };
     // SAFETY: `request` begins like the kernel's `union bpf_attr` for BPF_PROG_LOAD, and what it points to is static or
     // on the stack and outlives the call. The kernel only reads it.
-    let program = unsafe {
+    let load = || unsafe {
         libc::syscall(
             libc::SYS_bpf,
             BPF_PROG_LOAD,
@@ -107,7 +107,12 @@ pub fn xdp_program() -> io::Result<()> {
             size_of::<LoadProgram>(),
         )
     };
-    close(program)
+    // The verifier gives up with EAGAIN when a signal is pending.
+    let result = (0..LOAD_TRIES).map(|_| close(load())).find(|result| {
+        let again = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        !result.as_ref().is_err_and(again)
+    });
+    result.unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
 }
 
 /// The device that makes TUN and TAP links.
@@ -116,6 +121,9 @@ pub fn tun_device() -> io::Result<()> {
     open.read(true).write(true).open("/dev/net/tun")?;
     Ok(())
 }
+
+/// As often as libbpf tries.
+const LOAD_TRIES: u32 = 5;
 
 /// The beginning of `union bpf_attr` for BPF_PROG_LOAD: include/uapi/linux/bpf.h.
 #[derive(Default)]

@@ -227,6 +227,6 @@ mod tests {
         assert_eq!((summary.median, summary.max), (101.0, 151.0));
         assert_eq!((summary.above_100, summary.above_150), (60.0, 20.0));
         assert!((summary.mean - 100.6).abs() < 1e-9);
-        assert!((summary.deviation - 54.368).abs() < 1e-2);
+        assert!((summary.deviation - 54.592).abs() < 1e-2);
     }
 }
