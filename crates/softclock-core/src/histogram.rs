@@ -23,6 +23,16 @@ impl Histogram {
         }
     }
 
+    /// What was counted elsewhere, such as in a signal handler: how many values fell into each bucket (see
+    /// [`bucket_of`]), their sum (wrapping) and the largest.
+    pub const fn from_parts(counts: [u64; BUCKETS], sum_ns: u64, max_ns: u64) -> Self {
+        Self {
+            counts,
+            sum_ns,
+            max_ns,
+        }
+    }
+
     /// Counts one value. Costs about 1 ns.
     #[inline]
     pub fn record(&mut self, ns: u64) {

@@ -199,7 +199,19 @@ impl<T> SoftTimers<T> {
     /// When none is, this costs a comparison and about 2 ns for the statistics; as much again while they are traced.
     #[inline]
     pub fn check(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        self.triggers.on_trigger(state, now);
+        self.check_after(self.triggers.last(), state, now)
+    }
+
+    /// As [`check`](Self::check), where the trigger state before was at `before`: signal handlers are trigger states
+    /// too, which this facility does not see.
+    #[inline]
+    pub fn check_after(
+        &mut self,
+        before: Instant,
+        state: TriggerState,
+        now: Instant,
+    ) -> Option<Due<T>> {
+        self.triggers.on_trigger_after(before, state, now);
         if let Some(trace) = &mut self.trace {
             trace.record(state, now);
         }

@@ -24,10 +24,9 @@ pub enum TriggerState {
     Idle,
     /// The end of a task's poll.
     TaskEnd,
-    /// The backup timer. In the Linux runtime an alarm runs only alarm-safe events and counts them apart
-    /// (`Statistics::alarms`).
+    /// The backup timer. In the Linux runtime it fires alarm-safe events only.
     Backup,
-    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime counted apart, as the backup.
+    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime it fires alarm-safe events only.
     Deadline,
     /// A call to `trigger()` by the application.
     Application,
@@ -115,13 +114,27 @@ impl TriggerStatistics {
     /// Counts a trigger state. Costs about 1 ns.
     #[inline]
     pub fn on_trigger(&mut self, state: TriggerState, now: Instant) {
+        self.on_trigger_after(self.last, state, now);
+    }
+
+    /// As [`on_trigger`](Self::on_trigger), where the trigger state before was at `before`: it may have been counted
+    /// elsewhere, and be [added](Self::add) later.
+    #[inline]
+    pub fn on_trigger_after(&mut self, before: Instant, state: TriggerState, now: Instant) {
         self.record_latest();
-        self.latest_ns = now.ns_since(self.last);
+        self.latest_ns = now.ns_since(before);
         self.latest_source = state as u8;
         self.last = now;
     }
 
-    /// When the last trigger state was.
+    /// Adds what was counted elsewhere for `state`.
+    pub fn add(&mut self, state: TriggerState, intervals: &Histogram, lateness: &Histogram) {
+        let source = &mut self.sources[state as usize];
+        source.intervals.merge(intervals);
+        source.lateness.merge(lateness);
+    }
+
+    /// When the last trigger state was that was counted here.
     pub const fn last(&self) -> Instant {
         self.last
     }
@@ -201,5 +214,19 @@ mod tests {
         assert_eq!(statistics.intervals().count(), 2);
         statistics.count_latest();
         assert_eq!(statistics.intervals().count(), 2);
+    }
+
+    #[test]
+    fn what_is_counted_elsewhere_ends_an_interval_and_begins_one() {
+        let mut statistics = TriggerStatistics::new(Instant::from_ns(0));
+        let mut backups = Histogram::new();
+        backups.record(20);
+        let backup = Instant::from_ns(20);
+        statistics.on_trigger_after(backup, TriggerState::SystemCall, Instant::from_ns(30));
+        statistics.count_latest();
+        statistics.add(TriggerState::Backup, &backups, &Histogram::new());
+        assert_eq!(statistics.source(TriggerState::Backup).count(), 1);
+        assert_eq!(statistics.intervals().sum_ns(), 30);
+        assert_eq!(statistics.intervals().max_ns(), 20);
     }
 }

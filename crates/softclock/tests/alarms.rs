@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use softclock::Runtime;
 use softclock::alarm::{AlarmCounter, FiredBy};
+use softclock::{Runtime, TriggerState};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -77,6 +77,34 @@ fn the_backup_sees_plain_events_that_a_computing_task_delays() {
         softclock::spawn_local(async { compute(200 * MS) }).await;
         sleeper.await;
         let statistics = softclock::statistics();
-        assert!(statistics.alarms.plain_overdue.count > 0, "{statistics:?}");
+        assert!(
+            statistics.alarms.plain_overdue.count() > 0,
+            "{statistics:?}"
+        );
+    });
+}
+
+#[test]
+fn alarms_are_trigger_states_with_intervals_and_lateness() {
+    static COUNTER: AlarmCounter = AlarmCounter::new();
+    run(async {
+        let begin = std::time::Instant::now();
+        softclock::schedule_alarm_safe(&COUNTER, MS, Some(MS)).unwrap();
+        compute(200 * MS);
+        let triggers = softclock::statistics().triggers;
+        let wall = begin.elapsed();
+        for (state, by) in [
+            (TriggerState::Backup, FiredBy::Backup),
+            (TriggerState::Deadline, FiredBy::Deadline),
+        ] {
+            let source = triggers.source(state);
+            assert!(source.count() > 0, "{state:?}: {triggers:?}");
+            assert_eq!(source.fired(), COUNTER.fires_by(by), "{state:?}");
+        }
+        let deadline = &triggers.source(TriggerState::Deadline).intervals;
+        assert!(deadline.quantile_ns(0.5) < 50_000_000, "{deadline:?}");
+        // An alarm ends an interval and begins one: together they are the time that passed.
+        let sum = Duration::from_nanos(triggers.intervals().sum_ns());
+        assert!(sum <= wall + 20 * MS, "{sum:?} in {wall:?}");
     });
 }

@@ -10,8 +10,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use softclock::AlarmId;
-use softclock::alarm::{AlarmCounter, AlarmStats, FiredBy, LatenessHistogram};
+use softclock::alarm::{AlarmCounter, AlarmStats, FiredBy};
+use softclock::{AlarmId, Histogram};
 
 use crate::busy_server::compare::{Case, Plan, Samples, compare};
 use crate::busy_server::toggles::Toggle;
@@ -72,7 +72,7 @@ async fn measure(context: &Context, plan: Plan) -> io::Result<Vec<(Samples, Fire
 /// The lateness of the events that trigger states, the backup and the alarm fired, over all slices.
 #[derive(Default)]
 struct Fired {
-    by: [Option<LatenessHistogram>; FiredBy::ALL.len()],
+    by: [Option<Histogram>; FiredBy::ALL.len()],
 }
 
 impl Fired {
@@ -88,10 +88,10 @@ impl Fired {
 
     fn count(&self, by: FiredBy) -> u64 {
         let histogram = self.by[by as usize].as_ref();
-        histogram.map_or(0, |histogram| histogram.count)
+        histogram.map_or(0, Histogram::count)
     }
 
-    fn all(&self) -> Option<LatenessHistogram> {
+    fn all(&self) -> Option<Histogram> {
         let mut histograms = self.by.iter().flatten();
         let mut all = histograms.next()?.clone();
         histograms.for_each(|histogram| all.merge(histogram));
@@ -133,7 +133,7 @@ impl Toggle for WithDeadline {
         let Some(before) = self.before.take() else {
             return Ok(0);
         };
-        let events = |stats: &AlarmStats| stats.fired.iter().map(|fired| fired.count).sum::<u64>();
+        let events = |stats: &AlarmStats| stats.fired.iter().map(Histogram::count).sum::<u64>();
         self.fired.borrow_mut().add(&before, &after);
         Ok(events(&after) - events(&before))
     }
@@ -151,12 +151,12 @@ impl Toggle for WithDeadline {
 }
 
 fn variant_rows(variant: &Variant, samples: &Samples, fired: &Fired) -> Vec<Row> {
-    let Some(all) = fired.all().filter(|all| all.count > 0) else {
+    let Some(all) = fired.all().filter(|all| !all.is_empty()) else {
         return Vec::new();
     };
     let row = |metric, unit, values: &[f64]| Row::of_samples(variant.name, metric, unit, values);
     let one = |metric, unit, value| row(metric, unit, &[value]);
-    let share = |count: u64| 100.0 * count as f64 / all.count as f64;
+    let share = |count: u64| 100.0 * count as f64 / all.count() as f64;
     let (more, lost) = (samples.extra_cpu(), samples.throughput_lost());
     let bounds = Row::median_bounds(variant.name, MORE_BOUNDS, "%", &more);
     let paper = |row: Row, value: Option<f64>| Row {

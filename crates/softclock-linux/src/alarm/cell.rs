@@ -7,15 +7,15 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
+use softclock_core::time::saturating_ns;
 use softclock_core::{Clock, Instant};
 
 use super::AlarmOptions;
 use super::backup_period::BackupPeriod;
-use super::deadline_plan::{DeadlinePlan, IMMINENT_NS};
+use super::deadline_alarm::DeadlineAlarm;
 use super::handler;
 use super::posix_timer::{PosixTimer, TimerClock};
 use super::safe::{AlarmSafe, FiredBy, Firing};
-use super::spacing::Spacing;
 use super::stats::{AlarmStats, Counters, add};
 use super::table::{AlarmId, Table, TableFull};
 use crate::clock::{ThreadClock, tick_ns};
@@ -35,22 +35,17 @@ pub(super) struct AlarmCell {
     next_due: AtomicU64,
     /// The first due time of the application's plain events, in nanoseconds.
     plain_next_due: AtomicU64,
-    /// When an alarm ought to land for the earliest deadline, in nanoseconds.
-    next_alarm: AtomicU64,
-    /// What the deadline timer is set to, in nanoseconds; `u64::MAX` if it is not set.
-    armed: AtomicU64,
+    /// When the last trigger state was, alarms included, in nanoseconds.
+    last_trigger: AtomicU64,
     table: Table,
     /// Handlers are running: they do not nest.
     running: Cell<bool>,
     clock: ThreadClock,
     backup_timer: PosixTimer,
-    deadline_timer: PosixTimer,
+    deadline_alarm: DeadlineAlarm,
     /// `None` while the backup timer is off.
     backup_period: Cell<Option<BackupPeriod>>,
     tick_ns: u64,
-    spacing: Cell<Spacing>,
-    /// How late alarms land, smoothed; the deadline alarm is set earlier by it.
-    early_ns: Cell<u64>,
     counters: Counters,
 }
 
@@ -66,29 +61,25 @@ impl AlarmCell {
     pub(super) fn new(clock: &ThreadClock, options: &AlarmOptions) -> io::Result<Self> {
         let signal = handler::install()?;
         let tick_ns = tick_ns();
-        let backup_max_ns = softclock_core::time::saturating_ns(options.backup_max);
+        let backup_max_ns = saturating_ns(options.backup_max);
+        let deadline_timer =
+            PosixTimer::new(TimerClock::Monotonic, signal, Kind::Deadline as usize)?;
         Ok(Self {
             depth: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             next_due: AtomicU64::new(u64::MAX),
             plain_next_due: AtomicU64::new(u64::MAX),
-            next_alarm: AtomicU64::new(u64::MAX),
-            armed: AtomicU64::new(u64::MAX),
+            last_trigger: AtomicU64::new(clock.now().as_ns()),
             table: Table::new(),
             running: Cell::new(false),
             clock: clock.clone(),
             backup_timer: PosixTimer::new(TimerClock::ThreadCpu, signal, Kind::Backup as usize)?,
-            deadline_timer: PosixTimer::new(
-                TimerClock::Monotonic,
-                signal,
-                Kind::Deadline as usize,
-            )?,
+            deadline_alarm: DeadlineAlarm::new(
+                deadline_timer,
+                saturating_ns(options.alarm_distance),
+            ),
             backup_period: Cell::new(Some(BackupPeriod::new(tick_ns, backup_max_ns))),
             tick_ns,
-            spacing: Cell::new(Spacing::new(softclock_core::time::saturating_ns(
-                options.alarm_distance,
-            ))),
-            early_ns: Cell::new(FIRST_EARLY_NS),
             counters: Counters::new(),
         })
     }
@@ -102,10 +93,8 @@ impl AlarmCell {
 
     pub(super) fn set_backup(&self, longest: Option<Duration>) {
         self.within(|| {
-            let period = longest.map(|longest| {
-                let max_ns = softclock_core::time::saturating_ns(longest);
-                BackupPeriod::new(self.tick_ns, max_ns)
-            });
+            let period =
+                longest.map(|longest| BackupPeriod::new(self.tick_ns, saturating_ns(longest)));
             self.backup_period.set(period);
             let result = match period {
                 Some(period) => self.arm_backup(period.period_ns()),
@@ -132,6 +121,14 @@ impl AlarmCell {
         if depth == 0 && self.pending.load(Relaxed) != 0 {
             self.run_pending();
         }
+    }
+
+    /// An alarm may land between the read and the write: the interval then begins a little early.
+    #[inline(always)]
+    pub(super) fn on_trigger(&self, now: Instant) -> Instant {
+        let before = self.last_trigger.load(Relaxed);
+        self.last_trigger.store(now.as_ns(), Relaxed);
+        Instant::from_ns(before)
     }
 
     #[inline(always)]
@@ -207,25 +204,21 @@ impl AlarmCell {
     /// Sets, moves or takes back the deadline alarm as is right at `now`.
     #[inline]
     pub(super) fn arm_if_needed(&self, now: Instant) {
-        let armed = self.armed.load(Relaxed);
-        let wanted = self.next_alarm.load(Relaxed);
-        let none = armed & wanted == u64::MAX;
-        let in_time = armed <= wanted && armed > now.as_ns().saturating_add(IMMINENT_NS);
-        if !none && !in_time {
+        if self.deadline_alarm.needs_plan(now) {
             self.within(|| self.follow_plan(now));
         }
     }
 
     pub(super) fn disarm(&self) {
-        if self.armed.load(Relaxed) != u64::MAX {
-            self.within(|| self.set_deadline(None));
+        if self.deadline_alarm.is_armed() {
+            self.within(|| self.deadline_alarm.disarm());
         }
     }
 
     pub(super) fn stats(&self) -> AlarmStats {
         self.within(|| AlarmStats {
-            distance_ns: self.spacing.get().distance_ns(),
-            early_ns: self.early_ns.get(),
+            distance_ns: self.deadline_alarm.distance_ns(),
+            early_ns: self.deadline_alarm.early_ns(),
             backup_period_ns: self.period_or(u64::MAX, |period| period.period_ns()),
             ..self.counters.snapshot()
         })
@@ -244,7 +237,7 @@ impl AlarmCell {
         let conversion = self.clock.conversion();
         let now = Instant::from_ns(conversion.read_in_handler());
         if kind == Kind::Deadline {
-            self.learn_delay(now);
+            self.deadline_alarm.learn_delay(now);
         }
         self.serve(kind, now);
         let done = Instant::from_ns(conversion.read_in_handler());
@@ -277,16 +270,15 @@ impl AlarmCell {
     }
 
     fn serve(&self, kind: Kind, now: Instant) {
+        let interval_ns = now.ns_since(self.on_trigger(now));
         match kind {
             Kind::Deadline => {
-                add(&self.counters.deadline_alarms, 1);
-                if self.armed.load(Relaxed) <= now.as_ns() {
-                    self.armed.store(u64::MAX, Relaxed);
-                }
+                self.counters.deadline_alarms.record(interval_ns);
+                self.deadline_alarm.landed(now);
                 self.run_due(now, usize::MAX, FiredBy::Deadline);
             }
             Kind::Backup => {
-                add(&self.counters.backups, 1);
+                self.counters.backups.record(interval_ns);
                 add(&self.counters.overruns, self.backup_timer.overruns());
                 self.adapt_backup(now);
                 self.run_due(now, usize::MAX, FiredBy::Backup);
@@ -296,24 +288,10 @@ impl AlarmCell {
 
     fn after_alarm(&self, kind: Kind, landed: Instant, done: Instant) {
         if kind == Kind::Deadline {
-            let mut spacing = self.spacing.get();
-            spacing.on_alarm(landed, done);
-            self.spacing.set(spacing);
+            self.deadline_alarm.on_done(landed, done);
         }
         // The interrupted program may not reach a trigger state before the next deadline.
         self.follow_plan(done);
-    }
-
-    /// Notes how late the alarm landed, unless the thread was not running in between.
-    fn learn_delay(&self, now: Instant) {
-        let armed = self.armed.load(Relaxed);
-        let late = now.as_ns().saturating_sub(armed);
-        if armed <= now.as_ns() && late < PREEMPTED_NS {
-            let early = self.early_ns.get();
-            let smoothed = early - early / SMOOTHING + late / SMOOTHING;
-            self.early_ns
-                .set(smoothed.clamp(LEAST_EARLY_NS, MOST_EARLY_NS));
-        }
     }
 
     fn adapt_backup(&self, now: Instant) {
@@ -343,47 +321,15 @@ impl AlarmCell {
 
     fn refresh(&self) {
         self.next_due.store(self.table.next_due().as_ns(), Relaxed);
-        let next_alarm = self.table.next_alarm(self.early_ns.get());
-        self.next_alarm.store(next_alarm.as_ns(), Relaxed);
+        let early_ns = self.deadline_alarm.early_ns();
+        self.deadline_alarm
+            .set_wanted(self.table.next_alarm(early_ns));
     }
 
     fn follow_plan(&self, now: Instant) {
-        let armed = Instant::from_ns(self.armed.load(Relaxed));
-        let wanted = Instant::from_ns(self.next_alarm.load(Relaxed));
-        let earliest = self.spacing.get().earliest();
-        match DeadlinePlan::decide(armed, wanted, now, earliest) {
-            DeadlinePlan::Keep => {}
-            DeadlinePlan::Arm(at) => {
-                let pushed = armed > now && armed < at;
-                let counters = &self.counters;
-                add(
-                    if pushed {
-                        &counters.pushes
-                    } else {
-                        &counters.arms
-                    },
-                    1,
-                );
-                self.set_deadline(Some(at));
-            }
-            DeadlinePlan::Disarm => {
-                add(&self.counters.pushes, 1);
-                self.set_deadline(None);
-            }
-        }
-    }
-
-    /// Notes the new time before setting it, for the alarm may land at once.
-    fn set_deadline(&self, at: Option<Instant>) {
-        self.armed
-            .store(at.map_or(u64::MAX, Instant::as_ns), Relaxed);
         let offset_ns = self.clock.conversion().offset_ns();
-        let result = match at {
-            Some(at) => self.deadline_timer.arm_at(at.sub_ns(offset_ns).as_ns()),
-            None => self.deadline_timer.disarm(),
-        };
-        // Can only fail for a timer that does not exist.
-        debug_assert!(result.is_ok());
+        self.deadline_alarm
+            .follow_plan(now, offset_ns, &self.counters);
     }
 
     /// Runs owner's code that touches what the handler touches.
@@ -413,14 +359,3 @@ fn overdue(due_ns: u64, now: Instant) -> Option<u64> {
 
 /// Events more frequent than this would leave the thread nothing else to do.
 const LEAST_PERIOD_NS: u64 = 1_000;
-
-/// How late alarms land where nothing is known yet.
-const FIRST_EARLY_NS: u64 = 20_000;
-const LEAST_EARLY_NS: u64 = 5_000;
-const MOST_EARLY_NS: u64 = 60_000;
-
-/// The weight of a new measurement is one part in this many.
-const SMOOTHING: u64 = 8;
-
-/// An alarm this late found the thread not running, which says nothing about alarms.
-const PREEMPTED_NS: u64 = 1_000_000;

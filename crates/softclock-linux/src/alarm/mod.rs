@@ -26,6 +26,7 @@
 
 mod backup_period;
 mod cell;
+mod deadline_alarm;
 mod deadline_plan;
 mod handler;
 mod lateness;
@@ -50,7 +51,7 @@ pub use backup_period::BackupPeriod;
 pub use lateness::AlarmLateness;
 pub use safe::{AlarmCounter, AlarmSafe, AlarmSend, FiredBy, Firing};
 pub use signal_timer::SignalTimer;
-pub use stats::{AlarmStats, LatenessHistogram};
+pub use stats::AlarmStats;
 pub use synthetic::SyntheticHandler;
 pub use table::{AlarmId, CAPACITY, TableFull};
 
@@ -152,6 +153,13 @@ impl Alarms {
         self.cell().unregister(id)
     }
 
+    /// Notes a trigger state at `now`; gives the time of the one before, which may have been an alarm. A memory read and
+    /// a write.
+    #[inline(always)]
+    pub fn on_trigger(&self, now: Instant) -> Instant {
+        self.cell().on_trigger(now)
+    }
+
     /// When the first alarm-safe event is due; the far future if there is none. A memory read.
     #[inline(always)]
     pub fn next_due(&self) -> Instant {
@@ -207,7 +215,7 @@ impl Alarms {
         Duration::from_nanos(self.cell().longest_backup_ns())
     }
 
-    /// What has happened so far. Copies some 18 KiB.
+    /// What has happened so far. Copies some 25 KiB.
     pub fn stats(&self) -> AlarmStats {
         self.cell().stats()
     }

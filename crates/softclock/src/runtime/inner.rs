@@ -140,7 +140,8 @@ impl Inner {
             return;
         }
         let now = self.clock.now();
-        let due = self.timers.borrow_mut().check(state, now);
+        let before = self.alarms.on_trigger(now);
+        let due = self.timers.borrow_mut().check_after(before, state, now);
         if due.is_some() || self.alarms.next_due() <= now {
             self.fire(state, now, due);
         }

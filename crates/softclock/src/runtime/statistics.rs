@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use softclock_core::time::saturating_ns;
-use softclock_core::{Clock, EventCounts, TriggerStatistics};
+use softclock_core::{Clock, EventCounts, TriggerState, TriggerStatistics};
 use softclock_linux::alarm::AlarmStats;
 use softclock_linux::clock::{ClockSource, cpu_time_ns};
 
@@ -72,12 +72,17 @@ impl Inner {
     pub(crate) fn statistics(&self) -> Statistics {
         let mut timers = self.timers.borrow_mut();
         let counts = &self.counts;
+        let alarms = self.alarms.stats();
+        let mut triggers = timers.triggers().clone();
+        let [_, by_backup, by_deadline] = &alarms.fired;
+        triggers.add(TriggerState::Backup, &alarms.backups, by_backup);
+        triggers.add(TriggerState::Deadline, &alarms.deadline_alarms, by_deadline);
         Statistics {
             clock: self.clock.source(),
-            triggers: timers.triggers().clone(),
+            triggers,
             events: timers.counts(),
             pending: timers.len(),
-            alarms: self.alarms.stats(),
+            alarms,
             turns: counts.turns.get(),
             tasks: counts.tasks.get(),
             blocks: counts.blocks.get(),
