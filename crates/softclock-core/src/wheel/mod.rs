@@ -10,6 +10,9 @@
 //! away waits in a slot of a higher level, which is emptied into lower ones when the clock reaches
 //! its start, a bounded number of events a call.
 //!
+//! An event that is scheduled before all others waits in front of the wheel. Where one event at a time is due soon (a
+//! paced sender's) and all others are far away (timeouts), it touches neither slots nor bitmap.
+//!
 //! # Cost
 //! Every operation is O(1), but for the amortised growth of the table of events, which
 //! [`with_capacity`](TimerWheel::with_capacity) avoids. An event is moved between levels at most
@@ -34,9 +37,10 @@ use crate::Instant;
 use crate::time::TICK_NS;
 use bitmap::Bitmap;
 use core::fmt;
+use core::mem;
 use level::{Home, level_of};
 use lists::Lists;
-use slab::Slab;
+use slab::{Links, NIL, Slab};
 
 /// Most events that one [`TimerWheel::pop_due`] moves between levels.
 pub const MAX_MOVES: usize = 64;
@@ -46,8 +50,12 @@ pub const MAX_MOVES: usize = 64;
 /// It reads no clock: the callers say what time it is, and should not let it go backwards (an
 /// earlier time than before fires nothing and harms nothing).
 pub struct TimerWheel<T> {
-    /// The start of `next`, in ns: before it nothing is due. `u64::MAX` if that never comes.
+    /// When the event in front is due, in ns, which is before everything in the slots. `u64::MAX` if there is none.
+    front_ns: u64,
+    /// The start of `next`, in ns: before it nothing in the slots is due. `u64::MAX` if that never comes.
     next_ns: u64,
+    /// The event in front, or `NIL`.
+    front: u32,
     /// The first occupied slot, if any is occupied.
     next: Home,
     /// The level whose slot at the position is being emptied into lower ones; 0 if none is.
@@ -70,7 +78,9 @@ impl<T> TimerWheel<T> {
     /// An empty wheel with room for this many events; it grows beyond them.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
+            front_ns: u64::MAX,
             next_ns: u64::MAX,
+            front: NIL,
             next: Home::default(),
             draining: 0,
             position: 0,
@@ -109,9 +119,7 @@ impl<T> TimerWheel<T> {
     #[inline]
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         let links = self.slab.find(key)?;
-        if self.lists.unlink(&mut self.slab, links) {
-            self.emptied(links.home);
-        }
+        self.unlink(key.index, links);
         let (_, value) = self.slab.remove(key.index)?;
         self.invariants();
         Some(value)
@@ -124,9 +132,7 @@ impl<T> TimerWheel<T> {
         let Some(links) = self.slab.find(key) else {
             return false;
         };
-        if self.lists.unlink(&mut self.slab, links) {
-            self.emptied(links.home);
-        }
+        self.unlink(key.index, links);
         self.slab.set_due(key.index, due);
         self.link(key.index, due);
         self.invariants();
@@ -141,10 +147,11 @@ impl<T> TimerWheel<T> {
 
     /// The earliest instant at which [`pop_due`](Self::pop_due) may have work: exact for events
     /// of the current 1 ms, the start of the slot to be emptied for later ones. `None` if that is
-    /// never. A load and a compare.
+    /// never. Two loads and a compare.
     #[inline]
     pub fn next_due(&self) -> Option<Instant> {
-        (self.next_ns != u64::MAX).then_some(Instant::from_ns(self.next_ns))
+        let first_ns = self.first_ns();
+        (first_ns != u64::MAX).then_some(Instant::from_ns(first_ns))
     }
 
     /// Tells the wheel the time. O(1).
@@ -154,7 +161,7 @@ impl<T> TimerWheel<T> {
     #[inline]
     pub fn advance(&mut self, now: Instant) {
         // With something due, the position must not pass it.
-        if now.as_ns() < self.next_ns {
+        if now.as_ns() < self.first_ns() {
             self.position = self.position.max(now.tick());
         }
     }
@@ -165,22 +172,44 @@ impl<T> TimerWheel<T> {
     /// the answer is `None` and [`next_due`](Self::next_due) stays at or before `now`: call again.
     #[inline]
     pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
-        if now.as_ns() < self.next_ns {
+        if now.as_ns() < self.first_ns() {
             self.advance(now);
             return None;
+        }
+        if self.front_ns < self.next_ns {
+            return self.pop_front();
         }
         self.pop_or_move(now)
     }
 
+    /// Takes the event in front, before which nothing is due.
+    fn pop_front(&mut self) -> Option<(Instant, T)> {
+        self.position = self.position.max(self.front_ns / TICK_NS);
+        let index = self.take_front();
+        let fired = self.slab.remove(index);
+        self.invariants();
+        fired
+    }
+
+    fn take_front(&mut self) -> u32 {
+        self.front_ns = u64::MAX;
+        mem::replace(&mut self.front, NIL)
+    }
+
+    #[inline(never)]
     fn pop_or_move(&mut self, now: Instant) -> Option<(Instant, T)> {
         let mut moves = MAX_MOVES;
         while self.next_ns <= now.as_ns() && self.next_ns != u64::MAX {
+            if self.front_ns < self.next_ns {
+                return self.pop_front();
+            }
             if self.next.level() == 0 {
                 self.position = self.next_tick();
                 return self.pop_first();
             }
             if let Some(tick) = self.lone_tick()
                 && tick <= now.tick()
+                && tick.saturating_mul(TICK_NS) < self.front_ns
             {
                 self.position = tick;
                 return self.pop_first();
@@ -189,6 +218,9 @@ impl<T> TimerWheel<T> {
                 return None;
             }
             moves = self.drain(moves);
+        }
+        if self.front_ns <= now.as_ns() && self.front != NIL {
+            return self.pop_front();
         }
         self.advance(now);
         None
@@ -239,10 +271,35 @@ impl<T> TimerWheel<T> {
         }
     }
 
-    /// Puts an event into the slot of its due time.
+    /// Puts an event in front if it is due before all others, else into the slot of its due time.
     #[inline]
     fn link(&mut self, index: u32, due: Instant) {
         let tick = slot_of(due).max(self.position);
+        let due_ns = tick.saturating_mul(TICK_NS);
+        let before_ns = if self.front == NIL {
+            self.next_ns
+        } else {
+            self.front_ns
+        };
+        if due_ns < before_ns {
+            let former = mem::replace(&mut self.front, index);
+            let former_ns = mem::replace(&mut self.front_ns, due_ns);
+            if former != NIL {
+                self.link_in_slot(former, former_ns / TICK_NS);
+            }
+        } else {
+            // Of two in the same slot the first must come first there.
+            if due_ns == self.front_ns && self.front != NIL {
+                let front = self.take_front();
+                self.link_in_slot(front, tick);
+            }
+            self.link_in_slot(index, tick);
+        }
+    }
+
+    /// Puts an event into the slot of `tick`.
+    #[inline(never)]
+    fn link_in_slot(&mut self, index: u32, tick: u64) {
         let level = level_of(self.position, tick).max(self.draining);
         let home = Home::at(level, tick);
         self.lists.push_back(&mut self.slab, home, index);
@@ -251,6 +308,15 @@ impl<T> TimerWheel<T> {
         if start_ns < self.next_ns {
             self.next_ns = start_ns;
             self.next = home;
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, index: u32, links: Links) {
+        if index == self.front {
+            self.take_front();
+        } else if self.lists.unlink(&mut self.slab, links) {
+            self.emptied(links.home);
         }
     }
 
@@ -275,6 +341,11 @@ impl<T> TimerWheel<T> {
         }
     }
 
+    #[inline]
+    fn first_ns(&self) -> u64 {
+        self.front_ns.min(self.next_ns)
+    }
+
     /// The first tick of the next slot.
     #[inline]
     fn next_tick(&self) -> u64 {
@@ -286,7 +357,10 @@ impl<T> TimerWheel<T> {
         #[cfg(debug_assertions)]
         {
             let first = self.occupied.first();
-            assert_eq!(first.is_none(), self.is_empty());
+            let in_front = usize::from(self.front != NIL);
+            assert_eq!(first.is_none(), self.len() == in_front);
+            assert!(self.front != NIL || self.front_ns == u64::MAX);
+            assert!(self.front_ns / TICK_NS >= self.position);
             if self.draining != 0 {
                 assert_eq!(self.next.level(), self.draining);
                 assert_eq!(self.next_tick(), self.position);

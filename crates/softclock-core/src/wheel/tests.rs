@@ -24,6 +24,11 @@ impl<T> TimerWheel<T> {
                 found += 1;
             }
         }
+        if self.front != NIL {
+            let tick = slot_of(self.slab.due(self.front)).max(self.position);
+            assert_eq!(tick * TICK_NS, self.front_ns);
+            found += 1;
+        }
         assert_eq!(found, self.len());
     }
 
@@ -384,6 +389,30 @@ fn fires_at_the_first_later_tick() {
         assert_eq!(wheel.pop_due(Instant::FAR_FUTURE), None);
     }
     assert_eq!(wheel.len(), 1);
+}
+
+#[test]
+fn what_waits_in_front_keeps_its_turn() {
+    let at = |tick: u64| Instant::from_ns(tick * TICK_NS);
+    let mut wheel = TimerWheel::new();
+    // The first of equals waits in front until the second comes; one before both then takes its place.
+    wheel.schedule(at(5_000), "second");
+    wheel.schedule(at(5_000), "third");
+    wheel.schedule(at(4_000), "first");
+    wheel.schedule(at(6_000), "fourth");
+    let fired: Vec<_> = core::iter::from_fn(|| wheel.pop_due(at(10_000)))
+        .map(|(_, name)| name)
+        .collect();
+    assert_eq!(fired, ["first", "second", "third", "fourth"]);
+    // One in front of the slot of a higher level in which it would be itself.
+    wheel.schedule(at(20_500), "later");
+    wheel.schedule(at(20_480), "sooner");
+    assert_eq!(wheel.pop_due(at(20_480)), None);
+    assert_eq!(wheel.pop_due(at(20_481)), Some((at(20_480), "sooner")));
+    wheel.schedule(at(20_490), "between");
+    assert_eq!(wheel.pop_due(at(30_000)), Some((at(20_490), "between")));
+    assert_eq!(wheel.pop_due(at(30_000)), Some((at(20_500), "later")));
+    assert!(wheel.is_empty());
 }
 
 #[test]
