@@ -6,6 +6,7 @@
 //! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3 and 5.9).
 //! - [`trigger`]: the trigger states and what each source contributes (5.2, 5.4).
 //! - [`trace`]: the sequence of trigger states (5.3, 5.4).
+//! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
@@ -13,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod events;
 pub mod histogram;
 pub mod idle;
 pub mod soft_timers;
@@ -21,6 +23,7 @@ pub mod trace;
 pub mod trigger;
 pub mod wheel;
 
+pub use events::{Delivery, EventQueues, QueueId, Readiness, SourceEvent, SourceId};
 pub use histogram::Histogram;
 pub use idle::{IdleRule, IdleStep};
 pub use soft_timers::{Due, EventCounts, FireWindow, SoftTimers};

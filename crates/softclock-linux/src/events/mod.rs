@@ -15,13 +15,12 @@
 //!   Events of the wait in hand may still name it: tokens should carry a generation.
 
 mod epoll;
-mod readiness;
 mod wakeup;
 
 use std::time::Duration;
 
 pub use epoll::Poller;
-pub use readiness::Readiness;
+pub use softclock_core::Readiness;
 pub use wakeup::Wakeup;
 
 /// What an event's descriptor was registered as. The meaning is the caller's.

@@ -1,7 +1,7 @@
 //! The state of a descriptor.
 
-use std::fmt;
-use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
+use core::fmt;
+use core::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// A set of conditions of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -124,6 +124,6 @@ mod tests {
         assert_eq!(Readiness::from_bits(0xff), !Readiness::NONE);
         assert!(Readiness::ERROR.wakes_reader() && Readiness::ERROR.wakes_writer());
         assert!(!Readiness::PRIORITY.wakes_reader());
-        assert_eq!(format!("{both:?}"), r#"{"readable", "writable"}"#);
+        assert_eq!(alloc::format!("{both:?}"), r#"{"readable", "writable"}"#);
     }
 }
