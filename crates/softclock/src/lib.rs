@@ -9,6 +9,7 @@
 //! - [`time`]: [`sleep`], [`timeout`], [`interval`] with microsecond precision.
 //! - [`net`]: TCP and UDP sockets, each call of which is a trigger state.
 //! - [`signal`]: signals as events of the loop.
+//! - [`events`]: `declare_interest` and `get_next_event`, for a thread that owns its loop and needs no runtime.
 //! - [`Descriptor`]: other descriptors as events of the loop.
 //! - [`spawn_blocking`](fn@spawn_blocking): helper threads for calls that wait.
 //!
@@ -40,6 +41,7 @@
 
 mod blocking;
 mod descriptor;
+pub mod events;
 pub mod fs;
 #[cfg(feature = "futures-io")]
 mod futures_io;

@@ -80,6 +80,14 @@ pub struct SourceEvent {
     pub readiness: Readiness,
 }
 
+impl SourceEvent {
+    /// No event, to fill an array with.
+    pub const NONE: Self = Self {
+        source: SourceId::from_bits(u64::MAX),
+        readiness: Readiness::NONE,
+    };
+}
+
 /// Sources, queues, and which of them have to do with each other; see the [module](self).
 #[derive(Debug, Default)]
 pub struct EventQueues {
@@ -241,6 +249,13 @@ impl EventQueues {
     pub fn consume(&mut self, id: SourceId, consumed: Readiness) {
         if let Some(source) = self.source_mut(id) {
             source.state = source.state & !consumed;
+        }
+    }
+
+    /// The state of a source was looked at and is this. No event is queued for it.
+    pub fn set_state(&mut self, id: SourceId, state: Readiness) {
+        if let Some(source) = self.source_mut(id) {
+            source.state = state;
         }
     }
 

@@ -280,11 +280,7 @@ impl Pair {
     }
 
     fn take(&mut self, queue: usize, most: usize) {
-        let nothing = SourceEvent {
-            source: SourceId::from_bits(u64::MAX),
-            readiness: NONE,
-        };
-        let mut events = [nothing; 4];
+        let mut events = [SourceEvent::NONE; 4];
         let found = self
             .events
             .get_next_event(self.queues[queue], &mut events[..most]);

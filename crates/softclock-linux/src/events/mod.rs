@@ -15,12 +15,14 @@
 //!   Events of the wait in hand may still name it: tokens should carry a generation.
 
 mod epoll;
+mod state;
 mod wakeup;
 
 use std::time::Duration;
 
 pub use epoll::Poller;
 pub use softclock_core::Readiness;
+pub use state::current_state;
 pub use wakeup::Wakeup;
 
 /// What an event's descriptor was registered as. The meaning is the caller's.

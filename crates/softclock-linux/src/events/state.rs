@@ -1,0 +1,55 @@
+//! What a descriptor's state is right now.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::time::Timespec;
+
+use super::Readiness;
+
+/// The state of a descriptor, by one poll(2).
+///
+/// # Errors
+/// The kernel's want of memory.
+pub fn current_state(fd: BorrowedFd<'_>) -> io::Result<Readiness> {
+    let wanted = PollFlags::IN | PollFlags::OUT | PollFlags::PRI | PollFlags::RDHUP;
+    let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
+    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
+    let found = fds[0].revents();
+    Ok(MEANING
+        .iter()
+        .filter(|(flag, _)| found.contains(*flag))
+        .fold(Readiness::NONE, |all, (_, readiness)| all | *readiness))
+}
+
+const MEANING: [(PollFlags, Readiness); 7] = [
+    (PollFlags::IN, Readiness::READABLE),
+    (PollFlags::OUT, Readiness::WRITABLE),
+    (PollFlags::PRI, Readiness::PRIORITY),
+    (PollFlags::RDHUP, Readiness::READ_CLOSED),
+    (PollFlags::HUP, Readiness::READ_CLOSED),
+    (PollFlags::HUP, Readiness::WRITE_CLOSED),
+    (PollFlags::ERR, Readiness::ERROR),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn follows_the_descriptor() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let state = || current_state(here.as_fd()).unwrap();
+        assert_eq!(state(), Readiness::WRITABLE);
+        there.write_all(b"x").unwrap();
+        assert_eq!(state(), Readiness::WRITABLE | Readiness::READABLE);
+        drop(there);
+        assert!(state().contains(Readiness::READ_CLOSED | Readiness::WRITE_CLOSED));
+    }
+}

@@ -1,0 +1,245 @@
+//! Explicit event delivery for a thread that owns its loop (*Event Delivery*, sections 4 and 5): no runtime, no tasks.
+//!
+//! A descriptor is [added](EventQueue::add) to the thread's [`EventQueue`], which gives a [`Source`] that owns it. The
+//! thread [declares](EventQueue::declare_interest) what it wants to know of it, and takes what has happened with
+//! [`get_next_event`](EventQueue::get_next_event). The cost of either does not depend on how many descriptors there are.
+//!
+//! - An event says that something has arrived, and carries the present state as far as it is known: the last readiness
+//!   that the kernel told, less what the thread has reported as [consumed](Source::consumed). Who reads or writes until
+//!   [`WouldBlock`](io::ErrorKind::WouldBlock), or less than asked for, reports it; events that have become meaningless
+//!   by then are suppressed. Who defers the work need not: the next arrival gives another event.
+//! - Several events of a source before delivery are one. They come first in, first out.
+//! - Dropping a [`Source`] ends its events at once, also those that are queued; one that gets the same descriptor number
+//!   later has nothing to do with them.
+//!
+//! As in the paper, it is edges that are delivered, and one may find a descriptor not ready after all: descriptors should
+//! be nonblocking.
+//!
+//! ```
+#![doc = include_str!("../examples/figure_3.rs")]
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use softclock_core::{Delivery, EventQueues, QueueId};
+pub use softclock_core::{Readiness, SourceEvent, SourceId};
+use softclock_linux::events::{BATCH, Event, Poller, Timeout, Token, current_state};
+
+/// The events of one thread.
+pub struct EventQueue {
+    shared: Rc<Shared>,
+}
+
+/// What the queue has in common with its sources.
+struct Shared {
+    events: RefCell<EventQueues>,
+    queue: QueueId,
+    poller: RefCell<Poller>,
+    arrived: RefCell<Vec<Event>>,
+}
+
+/// A descriptor among an [`EventQueue`]'s. Dropping it ends its events and drops the descriptor.
+pub struct Source<F: AsFd> {
+    shared: Rc<Shared>,
+    id: SourceId,
+    /// The kernel tells of it.
+    watched: Cell<bool>,
+    /// Taken by [`into_inner`](Self::into_inner) only.
+    fd: Option<F>,
+}
+
+impl EventQueue {
+    /// An empty queue on the best mechanism that works here.
+    ///
+    /// # Errors
+    /// The process has no descriptor left, or may not use any mechanism.
+    pub fn new() -> io::Result<Self> {
+        let mut events = EventQueues::new();
+        let queue = events.add_queue();
+        Ok(Self {
+            shared: Rc::new(Shared {
+                events: RefCell::new(events),
+                queue,
+                poller: RefCell::new(Poller::new()?),
+                arrived: RefCell::new(Vec::with_capacity(BATCH)),
+            }),
+        })
+    }
+
+    /// Takes a nonblocking descriptor in, without interest in it. No system call.
+    pub fn add<F: AsFd>(&self, fd: F) -> Source<F> {
+        let mut events = self.shared.events.borrow_mut();
+        Source {
+            shared: Rc::clone(&self.shared),
+            id: events.add_source(Readiness::NONE, Delivery::Each),
+            watched: Cell::new(false),
+            fd: Some(fd),
+        }
+    }
+
+    /// Declares what the thread wants to know of a source from now on, in place of what it declared before; closing and
+    /// errors are always part of it. An empty `mask` ends the interest.
+    ///
+    /// With `state`, also tells the present state, at the cost of a poll(2), before any event of it is queued: what was
+    /// there before is not missed. The first declaration costs a system call more; all others are a few memory accesses.
+    ///
+    /// # Errors
+    /// Those of the mechanism: files that are always ready cannot be watched, and with `select` no descriptor from 1024
+    /// on. A source of another queue is [`InvalidInput`](io::ErrorKind::InvalidInput).
+    pub fn declare_interest<F: AsFd>(
+        &self,
+        source: &Source<F>,
+        mask: Readiness,
+        state: Option<&mut Readiness>,
+    ) -> io::Result<()> {
+        if !Rc::ptr_eq(&self.shared, &source.shared) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, FOREIGN));
+        }
+        if !mask.is_empty() && !source.watched.get() {
+            let token = Token(source.id.to_bits());
+            self.shared.poller.borrow().add(source.as_fd(), token)?;
+            source.watched.set(true);
+        }
+        let now = match state {
+            Some(state) => {
+                *state = current_state(source.as_fd())?;
+                Some(*state)
+            }
+            None => None,
+        };
+        let mut events = self.shared.events.borrow_mut();
+        if let Some(now) = now {
+            events.set_state(source.id, now);
+        }
+        events.declare_interest(self.shared.queue, source.id, mask);
+        Ok(())
+    }
+
+    /// Takes events in the order of their arrival, as many as `events` has room for; returns their number. Returns at
+    /// once if any is queued; else waits until one comes, or `timeout` passes (`None`: for ever), or a signal is handled.
+    /// In the latter two cases the number is 0.
+    ///
+    /// # Errors
+    /// Those of the mechanism's wait; none in a process that may make the call.
+    pub fn get_next_event(
+        &self,
+        events: &mut [SourceEvent],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let shared = &*self.shared;
+        if events.is_empty() {
+            return Ok(0);
+        }
+        let mut found = shared.take(events);
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        while found == 0 && shared.wait(end)? > 0 {
+            found = shared.take(events);
+        }
+        // A full batch may have left more in the kernel, for which there may be room.
+        while found > 0 && found < events.len() && shared.arrived.borrow().len() == BATCH {
+            shared.receive(Timeout::Now)?;
+            found += shared.take(&mut events[found..]);
+        }
+        Ok(found)
+    }
+}
+
+impl Shared {
+    fn take(&self, events: &mut [SourceEvent]) -> usize {
+        self.events.borrow_mut().get_next_event(self.queue, events)
+    }
+
+    fn wait(&self, end: Option<Instant>) -> io::Result<usize> {
+        let timeout = match end {
+            None => Timeout::Never,
+            Some(end) => match end.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => Timeout::Now,
+                time => Timeout::After(time),
+            },
+        };
+        self.receive(timeout)
+    }
+
+    /// Moves what the kernel tells into the queue.
+    fn receive(&self, timeout: Timeout) -> io::Result<usize> {
+        let mut arrived = self.arrived.borrow_mut();
+        let found = self.poller.borrow_mut().wait(timeout, &mut arrived)?;
+        let mut events = self.events.borrow_mut();
+        for event in &*arrived {
+            events.post(SourceId::from_bits(event.token.0), event.readiness);
+        }
+        Ok(found)
+    }
+}
+
+impl<F: AsFd> Source<F> {
+    /// The number by which events name this source.
+    pub fn id(&self) -> SourceId {
+        self.id
+    }
+
+    /// Reports that these conditions hold no more: a call found nothing to do, or did less than asked.
+    pub fn consumed(&self, conditions: Readiness) {
+        let mut events = self.shared.events.borrow_mut();
+        events.consume(self.id, conditions);
+    }
+
+    /// Ends the events and gives the descriptor back.
+    pub fn into_inner(mut self) -> F {
+        self.forget();
+        self.fd.take().expect(PRESENT)
+    }
+
+    fn forget(&mut self) {
+        if self.watched.take() {
+            // Can only fail if the watch has ended already.
+            let _ = self.shared.poller.borrow().remove(self.as_fd());
+        }
+        self.shared.events.borrow_mut().remove_source(self.id);
+    }
+}
+
+impl<F: AsFd> Drop for Source<F> {
+    fn drop(&mut self) {
+        if self.fd.is_some() {
+            self.forget();
+        }
+    }
+}
+
+impl<F: AsFd> Deref for Source<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        self.fd.as_ref().expect(PRESENT)
+    }
+}
+
+impl<F: AsFd> AsFd for Source<F> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        (**self).as_fd()
+    }
+}
+
+impl fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueue").finish_non_exhaustive()
+    }
+}
+
+impl<F: AsFd> fmt::Debug for Source<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+const FOREIGN: &str = "this source belongs to another event queue";
+const PRESENT: &str = "the descriptor leaves with the source";

@@ -1,0 +1,248 @@
+//! Explicit event delivery over real descriptors.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use softclock::events::{EventQueue, Readiness, Source, SourceEvent, SourceId};
+
+const READ: Readiness = Readiness::READABLE;
+const NONE: Readiness = Readiness::NONE;
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+fn queue() -> EventQueue {
+    EventQueue::new().unwrap()
+}
+
+/// A connection of which one end is among the queue's, with interest in reading.
+fn connection(queue: &EventQueue) -> (Source<UnixStream>, UnixStream) {
+    let (here, there) = UnixStream::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    let here = queue.add(here);
+    queue.declare_interest(&here, READ, None).unwrap();
+    (here, there)
+}
+
+fn take(queue: &EventQueue, timeout: Option<Duration>) -> Vec<(SourceId, Readiness)> {
+    let mut events = [SourceEvent::NONE; 256];
+    let found = queue.get_next_event(&mut events, timeout).unwrap();
+    let events = events[..found].iter();
+    events
+        .map(|event| (event.source, event.readiness))
+        .collect()
+}
+
+fn read_all(source: &Source<UnixStream>) -> usize {
+    let mut total = 0;
+    loop {
+        match (&**source).read(&mut [0; 64]) {
+            Ok(n) => total += n,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                source.consumed(READ);
+                return total;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_there_before_the_declaration_is_told_by_it() {
+    let queue = queue();
+    let (here, mut there) = UnixStream::pair().unwrap();
+    there.write_all(b"early").unwrap();
+    let here = queue.add(here);
+    let mut state = NONE;
+    queue
+        .declare_interest(&here, READ, Some(&mut state))
+        .unwrap();
+    assert!(state.contains(READ));
+    drop(there);
+    queue
+        .declare_interest(&here, READ, Some(&mut state))
+        .unwrap();
+    assert!(state.contains(Readiness::READ_CLOSED));
+}
+
+#[test]
+fn arrivals_before_delivery_are_one_event() {
+    let queue = queue();
+    let (here, mut there) = connection(&queue);
+    assert!(take(&queue, NOW).is_empty());
+    for _ in 0..5 {
+        there.write_all(b"x").unwrap();
+    }
+    assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
+    assert!(take(&queue, NOW).is_empty());
+    // Not read, and yet the next arrival is told.
+    there.write_all(b"x").unwrap();
+    assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
+    assert_eq!(read_all(&here), 6);
+}
+
+#[test]
+fn events_that_have_become_meaningless_are_not_delivered() {
+    let queue = queue();
+    let pairs: Vec<_> = (0..3).map(|_| connection(&queue)).collect();
+    pairs
+        .iter()
+        .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
+    let mut one = [SourceEvent::NONE];
+    assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
+    // The other two are queued now.
+    let queued = |of: &&(Source<UnixStream>, UnixStream)| of.0.id() != one[0].source;
+    let [second, third] = pairs.iter().filter(queued).collect::<Vec<_>>()[..] else {
+        panic!("three connections")
+    };
+    assert_eq!(read_all(&second.0), 1);
+    queue.declare_interest(&third.0, NONE, None).unwrap();
+    assert!(take(&queue, NOW).is_empty());
+}
+
+#[test]
+fn a_closed_source_leaves_nothing_to_the_next_of_its_number() {
+    let queue = queue();
+    let (first, first_peer) = connection(&queue);
+    let (second, second_peer) = connection(&queue);
+    (&first_peer).write_all(b"x").unwrap();
+    (&second_peer).write_all(b"x").unwrap();
+    let mut one = [SourceEvent::NONE];
+    assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
+    // One event is queued; its source is closed, and the number taken again.
+    let closed = if one[0].source == first.id() {
+        second
+    } else {
+        first
+    };
+    let (number, id) = (closed.as_raw_fd(), closed.id());
+    drop(closed);
+    let mut held = Vec::new();
+    let heir = loop {
+        let (here, there) = UnixStream::pair().unwrap();
+        if here.as_raw_fd() == number {
+            break queue.add(here);
+        }
+        held.push((here, there));
+        assert!(held.len() < 1000, "the number is taken by another test");
+    };
+    assert_ne!(heir.id(), id);
+    queue.declare_interest(&heir, READ, None).unwrap();
+    let events = take(&queue, NOW);
+    assert!(events.iter().all(|event| event.0 != id), "{events:?}");
+}
+
+#[test]
+fn as_many_as_there_is_room_for_and_in_order() {
+    let queue = queue();
+    let pairs: Vec<_> = (0..150).map(|_| connection(&queue)).collect();
+    pairs
+        .iter()
+        .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
+    let mut events = [SourceEvent::NONE; 100];
+    let mut found: Vec<SourceId> = Vec::new();
+    for expected in [100, 50] {
+        let count = queue.get_next_event(&mut events, LONG).unwrap();
+        assert_eq!(count, expected);
+        found.extend(events[..count].iter().map(|event| event.source));
+    }
+    found.sort_by_key(|id| id.to_bits());
+    let mut all: Vec<SourceId> = pairs.iter().map(|(here, _)| here.id()).collect();
+    all.sort_by_key(|id| id.to_bits());
+    assert_eq!(found, all);
+}
+
+#[test]
+fn the_timeout_passes_when_nothing_comes() {
+    let queue = queue();
+    let (_here, _there) = connection(&queue);
+    let time = Duration::from_millis(20);
+    let start = Instant::now();
+    assert!(take(&queue, Some(time)).is_empty());
+    assert!(start.elapsed() >= time);
+    assert_eq!(queue.get_next_event(&mut [], None).unwrap(), 0);
+}
+
+#[test]
+fn a_source_of_another_queue_is_refused() {
+    let (one, other) = (queue(), queue());
+    let (here, _there) = connection(&one);
+    let error = other.declare_interest(&here, READ, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_descriptor_given_back_is_open_and_silent() {
+    let queue = queue();
+    let (here, mut there) = connection(&queue);
+    let mut stream = here.into_inner();
+    there.write_all(b"x").unwrap();
+    assert!(take(&queue, NOW).is_empty());
+    stream.read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn threads_share_a_listener() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let accept = || {
+        let queue = queue();
+        let source = queue.add(listener.try_clone().unwrap());
+        queue.declare_interest(&source, READ, None).unwrap();
+        let mut accepted = 0;
+        while !take(&queue, Some(Duration::from_secs(1))).is_empty() {
+            while source.accept().is_ok() {
+                accepted += 1;
+            }
+            source.consumed(READ);
+        }
+        accepted
+    };
+    let total: usize = std::thread::scope(|scope| {
+        let threads = [scope.spawn(accept), scope.spawn(accept)];
+        let clients: Vec<_> = (0..50)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let total = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
+        drop(clients);
+        total
+    });
+    assert_eq!(total, 50);
+}
+
+#[test]
+fn the_papers_example_echoes() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut server = Command::new(cargo)
+        .args(["run", "--quiet", "--example", "figure_3"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = server.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    let mut clients: Vec<_> = (0..8)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    for round in 0..50u8 {
+        for (client, number) in clients.iter_mut().zip(0..) {
+            client.write_all(&[round, number]).unwrap();
+        }
+        for (client, number) in clients.iter_mut().zip(0..) {
+            let mut answer = [0; 2];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [round, number]);
+        }
+    }
+    drop(clients);
+    assert!(server.wait().unwrap().success());
+}
