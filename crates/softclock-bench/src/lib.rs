@@ -10,6 +10,7 @@ pub mod chart;
 pub mod environment;
 pub mod experiments;
 pub mod json;
+pub mod load;
 pub mod measure;
 pub mod output;
 pub mod page;

@@ -1,6 +1,7 @@
 //! Lists and runs the experiments.
 #![forbid(unsafe_code)]
 
+use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::time::Instant;
 use clap::{Args, Parser, Subcommand};
 use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
+use softclock_bench::load::{Hold, Load};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
 use softclock_bench::{experiments, output, svg, table};
@@ -30,6 +32,11 @@ enum Command {
     Run(Run),
     /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
     Report(Page),
+    /// Sends requests to an HTTP server at a given rate, and holds idle connections open.
+    Load(Load),
+    /// Holds connections open for `load`.
+    #[command(hide = true)]
+    Hold(Hold),
 }
 
 #[derive(Args)]
@@ -70,6 +77,11 @@ fn main() -> ExitCode {
         Command::List => list(),
         Command::Run(run) => run.execute(),
         Command::Report(page) => page.execute(),
+        Command::Load(load) => load
+            .execute()
+            .map_err(went_wrong)
+            .and_then(|text| show(&text)),
+        Command::Hold(hold) => hold.execute().map_err(went_wrong),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -216,6 +228,10 @@ fn save_file(path: &Path, contents: &str) -> Result<(), Failure> {
 
 fn file_failure(path: &Path, error: &io::Error) -> Failure {
     failure(1, format!("cannot write {}: {error}", path.display()))
+}
+
+fn went_wrong(error: Box<dyn Error>) -> Failure {
+    failure(1, error.to_string())
 }
 
 fn failure(status: u8, message: String) -> Failure {

@@ -1,0 +1,238 @@
+//! Cold clients: connections that are held open and do nothing, or next to nothing.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::time::Timespec;
+
+/// What cold clients do.
+#[derive(Clone, Debug)]
+pub struct ColdOptions {
+    /// Whom they are connected to.
+    pub address: SocketAddr,
+    /// How many connections there are.
+    pub connections: usize,
+    /// Each sends the next byte of an endless head this often; `None`: nothing at all.
+    pub dribble: Option<Duration>,
+}
+
+/// Connections held by other processes until this is dropped.
+#[derive(Debug)]
+pub struct Cold {
+    holders: Vec<Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    child: Child,
+    /// Its end is the sign to end.
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Cold {
+    /// Connects. Each process holds up to [`PER_PROCESS`] connections, from a loopback address of its own where the server
+    /// is on the loopback interface. `program` is this same program, which knows the command `hold`.
+    ///
+    /// # Errors
+    /// No process can be started, or not all connections were made.
+    pub fn open(options: &ColdOptions) -> io::Result<Self> {
+        let program = env::current_exe()?;
+        let mut cold = Self {
+            holders: Vec::new(),
+        };
+        let mut left = options.connections;
+        while left > 0 {
+            let count = left.min(PER_PROCESS);
+            let number = cold.holders.len();
+            cold.holders
+                .push(Holder::start(&program, options, number, count)?);
+            left -= count;
+        }
+        // They connect at the same time.
+        let mut made = 0;
+        for holder in &mut cold.holders {
+            made += holder.answer()?;
+        }
+        if made < options.connections {
+            let wanted = options.connections;
+            return Err(io::Error::other(format!(
+                "only {made} of {wanted} cold connections were made; raise the limit of open files (ulimit -n) of the server"
+            )));
+        }
+        Ok(cold)
+    }
+
+    /// Closes the connections, and gives the number of those that the server had not closed.
+    ///
+    /// # Errors
+    /// A process that held connections has died.
+    pub fn close(mut self) -> io::Result<usize> {
+        let mut open = 0;
+        for holder in &mut self.holders {
+            holder.stdin = None;
+            open += holder.answer()?;
+        }
+        Ok(open)
+    }
+}
+
+impl Holder {
+    fn start(
+        program: &std::path::Path,
+        options: &ColdOptions,
+        number: usize,
+        count: usize,
+    ) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command
+            .args(["hold", &options.address.to_string(), &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if options.address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+            let source = Ipv4Addr::new(127, 0, 1, 1 + (number % 250) as u8);
+            command.args(["--from", &source.to_string()]);
+        }
+        if let Some(dribble) = options.dribble {
+            command.args(["--dribble", &dribble.as_secs_f64().to_string()]);
+        }
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().expect("piped");
+        Ok(Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(stdout),
+            child,
+        })
+    }
+
+    /// The number on the next line that the process writes.
+    fn answer(&mut self) -> io::Result<usize> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        line.trim()
+            .parse()
+            .map_err(|_| io::Error::other("a process that held cold connections has died"))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.stdin = None;
+        // It ends by itself when its standard input does.
+        let _ = self.child.wait();
+    }
+}
+
+/// What the process behind [`Cold`] does: connects, writes how many it has, and holds them until standard input ends; then
+/// writes how many are still open.
+///
+/// # Errors
+/// Standard output is gone.
+pub fn hold(
+    address: SocketAddr,
+    count: usize,
+    from: Option<IpAddr>,
+    dribble: Option<Duration>,
+) -> io::Result<()> {
+    raise_limit();
+    let mut streams: Vec<TcpStream> = Vec::with_capacity(count);
+    for _ in 0..count {
+        match open(address, from) {
+            Ok(stream) => streams.push(stream),
+            Err(error) => {
+                eprintln!("softclock-bench: cold connection to {address}: {error}");
+                break;
+            }
+        }
+    }
+    say(streams.len())?;
+    let ended = thread::spawn(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
+    match dribble {
+        Some(period) => send_slowly(&mut streams, period, || ended.is_finished()),
+        None => drop(ended.join()),
+    }
+    say(streams.iter().filter(|stream| is_open(stream)).count())
+}
+
+fn say(number: usize) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{number}")?;
+    stdout.flush()
+}
+
+/// A connection, tried again while the server's queue is full.
+fn open(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        if let Some(from) = from {
+            bind(&socket, &SocketAddr::new(from, 0))?;
+        }
+        match connect(&socket, &address) {
+            Ok(()) => {
+                let stream = TcpStream::from(socket);
+                stream.set_nonblocking(true)?;
+                return Ok(stream);
+            }
+            Err(error) if Instant::now() > end => return Err(error.into()),
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Sends a byte of a head on each connection once in `period`, evenly spread.
+fn send_slowly(streams: &mut [TcpStream], period: Duration, ended: impl Fn() -> bool) {
+    const START: &[u8] = b"GET / HTTP/1.1\r\nX-Slow: ";
+    let step = period / u32::try_from(streams.len().max(1)).unwrap_or(u32::MAX);
+    let mut due = Instant::now();
+    let mut round = 0;
+    while !ended() {
+        let byte = START.get(round).copied().unwrap_or(b'a');
+        for stream in &mut *streams {
+            due += step;
+            let wait = due.saturating_duration_since(Instant::now());
+            if wait > Duration::from_millis(1) {
+                thread::sleep(wait);
+            }
+            // The server may have closed it, which is counted in the end.
+            let _ = stream.write(&[byte]);
+            if ended() {
+                return;
+            }
+        }
+        round += 1;
+    }
+}
+
+/// Whether the server has neither closed the connection nor sent anything.
+fn is_open(mut stream: &TcpStream) -> bool {
+    let mut fds = [PollFd::new(&stream, PollFlags::IN | PollFlags::RDHUP)];
+    let ready = poll(&mut fds, Some(&Timespec::default())).unwrap_or(0);
+    ready == 0
+        || matches!(stream.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// As many descriptors as the process may have.
+fn raise_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // What the limit is in the end shows when connections are made.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Connections that one process holds at most.
+pub const PER_PROCESS: usize = 5_000;
+
+/// How long the server may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,189 @@
+//! The commands `load` and `hold`.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::cold::{self, Cold, ColdOptions};
+use super::hot::{self, HotOptions, HotResult};
+use super::progress::Bar;
+use super::target::Target;
+
+/// Arguments of `load`.
+#[derive(Args, Debug)]
+pub struct Load {
+    /// What to ask for: http://HOST:PORT/PATH
+    #[arg(value_name = "URL")]
+    target: Target,
+
+    /// Requests a second, sent whatever the server does; 0 for none
+    #[arg(long, short, default_value_t = 1000.0, value_parser = not_negative)]
+    rate: f64,
+
+    /// How long, in seconds
+    #[arg(long, short, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    duration: Duration,
+
+    /// Opens a connection for each request
+    #[arg(long)]
+    no_keep_alive: bool,
+
+    /// Requests that may be outstanding; one more is not sent and counts as failed
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    most_outstanding: usize,
+
+    /// After so long a request has failed
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    patience: Duration,
+
+    /// Holds so many more connections open that send nothing
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cold: usize,
+
+    /// Has each of those send a byte of a head that never ends, so often
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    dribble: Option<Duration>,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `hold`, which `load` starts.
+#[derive(Args, Debug)]
+pub struct Hold {
+    address: SocketAddr,
+    count: usize,
+    #[arg(long)]
+    from: Option<IpAddr>,
+    #[arg(long, value_parser = seconds)]
+    dribble: Option<Duration>,
+}
+
+impl Load {
+    /// Sends the load; gives what is to be printed.
+    ///
+    /// # Errors
+    /// Cold connections that can't be made, no runtime.
+    pub fn execute(self) -> Result<String, Box<dyn Error>> {
+        let cold_options = ColdOptions {
+            address: self.target.address,
+            connections: self.cold,
+            dribble: self.dribble,
+        };
+        let cold = Cold::open(&cold_options)?;
+        let options = HotOptions {
+            target: self.target,
+            rate: self.rate,
+            duration: self.duration,
+            most_outstanding: self.most_outstanding,
+            keep_alive: !self.no_keep_alive,
+            patience: self.patience,
+        };
+        let result = if options.rate > 0.0 {
+            let bar = Bar::new(options.duration);
+            let result = hot::run(&options, |elapsed, result| bar.show(elapsed, result))?;
+            bar.clear();
+            Some(result)
+        } else {
+            std::thread::sleep(options.duration);
+            None
+        };
+        let still_open = cold.close()?;
+        Ok(if self.json {
+            as_json(result.as_ref(), self.cold, still_open)
+        } else {
+            as_text(result.as_ref(), self.cold, still_open)
+        })
+    }
+}
+
+impl Hold {
+    /// Holds connections until standard input ends.
+    ///
+    /// # Errors
+    /// Standard output is gone.
+    pub fn execute(self) -> Result<(), Box<dyn Error>> {
+        Ok(cold::hold(
+            self.address,
+            self.count,
+            self.from,
+            self.dribble,
+        )?)
+    }
+}
+
+fn as_text(result: Option<&HotResult>, cold: usize, still_open: usize) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    if let Some(result) = result {
+        let _ = writeln!(
+            text,
+            "requests     {} intended, {} answered ({:.1} a second), {} failed",
+            result.intended,
+            result.completed(),
+            result.throughput(),
+            result.failed()
+        );
+        for (status, count) in &result.statuses {
+            let _ = writeln!(text, "status {status}   {count}");
+        }
+        for (reason, count) in &result.errors {
+            let _ = writeln!(text, "failed       {count}: {reason}");
+        }
+        for (name, share) in QUANTILES {
+            let _ = writeln!(text, "latency      {name} {} us", result.latency_us(share));
+        }
+    }
+    if cold > 0 {
+        let _ = writeln!(
+            text,
+            "cold         {cold} connections, {still_open} open in the end"
+        );
+    }
+    text
+}
+
+fn as_json(result: Option<&HotResult>, cold: usize, still_open: usize) -> String {
+    let hot = result.map(|result| {
+        let latency: serde_json::Map<_, _> = QUANTILES
+            .iter()
+            .map(|&(name, share)| (name.to_owned(), result.latency_us(share).into()))
+            .collect();
+        json!({
+            "intended": result.intended,
+            "answered": result.completed(),
+            "failed": result.failed(),
+            "requests_per_second": result.throughput(),
+            "statuses": result.statuses,
+            "errors": result.errors,
+            "latency_us": latency,
+        })
+    });
+    let all = json!({ "hot": hot, "cold": { "connections": cold, "open": still_open } });
+    format!("{all:#}\n")
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = not_negative(text)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "too long".into())
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err("not a number from 0 on".into()),
+    }
+}
+
+const QUANTILES: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("max", 1.0),
+];

@@ -1,0 +1,143 @@
+//! One request and its response.
+
+use std::io;
+
+use softclock::net::TcpStream;
+
+use super::target::Target;
+
+/// What came back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// The connection can be used again.
+    pub(super) reusable: bool,
+}
+
+/// How the end of a body is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Length {
+    Known(u64),
+    UntilClose,
+}
+
+/// Asks, and reads the whole response.
+pub(super) async fn ask(
+    stream: &TcpStream,
+    request: &[u8],
+    buffer: &mut Vec<u8>,
+) -> io::Result<Answer> {
+    stream.write_all(request).await?;
+    buffer.resize(BUFFER_BYTES, 0);
+    let mut filled = 0;
+    let (head_bytes, status, length, keeps) = loop {
+        let read = stream.read(&mut buffer[filled..]).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        filled += read;
+        if let Some(head) = parse(&buffer[..filled])? {
+            break head;
+        }
+        if filled == buffer.len() {
+            return Err(invalid("a head without end"));
+        }
+    };
+    if keeps && length == Length::UntilClose {
+        return Err(invalid("no Content-Length on a connection that is kept"));
+    }
+    let received = (filled - head_bytes) as u64;
+    let complete = read_body(stream, length, received, buffer).await?;
+    Ok(Answer {
+        status,
+        reusable: complete && keeps,
+    })
+}
+
+/// Reads what is missing of the body; true if its end is not the connection's.
+async fn read_body(
+    stream: &TcpStream,
+    length: Length,
+    mut received: u64,
+    buffer: &mut [u8],
+) -> io::Result<bool> {
+    loop {
+        match length {
+            Length::Known(length) if received == length => return Ok(true),
+            Length::Known(length) if received > length => {
+                return Err(invalid("more than the length that was told"));
+            }
+            _ => {}
+        }
+        match (stream.read(buffer).await?, length) {
+            (0, Length::UntilClose) => return Ok(false),
+            (0, Length::Known(_)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            (read, _) => received += read as u64,
+        }
+    }
+}
+
+/// The length of the head, the status, the body's length, and whether the connection stays; `None` while the head is
+/// not complete.
+fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut fields);
+    let head = match response.parse(bytes).map_err(|_| invalid("no HTTP"))? {
+        httparse::Status::Partial => return Ok(None),
+        httparse::Status::Complete(bytes) => bytes,
+    };
+    let field = |name: &str| {
+        let field = response
+            .headers
+            .iter()
+            .find(|field| field.name.eq_ignore_ascii_case(name));
+        field.map(|field| field.value.trim_ascii())
+    };
+    let status = response.code.unwrap_or(0);
+    let length = match field("content-length") {
+        _ if matches!(status, 204 | 304) => Length::Known(0),
+        Some(digits) => Length::Known(
+            str::from_utf8(digits)
+                .ok()
+                .and_then(|digits| digits.parse().ok())
+                .ok_or_else(|| invalid("a length that is none"))?,
+        ),
+        // A chunked body too is read to the end of the connection, if the server closes it.
+        None => Length::UntilClose,
+    };
+    let closes = field("connection").is_some_and(|value| value.eq_ignore_ascii_case(b"close"));
+    Ok(Some((head, status, length, !closes)))
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// A connection to the target, for small requests.
+pub(super) async fn connect(target: &Target) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(target.address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+const BUFFER_BYTES: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads() {
+        let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello";
+        let head = parse(whole).unwrap().unwrap();
+        assert_eq!(head, (whole.len() - 5, 200, Length::Known(12), true));
+        assert!(parse(&whole[..20]).unwrap().is_none());
+        let closing = b"HTTP/1.1 502 Bad Gateway\r\nconnection: Close\r\n\r\n";
+        assert_eq!(parse(closing).unwrap().unwrap().2, Length::UntilClose);
+        assert!(!parse(closing).unwrap().unwrap().3);
+        let empty = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n";
+        assert_eq!(parse(empty).unwrap().unwrap().2, Length::Known(0));
+        assert!(parse(b"SSH-2.0\r\n\r\n").is_err());
+        assert!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").is_err());
+    }
+}

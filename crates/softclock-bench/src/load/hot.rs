@@ -1,0 +1,224 @@
+//! Hot clients: requests at a rate that does not depend on the answers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use softclock::net::TcpStream;
+use softclock::{Instant, Runtime, sleep_until, spawn_local, timeout};
+
+use super::exchange::{ask, connect};
+use super::target::Target;
+
+/// What hot clients do.
+#[derive(Clone, Debug)]
+pub struct HotOptions {
+    /// What they ask for.
+    pub target: Target,
+    /// Requests a second, evenly spaced.
+    pub rate: f64,
+    /// How long requests are sent.
+    pub duration: Duration,
+    /// Requests that may be outstanding; one more is not sent and counts as an error.
+    pub most_outstanding: usize,
+    /// Whether connections are used again; else each request has its own, as with S-Clients.
+    pub keep_alive: bool,
+    /// After so long a request has failed.
+    pub patience: Duration,
+}
+
+impl HotOptions {
+    /// A second of `rate` requests a second, on connections that are kept.
+    pub fn new(target: Target, rate: f64) -> Self {
+        Self {
+            target,
+            rate,
+            duration: Duration::from_secs(1),
+            most_outstanding: 4096,
+            keep_alive: true,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct HotResult {
+    /// Requests that were to be sent.
+    pub intended: u64,
+    /// Responses by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Failed requests by reason.
+    pub errors: BTreeMap<String, u64>,
+    /// Latency of complete responses from the intended start, in microseconds.
+    pub latency_us: Histogram<u64>,
+    /// From the first request to the last response.
+    pub elapsed: Duration,
+}
+
+impl HotResult {
+    fn new() -> Self {
+        Self {
+            intended: 0,
+            statuses: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            // A microsecond to ten minutes, three digits.
+            latency_us: Histogram::new_with_bounds(1, 600_000_000, 3).expect("constant bounds"),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// Complete responses.
+    pub fn completed(&self) -> u64 {
+        self.latency_us.len()
+    }
+
+    /// Requests that failed.
+    pub fn failed(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    /// Responses a second.
+    pub fn throughput(&self) -> f64 {
+        self.completed() as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Latency that the given share (0 to 1) of the responses did not exceed, in microseconds.
+    pub fn latency_us(&self, share: f64) -> u64 {
+        self.latency_us.value_at_quantile(share)
+    }
+}
+
+/// Sends the load from this thread, on a runtime of its own. `progress` is called some times a second.
+///
+/// # Errors
+/// There is no runtime to be had.
+pub fn run(
+    options: &HotOptions,
+    mut progress: impl FnMut(Duration, &HotResult),
+) -> io::Result<HotResult> {
+    let runtime = Runtime::builder().spin_cap(SPIN_CAP).build()?;
+    let clients = Rc::new(Clients {
+        request: options.target.request(if options.keep_alive {
+            "keep-alive"
+        } else {
+            "close"
+        }),
+        options: options.clone(),
+        idle: RefCell::default(),
+        buffers: RefCell::default(),
+        outstanding: Cell::new(0),
+        result: RefCell::new(HotResult::new()),
+    });
+    runtime.block_on(clients.send(&mut progress));
+    let result = clients.result.borrow().clone();
+    Ok(result)
+}
+
+struct Clients {
+    options: HotOptions,
+    request: Vec<u8>,
+    idle: RefCell<Vec<TcpStream>>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+    outstanding: Cell<usize>,
+    result: RefCell<HotResult>,
+}
+
+impl Clients {
+    async fn send(self: &Rc<Self>, progress: &mut impl FnMut(Duration, &HotResult)) {
+        let start = softclock::now();
+        let total = (self.options.duration.as_secs_f64() * self.options.rate).round() as u64;
+        let mut shown = start;
+        for number in 0..total {
+            let intended = start + Duration::from_secs_f64(number as f64 / self.options.rate);
+            // Those that are late already are sent at once, but let others have a turn.
+            if intended > softclock::now() {
+                sleep_until(intended).await;
+            } else if number % BURST == 0 {
+                softclock::yield_now().await;
+            }
+            self.start(intended);
+            let now = softclock::now();
+            if now.since(shown) >= PROGRESS {
+                shown = now;
+                progress(now.since(start), &self.result.borrow());
+            }
+        }
+        while self.outstanding.get() > 0 {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        self.result.borrow_mut().elapsed = softclock::now().since(start);
+        self.idle.take();
+    }
+
+    fn start(self: &Rc<Self>, intended: Instant) {
+        self.result.borrow_mut().intended += 1;
+        if self.outstanding.get() >= self.options.most_outstanding {
+            return self.on_error("too many outstanding".into());
+        }
+        self.outstanding.set(self.outstanding.get() + 1);
+        let clients = Rc::clone(self);
+        spawn_local(async move {
+            clients.one(intended).await;
+            clients.outstanding.set(clients.outstanding.get() - 1);
+        });
+    }
+
+    async fn one(&self, intended: Instant) {
+        match timeout(self.options.patience, self.exchange()).await {
+            Ok(Ok(status)) => {
+                let late = softclock::now().since(intended);
+                let mut result = self.result.borrow_mut();
+                *result.statuses.entry(status).or_default() += 1;
+                let us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+                result.latency_us.saturating_record(us.max(1));
+            }
+            Ok(Err(error)) => self.on_error(error.kind().to_string()),
+            Err(_) => self.on_error("no answer in time".into()),
+        }
+    }
+
+    async fn exchange(&self) -> io::Result<u16> {
+        let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
+        let kept = self.idle.borrow_mut().pop();
+        let answer = match kept {
+            // The server may have closed it meanwhile; then it did not take the request.
+            Some(stream) => match ask(&stream, &self.request, &mut buffer).await {
+                Ok(answer) => Ok((stream, answer)),
+                Err(_) => self.ask_anew(&mut buffer).await,
+            },
+            None => self.ask_anew(&mut buffer).await,
+        };
+        self.buffers.borrow_mut().push(buffer);
+        let (stream, answer) = answer?;
+        if answer.reusable && self.options.keep_alive {
+            self.idle.borrow_mut().push(stream);
+        }
+        Ok(answer.status)
+    }
+
+    async fn ask_anew(
+        &self,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<(TcpStream, super::exchange::Answer)> {
+        let stream = connect(&self.options.target).await?;
+        let answer = ask(&stream, &self.request, buffer).await?;
+        Ok((stream, answer))
+    }
+
+    fn on_error(&self, reason: String) {
+        *self.result.borrow_mut().errors.entry(reason).or_default() += 1;
+    }
+}
+
+/// Requests sent at a time by a client that is behind.
+const BURST: u64 = 16;
+
+/// The clients may not take the server's processor for the sake of exact timers.
+const SPIN_CAP: f64 = 0.02;
+
+/// From one call of `progress` to the next.
+const PROGRESS: Duration = Duration::from_millis(200);
