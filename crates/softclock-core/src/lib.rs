@@ -8,6 +8,7 @@
 //! - [`trace`]: the sequence of trigger states (5.3, 5.4).
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
+//! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,10 +18,12 @@ extern crate alloc;
 pub mod events;
 pub mod histogram;
 pub mod idle;
+pub mod pacing;
 pub mod soft_timers;
 pub mod time;
 pub mod trace;
 pub mod trigger;
+pub mod units;
 pub mod wheel;
 
 pub use events::{Delivery, EventQueues, QueueId, Readiness, SourceEvent, SourceId};
@@ -30,4 +33,5 @@ pub use soft_timers::{Due, EventCounts, FireWindow, SoftTimers};
 pub use time::{Clock, Instant};
 pub use trace::TriggerTrace;
 pub use trigger::{SourceStatistics, TriggerState, TriggerStatistics};
+pub use units::Rate;
 pub use wheel::{TimerKey, TimerWheel};

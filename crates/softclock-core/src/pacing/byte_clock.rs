@@ -1,0 +1,321 @@
+//! Classes of packets on one link, scheduled by bytes (*PSPacer/HT*, section II-B).
+//!
+//! The global clock counts the bytes that the link could have sent by now, and runs ahead of time while packets are being
+//! sent at the link's rate. Each class has a clock of its own, the global clock's value at which its next packet may go.
+//! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. The class with
+//! the least clock goes first; if that clock lies ahead of the global one, nothing is sent until then.
+//!
+//! A packet that is sent late does not move its class's clock, so the class catches up: at its peak rate if it has one,
+//! else at the link's. A class that falls behind further than its burst, because it was idle or nobody sent for it in
+//! time, is moved up: what it did not use beyond the burst is lost to it.
+//!
+//! The arithmetic is exact. Clocks count whole bytes, and each class keeps the remainder of its divisions, so that no
+//! rounding adds up: after any number of bytes in a row, a class is where one division of the sum would have put it.
+//!
+//! Many classes due at about the same time can be served together: with a tolerance, [`Dequeued::Wait`] names the first
+//! multiple of it that is not before the next packet's time, so that all that is due in between goes out in one batch, late
+//! by less than the tolerance and at the same average rates (the open issue of section IV-D). The packets of a batch
+//! are given out at once, though the link will need up to the tolerance to send them.
+//!
+//! # Cost
+//! O(log n) a packet with n classes that have packets; others cost nothing. Queues are bounded by packets and by bytes.
+
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::time::Duration;
+
+use crate::Instant;
+use crate::time::saturating_ns;
+use crate::units::Rate;
+
+/// A class of a [`ByteClock`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ClassId(u32);
+
+impl ClassId {
+    /// Classes are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a class is treated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassOptions {
+    /// The rate it keeps on average, of bytes on the wire.
+    pub rate: Rate,
+    /// The rate at which it catches up after delays; `None` for the link's.
+    pub peak: Option<Rate>,
+    /// How many bytes it may be behind and still catch up.
+    pub burst_bytes: u64,
+    /// Packets that may wait.
+    pub most_packets: usize,
+    /// Bytes on the wire that may wait.
+    pub most_bytes: u64,
+}
+
+impl ClassOptions {
+    /// This rate, a burst of 64 KiB, and queues of 1000 packets or 1 MiB.
+    pub const fn of_rate(rate: Rate) -> Self {
+        Self {
+            rate,
+            peak: None,
+            burst_bytes: 64 << 10,
+            most_packets: 1000,
+            most_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Why a packet was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DropReason {
+    /// As many packets wait as may.
+    Packets,
+    /// As many bytes wait as may.
+    Bytes,
+}
+
+/// What is to be done now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Dequeued<P> {
+    /// Send this packet of this class.
+    Send(ClassId, P),
+    /// Nothing before this instant.
+    Wait(Instant),
+    /// No packet waits.
+    Empty,
+}
+
+/// What a class did so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClassStatistics {
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Their bytes on the wire.
+    pub sent_bytes: u64,
+    /// Packets not taken because as many waited as may.
+    pub dropped_for_packets: u64,
+    /// Packets not taken because as many bytes waited as may.
+    pub dropped_for_bytes: u64,
+    /// Packets that wait.
+    pub queued_packets: usize,
+    /// Their bytes on the wire.
+    pub queued_bytes: u64,
+}
+
+/// The global clock, the classes and their packets; see the [module](self).
+#[derive(Debug)]
+pub struct ByteClock<P> {
+    link: Rate,
+    /// Where the clocks began.
+    start: Instant,
+    tolerance_ns: u64,
+    /// Bytes that the link could have sent.
+    present: u64,
+    /// The same, or what was sent if that is more.
+    global: u64,
+    classes: Vec<Class<P>>,
+    /// Classes that have packets, by clock, then by turn.
+    active: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Class<P> {
+    options: ClassOptions,
+    clock: u64,
+    /// What the peak rate allows, in bytes of the global clock.
+    not_before: u64,
+    /// What was left of the last division, in units of a byte times the link's rate over the class's.
+    remainder: u64,
+    queue: VecDeque<(P, u64)>,
+    statistics: ClassStatistics,
+}
+
+impl<P> ByteClock<P> {
+    /// No class, on a link of this rate, from `start` on.
+    pub const fn new(link: Rate, start: Instant) -> Self {
+        Self {
+            link,
+            start,
+            tolerance_ns: 0,
+            present: 0,
+            global: 0,
+            classes: Vec::new(),
+            active: BinaryHeap::new(),
+            turn: 0,
+        }
+    }
+
+    /// Packets may go out later by up to this much, so that those of many classes go together.
+    pub fn set_tolerance(&mut self, tolerance: Duration) {
+        self.tolerance_ns = saturating_ns(tolerance);
+    }
+
+    /// Adds a class. A rate above the link's is the link's.
+    pub fn add_class(&mut self, options: ClassOptions) -> ClassId {
+        let index = u32::try_from(self.classes.len()).expect("fewer than 2^32 classes");
+        self.classes.push(Class {
+            options: ClassOptions {
+                rate: options.rate.min(self.link),
+                ..options
+            },
+            clock: 0,
+            not_before: 0,
+            remainder: 0,
+            queue: VecDeque::new(),
+            statistics: ClassStatistics::default(),
+        });
+        ClassId(index)
+    }
+
+    /// Changes how a class is treated from its next packet on. What waits, stays.
+    pub fn set_options(&mut self, class: ClassId, options: ClassOptions) {
+        let rate = options.rate.min(self.link);
+        let class = &mut self.classes[class.index()];
+        class.options = ClassOptions { rate, ..options };
+        class.remainder = 0;
+    }
+
+    /// What a class did so far.
+    pub fn statistics(&self, class: ClassId) -> ClassStatistics {
+        let class = &self.classes[class.index()];
+        ClassStatistics {
+            queued_packets: class.queue.len(),
+            ..class.statistics
+        }
+    }
+
+    /// Puts a packet that takes `bytes` on the wire behind those of its class, or gives it back.
+    pub fn enqueue(
+        &mut self,
+        id: ClassId,
+        packet: P,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), (P, DropReason)> {
+        self.follow(now);
+        let class = &mut self.classes[id.index()];
+        let statistics = &mut class.statistics;
+        if class.queue.len() >= class.options.most_packets {
+            statistics.dropped_for_packets += 1;
+            return Err((packet, DropReason::Packets));
+        }
+        if statistics.queued_bytes + bytes > class.options.most_bytes {
+            statistics.dropped_for_bytes += 1;
+            return Err((packet, DropReason::Bytes));
+        }
+        statistics.queued_bytes += bytes;
+        class.queue.push_back((packet, bytes));
+        if class.queue.len() == 1 {
+            self.activate(id.0);
+        }
+        Ok(())
+    }
+
+    /// The next packet that may go at `now`, or when that will be.
+    pub fn dequeue(&mut self, now: Instant) -> Dequeued<P> {
+        self.follow(now);
+        let Some(&Reverse((clock, _, index))) = self.active.peek() else {
+            return Dequeued::Empty;
+        };
+        if clock > self.present {
+            return Dequeued::Wait(self.round_up(self.time_of(clock)));
+        }
+        let ahead = self.link.bytes_in(Duration::from_nanos(self.tolerance_ns));
+        if self.global > self.present.saturating_add(ahead) {
+            return Dequeued::Wait(self.time_of(self.global - ahead));
+        }
+        self.active.pop();
+        let link = self.link;
+        let class = &mut self.classes[index as usize];
+        let (packet, bytes) = class
+            .queue
+            .pop_front()
+            .expect("active classes have packets");
+        class.statistics.queued_bytes -= bytes;
+        class.statistics.sent_packets += 1;
+        class.statistics.sent_bytes += bytes;
+        class.advance(bytes, link, self.global);
+        let more = !class.queue.is_empty();
+        self.global += bytes;
+        if more {
+            self.activate(index);
+        }
+        Dequeued::Send(ClassId(index), packet)
+    }
+
+    /// Takes all waiting packets of a class out, for a program that ends.
+    pub fn drain(&mut self, id: ClassId) -> impl Iterator<Item = P> {
+        self.active.retain(|Reverse((_, _, index))| *index != id.0);
+        let class = &mut self.classes[id.index()];
+        class.statistics.queued_bytes = 0;
+        core::mem::take(&mut class.queue)
+            .into_iter()
+            .map(|(packet, _)| packet)
+    }
+
+    /// Puts a class that has packets where its clock says.
+    fn activate(&mut self, index: u32) {
+        let link = self.link;
+        let class = &mut self.classes[index as usize];
+        class.move_up(link, self.present);
+        self.turn += 1;
+        let due = class.clock.max(class.not_before);
+        self.active.push(Reverse((due, self.turn, index)));
+    }
+
+    /// Lets the clock follow time.
+    fn follow(&mut self, now: Instant) {
+        let time = now.since(self.start);
+        self.present = self.present.max(self.link.bytes_in(time));
+        self.global = self.global.max(self.present);
+    }
+
+    /// The first instant at which the link could have sent so many bytes.
+    fn time_of(&self, bytes: u64) -> Instant {
+        self.start + self.link.time_of(bytes)
+    }
+
+    /// The next multiple of the tolerance.
+    fn round_up(&self, at: Instant) -> Instant {
+        match self.tolerance_ns {
+            0 => at,
+            tolerance => {
+                let ns = at.ns_since(self.start).div_ceil(tolerance);
+                self.start.add_ns(ns.saturating_mul(tolerance))
+            }
+        }
+    }
+}
+
+impl<P> Class<P> {
+    /// A packet of so many bytes is sent at this value of the global clock.
+    fn advance(&mut self, bytes: u64, link: Rate, global: u64) {
+        let rate = u128::from(self.options.rate.bps());
+        let total = u128::from(bytes) * u128::from(link.bps()) + u128::from(self.remainder);
+        self.remainder = (total % rate) as u64;
+        self.clock = self.clock.saturating_add((total / rate) as u64);
+        if let Some(peak) = self.options.peak {
+            let apart = u128::from(bytes) * u128::from(link.bps());
+            let apart = apart.div_ceil(u128::from(peak.bps())) as u64;
+            self.not_before = global.saturating_add(apart);
+        }
+    }
+
+    /// A class that is behind by more than its burst loses the rest.
+    fn move_up(&mut self, link: Rate, present: u64) {
+        let burst = u128::from(self.options.burst_bytes) * u128::from(link.bps())
+            / u128::from(self.options.rate.bps());
+        let earliest = present.saturating_sub(u64::try_from(burst).unwrap_or(u64::MAX));
+        if self.clock < earliest {
+            self.clock = earliest;
+            self.remainder = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

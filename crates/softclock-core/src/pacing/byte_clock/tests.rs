@@ -1,0 +1,227 @@
+use super::*;
+use alloc::vec;
+use proptest::prelude::*;
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+fn unbounded(rate: Rate) -> ClassOptions {
+    ClassOptions {
+        burst_bytes: 0,
+        most_packets: usize::MAX,
+        most_bytes: u64::MAX,
+        ..ClassOptions::of_rate(rate)
+    }
+}
+
+/// Sends everything, always at the first instant possible; gives class and time of each packet.
+fn run<P: Copy>(clock: &mut ByteClock<P>, mut now: Instant) -> Vec<(ClassId, P, Instant)> {
+    let mut sent = Vec::new();
+    loop {
+        match clock.dequeue(now) {
+            Dequeued::Send(class, packet) => sent.push((class, packet, now)),
+            Dequeued::Wait(until) => {
+                assert!(until > now, "{until:?} is not after {now:?}");
+                now = until;
+            }
+            Dequeued::Empty => return sent,
+        }
+    }
+}
+
+#[test]
+fn a_class_keeps_its_interval() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let class = clock.add_class(unbounded(rate("100mbit")));
+    for packet in 0..100 {
+        clock.enqueue(class, packet, 1500, Instant::ORIGIN).unwrap();
+    }
+    let sent = run(&mut clock, Instant::ORIGIN);
+    for (number, &(_, packet, at)) in (0..).zip(&sent) {
+        assert_eq!(packet, number);
+        assert_eq!(at.as_ns(), number * 120_000);
+    }
+    assert_eq!(sent.len(), 100);
+}
+
+#[test]
+fn classes_take_turns_and_the_link_is_never_exceeded() {
+    let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
+    let classes =
+        [60, 40].map(|mbit| clock.add_class(unbounded(Rate::from_bps(mbit * 1_000_000).unwrap())));
+    for packet in 0..600 {
+        for class in classes {
+            clock.enqueue(class, packet, 1000, Instant::ORIGIN).unwrap();
+        }
+    }
+    let sent = run(&mut clock, Instant::ORIGIN);
+    for pair in sent.windows(2) {
+        assert!(pair[1].2.ns_since(pair[0].2) >= 80_000, "{pair:?}");
+    }
+    // While both have packets, they share as their rates are.
+    let first = sent[..500].iter().filter(|sent| sent.0 == classes[0]);
+    assert!((298..=302).contains(&first.count()));
+}
+
+#[test]
+fn it_catches_up_at_the_peak_rate() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let class = clock.add_class(ClassOptions {
+        peak: Some(rate("200mbit")),
+        burst_bytes: 15_000,
+        ..unbounded(rate("100mbit"))
+    });
+    for packet in 0..30 {
+        clock.enqueue(class, packet, 1500, Instant::ORIGIN).unwrap();
+    }
+    let at = |us: u64| Instant::from_ns(us * 1000);
+    assert_eq!(clock.dequeue(at(0)), Dequeued::Send(class, 0));
+    // Nobody asks for 600 us: five packets are due.
+    assert_eq!(clock.dequeue(at(600)), Dequeued::Send(class, 1));
+    let sent = run(&mut clock, at(600));
+    let gaps: Vec<u64> = sent
+        .windows(2)
+        .map(|pair| pair[1].2.ns_since(pair[0].2))
+        .collect();
+    assert_eq!(sent[0].2, at(660));
+    assert_eq!(gaps[..2], [60_000; 2]);
+    assert_eq!(*gaps.last().unwrap(), 120_000);
+    assert_eq!(sent.last().unwrap().2, at(29 * 120), "the average is kept");
+}
+
+#[test]
+fn an_idle_class_keeps_its_burst_and_no_more() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let class = clock.add_class(ClassOptions {
+        burst_bytes: 3000,
+        ..unbounded(rate("100mbit"))
+    });
+    let late = Instant::from_ns(1_000_000_000);
+    for packet in 0..10 {
+        clock.enqueue(class, packet, 1500, late).unwrap();
+    }
+    let sent = run(&mut clock, late);
+    let times: Vec<u64> = sent.iter().map(|sent| sent.2.ns_since(late)).collect();
+    // Two of the burst and the one that is due, at the link's rate.
+    assert_eq!(times[..4], [0, 12_000, 24_000, 120_000]);
+}
+
+#[test]
+fn full_queues_give_back_and_say_why() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let options = ClassOptions {
+        most_packets: 2,
+        most_bytes: 2000,
+        ..ClassOptions::of_rate(rate("1mbit"))
+    };
+    let class = clock.add_class(options);
+    let mut enqueue = |packet, bytes| clock.enqueue(class, packet, bytes, Instant::ORIGIN);
+    assert_eq!(enqueue('a', 1500), Ok(()));
+    assert_eq!(enqueue('b', 600), Err(('b', DropReason::Bytes)));
+    assert_eq!(enqueue('c', 500), Ok(()));
+    assert_eq!(enqueue('d', 1), Err(('d', DropReason::Packets)));
+    let statistics = clock.statistics(class);
+    assert_eq!(statistics.dropped_for_bytes, 1);
+    assert_eq!(statistics.dropped_for_packets, 1);
+    assert_eq!(
+        (statistics.queued_packets, statistics.queued_bytes),
+        (2, 2000)
+    );
+    assert!(clock.drain(class).eq(['a', 'c']));
+    assert_eq!(clock.dequeue(Instant::from_ns(1 << 40)), Dequeued::Empty);
+}
+
+#[test]
+fn a_tolerance_gathers_classes_and_keeps_their_rates() {
+    let wakes_and_end = |tolerance: u64| {
+        let mut clock = ByteClock::new(rate("10gbit"), Instant::ORIGIN);
+        clock.set_tolerance(Duration::from_micros(tolerance));
+        // Out of step with each other.
+        for class in 0..200u64 {
+            let id = clock.add_class(ClassOptions {
+                burst_bytes: 3000,
+                ..unbounded(Rate::from_bps(1_000_000 + class * 1_009).unwrap())
+            });
+            (0..20).for_each(|packet| clock.enqueue(id, packet, 1500, Instant::ORIGIN).unwrap());
+        }
+        let sent = run(&mut clock, Instant::ORIGIN);
+        let mut times: Vec<Instant> = sent.iter().map(|sent| sent.2).collect();
+        times.dedup();
+        (times.len(), *times.last().unwrap())
+    };
+    let (exact, end) = wakes_and_end(0);
+    let (gathered, later) = wakes_and_end(1000);
+    assert!(gathered * 5 < exact, "{gathered} wake-ups, {exact} without");
+    assert!(later >= end && later.ns_since(end) <= 1_200_000);
+}
+
+proptest! {
+    /// No rounding adds up, whatever the rates: packet n of a class that always has packets goes at the instant that one
+    /// division of all bytes before it gives.
+    #[test]
+    fn the_arithmetic_is_exact(
+        link in 1_000u64..400_000_000_000,
+        share in 1u64..1_000_000,
+        sizes in prop::collection::vec(60u64..70_000, 1..60),
+    ) {
+        let class_rate = (u128::from(link) * u128::from(share) / 1_000_000).max(1_000) as u64;
+        let mut clock = ByteClock::new(Rate::from_bps(link).unwrap(), Instant::ORIGIN);
+        let class = clock.add_class(ClassOptions {
+            burst_bytes: 1500,
+            ..unbounded(Rate::from_bps(class_rate).unwrap())
+        });
+        for (number, &size) in (0..).zip(&sizes) {
+            clock.enqueue(class, number, size, Instant::ORIGIN).unwrap();
+        }
+        let sent = run(&mut clock, Instant::ORIGIN);
+        let class_rate = u128::from(class_rate.min(link));
+        let mut before: u128 = 0;
+        for (&size, &(_, _, at)) in sizes.iter().zip(&sent) {
+            let advance = before * u128::from(link) / class_rate;
+            let due = (advance * 8_000_000_000).div_ceil(u128::from(link));
+            // The link is free again at a whole nanosecond.
+            let late = u128::from(at.as_ns()) - due;
+            prop_assert!(late <= 1, "{late} ns late");
+            before += u128::from(size);
+        }
+        prop_assert_eq!(sent.len(), sizes.len());
+    }
+
+    /// However badly the times are chosen at which packets come and are asked for, no class gets more than its rate and
+    /// its burst, the link is not exceeded, the order within a class is kept, and nothing is lost.
+    #[test]
+    fn no_class_gets_more_than_its_rate(
+        steps in prop::collection::vec((0u64..400_000, 0usize..3, 60u64..1600, any::<bool>()), 1..300),
+    ) {
+        let link = rate("1gbit");
+        let mut clock = ByteClock::new(link, Instant::ORIGIN);
+        let options = [10, 100, 300].map(|mbit| ClassOptions {
+            burst_bytes: 3000,
+            ..unbounded(Rate::from_bps(mbit * 1_000_000).unwrap())
+        });
+        let classes = options.map(|options| clock.add_class(options));
+        let mut now = Instant::ORIGIN;
+        let mut waiting = vec![VecDeque::new(); 3];
+        let mut sent = [0u64; 3];
+        let mut on_link = 0u64;
+        for (number, &(ns, class, bytes, ask)) in steps.iter().enumerate() {
+            now = now.add_ns(ns);
+            clock.enqueue(classes[class], number, bytes, now).unwrap();
+            waiting[class].push_back((number, bytes));
+            while ask && let Dequeued::Send(id, packet) = clock.dequeue(now) {
+                let (first, bytes) = waiting[id.index()].pop_front().unwrap();
+                prop_assert_eq!(packet, first);
+                let rate = options[id.index()].rate;
+                let allowed = rate.bytes_in(now.since(Instant::ORIGIN)) + 3000 + 1;
+                let sent = &mut sent[id.index()];
+                prop_assert!(*sent <= allowed, "{sent} of {allowed}");
+                *sent += bytes;
+                prop_assert!(on_link <= link.bytes_in(now.since(Instant::ORIGIN)) + 1);
+                on_link += bytes;
+            }
+        }
+        let rest: usize = waiting.iter().map(VecDeque::len).sum();
+        prop_assert_eq!(run(&mut clock, now).len(), rest);
+    }
+}

@@ -1,0 +1,13 @@
+//! Pacing: when to send what.
+//!
+//! - [`RateClock`]: one train of transmissions at a target rate, with a burst rate to catch up (*Soft Timers*, 4.1, 5.6).
+//! - [`ByteClock`]: classes of packets on one link, each at its own rate (*PSPacer/HT*, II-B).
+//! - [`wire_bytes`]: what a packet takes on the wire.
+
+mod byte_clock;
+mod rate_clock;
+mod wire;
+
+pub use byte_clock::{ByteClock, ClassId, ClassOptions, ClassStatistics, Dequeued, DropReason};
+pub use rate_clock::RateClock;
+pub use wire::{GsoSizes, wire_bytes};

@@ -1,0 +1,265 @@
+//! Rate-based clocking of one train of transmissions (*Soft Timers*, sections 4.1 and 5.6).
+
+use core::time::Duration;
+
+use crate::Instant;
+
+/// When the next of a train of equal transmissions is to be sent.
+///
+/// One transmission is scheduled at a time. Normally it is due an interval after the one before; a soft timer sends it
+/// some time later. So that the average since the train began comes out right, the next is then scheduled earlier, but
+/// never less than the minimum interval after the last (the maximal allowable burst rate). Transmissions are so never
+/// ahead of the target rate. A train ends when the source has nothing to send ([`end`](Self::end)): what a
+/// source leaves unused is not made up.
+///
+/// All operations are a few additions; nothing is rounded.
+#[derive(Clone, Debug)]
+pub struct RateClock {
+    target_ns: u64,
+    minimum_ns: u64,
+    train: Option<Train>,
+}
+
+#[derive(Clone, Debug)]
+struct Train {
+    /// The source ran dry: the next transmission begins another.
+    ended: bool,
+    /// When the next transmission would be sent if none had ever been late.
+    on_schedule: Instant,
+    last: Instant,
+}
+
+impl RateClock {
+    /// One transmission each `target`, and when catching up each `minimum` at most; a minimum above the target is the
+    /// target.
+    pub fn new(target: Duration, minimum: Duration) -> Self {
+        let target_ns = crate::time::saturating_ns(target).max(1);
+        Self {
+            target_ns,
+            minimum_ns: crate::time::saturating_ns(minimum).min(target_ns),
+            train: None,
+        }
+    }
+
+    /// The target interval.
+    pub fn target(&self) -> Duration {
+        Duration::from_nanos(self.target_ns)
+    }
+
+    /// Changes the intervals; the present train goes on from its last transmission.
+    pub fn set_intervals(&mut self, target: Duration, minimum: Duration) {
+        let train = self.train.take();
+        *self = Self::new(target, minimum);
+        if let Some(Train { last, .. }) = train {
+            let on_schedule = last.add_ns(self.target_ns);
+            self.train = Some(Train {
+                ended: false,
+                on_schedule,
+                last,
+            });
+        }
+    }
+
+    /// When the next transmission is to be scheduled: `now` if it begins a train.
+    pub fn next_send(&self, now: Instant) -> Instant {
+        match &self.train {
+            None => now,
+            Some(train) if train.ended => now.max(train.last.add_ns(self.target_ns)),
+            Some(train) => train.on_schedule.max(train.last.add_ns(self.minimum_ns)),
+        }
+    }
+
+    /// A transmission was sent.
+    pub fn on_transmit(&mut self, now: Instant) {
+        let due = match &self.train {
+            Some(train) if !train.ended => train.on_schedule,
+            _ => now,
+        };
+        self.train = Some(Train {
+            ended: false,
+            on_schedule: due.add_ns(self.target_ns),
+            last: now,
+        });
+    }
+
+    /// A transmission was sent of which only the part `bytes` of `full` bytes was used: the next is due as much sooner.
+    pub fn on_transmit_part(&mut self, now: Instant, bytes: u64, full: u64) {
+        self.on_transmit(now);
+        if let Some(train) = &mut self.train
+            && bytes < full
+        {
+            let unused = u128::from(self.target_ns) * u128::from(full - bytes) / u128::from(full);
+            train.on_schedule = train.on_schedule.sub_ns(unused as u64);
+        }
+    }
+
+    /// How far the train is behind its schedule.
+    pub fn behind(&self, now: Instant) -> Duration {
+        let train = self.train.as_ref().filter(|train| !train.ended);
+        let schedule = train.map(|train| train.on_schedule);
+        schedule.map_or(Duration::ZERO, |schedule| now.since(schedule))
+    }
+
+    /// The source has run dry. The next transmission begins a train, but not before the target interval has passed.
+    pub fn end(&mut self) {
+        if let Some(train) = &mut self.train {
+            train.ended = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Intervals between trigger states, in microseconds: lower and upper bound of what is uniform in between, and how
+    /// many of 10 000. Mean 31.5, median 18, deviation 32, 5.3 % above 100, maximum 476: ST-Apache in Table IV.
+    const ST_APACHE: [(f64, f64, u32); 7] = [
+        (2.0, 11.0, 2720),
+        (11.0, 18.0, 2280),
+        (18.0, 32.0, 2040),
+        (32.0, 60.0, 1350),
+        (60.0, 100.0, 1080),
+        (100.0, 140.0, 526),
+        (140.0, 476.0, 4),
+    ];
+
+    /// xorshift64*: the same trigger states everywhere.
+    struct Random(u64);
+
+    impl Random {
+        fn share(&mut self) -> f64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
+        }
+
+        fn interval_us(&mut self) -> f64 {
+            let mut place = self.share() * 10_000.0;
+            for (low, high, weight) in ST_APACHE {
+                if place < f64::from(weight) {
+                    return low + (high - low) * self.share();
+                }
+                place -= f64::from(weight);
+            }
+            476.0
+        }
+    }
+
+    fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares = values.iter().map(|value| (value - mean) * (value - mean));
+        let variance: f64 = squares.sum::<f64>() / values.len() as f64;
+        // Newton's method: there is no square root without an operating system's library.
+        let mut root = variance.max(1.0);
+        for _ in 0..60 {
+            root = (root + variance / root) / 2.0;
+        }
+        (mean, root)
+    }
+
+    /// The intervals of a train whose transmissions fire at the first trigger state after they are due.
+    fn simulate(target_us: u64, minimum_us: u64) -> (f64, f64) {
+        let mut random = Random(7);
+        let micros = Duration::from_micros;
+        let mut clock = RateClock::new(micros(target_us), micros(minimum_us));
+        let mut now = Instant::ORIGIN;
+        let mut sent = Vec::new();
+        while sent.len() < 100_000 {
+            now = now.add_ns((random.interval_us() * 1e3) as u64);
+            if now >= clock.next_send(now) {
+                clock.on_transmit(now);
+                sent.push(now);
+            }
+        }
+        let intervals: Vec<f64> = sent
+            .windows(2)
+            .map(|pair| pair[1].ns_since(pair[0]) as f64 / 1e3)
+            .collect();
+        mean_and_deviation(&intervals)
+    }
+
+    #[test]
+    fn the_distribution_is_that_of_table_iv() {
+        let mut random = Random(11);
+        let mut intervals: Vec<f64> = (0..400_000).map(|_| random.interval_us()).collect();
+        let (mean, deviation) = mean_and_deviation(&intervals);
+        assert!((mean - 31.5).abs() < 0.5, "{mean}");
+        assert!((deviation - 32.0).abs() < 0.5, "{deviation}");
+        intervals.sort_by(f64::total_cmp);
+        let median = intervals[intervals.len() / 2];
+        assert!((median - 18.0).abs() < 0.5, "{median}");
+        let above = intervals.iter().filter(|&&us| us > 100.0).count();
+        assert!((above as f64 / 4_000.0 - 5.3).abs() < 0.2, "{above}");
+        assert!(intervals[intervals.len() - 1] <= 476.0);
+    }
+
+    #[test]
+    fn tables_viii_and_ix() {
+        let viii = [
+            (12, 40.0, 34.5),
+            (15, 48.0, 31.6),
+            (20, 51.9, 30.9),
+            (25, 57.5, 30.9),
+            (30, 61.0, 30.5),
+            (35, 65.9, 30.1),
+        ];
+        let ix = [
+            (12, 60.0, 35.9),
+            (15, 60.0, 33.2),
+            (20, 60.0, 32.3),
+            (25, 60.0, 31.2),
+            (30, 61.0, 30.5),
+            (35, 65.9, 30.0),
+        ];
+        for (target, table) in [(40, viii), (60, ix)] {
+            for (minimum, mean, deviation) in table {
+                let (ours, spread) = simulate(target, minimum);
+                let what = alloc::format!("{target}/{minimum}: {ours} +- {spread}");
+                assert!((ours / mean - 1.0).abs() <= 0.12, "{what}, not {mean}");
+                assert!(
+                    (spread / deviation - 1.0).abs() <= 0.25,
+                    "{what}, not {deviation}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn it_catches_up_at_the_burst_rate_and_no_further() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(12));
+        assert_eq!(clock.next_send(us(0)), us(0));
+        clock.on_transmit(us(0));
+        assert_eq!(clock.next_send(us(1)), us(40));
+        clock.on_transmit(us(100));
+        assert_eq!(clock.behind(us(100)), Duration::from_micros(20));
+        assert_eq!(clock.next_send(us(100)), us(112), "a burst interval later");
+        clock.on_transmit(us(112));
+        assert_eq!(clock.next_send(us(112)), us(124));
+        clock.on_transmit(us(125));
+        assert_eq!(clock.next_send(us(125)), us(160), "caught up");
+    }
+
+    #[test]
+    fn a_source_that_ran_dry_begins_anew() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(12));
+        clock.on_transmit(us(0));
+        clock.end();
+        assert_eq!(clock.next_send(us(5)), us(40), "never above the rate");
+        clock.end();
+        clock.on_transmit(us(1000));
+        assert_eq!(clock.next_send(us(1000)), us(1040));
+    }
+
+    #[test]
+    fn a_smaller_transmission_brings_the_next_forward() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(4));
+        clock.on_transmit_part(us(0), 500, 1000);
+        assert_eq!(clock.next_send(us(1)), us(20));
+    }
+}

@@ -1,0 +1,311 @@
+//! Rates, sizes and times as users of `tc` write them.
+//!
+//! | kind | units | without one |
+//! |---|---|---|
+//! | rate | `bit`, `kbit`, `mbit`, `gbit`, `tbit`; `bps`, `kbps`, `mbps`, `gbps`, `tbps` are bytes a second; `kibit`, `kibps` and so on are powers of 1024 | bits a second |
+//! | size | `b`, `kb`, `mb`, `gb` (powers of 1024, as in `tc`); `kbit`, `mbit`, `gbit` (so many bits, in powers of 1024) | bytes |
+//! | time | `ns`, `us`, `ms`, `s` | microseconds |
+//!
+//! Numbers may have a fraction; letters may be of either case.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+/// A rate in bits a second, at least 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Rate(u64);
+
+/// Why a text is no quantity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnitError {
+    /// It does not begin with a number.
+    NoNumber,
+    /// No such unit for a rate.
+    RateUnit,
+    /// No such unit for a size.
+    SizeUnit,
+    /// No such unit for a time.
+    TimeUnit,
+    /// Too large, or a rate of zero.
+    OutOfRange,
+}
+
+impl Rate {
+    /// So many bits a second; `None` for zero.
+    pub const fn from_bps(bits_per_second: u64) -> Option<Self> {
+        match bits_per_second {
+            0 => None,
+            bits => Some(Self(bits)),
+        }
+    }
+
+    /// Bits a second.
+    pub const fn bps(self) -> u64 {
+        self.0
+    }
+
+    /// How long `bytes` take at this rate, rounded up to a nanosecond.
+    pub const fn time_of(self, bytes: u64) -> Duration {
+        let ns = (bytes as u128 * 8_000_000_000).div_ceil(self.0 as u128);
+        if ns > u64::MAX as u128 {
+            Duration::MAX
+        } else {
+            Duration::from_nanos(ns as u64)
+        }
+    }
+
+    /// How many whole bytes fit into this time.
+    pub const fn bytes_in(self, time: Duration) -> u64 {
+        let bytes = time.as_nanos().saturating_mul(self.0 as u128) / 8_000_000_000;
+        if bytes > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            bytes as u64
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (number, unit) = split(text)?;
+        let factor = match unit {
+            "" | "bit" => 1,
+            _ => {
+                let (prefix, bits) = match () {
+                    () if ends_with(unit, "bit") => (&unit[..unit.len() - 3], 1),
+                    () if ends_with(unit, "bps") => (&unit[..unit.len() - 3], 8),
+                    () => return Err(UnitError::RateUnit),
+                };
+                bits * prefix_factor(prefix).ok_or(UnitError::RateUnit)?
+            }
+        };
+        Self::from_bps(number.times(factor)?).ok_or(UnitError::OutOfRange)
+    }
+}
+
+impl fmt::Display for Rate {
+    /// In the largest unit that needs no fraction.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [
+            (1_000_000_000, "gbit"),
+            (1_000_000, "mbit"),
+            (1_000, "kbit"),
+        ];
+        let unit = units.into_iter().find(|(factor, _)| self.0 % factor == 0);
+        let (factor, unit) = unit.unwrap_or((1, "bit"));
+        write!(f, "{}{unit}", self.0 / factor)
+    }
+}
+
+/// A size in bytes, such as `64kb`.
+///
+/// # Errors
+/// The text is no size.
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+    let (number, unit) = split(text)?;
+    let units = [
+        ("", 8),
+        ("b", 8),
+        ("k", 8 << 10),
+        ("kb", 8 << 10),
+        ("m", 8 << 20),
+        ("mb", 8 << 20),
+        ("g", 8 << 30),
+        ("gb", 8 << 30),
+        ("kbit", 1 << 10),
+        ("mbit", 1 << 20),
+        ("gbit", 1 << 30),
+    ];
+    let factor = find(&units, unit).ok_or(UnitError::SizeUnit)?;
+    Ok(number.times(factor)? / 8)
+}
+
+/// A time, such as `50ms`.
+///
+/// # Errors
+/// The text is no time.
+pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
+    let (number, unit) = split(text)?;
+    let units = [
+        ("ns", 1),
+        ("nsec", 1),
+        ("nsecs", 1),
+        ("", 1_000),
+        ("us", 1_000),
+        ("usec", 1_000),
+        ("usecs", 1_000),
+        ("ms", 1_000_000),
+        ("msec", 1_000_000),
+        ("msecs", 1_000_000),
+        ("s", 1_000_000_000),
+        ("sec", 1_000_000_000),
+        ("secs", 1_000_000_000),
+    ];
+    let factor = find(&units, unit).ok_or(UnitError::TimeUnit)?;
+    Ok(Duration::from_nanos(number.times(factor)?))
+}
+
+/// A decimal number: `digits` over ten to the power of `scale`.
+struct Number {
+    digits: u128,
+    scale: u32,
+}
+
+impl Number {
+    fn times(&self, factor: u64) -> Result<u64, UnitError> {
+        let product = self.digits.checked_mul(factor.into());
+        let value = product.map(|product| product / 10u128.pow(self.scale));
+        value
+            .and_then(|value| u64::try_from(value).ok())
+            .ok_or(UnitError::OutOfRange)
+    }
+}
+
+/// Number and unit.
+fn split(text: &str) -> Result<(Number, &str), UnitError> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return Err(UnitError::NoNumber);
+    }
+    let mut digits: u128 = 0;
+    for digit in whole.bytes().chain(fraction.bytes().take(MOST_DECIMALS)) {
+        let more = digits
+            .checked_mul(10)
+            .map(|ten| ten + u128::from(digit - b'0'));
+        digits = more.ok_or(UnitError::OutOfRange)?;
+    }
+    let scale = fraction.len().min(MOST_DECIMALS) as u32;
+    Ok((Number { digits, scale }, unit))
+}
+
+/// `k`, `m`, `g`, `t`, and `ki` and so on for powers of 1024; nothing is 1.
+fn prefix_factor(prefix: &str) -> Option<u64> {
+    let units = [
+        ("", 1),
+        ("k", 1_000),
+        ("m", 1_000_000),
+        ("g", 1_000_000_000),
+        ("t", 1_000_000_000_000),
+        ("ki", 1 << 10),
+        ("mi", 1 << 20),
+        ("gi", 1 << 30),
+        ("ti", 1 << 40),
+    ];
+    find(&units, prefix)
+}
+
+fn find(units: &[(&str, u64)], unit: &str) -> Option<u64> {
+    let found = units
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit));
+    found.map(|&(_, factor)| factor)
+}
+
+fn ends_with(unit: &str, end: &str) -> bool {
+    let start = unit.len().checked_sub(end.len());
+    start.is_some_and(|start| {
+        unit.get(start..)
+            .is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    })
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoNumber => "it does not begin with a number",
+            Self::RateUnit => {
+                "unknown unit; rates are written 100mbit, 1.5gbit, 64kbit, 10mbps (bytes)"
+            }
+            Self::SizeUnit => "unknown unit; sizes are written 1500, 64kb, 1mb",
+            Self::TimeUnit => "unknown unit; times are written 50ms, 10us, 500ns, 1.5s",
+            Self::OutOfRange => "out of range",
+        })
+    }
+}
+
+impl core::error::Error for UnitError {}
+
+/// Digits of a fraction that count.
+const MOST_DECIMALS: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+
+    fn rate(text: &str) -> Result<u64, UnitError> {
+        text.parse().map(Rate::bps)
+    }
+
+    #[test]
+    fn rates() {
+        for (text, bps) in [
+            ("100mbit", 100_000_000),
+            ("1Gbit", 1_000_000_000),
+            ("1.5kbit", 1_500),
+            ("9600", 9_600),
+            ("9600bit", 9_600),
+            ("1kbps", 8_000),
+            ("8bps", 64),
+            ("1kibit", 1_024),
+            ("2MiBps", 16 << 20),
+            ("400gbit", 400_000_000_000),
+            (".5mbit", 500_000),
+        ] {
+            assert_eq!(rate(text), Ok(bps), "{text}");
+        }
+        assert_eq!(rate("mbit"), Err(UnitError::NoNumber));
+        assert_eq!(rate("."), Err(UnitError::NoNumber));
+        assert_eq!(rate("1.2.3"), Err(UnitError::NoNumber));
+        assert_eq!(rate("-1"), Err(UnitError::NoNumber));
+        assert_eq!(rate("1mb"), Err(UnitError::RateUnit));
+        assert_eq!(rate("1 mbit"), Err(UnitError::RateUnit));
+        assert_eq!(rate("1ébit"), Err(UnitError::RateUnit));
+        assert_eq!(rate("0"), Err(UnitError::OutOfRange));
+        assert_eq!(rate("99999999999tbit"), Err(UnitError::OutOfRange));
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!(parse_size("1500"), Ok(1500));
+        assert_eq!(parse_size("64kb"), Ok(64 << 10));
+        assert_eq!(parse_size("8kbit"), Ok(1 << 10));
+        assert_eq!(parse_size("1mbps"), Err(UnitError::SizeUnit));
+        assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(parse_time("10us"), Ok(Duration::from_micros(10)));
+        assert_eq!(parse_time("0.5s"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("20"), Ok(Duration::from_micros(20)));
+        assert_eq!(parse_time("1h"), Err(UnitError::TimeUnit));
+    }
+
+    #[test]
+    fn times_of_bytes() {
+        let rate: Rate = "100mbit".parse().unwrap();
+        assert_eq!(rate.time_of(1500), Duration::from_micros(120));
+        assert_eq!(rate.bytes_in(Duration::from_micros(120)), 1500);
+        assert_eq!(rate.bytes_in(Duration::MAX), u64::MAX);
+        assert_eq!(rate.to_string(), "100mbit");
+        assert_eq!(Rate::from_bps(1_001).unwrap().to_string(), "1001bit");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_understood(bps in 1u64..) {
+            let rate = Rate::from_bps(bps).unwrap();
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in "\\PC{0,12}") {
+            let _ = (rate(&text), parse_size(&text), parse_time(&text));
+        }
+    }
+}
