@@ -94,7 +94,9 @@ impl fmt::Display for Rate {
             (1_000_000, "mbit"),
             (1_000, "kbit"),
         ];
-        let unit = units.into_iter().find(|(factor, _)| self.0 % factor == 0);
+        let unit = units
+            .into_iter()
+            .find(|(factor, _)| self.0.is_multiple_of(*factor));
         let (factor, unit) = unit.unwrap_or((1, "bit"));
         write!(f, "{}{unit}", self.0 / factor)
     }

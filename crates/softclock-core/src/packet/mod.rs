@@ -1,0 +1,201 @@
+//! The headers of a packet, from the link to the transport, and filters on them.
+//!
+//! Parsing is lenient: it gives what can be told of a frame, and stops where it is cut off or makes no sense. No input
+//! panics, and no more than [`MOST_EXTENSIONS`] extension headers of IPv6 are walked.
+
+mod filter;
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub use filter::{Filter, FilterError};
+
+/// What a frame's headers say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Headers {
+    /// The number of the outermost VLAN.
+    pub vlan: Option<u16>,
+    /// The type of what the link layer carries: [`IPV4`], [`IPV6`], [`ARP`] or another.
+    pub ether_type: u16,
+    /// Where the network layer's header begins, in bytes.
+    pub network_offset: usize,
+    /// Network addresses: source and destination.
+    pub addresses: Option<(IpAddr, IpAddr)>,
+    /// The class of service, 0 to 63.
+    pub dscp: u8,
+    /// What the network layer carries: [`TCP`], [`UDP`] or another; `None` if that can't be told.
+    pub protocol: Option<u8>,
+    /// A fragment other than the first, which has no transport header.
+    pub is_later_fragment: bool,
+    /// Where the transport's header begins; where the parser stopped if there is none.
+    pub transport_offset: usize,
+    /// Ports of TCP, UDP and SCTP: source and destination.
+    pub ports: Option<(u16, u16)>,
+    /// Where the transport's payload begins, for TCP and UDP.
+    pub payload_offset: Option<usize>,
+}
+
+/// The type of IPv4 in a frame.
+pub const IPV4: u16 = 0x0800;
+/// The type of ARP.
+pub const ARP: u16 = 0x0806;
+/// The type of IPv6.
+pub const IPV6: u16 = 0x86dd;
+
+/// The number of ICMP in IPv4.
+pub const ICMP: u8 = 1;
+/// The number of TCP.
+pub const TCP: u8 = 6;
+/// The number of UDP.
+pub const UDP: u8 = 17;
+/// The number of ICMP in IPv6.
+pub const ICMPV6: u8 = 58;
+/// The number of SCTP.
+pub const SCTP: u8 = 132;
+
+impl Headers {
+    /// The headers of an Ethernet frame.
+    pub fn of_frame(frame: &[u8]) -> Self {
+        let mut headers = Self::default();
+        let mut offset = 12;
+        loop {
+            let Some(ether_type) = u16_at(frame, offset) else {
+                headers.network_offset = frame.len();
+                headers.transport_offset = frame.len();
+                return headers;
+            };
+            offset += 2;
+            if !VLAN_TAGS.contains(&ether_type) {
+                headers.ether_type = ether_type;
+                break;
+            }
+            let tag = u16_at(frame, offset);
+            headers.vlan = headers.vlan.or(tag.map(|tag| tag & 0x0fff));
+            offset += 2;
+        }
+        headers.parse_network(frame, offset);
+        headers
+    }
+
+    /// The headers of an IP packet without a link layer.
+    pub fn of_ip(packet: &[u8]) -> Self {
+        let ether_type = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => IPV4,
+            Some(6) => IPV6,
+            _ => 0,
+        };
+        let mut headers = Self {
+            ether_type,
+            ..Self::default()
+        };
+        headers.parse_network(packet, 0);
+        headers
+    }
+
+    fn parse_network(&mut self, bytes: &[u8], offset: usize) {
+        self.network_offset = offset.min(bytes.len());
+        self.transport_offset = self.network_offset;
+        let packet = &bytes[self.network_offset..];
+        match self.ether_type {
+            IPV4 => self.parse_ipv4(packet),
+            IPV6 => self.parse_ipv6(packet),
+            _ => None,
+        };
+        if !self.is_later_fragment {
+            self.parse_transport(bytes);
+        }
+    }
+
+    /// `None` where it can't go on, as everywhere below.
+    fn parse_ipv4(&mut self, packet: &[u8]) -> Option<()> {
+        let header = packet.first_chunk::<20>()?;
+        let length = usize::from(header[0] & 0x0f) * 4;
+        if header[0] >> 4 != 4 || length < 20 {
+            return None;
+        }
+        self.dscp = header[1] >> 2;
+        let address = |at: usize| -> Option<IpAddr> {
+            let bytes: [u8; 4] = header[at..at + 4].try_into().ok()?;
+            Some(Ipv4Addr::from(bytes).into())
+        };
+        self.addresses = Some((address(12)?, address(16)?));
+        self.protocol = Some(header[9]);
+        self.is_later_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
+        self.transport_offset += length;
+        Some(())
+    }
+
+    fn parse_ipv6(&mut self, packet: &[u8]) -> Option<()> {
+        let header = packet.first_chunk::<40>()?;
+        if header[0] >> 4 != 6 {
+            return None;
+        }
+        self.dscp = (u16::from_be_bytes([header[0], header[1]]) >> 6 & 0x3f) as u8;
+        let address = |at: usize| -> Option<IpAddr> {
+            let bytes: [u8; 16] = header[at..at + 16].try_into().ok()?;
+            Some(Ipv6Addr::from(bytes).into())
+        };
+        self.addresses = Some((address(8)?, address(24)?));
+        let mut next = header[6];
+        let mut offset = 40;
+        for _ in 0..MOST_EXTENSIONS {
+            let length = match next {
+                HOP_BY_HOP | ROUTING | DESTINATION => usize::from(*packet.get(offset + 1)?) * 8 + 8,
+                AUTHENTICATION => usize::from(*packet.get(offset + 1)?) * 4 + 8,
+                FRAGMENT => {
+                    let place = u16_at(packet, offset + 2)?;
+                    self.is_later_fragment = place & 0xfff8 != 0;
+                    8
+                }
+                _ => {
+                    self.protocol = Some(next);
+                    break;
+                }
+            };
+            next = *packet.get(offset)?;
+            offset += length;
+            if self.is_later_fragment {
+                self.protocol = Some(next);
+                break;
+            }
+        }
+        self.transport_offset += offset;
+        Some(())
+    }
+
+    fn parse_transport(&mut self, bytes: &[u8]) {
+        let Some(protocol @ (TCP | UDP | SCTP)) = self.protocol else {
+            return;
+        };
+        let at = self.transport_offset;
+        if let (Some(source), Some(destination)) = (u16_at(bytes, at), u16_at(bytes, at + 2)) {
+            self.ports = Some((source, destination));
+        }
+        self.payload_offset = match protocol {
+            UDP => Some(at + 8),
+            TCP => bytes
+                .get(at + 12)
+                .map(|byte| at + usize::from(byte >> 4) * 4),
+            _ => None,
+        };
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let pair = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+/// Types of the frames that carry a VLAN's number before the real type.
+const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+
+/// Extension headers of IPv6 that are walked; who sends more hides something.
+pub const MOST_EXTENSIONS: usize = 8;
+
+#[cfg(test)]
+mod tests;
