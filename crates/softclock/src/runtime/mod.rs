@@ -63,6 +63,11 @@ impl Runtime {
         Remote::new(self.inner.mailbox.clone())
     }
 
+    /// How it learns which descriptors are ready.
+    pub fn mechanism(&self) -> Mechanism {
+        self.inner.poller.borrow().mechanism()
+    }
+
     /// All counts and histograms so far. Copies about 100 KB.
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
