@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use super::registrations::Registrations;
 use super::{BATCH, Event, LONGEST, Readiness, Timeout, Token, poll_bits};
 
-pub(super) struct IoUring {
+pub(crate) struct IoUring {
     ring: io_uring::IoUring,
     registered: Registrations<Registered>,
     next_generation: u32,
@@ -42,7 +42,7 @@ struct Registered {
 
 impl IoUring {
     /// `Unsupported` before Linux 6.1.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Self::with_entries(SUBMISSIONS, COMPLETIONS)
     }
 
@@ -85,7 +85,11 @@ impl IoUring {
         let poll = multishot_poll(fd.as_raw_fd(), &registered);
         self.registered.insert(fd, registered)?;
         self.next_generation = self.next_generation.wrapping_add(1);
-        self.push(&poll)
+        let pushed = self.push(&poll);
+        if pushed.is_err() {
+            self.registered.remove(fd)?;
+        }
+        pushed
     }
 
     /// When it returns, the ring has let go of the descriptor's file.
@@ -191,12 +195,21 @@ impl IoUring {
         Ok(())
     }
 
+    /// Fails where the kernel has no memory to take what is queued already.
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the entries made here are polls and cancellations, which name no memory of ours.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            self.enter(0, None)?;
+        if self.try_push(entry) {
+            return Ok(());
         }
-        Ok(())
+        self.enter(0, None)?;
+        match self.try_push(entry) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::OutOfMemory.into()),
+        }
+    }
+
+    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: the entries made here are polls and cancellations, which name no memory of ours.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
     /// Submits what is to be submitted, lets the kernel post completions, and waits until there are as many as `least`,
@@ -245,10 +258,14 @@ fn from_user_data(data: u64) -> (RawFd, u32) {
     (data as u32 as RawFd, (data >> 32) as u32)
 }
 
-/// The wait's time is over, or a signal ended it. The kernel tells so only where it was not given submissions too.
+/// The wait's time is over, a signal ended it, or the kernel has no memory now to take what was submitted: then it is
+/// submitted again next time. Where it took something it tells none of these.
 fn ends_a_wait(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::TIME | Errno::INTR))
+    matches!(
+        errno,
+        Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY)
+    )
 }
 
 /// Kernels that do not know the flags call them invalid.

@@ -31,6 +31,7 @@ mod wakeup;
 
 use std::time::Duration;
 
+pub(crate) use io_uring::IoUring;
 pub use mechanism::{Mechanism, UnknownMechanism};
 pub use poller::Poller;
 pub use readiness::Readiness;
