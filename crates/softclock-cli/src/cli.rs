@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use softclock::Mechanism;
 use softclock_http::ListenAddress;
 
 use crate::config;
@@ -78,6 +80,10 @@ pub(crate) struct ServeOptions {
     /// Share of a processor that an idle thread may spin to keep timers exact; 0 turns it off
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
     pub(crate) spin_cap: f64,
+
+    /// How the kernel tells which sockets are ready [default: the best that works here]
+    #[arg(long, value_name = "NAME", value_parser = mechanism())]
+    pub(crate) events: Option<Mechanism>,
 
     /// File that stands for its directory
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
@@ -264,6 +270,12 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The names of [`Mechanism`], so that help and completions know them.
+fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
+    let names = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name));
+    names.try_map(|name| name.parse::<Mechanism>())
+}
+
 fn file_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '\0']) || matches!(text, "." | "..") {
         return Err("not the name of a file".into());
@@ -324,10 +336,13 @@ mod tests {
             "[::1]:2",
             "--spin-cap",
             "0",
+            "--events",
+            "io_uring",
             "dir",
         ]);
         let options = options.unwrap();
         assert_eq!((options.listen.len(), options.spin_cap), (2, 0.0));
+        assert_eq!(options.events, Some(Mechanism::IoUring));
         assert_eq!(serve(&["--drain", "0.5"]).unwrap().drain.as_millis(), 500);
     }
 
@@ -340,6 +355,7 @@ mod tests {
             (&["--listen", "8080"], "write :8080"),
             (&["--listen", "localhost:80"], "write 127.0.0.1:80"),
             (&["--spin-cap", "101"], "percentage"),
+            (&["--events", "kqueue"], "'kqueue'"),
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),

@@ -50,6 +50,7 @@ pub(crate) fn run(options: ServeOptions, arguments: Vec<OsString>) -> Result<(),
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
     let server = start(&options).map_err(ServeError::Start)?;
+    tracing::info!(threads = options.threads, events = %server.mechanism(), "serving");
     if !options.quiet {
         announce(&options, &server);
     }
@@ -72,10 +73,13 @@ pub(crate) fn run(options: ServeOptions, arguments: Vec<OsString>) -> Result<(),
 }
 
 fn start(options: &ServeOptions) -> Result<Server, StartError> {
-    Server::with(settings::make(options, None)?)
+    let server = Server::with(settings::make(options, None)?)
         .threads(options.threads.into())
-        .spin_cap(options.spin_cap)
-        .bind()
+        .spin_cap(options.spin_cap);
+    match options.events {
+        Some(mechanism) => server.events(mechanism).bind(),
+        None => server.bind(),
+    }
 }
 
 /// Does what signals say until one ends the server; after it, another ends the process.

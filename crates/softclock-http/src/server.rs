@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use async_channel::Receiver;
-use softclock::Runtime;
+use softclock::{Mechanism, Runtime};
 
 use crate::address::ListenAddress;
 use crate::control::{Command, Control, obey};
@@ -20,7 +20,7 @@ use crate::worker::{Live, Worker, WorkerOptions};
 pub struct Builder {
     settings: Settings,
     threads: usize,
-    spin_cap: f64,
+    runtime: softclock::Builder,
 }
 
 impl Builder {
@@ -44,7 +44,16 @@ impl Builder {
     #[must_use]
     pub fn spin_cap(self, share: f64) -> Self {
         Self {
-            spin_cap: share,
+            runtime: self.runtime.spin_cap(share),
+            ..self
+        }
+    }
+
+    /// How the threads learn which sockets are ready; what is best here unless it is said.
+    #[must_use]
+    pub fn events(self, mechanism: Mechanism) -> Self {
+        Self {
+            runtime: self.runtime.events(mechanism),
             ..self
         }
     }
@@ -63,10 +72,10 @@ impl Builder {
     pub fn bind(self) -> Result<Server, StartError> {
         let (control, mut commands) = Control::bind(self.settings, self.threads)?;
         let first = commands.remove(0);
-        let runtime = start_runtime(self.spin_cap)?;
+        let runtime = start_runtime(&self.runtime)?;
         let others = commands
             .into_iter()
-            .map(|commands| spawn(commands, control.live(), self.spin_cap))
+            .map(|commands| spawn(commands, control.live(), self.runtime.clone()))
             .collect::<Result<_, _>>()?;
         Ok(Server {
             runtime,
@@ -77,19 +86,18 @@ impl Builder {
     }
 }
 
-fn start_runtime(spin_cap: f64) -> Result<Runtime, StartError> {
-    let runtime = Runtime::builder().spin_cap(spin_cap).build();
-    runtime.map_err(StartError::Runtime)
+fn start_runtime(settings: &softclock::Builder) -> Result<Runtime, StartError> {
+    settings.build().map_err(StartError::Runtime)
 }
 
 fn spawn(
     commands: Receiver<Command>,
     live: impl FnOnce() -> Live + Send + 'static,
-    spin_cap: f64,
+    settings: softclock::Builder,
 ) -> Result<JoinHandle<usize>, StartError> {
     let (report, started) = mpsc::channel();
     let run = move || {
-        let started = start_runtime(spin_cap);
+        let started = start_runtime(&settings);
         let (runtime, result) = match started {
             Ok(runtime) => (Some(runtime), Ok(())),
             Err(error) => (None, Err(error)),
@@ -129,13 +137,18 @@ impl Server {
         Builder {
             settings,
             threads: 1,
-            spin_cap: DEFAULT_SPIN_CAP,
+            runtime: Runtime::builder().spin_cap(DEFAULT_SPIN_CAP),
         }
     }
 
     /// The addresses listened on, with their real ports, in the order they were added.
     pub fn local_addresses(&self) -> Vec<ListenAddress> {
         self.control.local_addresses()
+    }
+
+    /// How it learns which sockets are ready.
+    pub fn mechanism(&self) -> Mechanism {
+        self.runtime.mechanism()
     }
 
     /// The handle by which the server is changed while it runs, in the runtime of [`run`](Self::run).

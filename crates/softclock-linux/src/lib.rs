@@ -3,7 +3,7 @@
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`directory`]: what a directory holds.
-//! - [`events`]: which descriptors are ready, by epoll, and how other threads end a wait.
+//! - [`events`]: which descriptors are ready, by io_uring, epoll, poll or select, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`inherited`]: sockets that the service manager opened.
 //! - [`probe`]: what the kernel lets this process do.

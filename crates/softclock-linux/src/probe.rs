@@ -12,6 +12,7 @@ use rustix::event::epoll::{self, CreateFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::alarm::cpu_clock_timer as timer;
+use crate::events::IoUring;
 
 /// A POSIX timer on the calling thread's processor time: the backup timer.
 pub fn cpu_clock_timer() -> io::Result<()> {
@@ -60,13 +61,9 @@ pub fn cached_reads(file: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// An io_uring, which containers often forbid.
+/// An io_uring as [`Mechanism::IoUring`](crate::events::Mechanism) needs it (Linux 6.1). Containers often forbid it.
 pub fn io_uring() -> io::Result<()> {
-    let mut parameters = [0u64; IO_URING_PARAMS_BYTES / 8];
-    // SAFETY: the kernel reads and writes `struct io_uring_params` of include/uapi/linux/io_uring.h, 120 bytes, for
-    // which zero means no wishes.
-    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
-    close(ring)
+    IoUring::new().map(drop)
 }
 
 /// An AF_XDP socket, by which frames bypass the kernel's stack.
@@ -144,8 +141,6 @@ const _: () = assert!(size_of::<LoadProgram>() == 48);
 
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TYPE_XDP: u32 = 6;
-
-const IO_URING_PARAMS_BYTES: usize = 120;
 
 fn done(result: libc::c_long) -> io::Result<()> {
     if result < 0 {

@@ -12,7 +12,9 @@
 //! - Dropping a [`Source`] ends its events at once, also those that are queued; one that gets the same descriptor number
 //!   later has nothing to do with them.
 //!
-//! As in the paper, it is edges that are delivered, and one may find a descriptor not ready after all: descriptors should
+//! io_uring and epoll, of which the first that works is taken ([`EventQueue::with_mechanism`] forces one), tell edges; `poll`
+//! and `select` tell states, so that with them the next event of a source comes only after something was reported as
+//! consumed. As in the paper, one may find a descriptor not ready after all: descriptors should
 //! be nonblocking.
 //!
 //! ```
@@ -29,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use softclock_core::{Delivery, EventQueues, QueueId};
 pub use softclock_core::{Readiness, SourceEvent, SourceId};
+pub use softclock_linux::events::Mechanism;
 use softclock_linux::events::{BATCH, Event, Poller, Timeout, Token, current_state};
 
 /// The events of one thread.
@@ -60,16 +63,33 @@ impl EventQueue {
     /// # Errors
     /// The process has no descriptor left, or may not use any mechanism.
     pub fn new() -> io::Result<Self> {
+        Poller::new().map(Self::over)
+    }
+
+    /// An empty queue on this mechanism.
+    ///
+    /// # Errors
+    /// It does not work here, or the process has no descriptor left.
+    pub fn with_mechanism(mechanism: Mechanism) -> io::Result<Self> {
+        Poller::with_mechanism(mechanism).map(Self::over)
+    }
+
+    fn over(poller: Poller) -> Self {
         let mut events = EventQueues::new();
         let queue = events.add_queue();
-        Ok(Self {
+        Self {
             shared: Rc::new(Shared {
                 events: RefCell::new(events),
                 queue,
-                poller: RefCell::new(Poller::new()?),
+                poller: RefCell::new(poller),
                 arrived: RefCell::new(Vec::with_capacity(BATCH)),
             }),
-        })
+        }
+    }
+
+    /// By what the kernel tells of events.
+    pub fn mechanism(&self) -> Mechanism {
+        self.shared.poller.borrow().mechanism()
     }
 
     /// Takes a nonblocking descriptor in, without interest in it. No system call.
@@ -103,7 +123,7 @@ impl EventQueue {
         }
         if !mask.is_empty() && !source.watched.get() {
             let token = Token(source.id.to_bits());
-            self.shared.poller.borrow().add(source.as_fd(), token)?;
+            self.shared.poller.borrow_mut().add(source.as_fd(), token)?;
             source.watched.set(true);
         }
         let now = match state {
@@ -188,6 +208,10 @@ impl<F: AsFd> Source<F> {
     pub fn consumed(&self, conditions: Readiness) {
         let mut events = self.shared.events.borrow_mut();
         events.consume(self.id, conditions);
+        self.shared
+            .poller
+            .borrow_mut()
+            .rearm(self.as_fd(), conditions);
     }
 
     /// Ends the events and gives the descriptor back.
@@ -199,7 +223,7 @@ impl<F: AsFd> Source<F> {
     fn forget(&mut self) {
         if self.watched.take() {
             // Can only fail if the watch has ended already.
-            let _ = self.shared.poller.borrow().remove(self.as_fd());
+            let _ = self.shared.poller.borrow_mut().remove(self.as_fd());
         }
         self.shared.events.borrow_mut().remove_source(self.id);
     }

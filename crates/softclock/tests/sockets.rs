@@ -1,5 +1,5 @@
-//! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier
-//! and address family runs all of it.
+//! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier,
+//! address family and mechanism of readiness runs all of it.
 
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
@@ -10,13 +10,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use softclock::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
-use softclock::{Runtime, TriggerState};
+use softclock::{Mechanism, Runtime, TriggerState};
 
 macro_rules! conformance {
-    ($($carrier:ident => $address:expr;)*) => {$(
+    ($($carrier:ident => $address:ident by $mechanism:ident;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address;
+            conformance!(@tests $address $mechanism;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
                 half_close_lets_the_answer_through
@@ -39,14 +39,20 @@ macro_rules! conformance {
             );
         }
     )*};
-    (@tests $address:expr; $($test:ident)*) => {$(
+    (@tests $address:ident $mechanism:ident; $($test:ident)*) => {$(
         #[test]
         fn $test() {
-            let address: IpAddr = $address.into();
+            let address: IpAddr = $address::LOCALHOST.into();
             if std::net::UdpSocket::bind((address, 0)).is_err() {
                 softclock_testing::skip!("this machine has no {address}");
             }
-            Runtime::new().unwrap().block_on(async {
+            let mechanism = Mechanism::$mechanism;
+            let runtime = match Runtime::builder().events(mechanism).build() {
+                Ok(runtime) => runtime,
+                Err(error) => softclock_testing::skip!("{error}"),
+            };
+            assert_eq!(runtime.statistics().mechanism, mechanism);
+            runtime.block_on(async {
                 let limited = softclock::timeout(LIMIT, super::$test(SocketAddr::new(address, 0)));
                 limited.await.expect("the test hangs");
             });
@@ -55,8 +61,12 @@ macro_rules! conformance {
 }
 
 conformance! {
-    kernel_v4 => Ipv4Addr::LOCALHOST;
-    kernel_v6 => Ipv6Addr::LOCALHOST;
+    kernel_v4_by_epoll => Ipv4Addr by Epoll;
+    kernel_v4_by_io_uring => Ipv4Addr by IoUring;
+    kernel_v4_by_poll => Ipv4Addr by Poll;
+    kernel_v4_by_select => Ipv4Addr by Select;
+    kernel_v6_by_epoll => Ipv6Addr by Epoll;
+    kernel_v6_by_io_uring => Ipv6Addr by IoUring;
 }
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -71,8 +71,9 @@ impl Supervisor {
         self.logging.set_level(options.level());
         let old = self.options.replace(options);
         let new = self.options.borrow();
-        if (old.threads, old.spin_cap) != (new.threads, new.spin_cap) {
-            tracing::warn!("threads and spin-cap change at the next start only");
+        let fixed = |options: &ServeOptions| (options.threads, options.spin_cap, options.events);
+        if fixed(&old) != fixed(&new) {
+            tracing::warn!("threads, spin-cap and events change at the next start only");
         }
         drop(new);
         self.watch_certificate();

@@ -160,5 +160,8 @@ fn threads(page: &mut Page, reports: &[Report]) {
             "Where time is read from, and at which rate or why not from a counter; always 1.";
         page.family("softclock_clock_info", Gauge, help);
         page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
+        let help = "How threads learn which sockets are ready; always 1.";
+        page.family("softclock_readiness_info", Gauge, help);
+        page.labelled(&[("mechanism", report.statistics.mechanism.name())], 1);
     }
 }

@@ -15,8 +15,18 @@ pub(crate) struct Source<F: AsFd = OwnedFd> {
     runtime: Rc<Inner>,
     id: SourceId,
     fd: F,
+    watch: Watch,
+}
+
+/// What the poller knows of a source.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// Nothing yet.
+    None,
+    /// A descriptor whose open file nobody else has.
+    Own,
     /// Others may have the same open file, so that closing this descriptor does not end the watch.
-    duplicated: bool,
+    Duplicated,
 }
 
 impl<F: AsFd> Source<F> {
@@ -24,18 +34,18 @@ impl<F: AsFd> Source<F> {
         let runtime = Inner::current()?;
         let id = runtime.sources.borrow_mut().insert();
         // From here on, an error drops the source and so removes it again.
-        let duplicated = false;
-        let source = Self {
+        let mut source = Self {
             runtime,
             id,
             fd,
-            duplicated,
+            watch: Watch::None,
         };
         source
             .runtime
             .poller
-            .borrow()
+            .borrow_mut()
             .add(source.fd.as_fd(), id.token())?;
+        source.watch = Watch::Own;
         source.runtime.trigger(TriggerState::SystemCall);
         Ok(source)
     }
@@ -43,7 +53,7 @@ impl<F: AsFd> Source<F> {
     /// As [`new`](Self::new), for an open file that others may have too.
     pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
         let mut source = Self::new(fd)?;
-        source.duplicated = true;
+        source.watch = Watch::Duplicated;
         Ok(source)
     }
 
@@ -92,12 +102,7 @@ impl<F: AsFd> Source<F> {
             if let Err(error) = &result {
                 match error.kind() {
                     io::ErrorKind::Interrupted => continue,
-                    io::ErrorKind::WouldBlock => {
-                        self.runtime
-                            .sources
-                            .borrow_mut()
-                            .on_would_block(self.id, direction);
-                    }
+                    io::ErrorKind::WouldBlock => self.on_would_block(direction),
                     _ => {}
                 }
             }
@@ -113,7 +118,22 @@ impl<F: AsFd> Source<F> {
                 .sources
                 .borrow_mut()
                 .on_short(self.id, direction);
+            self.rearm(direction);
         }
+    }
+
+    fn on_would_block(&self, direction: Direction) {
+        self.runtime
+            .sources
+            .borrow_mut()
+            .on_would_block(self.id, direction);
+        self.rearm(direction);
+    }
+
+    /// The next readiness in this direction is to be an event.
+    fn rearm(&self, direction: Direction) {
+        let mut poller = self.runtime.poller.borrow_mut();
+        poller.rearm(self.fd.as_fd(), direction.own());
     }
 
     /// Lends the runtime's receive buffer.
@@ -140,10 +160,14 @@ const RECEIVE_BUFFER: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Source<F> {
     fn drop(&mut self) {
-        if self.duplicated {
-            // Can only fail if the watch never began.
-            let _ = self.runtime.poller.borrow().remove(self.fd.as_fd());
-        }
+        let mut poller = self.runtime.poller.borrow_mut();
+        // Nothing can be done about an error; a late event would find nobody.
+        let _ = match self.watch {
+            Watch::None => Ok(()),
+            Watch::Own => poller.remove_closing(self.fd.as_fd()),
+            Watch::Duplicated => poller.remove(self.fd.as_fd()),
+        };
+        drop(poller);
         // Wakers are dropped outside the borrow: the last of a task drops the task.
         let waiters = self.runtime.sources.borrow_mut().remove(self.id);
         drop(waiters);

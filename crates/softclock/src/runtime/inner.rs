@@ -62,8 +62,11 @@ thread_local! {
 impl Inner {
     pub(crate) fn new(builder: &Builder) -> io::Result<Self> {
         let clock = ThreadClock::new();
-        let poller = Poller::new()?;
-        let wakeup = Wakeup::new(&poller)?;
+        let mut poller = match builder.events {
+            Some(mechanism) => Poller::with_mechanism(mechanism)?,
+            None => Poller::new()?,
+        };
+        let wakeup = Wakeup::new(&mut poller)?;
         let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
             _ => error,

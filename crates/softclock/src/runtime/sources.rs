@@ -46,7 +46,7 @@ impl Direction {
     }
 
     /// The readiness that is used up by a call that took less than it could have.
-    fn own(self) -> Readiness {
+    pub(crate) fn own(self) -> Readiness {
         match self {
             Self::Read => Readiness::READABLE,
             Self::Write => Readiness::WRITABLE,
