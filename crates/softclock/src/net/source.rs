@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_core::TriggerState;
+use softclock_core::{SourceId, TriggerState};
+use softclock_linux::events::Token;
 
 use crate::runtime::inner::Inner;
-use crate::runtime::sources::{Direction, SourceId};
+use crate::runtime::sources::Direction;
 
 /// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
 pub(crate) struct Source<F: AsFd = OwnedFd> {
@@ -44,7 +45,7 @@ impl<F: AsFd> Source<F> {
             .runtime
             .poller
             .borrow_mut()
-            .add(source.fd.as_fd(), id.token())?;
+            .add(source.fd.as_fd(), Token(id.to_bits()))?;
         source.watch = Watch::Own;
         source.runtime.trigger(TriggerState::SystemCall);
         Ok(source)

@@ -83,7 +83,7 @@ impl Inner {
             ready: RefCell::default(),
             active: RefCell::default(),
             deferred: RefCell::default(),
-            sources: RefCell::default(),
+            sources: RefCell::new(Sources::new()),
             poller: RefCell::new(poller),
             mailbox: Arc::new(Mailbox::new(wakeup.clone())),
             wakeup,

@@ -206,9 +206,10 @@ impl Inner {
         for event in events {
             match event.token {
                 Token::WAKEUP => self.wakeup.drain(&mut self.poller.borrow_mut()),
-                token => sources.on_event(token, event.readiness, &mut woken),
+                token => sources.post(token, event.readiness),
             }
         }
+        sources.deliver(&mut woken);
         drop(sources);
         woken.into_iter().for_each(Waker::wake);
     }
