@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -12,6 +13,7 @@ use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
+use softclock_bench::servers::{Touch, serve};
 use softclock_bench::{experiments, output, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
@@ -30,6 +32,9 @@ enum Command {
     Run(Run),
     /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
     Report(Page),
+    /// The server of `softclock serve`, for the experiments that need it in a process of its own.
+    #[command(hide = true)]
+    Serve(Serve),
 }
 
 #[derive(Args)]
@@ -59,6 +64,20 @@ struct Page {
     smoke: bool,
 }
 
+#[derive(Args)]
+struct Serve {
+    /// The files.
+    directory: PathBuf,
+    /// Where it listens.
+    address: SocketAddr,
+    /// Runs the synthetic handler of the paper beside the requests.
+    #[arg(long, requires = "every_us")]
+    touch: Option<Touch>,
+    /// Microseconds from one call of the handler to the next.
+    #[arg(long)]
+    every_us: Option<u64>,
+}
+
 /// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
 struct Failure {
     status: u8,
@@ -70,6 +89,7 @@ fn main() -> ExitCode {
         Command::List => list(),
         Command::Run(run) => run.execute(),
         Command::Report(page) => page.execute(),
+        Command::Serve(serve) => serve.execute(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -166,6 +186,17 @@ impl Page {
             .map(|outcome| outcome.name)
             .collect();
         fail_if_any(&failed)
+    }
+}
+
+impl Serve {
+    /// Shows how often the handler was called.
+    fn execute(&self) -> Result<(), Failure> {
+        let touched = serve(&self.directory, self.address, self.touch.zip(self.every_us));
+        show(&format!(
+            "{}\n",
+            touched.map_err(|error| failure(1, error.to_string()))?
+        ))
     }
 }
 
