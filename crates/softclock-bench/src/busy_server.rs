@@ -54,7 +54,7 @@ impl Workload {
             keep_alive: true,
             neighbour: false,
             load: Load::Own,
-            warm_up: Duration::from_millis(if smoke { 20 } else { 500 }),
+            warm_up: Duration::from_millis(if smoke { 100 } else { 500 }),
         }
     }
 }
