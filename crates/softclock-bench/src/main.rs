@@ -66,10 +66,10 @@ struct Page {
 
 #[derive(Args)]
 struct Serve {
-    /// The files.
-    directory: PathBuf,
     /// Where it listens.
     address: SocketAddr,
+    /// The files, if it is not to be a page of its own.
+    directory: Option<PathBuf>,
     /// Runs the synthetic handler of the paper beside the requests.
     #[arg(long, requires = "every_us")]
     touch: Option<Touch>,
@@ -192,7 +192,11 @@ impl Page {
 impl Serve {
     /// Shows how often the handler was called.
     fn execute(&self) -> Result<(), Failure> {
-        let touched = serve(&self.directory, self.address, self.touch.zip(self.every_us));
+        let touched = serve(
+            self.address,
+            self.directory.as_deref(),
+            self.touch.zip(self.every_us),
+        );
         show(&format!(
             "{}\n",
             touched.map_err(|error| failure(1, error.to_string()))?

@@ -2,6 +2,7 @@
 //! 20 us after it fired before (*Soft Timers*, section 5.1); and 100 us, which today's timers can keep.
 
 use std::error::Error;
+use std::time::Duration;
 
 use crate::busy_server::compare::{Case, Plan, Samples, compare};
 use crate::busy_server::synthetic::{SignalTouch, SoftTouch, TimerfdTouch};
@@ -147,15 +148,17 @@ fn variant_rows(variant: &Variant, samples: &Samples) -> Vec<Row> {
 const COST: &str = "cost of an event";
 
 const SMOKE: Plan = Plan {
-    slice: std::time::Duration::from_millis(5),
+    slice: Duration::from_millis(5),
     rounds: 1,
     tries: 1,
+    patience: Duration::from_secs(10),
 };
 
 const FULL: Plan = Plan {
-    slice: std::time::Duration::from_millis(30),
+    slice: Duration::from_millis(30),
     rounds: 20,
     tries: 4,
+    patience: Duration::from_secs(150),
 };
 
 const NOTES: [&str; 6] = [

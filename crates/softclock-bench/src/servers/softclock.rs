@@ -27,22 +27,23 @@ pub enum Touch {
 
 pub(super) fn command(root: &Path, address: SocketAddr) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("serve").arg(root).arg(address.to_string());
+    command.arg("serve").arg(address.to_string()).arg(root);
     Ok(command)
 }
 
-/// Serves `root` on one thread, with the defaults of `softclock serve`, until standard input is closed. The handler, if
+/// Serves `root`, or a page of its own, on one thread, with the defaults of `softclock serve`, until standard input is closed. The handler, if
 /// there is one, is called so many microseconds after it was called before; gives how often that was.
 ///
 /// # Errors
 /// The server's.
 pub fn serve(
-    root: &Path,
     address: SocketAddr,
+    root: Option<&Path>,
     touch: Option<(Touch, u64)>,
 ) -> Result<u64, Box<dyn Error>> {
     raise_descriptor_limit();
-    let mut settings = Settings::new(Site::directory(root)?);
+    let site = root.map_or(Ok(Site::bundled()), Site::directory)?;
+    let mut settings = Settings::new(site);
     settings.listen.push(address.to_string().parse()?);
     settings.worker.drain = Duration::ZERO;
     let server = Server::with(settings).bind()?;
