@@ -17,5 +17,6 @@ pub mod page;
 pub mod processors;
 pub mod report;
 pub mod servers;
+pub mod simulation;
 pub mod svg;
 pub mod table;

@@ -13,7 +13,7 @@ use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
-use softclock_bench::servers::{Touch, serve};
+use softclock_bench::servers::serve;
 use softclock_bench::{experiments, output, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
@@ -70,12 +70,9 @@ struct Serve {
     address: SocketAddr,
     /// The files, if it is not to be a page of its own.
     directory: Option<PathBuf>,
-    /// Runs the synthetic handler of the paper beside the requests.
-    #[arg(long, requires = "every_us")]
-    touch: Option<Touch>,
-    /// Microseconds from one call of the handler to the next.
+    /// Stores to one address, which is shown, at each trigger state.
     #[arg(long)]
-    every_us: Option<u64>,
+    mark: bool,
 }
 
 /// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
@@ -190,17 +187,9 @@ impl Page {
 }
 
 impl Serve {
-    /// Shows how often the handler was called.
     fn execute(&self) -> Result<(), Failure> {
-        let touched = serve(
-            self.address,
-            self.directory.as_deref(),
-            self.touch.zip(self.every_us),
-        );
-        show(&format!(
-            "{}\n",
-            touched.map_err(|error| failure(1, error.to_string()))?
-        ))
+        serve(self.address, self.directory.as_deref(), self.mark)
+            .map_err(|error| failure(1, error.to_string()))
     }
 }
 

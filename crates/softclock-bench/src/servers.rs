@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 
-pub use softclock::{Touch, serve};
+pub use softclock::serve;
 
 /// A server that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,23 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use ::softclock::EventContext;
 use ::softclock::fs::raise_descriptor_limit;
 use softclock_http::{Server, Settings, Site};
-
-use crate::busy_server::synthetic::{SignalTouch, SoftTouch};
-use crate::busy_server::toggles::Toggle;
-
-/// What runs beside the requests: the paper's synthetic handler, by one means or another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Touch {
-    /// As a soft event.
-    Soft,
-    /// In a signal handler.
-    Signal,
-}
 
 pub(super) fn command(root: &Path, address: SocketAddr) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -31,16 +21,12 @@ pub(super) fn command(root: &Path, address: SocketAddr) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Serves `root`, or a page of its own, on one thread, with the defaults of `softclock serve`, until standard input is closed. The handler, if
-/// there is one, is called so many microseconds after it was called before; gives how often that was.
+/// Serves `root`, or a page of its own, on one thread, with the defaults of `softclock serve`, until standard input is
+/// closed. If it is to `mark` its trigger states, it stores to one address at each of them, and first shows which that is.
 ///
 /// # Errors
 /// The server's.
-pub fn serve(
-    address: SocketAddr,
-    root: Option<&Path>,
-    touch: Option<(Touch, u64)>,
-) -> Result<u64, Box<dyn Error>> {
+pub fn serve(address: SocketAddr, root: Option<&Path>, mark: bool) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit();
     let site = root.map_or(Ok(Site::bundled()), Site::directory)?;
     let mut settings = Settings::new(site);
@@ -52,30 +38,26 @@ pub fn serve(
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         drop(closed);
     });
-    let mut touched = Ok(0);
     server.run(async {
-        touched = beside(touch, async {
-            // An error is what closing the channel gives.
-            let _ = end.recv().await;
-        })
-        .await;
-    });
-    Ok(touched?)
-}
-
-async fn beside(touch: Option<(Touch, u64)>, end: impl Future<Output = ()>) -> io::Result<u64> {
-    let mut toggle: Box<dyn Toggle> = match touch {
-        None => {
-            end.await;
-            return Ok(0);
+        if mark {
+            mark_trigger_states();
         }
-        Some((Touch::Soft, us)) => Box::new(SoftTouch::new(us)),
-        Some((Touch::Signal, us)) => Box::new(SignalTouch::new(us)),
-    };
-    toggle.start(FOR_EVER)?;
-    end.await;
-    toggle.stop()
+        // An error is what closing the channel gives.
+        let _ = end.recv().await;
+    });
+    Ok(())
 }
 
-/// Longer than anything that is measured.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+fn mark_trigger_states() {
+    println!("{}", std::ptr::from_ref(&MARK.0).addr());
+    ::softclock::schedule_soft_event(0, |event: &mut EventContext<'_>| {
+        MARK.0.store(1, Relaxed);
+        event.reschedule(0);
+    });
+}
+
+/// In a cache line of its own.
+#[repr(align(64))]
+struct Mark(AtomicU64);
+
+static MARK: Mark = Mark(AtomicU64::new(0));
