@@ -67,7 +67,7 @@ impl Kind {
     pub fn version(self) -> Option<String> {
         let (program, argument) = match self {
             Self::Softclock => return Some(env!("CARGO_PKG_VERSION").to_owned()),
-            Self::Nginx(_) => (nginx::PROGRAM, "-v"),
+            Self::Nginx(_) => (nginx::program(), "-v"),
             Self::Caddy => (caddy::PROGRAM, "version"),
         };
         let output = Command::new(program).arg(argument).output().ok()?;

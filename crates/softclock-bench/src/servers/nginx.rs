@@ -7,7 +7,15 @@ use std::process::Command;
 
 use super::write_file;
 
-pub(super) const PROGRAM: &str = "nginx";
+/// Where Debian has it is not in everybody's path.
+pub(super) fn program() -> &'static str {
+    let debians = "/usr/sbin/nginx";
+    if Path::new(debians).exists() {
+        debians
+    } else {
+        "nginx"
+    }
+}
 
 /// How it sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +39,7 @@ pub(super) fn command(
         "nginx.conf",
         &configuration(files, root, address),
     )?;
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.args(["-e", "stderr", "-p"]);
     command.arg(directory).arg("-c").arg(path);
     Ok(command)
