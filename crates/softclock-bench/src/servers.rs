@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
+use softclock_linux::child::end_with_parent;
 
 pub use softclock::serve;
 
@@ -79,7 +80,7 @@ impl Kind {
     }
 
     /// Starts it with the files of `root`, which everybody must be able to read; it takes connections when this
-    /// returns. It stays on the processor that this thread is pinned to.
+    /// returns. It stays on the processor that this thread is pinned to, and ends when this thread does.
     ///
     /// # Errors
     /// A program that is not there, does not start or does not listen; with what it said.
@@ -111,8 +112,8 @@ impl Server {
         directory: tempfile::TempDir,
     ) -> io::Result<Self> {
         let log = File::create(directory.path().join(LOG))?;
-        command
-            // Ours ends when it closes, so that it does not outlive us whatever happens.
+        end_with_parent(&mut command)
+            // Ours ends when it closes.
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log);

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use softclock_linux::child::end_with_parent;
+
 pub use cache::{Misses, SIZES};
 pub use replay::{Place, Simulated};
 
@@ -85,7 +87,8 @@ pub fn simulate(plan: &Plan, places: &[Place], every: u64) -> io::Result<Outcome
 }
 
 fn start(address: SocketAddr) -> io::Result<Child> {
-    Command::new(VALGRIND)
+    let mut command = Command::new(VALGRIND);
+    end_with_parent(&mut command)
         .args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes"])
         .arg(std::env::current_exe()?)
         .args(["serve", "--mark"])

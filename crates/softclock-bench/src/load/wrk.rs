@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use softclock_linux::child::end_with_parent;
 
 use super::{Outcome, Target};
 
@@ -33,7 +34,7 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
     command.arg(format!("http://{}{}", target.address, target.path));
     let start = Instant::now();
     let mut wrk = Wrk(Some(
-        command
+        end_with_parent(&mut command)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
