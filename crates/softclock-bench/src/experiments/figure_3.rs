@@ -122,7 +122,7 @@ fn chart(setting: &str, series: [Series; 2]) -> Chart {
     ));
     Chart {
         title: format!("Figure 3: median of the trigger intervals in windows of time; {setting}"),
-        x: Axis::linear("s", 0.0, if end < 1.0 { 1.0 } else { end.ceil() }),
+        x: Axis::linear("s", 0.0, end.round().max(1.0)),
         y: Axis::decades("us", 0.1, 10_000.0),
         series,
     }
