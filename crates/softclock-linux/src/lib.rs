@@ -1,5 +1,6 @@
 //! What softclock asks of Linux. The only crate of the workspace with `unsafe` code and the only one that uses `libc`.
 //!
+//! - [`child`]: processes that end with the one that started them.
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`directory`]: what a directory holds.
@@ -14,6 +15,7 @@
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
+pub mod child;
 pub mod clock;
 pub mod directory;
 pub mod events;

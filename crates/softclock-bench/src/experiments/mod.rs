@@ -5,6 +5,7 @@ use crate::report::Experiment;
 pub mod clock;
 pub mod figure_3;
 pub mod head;
+pub mod servers_static;
 pub mod table_1;
 pub mod table_13;
 pub mod table_2;
@@ -24,4 +25,5 @@ pub const ALL: &[&Experiment] = &[
     &table_5::EXPERIMENT,
     &table_13::EXPERIMENT,
     &head::EXPERIMENT,
+    &servers_static::EXPERIMENT,
 ];
