@@ -27,7 +27,7 @@ use softclock::Runtime;
 use softclock::net::TcpListener;
 use softclock_http::{Site, WorkerOptions};
 
-use crate::load::{Load, Target};
+use crate::closed_loop::{Load, Target};
 use crate::processors::{Processors, pin};
 
 /// The size of the workload.

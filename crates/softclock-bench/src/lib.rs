@@ -7,6 +7,7 @@
 
 pub mod busy_server;
 pub mod chart;
+pub mod closed_loop;
 pub mod environment;
 pub mod experiments;
 pub mod json;

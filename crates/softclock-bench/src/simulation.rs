@@ -23,7 +23,7 @@ use softclock_linux::child::end_with_parent;
 pub use cache::{Misses, SIZES};
 pub use replay::{Place, Simulated};
 
-use crate::load::{Load, Target, response_bytes};
+use crate::closed_loop::{Load, Target, response_bytes};
 use crate::processors::Processors;
 use replay::{Access, Replay};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use softclock::{Instant, TriggerState};
 
 use super::Workload;
-use crate::load::Load;
+use crate::closed_loop::Load;
 use crate::report::Context;
 
 /// Which server is traced.

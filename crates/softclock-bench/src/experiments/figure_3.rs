@@ -7,7 +7,7 @@ use softclock::{Instant, TriggerState};
 
 use crate::busy_server::intervals::{CLOSE_COMPUTE, SETTINGS, Trace, trace_stretch};
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::load::Load;
+use crate::closed_loop::Load;
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.

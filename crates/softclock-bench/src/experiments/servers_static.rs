@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use softclock::fs::raise_descriptor_limit;
 
-use crate::load::{Load, Outcome, Target, response_bytes};
+use crate::closed_loop::{Load, Outcome, Target, response_bytes};
 use crate::processors::Processors;
 use crate::report::{Context, Experiment, Report, Row};
 use crate::servers::{Kind, Server, readable_by_all};

@@ -10,7 +10,7 @@ use crate::busy_server::intervals::{
     CLOSE, CLOSE_COMPUTE, KEEP, KEEP_COMPUTE, Setting, Summary, all_intervals_us, trace,
 };
 use crate::chart::{Axis, Chart, Series};
-use crate::load::Load;
+use crate::closed_loop::Load;
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.

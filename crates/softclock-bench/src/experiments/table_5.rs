@@ -7,8 +7,8 @@ use softclock::TriggerState;
 
 use crate::busy_server::intervals::{CLOSE, SETTINGS, Trace, all_intervals_us, trace};
 use crate::chart::{Axis, Chart, Series};
+use crate::closed_loop::Load;
 use crate::experiments::table_4::APACHE;
-use crate::load::Load;
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
