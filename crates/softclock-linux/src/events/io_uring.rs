@@ -7,8 +7,8 @@
 //! A multishot poll reports the state when it is set up, then each wake-up of the descriptor, like edge-triggered
 //! epoll. The kernel ends it where the completion queue overflows; then it is set up again, and so reports the state.
 //!
-//! Two differences from epoll: adding takes effect at the next wait, without a system call of its own; and the ring
-//! keeps a descriptor's file open until it is removed, which therefore cannot be left to the close.
+//! Two differences from epoll: adding takes effect at the next wait, and the ring keeps a descriptor's file open until
+//! it is removed, which therefore cannot be left to the close.
 
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 //! What a mechanism knows of each descriptor, by the descriptor's number.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{FileType, fstat};
@@ -58,20 +58,14 @@ pub(super) fn index(fd: BorrowedFd<'_>) -> usize {
 
 /// Refuses what epoll refuses: files that never wait, which other mechanisms would report for ever.
 ///
-/// The file's type tells for nearly all; epoll itself is asked about devices and what else is rare.
+/// Sockets and pipes can wait; of what is rarer epoll itself is asked, if it can be had.
 fn check_can_wait(fd: BorrowedFd<'_>) -> io::Result<()> {
-    match FileType::from_raw_mode(fstat(fd)?.st_mode) {
-        FileType::Socket | FileType::Fifo => Ok(()),
-        FileType::RegularFile | FileType::Directory => Err(io::ErrorKind::PermissionDenied.into()),
-        _ => {
-            let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-            let nothing = EventFlags::empty();
-            Ok(epoll::add(
-                epoll.as_fd(),
-                fd,
-                EventData::new_u64(0),
-                nothing,
-            )?)
-        }
+    if let FileType::Socket | FileType::Fifo = FileType::from_raw_mode(fstat(fd)?.st_mode) {
+        return Ok(());
     }
+    let Ok(epoll) = epoll::create(CreateFlags::CLOEXEC) else {
+        return Ok(());
+    };
+    let nothing = EventFlags::empty();
+    Ok(epoll::add(epoll, fd, EventData::new_u64(0), nothing)?)
 }

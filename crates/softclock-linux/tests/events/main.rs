@@ -2,13 +2,14 @@
 //! runs all of it.
 
 mod ends;
+mod sandbox;
 mod set;
 mod states;
 mod waits;
 
 use std::collections::HashSet;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use softclock_linux::events::{BATCH, Event, Mechanism, Poller, Readiness, Timeout, Token};
@@ -45,8 +46,7 @@ macro_rules! conformance {
     (@tests $mechanism:ident; $($file:ident::$test:ident)*) => {$(
         #[test]
         fn $test() {
-            // select needs low descriptors, which tests that open thousands would take.
-            let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = alone();
             match Poller::with_mechanism(Mechanism::$mechanism) {
                 Ok(poller) => $file::$test(poller),
                 Err(error) => softclock_testing::skip!("{error}"),
@@ -62,10 +62,15 @@ conformance! {
     select => Select;
 }
 
-static ALONE: Mutex<()> = Mutex::new(());
+/// No other test runs meanwhile: it might take the descriptor numbers that this one counts on.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn the_mechanism_is_known() {
+    let _alone = alone();
     for mechanism in Mechanism::ALL {
         let Ok(poller) = Poller::with_mechanism(mechanism) else {
             softclock_testing::skip!("no {mechanism}");
