@@ -12,7 +12,7 @@ use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
-use softclock_bench::{experiments, output, svg, table};
+use softclock_bench::{experiments, output, sleepers, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
 #[derive(Parser)]
@@ -30,6 +30,9 @@ enum Command {
     Run(Run),
     /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
     Report(Page),
+    /// What `soft-timers/sleep-precision` starts: sleeps and prints what it found.
+    #[command(hide = true)]
+    Sleep(Sleep),
 }
 
 #[derive(Args)]
@@ -59,6 +62,13 @@ struct Page {
     smoke: bool,
 }
 
+#[derive(Args)]
+struct Sleep {
+    kind: sleepers::Kind,
+    #[command(flatten)]
+    order: sleepers::Order,
+}
+
 /// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
 struct Failure {
     status: u8,
@@ -70,6 +80,9 @@ fn main() -> ExitCode {
         Command::List => list(),
         Command::Run(run) => run.execute(),
         Command::Report(page) => page.execute(),
+        Command::Sleep(Sleep { kind, order }) => {
+            sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@ use crate::report::Experiment;
 pub mod clock;
 pub mod figure_3;
 pub mod head;
+pub mod sleep_precision;
 pub mod table_1;
 pub mod table_13;
 pub mod table_2;
@@ -16,6 +17,7 @@ pub mod wheel;
 pub const ALL: &[&Experiment] = &[
     &clock::EXPERIMENT,
     &wheel::EXPERIMENT,
+    &sleep_precision::EXPERIMENT,
     &table_1::EXPERIMENT,
     &table_2::TABLE_2,
     &table_2::TABLE_3,

@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::time::Instant as StdInstant;
 
 use super::peers::{Owners, Peer};
-use super::trace::{Random, Step};
+use super::trace::{Step, delay_ns};
+use crate::random::Random;
 
 /// A player whose structure is not known: so that different ones take turns.
 pub(super) trait Play {
@@ -85,7 +86,7 @@ impl<P: Peer> Player<P> {
         let mut random = Random(seed);
         let timers = self.owners.len() as u64;
         let mut choice = || {
-            let due_ns = self.now_ns + random.delay_ns();
+            let due_ns = self.now_ns + delay_ns(&mut random);
             (random.below(timers) as u32, self.peer.due(due_ns))
         };
         (0..calls).map(|_| choice()).collect()
