@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// One step of the trace: the clock has moved to `at`, and timer `id` gets a new due time. What it
 /// had before has fired by now (`expired`) or is cancelled.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Step {
     pub(super) at_ns: u64,
     pub(super) due_ns: u64,
