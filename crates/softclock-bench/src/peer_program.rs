@@ -28,6 +28,15 @@ pub struct Library {
     pub link: &'static [&'static str],
 }
 
+/// A peer that was compiled.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Where it is, for as long as the workshop.
+    pub program: PathBuf,
+    /// Of the library or language.
+    pub version: String,
+}
+
 impl Workshop {
     /// An empty one.
     ///
@@ -43,41 +52,41 @@ impl Workshop {
     ///
     /// # Errors
     /// A sentence for the notes: what is missing, and which package has it.
-    pub fn c_program(&self, sources: &[Source], library: Library) -> Result<PathBuf, String> {
-        let install = |what: &str| {
+    pub fn c_program(&self, sources: &[Source], library: Library) -> Result<Compiled, String> {
+        let install = |why| {
             let (name, debian) = (library.name, library.debian);
-            format!(
-                "{name} is left out: {what}; on Debian: apt-get install {debian} gcc pkg-config"
-            )
+            format!("{name} is left out: {why}; on Debian: apt-get install {debian} gcc pkg-config")
         };
-        let flags = output(Command::new("pkg-config").args(["--cflags", library.name]))
-            .map_err(|why| install(&why))?;
+        let about = |what| output(Command::new("pkg-config").args([what, library.name]));
+        let flags = about("--cflags").map_err(install)?;
+        let version = about("--modversion").map_err(install)?;
         let (source, program) = self.place(sources)?;
         let mut compiler = Command::new("cc");
         compiler.args(["-O2", "-std=gnu11", "-o"]);
         compiler.arg(&program).arg(source);
         compiler.args(flags.split_whitespace()).args(library.link);
-        output(&mut compiler).map_err(|why| install(&why))?;
-        Ok(program)
+        output(&mut compiler).map_err(install)?;
+        Ok(Compiled { program, version })
     }
 
     /// The program that a file of Go makes.
     ///
     /// # Errors
     /// A sentence for the notes: what is missing, and which package has it.
-    pub fn go_program(&self, source: Source) -> Result<PathBuf, String> {
+    pub fn go_program(&self, source: Source) -> Result<Compiled, String> {
+        let install = |why| format!("Go is left out: {why}; on Debian: apt-get install golang-go");
+        let version = output(Command::new("go").args(["env", "GOVERSION"])).map_err(install)?;
         let (source, program) = self.place(&[source])?;
         let mut compiler = Command::new("go");
         compiler.args(["build", "-o"]).arg(&program).arg(source);
-        // Go builds nothing without a cache, and has none where HOME is not set. No network: it needs none.
+        // Go builds nothing without a cache, and has none where HOME is not set.
         if std::env::var_os("HOME").is_none() {
             compiler.env("GOCACHE", self.directory.path().join("cache"));
         }
+        // No other compiler is to be fetched, and there is no module.
         compiler.envs([("GOTOOLCHAIN", "local"), ("GO111MODULE", "off")]);
-        output(&mut compiler).map_err(|why| {
-            format!("Go is left out: {why}; on Debian: apt-get install golang-go")
-        })?;
-        Ok(program)
+        output(&mut compiler).map_err(install)?;
+        Ok(Compiled { program, version })
     }
 
     /// Writes the sources, and says where the first is and where its program goes.
@@ -92,14 +101,15 @@ impl Workshop {
     }
 }
 
-/// What a command prints; else the first line of its complaint.
+/// What a command prints, trimmed; else the first line of its complaint.
 fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()
         .map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        let printed = String::from_utf8_lossy(&output.stdout);
+        return Ok(printed.trim().to_owned());
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
     let line = complaint.lines().find(|line| !line.trim().is_empty());

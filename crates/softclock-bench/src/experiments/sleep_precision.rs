@@ -4,16 +4,16 @@
 //! millisecond is cheap. So the CPU time of a sleep stands beside its lateness, over sleeps of 20 us to 10 ms, in a
 //! thread that is idle otherwise, half busy, and hardly ever idle; and with many timers in one thread.
 
+mod variants;
+
 use std::error::Error;
 use std::io;
-use std::process::Command;
-
-use clap::ValueEnum;
 
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::peer_program::{Library, Source, Workshop};
+use crate::peer_program::Workshop;
 use crate::report::{Context, Experiment, Report, Row};
-use crate::sleepers::{Finding, Kind, Order, load};
+use crate::sleepers::{Finding, Order};
+use variants::{Sleeper, sleepers};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -50,60 +50,6 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// A program that sleeps.
-struct Sleeper {
-    name: &'static str,
-    start: Box<dyn Fn() -> Command>,
-}
-
-impl Sleeper {
-    fn run(&self, order: &Order, load: u32) -> io::Result<Finding> {
-        load::run((self.start)(), order, load)
-    }
-}
-
-/// Those that work here; why the others do not is noted.
-fn sleepers(workshop: &Workshop, notes: &mut Vec<String>) -> io::Result<Vec<Sleeper>> {
-    let this = std::env::current_exe()?;
-    let mut found = Vec::new();
-    for (kind, name) in KINDS {
-        let this = this.clone();
-        let start = move || {
-            let mut command = Command::new(&this);
-            let kind = kind.to_possible_value();
-            command
-                .arg("sleep")
-                .args(kind.as_ref().map(|kind| kind.get_name()));
-            command
-        };
-        found.push(Sleeper {
-            name,
-            start: Box::new(start),
-        });
-    }
-    let compiled = [
-        ("libuv", workshop.c_program(LIBUV_SOURCES, LIBUV)),
-        ("Go, time.Sleep", workshop.go_program(GO_SOURCE)),
-    ];
-    for (name, program) in compiled {
-        match program {
-            Ok(program) => found.push(Sleeper {
-                name,
-                start: Box::new(move || Command::new(&program)),
-            }),
-            Err(missing) => notes.push(missing),
-        }
-    }
-    found.retain(|sleeper| match sleeper.run(&TRIAL, 0) {
-        Ok(_) => true,
-        Err(error) => {
-            notes.push(format!("{} is left out: {error}", sleeper.name));
-            false
-        }
-    });
-    Ok(found)
-}
-
 /// The experiment while it runs.
 struct Bench<'a> {
     context: &'a Context,
@@ -117,8 +63,6 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All lengths with a load of `load` percent: two charts.
     fn sleeps_under(&mut self, load: u32) -> io::Result<[Chart; 2]> {
-        let alone = self.in_turn(&self.order(0, 0, 0), load, "the load alone")?;
-        let turn_ns: Vec<f64> = alone.iter().map(|findings| turn_ns(findings)).collect();
         let mut charts = [
             chart(format!("lateness, median, load of {load} %"), LATENESS),
             chart(format!("CPU time of a sleep, load of {load} %"), COST),
@@ -126,23 +70,27 @@ impl Bench<'_> {
         for chart in &mut charts {
             chart.series = self.sleepers.iter().map(series).collect();
         }
+        let mut all = vec![Vec::new(); self.sleepers.len()];
         for &sleep_us in self.size.sleeps_us {
             let what = format!("{} at a load of {load} %", length(sleep_us));
-            let findings = self.in_turn(&self.order(1, sleep_us, sleep_us), load, &what)?;
-            let rows = self.rows_of(&what, &findings, &turn_ns);
+            let samples = self.in_turn(&self.order(1, sleep_us, sleep_us), load, &what)?;
+            let rows = self.rows_of(&what, &samples);
             for (chart, metric) in charts.iter_mut().zip([P50, CPU]) {
-                let of_metric = rows.iter().filter(|row| row.metric.ends_with(metric));
-                for row in of_metric {
-                    let series = chart.series.iter_mut().find(|s| s.name == row.variant);
-                    series.into_iter().for_each(|series| {
-                        series.points.push((sleep_us as f64, row.value));
-                    });
-                }
+                add_points(
+                    chart,
+                    sleep_us,
+                    rows.iter().filter(|r| r.metric.ends_with(metric)),
+                );
             }
             self.rows.extend(rows);
+            for (all, samples) in all.iter_mut().zip(samples) {
+                all.extend(samples);
+            }
         }
         if load > 0 {
-            self.rows.extend(self.shares(load, &alone));
+            let metric = format!("load of {load} %: share of the time that its bursts took");
+            let rows = self.rows_by(&metric, "%", &all, |sample| Some(sample.share()));
+            self.rows.extend(rows);
         }
         Ok(charts)
     }
@@ -150,14 +98,11 @@ impl Bench<'_> {
     /// Many timers in a thread without a load.
     fn many(&mut self, timers: u32) -> io::Result<()> {
         let what = format!("{timers} timers of 20 us to 1 ms");
-        let findings = self.in_turn(&self.order(timers, 20, 1000), 0, &what)?;
-        let nothing = vec![0.0; findings.len()];
-        let reached =
-            |finding: &Finding| Some(finding.events() as f64 * 1e9 / finding.elapsed_ns as f64);
+        let samples = self.in_turn(&self.order(timers, 20, 1000), 0, &what)?;
         let metric = format!("{what}: events reached");
-        self.rows
-            .extend(self.rows_by(&metric, "events/s", &findings, |_, f| reached(f)));
-        let rows = self.rows_of(&what, &findings, &nothing);
+        let reached = self.rows_by(&metric, "events/s", &samples, |sample| Some(sample.rate()));
+        self.rows.extend(reached);
+        let rows = self.rows_of(&what, &samples);
         self.rows.extend(rows);
         Ok(())
     }
@@ -172,26 +117,39 @@ impl Bench<'_> {
         }
     }
 
-    /// The findings of each sleeper, which take turns.
-    fn in_turn(&mut self, order: &Order, load: u32, what: &str) -> io::Result<Vec<Vec<Finding>>> {
-        let steps =
-            self.size.loads.len() * (self.size.sleeps_us.len() + 1) + self.size.timers.len();
+    /// The samples of each sleeper, which take turns.
+    fn in_turn(&mut self, order: &Order, load: u32, what: &str) -> io::Result<Vec<Vec<Sample>>> {
+        let steps = self.size.loads.len() * self.size.sleeps_us.len() + self.size.timers.len();
         self.context.progress(self.done, steps, what);
         self.done += 1;
-        let mut findings = vec![Vec::new(); self.sleepers.len()];
+        let mut samples = vec![Vec::new(); self.sleepers.len()];
         for _ in 0..self.size.rounds {
-            for (sleeper, findings) in self.sleepers.iter().zip(&mut findings) {
-                findings.push(sleeper.run(order, load)?);
+            for (sleeper, samples) in self.sleepers.iter().zip(&mut samples) {
+                samples.push(self.sample(sleeper, order, load)?);
             }
         }
-        Ok(findings)
+        Ok(samples)
+    }
+
+    /// With a load, the load alone is measured next to it.
+    fn sample(&self, sleeper: &Sleeper, order: &Order, load: u32) -> io::Result<Sample> {
+        let finding = sleeper.run(order, load)?;
+        let turn_ns = if load == 0 {
+            Some(0.0)
+        } else if order.longest_us <= RARE_US {
+            turn_ns(&sleeper.run(&self.order(0, 0, 0), load)?)
+        } else {
+            None
+        };
+        Ok(Sample { finding, turn_ns })
     }
 
     /// Lateness and cost; what ended early is noted.
-    fn rows_of(&mut self, what: &str, findings: &[Vec<Finding>], turn_ns: &[f64]) -> Vec<Row> {
-        for (sleeper, findings) in self.sleepers.iter().zip(findings) {
-            let early: u64 = findings.iter().map(|finding| finding.early).sum();
-            let all: u64 = findings.iter().map(Finding::events).sum();
+    fn rows_of(&mut self, what: &str, samples: &[Vec<Sample>]) -> Vec<Row> {
+        for (sleeper, samples) in self.sleepers.iter().zip(samples) {
+            let findings = samples.iter().map(|sample| &sample.finding);
+            let early: u64 = findings.clone().map(|finding| finding.early).sum();
+            let all: u64 = findings.map(Finding::events).sum();
             if early * 100 > all {
                 let percent = 100.0 * early as f64 / all as f64;
                 let name = sleeper.name;
@@ -200,62 +158,77 @@ impl Bench<'_> {
                 ));
             }
         }
-        let late = |quantile| {
-            move |_, finding: &Finding| {
-                let us = finding.lateness.quantile_ns(quantile) as f64 / 1000.0;
-                (finding.events() > 0).then_some(us)
-            }
-        };
-        let cost = |sleeper: usize, finding: &Finding| {
-            let sleeps_ns = finding.overhead_ns() - turn_ns[sleeper] * finding.bursts as f64;
-            (finding.events() > 0).then(|| sleeps_ns / finding.events() as f64 / 1000.0)
-        };
         let metric = |name: &str| format!("{what}: {name}");
-        let mut rows = self.rows_by(&metric(P50), "us", findings, late(0.5));
-        rows.extend(self.rows_by(&metric(P99), "us", findings, late(0.99)));
-        rows.extend(self.rows_by(&metric(CPU), "us", findings, cost));
+        let mut rows = self.rows_by(&metric(P50), "us", samples, |s| s.late_us(0.5));
+        rows.extend(self.rows_by(&metric(P99), "us", samples, |s| s.late_us(0.99)));
+        rows.extend(self.rows_by(&metric(CPU), "us", samples, Sample::cost_us));
         rows
     }
 
-    /// How much of the load the threads took on.
-    fn shares(&self, load: u32, alone: &[Vec<Finding>]) -> Vec<Row> {
-        let share = |_, finding: &Finding| {
-            Some(100.0 * finding.burst_ns as f64 / finding.elapsed_ns as f64)
-        };
-        let metric = format!("load of {load} %: share of the time that its bursts took");
-        self.rows_by(&metric, "%", alone, share)
-    }
-
-    /// One row for each sleeper, of the numbers that its findings give.
+    /// One row for each sleeper, of the numbers that its samples give.
     fn rows_by(
         &self,
         metric: &str,
         unit: &'static str,
-        findings: &[Vec<Finding>],
-        number: impl Fn(usize, &Finding) -> Option<f64>,
+        samples: &[Vec<Sample>],
+        number: impl Fn(&Sample) -> Option<f64>,
     ) -> Vec<Row> {
         let mut rows = Vec::new();
-        for (index, findings) in findings.iter().enumerate() {
-            let samples: Vec<f64> = findings.iter().filter_map(|f| number(index, f)).collect();
-            if !samples.is_empty() {
-                let name = self.sleepers[index].name;
-                rows.push(Row::of_samples(name, metric, unit, &samples));
+        for (sleeper, samples) in self.sleepers.iter().zip(samples) {
+            let numbers: Vec<f64> = samples.iter().filter_map(&number).collect();
+            if !numbers.is_empty() {
+                rows.push(Row::of_samples(sleeper.name, metric, unit, &numbers));
             }
         }
         rows
     }
 }
 
-/// What a turn of the loop for a burst costs, the burst itself apart: the median.
-fn turn_ns(alone: &[Finding]) -> f64 {
-    let with_bursts = alone.iter().filter(|finding| finding.bursts > 0);
-    let samples: Vec<f64> = with_bursts
-        .map(|finding| finding.overhead_ns() / finding.bursts as f64)
-        .collect();
-    if samples.is_empty() {
-        return 0.0;
+/// A sleeper's run.
+#[derive(Clone)]
+struct Sample {
+    finding: Finding,
+    /// What a turn of its loop for a burst costs, if that was measured.
+    turn_ns: Option<f64>,
+}
+
+impl Sample {
+    fn late_us(&self, quantile: f64) -> Option<f64> {
+        let us = self.finding.lateness.quantile_ns(quantile) as f64 / 1000.0;
+        (self.finding.events() > 0).then_some(us)
     }
-    Row::of_samples("", "", "ns", &samples).value
+
+    /// CPU time of a sleep.
+    fn cost_us(&self) -> Option<f64> {
+        let turns_ns = self.turn_ns? * self.finding.bursts as f64;
+        let sleeps_ns = self.finding.overhead_ns() - turns_ns;
+        let events = self.finding.events();
+        (events > 0).then(|| sleeps_ns / events as f64 / 1000.0)
+    }
+
+    /// The bursts' share of the time, in percent.
+    fn share(&self) -> f64 {
+        100.0 * self.finding.burst_ns as f64 / self.finding.elapsed_ns as f64
+    }
+
+    /// Sleeps in a second.
+    fn rate(&self) -> f64 {
+        self.finding.events() as f64 * 1e9 / self.finding.elapsed_ns as f64
+    }
+}
+
+/// What a turn of the loop for a burst costs, the burst itself apart, where nothing sleeps.
+fn turn_ns(alone: &Finding) -> Option<f64> {
+    (alone.bursts > 0).then(|| alone.overhead_ns() / alone.bursts as f64)
+}
+
+fn add_points<'a>(chart: &mut Chart, sleep_us: u64, rows: impl Iterator<Item = &'a Row>) {
+    for row in rows {
+        let series = chart.series.iter_mut().find(|s| s.name == row.variant);
+        if let Some(series) = series {
+            series.points.push((sleep_us as f64, row.value));
+        }
+    }
 }
 
 fn length(us: u64) -> String {
@@ -307,38 +280,12 @@ const FULL: Size = Size {
     sleeps_us: &[20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000],
     timers: &[100, 1000],
     rounds: 5,
-    warm_up_ms: 30,
-    milliseconds: 120,
+    warm_up_ms: 15,
+    milliseconds: 100,
 };
 
-/// Whether a sleeper works at all.
-const TRIAL: Order = Order {
-    timers: 1,
-    shortest_us: 100,
-    longest_us: 100,
-    warm_up_ms: 1,
-    milliseconds: 2,
-};
-
-const KINDS: [(Kind, &str); 6] = [
-    (Kind::Softclock, "softclock"),
-    (Kind::SoftclockNoSpin, "softclock, spin cap 0"),
-    (Kind::Tokio, "tokio"),
-    (Kind::TokioTimerfd, "tokio, timerfd"),
-    (Kind::AsyncIo, "async-io"),
-    (Kind::IoUring, "io_uring timeout"),
-];
-
-const LIBUV: Library = Library {
-    name: "libuv",
-    debian: "libuv1-dev",
-    link: &["-luv"],
-};
-const LIBUV_SOURCES: &[Source] = &[
-    ("sleep_libuv.c", include_str!("../../peers/sleep_libuv.c")),
-    ("sleep.h", include_str!("../../peers/sleep.h")),
-];
-const GO_SOURCE: Source = ("sleep_go.go", include_str!("../../peers/sleep_go.go"));
+/// Longer sleeps are so rare beside the bursts of a load that their cost is less than its noise.
+const RARE_US: u64 = 1000;
 
 const P50: &str = "lateness, median";
 const P99: &str = "lateness, 99 %";
@@ -352,10 +299,12 @@ const NOTES: [&str; 7] = [
      its runtime included; variants take turns, and a row is the median of the rounds",
     "load: bytes come through a pipe, one each 50 us / load, at most 4 waiting; for each the sleeping thread computes \
      until it has used 50 us of CPU time, one a turn of its loop, woken by the pipe as by a socket",
-    "cost of an event: the process's CPU time less that of the bursts, less what turns for bursts cost where nothing \
-     sleeps, divided by the sleeps; below zero where noise is greater, most of all for long sleeps under load",
-    "at a load of 95 % the sleeps themselves can take the rest: then the thread is never idle, and takes on less of \
-     the load",
+    "cost of an event: the process's CPU time less that of the bursts, less what turns for bursts cost in a run beside \
+     it where nothing sleeps, divided by the sleeps. It is below zero where noise is greater, and where a thread that \
+     a sleep woke finds the next byte without another wake-up. Not measured under load for sleeps above 1 ms: there \
+     are tens of bursts for each, whose noise is greater",
+    "at a load of 95 % the sleeps can take what is left: then the thread is never idle, and takes on less of the load; \
+     so it does where other programs want its processor",
     "softclock spins for at most 5 % of the time (its default), and sets the thread's timer slack to 1 ns; the others \
      have the slack they come with, 50 us, which delays waits with a time-out but neither timerfd nor io_uring",
     "tokio and libuv count milliseconds: shorter sleeps take one; libuv is given them rounded up",
@@ -367,16 +316,35 @@ const NOTES: [&str; 7] = [
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_turn_costs_what_is_not_the_bursts_own() {
-        let finding = |cpu_ns, bursts| Finding {
+    fn finding(cpu_ns: u64, bursts: u64) -> Finding {
+        Finding {
             cpu_ns,
             bursts,
             burst_ns: 50_000 * bursts,
             ..Finding::default()
+        }
+    }
+
+    #[test]
+    fn a_sleep_costs_what_neither_bursts_nor_their_turns_do() {
+        let turn_ns = turn_ns(&finding(103_000, 2));
+        assert_eq!(turn_ns, Some(1500.0));
+        let mut finding = finding(60_500, 1);
+        for _ in 0..3 {
+            finding.lateness.record(5);
+        }
+        let sample = Sample { finding, turn_ns };
+        assert_eq!(sample.cost_us(), Some(3.0));
+        assert_eq!(sample.late_us(0.5), Some(0.005));
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_did_not_happen() {
+        assert_eq!(turn_ns(&finding(5_000, 0)), None);
+        let sample = Sample {
+            finding: finding(5_000, 0),
+            turn_ns: Some(0.0),
         };
-        let alone = [finding(5_000, 0), finding(102_000, 2), finding(52_000, 1)];
-        assert_eq!(turn_ns(&alone), 1500.0);
-        assert_eq!(turn_ns(&alone[..1]), 0.0);
+        assert_eq!((sample.cost_us(), sample.late_us(0.5)), (None, None));
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use super::Kind;
 use super::player::{Inexactness, Operation, Play, choices};
 use super::trace::Step;
-use crate::peer_program::{Library, Source, Workshop};
+use crate::peer_program::{Compiled, Library, Source, Workshop};
 
 /// A compiled program.
 pub(super) struct Program {
@@ -22,7 +22,13 @@ impl Program {
         let mut programs = Vec::new();
         for (name, source, library) in LIBRARIES {
             match workshop.c_program(&[source, HEADER], library) {
-                Ok(path) => programs.push(Self { name, path }),
+                Ok(Compiled { program, version }) => {
+                    notes.push(format!("{name}: version {version}"));
+                    programs.push(Self {
+                        name,
+                        path: program,
+                    });
+                }
                 Err(missing) => notes.push(missing),
             }
         }
