@@ -2,7 +2,7 @@
 //!
 //! The program that measures writes a byte to the sleeper's standard input each `50 us / share`. The sleeper waits for
 //! it in its loop, as for a socket, and for each byte computes until it has used 50 us of CPU time; it takes one byte a
-//! turn of its loop. No byte is written while [`WAITING`] have not been taken: a thread that cannot keep up is busy
+//! turn of its loop. No byte is written while four have not been taken: a thread that cannot keep up is busy
 //! all the time but does not fall behind without end.
 
 use std::fs::File;

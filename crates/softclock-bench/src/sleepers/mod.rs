@@ -4,7 +4,7 @@
 //! its arguments (an [`Order`]), gets its load through standard input ([`load`]), and prints what it found (a
 //! [`Finding`]). Those in Rust are this program itself with a hidden subcommand; those in C and Go are in `peers/`.
 //!
-//! - [`tally`]: what a sleeper counts while it runs.
+//! - `tally`: what a sleeper counts while it runs.
 //! - [`finding`]: what it prints, and how that is read.
 //! - [`load`]: bursts of work between the sleeps.
 //! - `softclock`, `tokio`, `async_io`, `uring`: the sleepers in Rust.
