@@ -16,7 +16,7 @@ use softclock_bench::load::{Hold, Load};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
 use softclock_bench::servers::serve;
-use softclock_bench::{experiments, output, svg, table};
+use softclock_bench::{experiments, output, sleepers, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
 #[derive(Parser)]
@@ -42,6 +42,9 @@ enum Command {
     /// The server of `softclock serve`, for the experiments that need it in a process of its own.
     #[command(hide = true)]
     Serve(Serve),
+    /// What `soft-timers/sleep-precision` starts: sleeps and prints what it found.
+    #[command(hide = true)]
+    Sleep(Sleep),
 }
 
 #[derive(Args)]
@@ -82,6 +85,13 @@ struct Serve {
     mark: bool,
 }
 
+#[derive(Args)]
+struct Sleep {
+    kind: sleepers::Kind,
+    #[command(flatten)]
+    order: sleepers::Order,
+}
+
 /// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
 struct Failure {
     status: u8,
@@ -99,6 +109,9 @@ fn main() -> ExitCode {
             .and_then(|text| show(&text)),
         Command::Hold(hold) => hold.execute().map_err(went_wrong),
         Command::Serve(serve) => serve.execute(),
+        Command::Sleep(Sleep { kind, order }) => {
+            sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@
 //! - [`probe`]: what the kernel lets this process do.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
+//! - [`uring_timeout`]: timeouts of an io_uring, which experiments compare with.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");
@@ -24,3 +25,4 @@ pub mod inherited;
 pub mod probe;
 pub mod signal;
 pub mod socket;
+pub mod uring_timeout;

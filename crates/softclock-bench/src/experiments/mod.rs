@@ -6,6 +6,7 @@ pub mod clock;
 pub mod figure_3;
 pub mod head;
 pub mod servers_static;
+pub mod sleep_precision;
 pub mod table_1;
 pub mod table_13;
 pub mod table_2;
@@ -17,6 +18,7 @@ pub mod wheel;
 pub const ALL: &[&Experiment] = &[
     &clock::EXPERIMENT,
     &wheel::EXPERIMENT,
+    &sleep_precision::EXPERIMENT,
     &table_1::EXPERIMENT,
     &table_2::TABLE_2,
     &table_2::TABLE_3,
