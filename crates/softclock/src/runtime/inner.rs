@@ -1,7 +1,6 @@
 //! The state of a thread's runtime, and how code on that thread finds it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use softclock_linux::events::{Poller, Wakeup};
 use super::Builder;
 use super::events::Event;
 use super::mailbox::Mailbox;
+use super::ready::Ready;
 use super::sources::Sources;
 use super::statistics::TurnCounts;
 
@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     /// Alarm-safe events, and the timers that interrupt the thread for them.
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each stands here at most once.
-    pub(crate) ready: RefCell<VecDeque<Runnable>>,
+    pub(crate) ready: RefCell<Ready<Runnable>>,
     /// A waker of each task that has not ended, so that the runtime's end can drop it.
     pub(crate) active: RefCell<Slab<Waker>>,
     /// Closures for the end of the running task.
@@ -184,6 +184,16 @@ impl Inner {
         match self.timers.borrow().next_due() {
             Some(due) => Some(due.min(alarm)),
             None => (alarm != Instant::FAR_FUTURE).then_some(alarm),
+        }
+    }
+
+    /// A task was woken: by a timer, if one is just being fired.
+    pub(crate) fn on_woken(&self, task: Runnable) {
+        let mut ready = self.ready.borrow_mut();
+        if self.firing.get() {
+            ready.push_due(task);
+        } else {
+            ready.push(task);
         }
     }
 

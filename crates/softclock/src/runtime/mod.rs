@@ -11,6 +11,7 @@
 pub(crate) mod events;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
+mod ready;
 pub(crate) mod sources;
 pub(crate) mod statistics;
 mod task;

@@ -71,7 +71,9 @@ impl Inner {
         let schedule = move |runnable: Runnable| {
             let mut runnable = Some(runnable);
             Inner::with_id(mailbox.id(), |runtime| {
-                runtime.ready.borrow_mut().extend(runnable.take());
+                if let Some(runnable) = runnable.take() {
+                    runtime.on_woken(runnable);
+                }
             });
             if let Some(runnable) = runnable {
                 mailbox.post_runnable(runnable);

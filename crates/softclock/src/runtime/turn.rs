@@ -65,7 +65,9 @@ impl Inner {
             return;
         }
         let (runnables, calls) = self.mailbox.take();
-        self.ready.borrow_mut().extend(runnables);
+        let mut ready = self.ready.borrow_mut();
+        runnables.into_iter().for_each(|task| ready.push(task));
+        drop(ready);
         if !calls.is_empty() {
             self.end_spin();
             self.prepare_alarms();
@@ -84,7 +86,7 @@ impl Inner {
         self.end_spin();
         self.prepare_alarms();
         for _ in 0..ready.min(TASKS_PER_TURN) {
-            let next = self.ready.borrow_mut().pop_front();
+            let next = self.ready.borrow_mut().pop();
             let Some(runnable) = next else { return };
             self.call_budget.set(CALLS_PER_POLL);
             runnable.run();
