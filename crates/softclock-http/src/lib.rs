@@ -43,6 +43,7 @@ mod error_page;
 mod exchange;
 pub mod head;
 mod header_rule;
+mod http1;
 mod listener;
 mod listing;
 mod media;

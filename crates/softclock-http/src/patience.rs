@@ -21,6 +21,8 @@ pub(crate) enum Wait {
     Head,
     /// More of a body.
     Body,
+    /// The next request, by hyper.
+    Pause,
     /// The next request.
     Next,
 }
@@ -74,14 +76,16 @@ impl Patience {
         let now = softclock::now();
         let since = match self.reading {
             Some((waiting, since)) if waiting == wait => since,
+            // The same wait goes on.
+            Some((Wait::Pause, since)) if wait == Wait::Next => since,
             _ => {
-                self.reading = Some((wait, now));
-                if wait == Wait::Next {
+                if wait == Wait::Pause {
                     self.sending = Sending::default();
                 }
                 now
             }
         };
+        self.reading = Some((wait, since));
         match self.limit(wait) {
             Some(limit) => self.poll_until(since + limit, now, cx),
             None => Poll::Pending,
@@ -91,7 +95,7 @@ impl Patience {
     /// Since when the connection has been waiting for a request, if it is.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         match self.reading {
-            Some((Wait::FirstByte | Wait::Next, since)) => Some(since),
+            Some((Wait::FirstByte | Wait::Pause | Wait::Next, since)) => Some(since),
             _ => None,
         }
     }
@@ -123,6 +127,7 @@ impl Patience {
             Wait::FirstByte => self.timeouts.first_byte,
             Wait::Head => self.timeouts.head,
             Wait::Body => self.timeouts.body,
+            Wait::Pause => Some(PAUSE),
             Wait::Next => self.timeouts.idle,
         }
     }
@@ -230,3 +235,7 @@ impl Window {
         (self.unacknowledged + self.written).saturating_sub(left)
     }
 }
+
+/// How long hyper waits for the next request. Longer, and a burst of clients with one request each costs more memory;
+/// shorter, and hyper is made anew for more of the requests, which costs about a microsecond each time.
+const PAUSE: Duration = Duration::from_millis(20);
