@@ -238,4 +238,4 @@ impl Window {
 
 /// How long hyper waits for the next request. Longer, and a burst of clients with one request each costs more memory;
 /// shorter, and hyper is made anew for more of the requests, which costs about a microsecond each time.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(10);
