@@ -97,6 +97,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     softclock::spawn_local(async move {
         while !matches!(wait(&signals).await, Signal::Terminate | Signal::Interrupt) {}
         eprintln!("softclock: ended at once by a second signal");
+        supervisor.flush_log();
         process::exit(1);
     });
 }

@@ -10,7 +10,8 @@
 //! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's
 //!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). Before hyper sees a request of
 //!   HTTP/1, a strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds
-//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
+//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive. Between
+//!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
 //! - **Service** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
 //!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
@@ -43,6 +44,7 @@ mod error_page;
 mod exchange;
 pub mod head;
 mod header_rule;
+mod http1;
 mod listener;
 mod listing;
 mod media;

@@ -1,11 +1,12 @@
 //! A server of several threads, each with its own runtime, listeners and connections.
 
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use async_channel::Receiver;
+use async_channel::{Receiver, Sender};
 use softclock::{Mechanism, Runtime};
 
 use crate::address::ListenAddress;
@@ -73,15 +74,24 @@ impl Builder {
         let (control, mut commands) = Control::bind(self.settings, self.threads)?;
         let first = commands.remove(0);
         let runtime = start_runtime(&self.runtime)?;
+        let (running, ended) = async_channel::bounded(1);
         let others = commands
             .into_iter()
-            .map(|commands| spawn(commands, control.live(), self.runtime.clone()))
+            .map(|commands| {
+                spawn(
+                    commands,
+                    control.live(),
+                    self.runtime.clone(),
+                    running.clone(),
+                )
+            })
             .collect::<Result<_, _>>()?;
         Ok(Server {
             runtime,
             commands: first,
             control,
             others,
+            ended,
         })
     }
 }
@@ -94,6 +104,7 @@ fn spawn(
     commands: Receiver<Command>,
     live: impl FnOnce() -> Live + Send + 'static,
     settings: softclock::Builder,
+    running: Sender<Infallible>,
 ) -> Result<JoinHandle<usize>, StartError> {
     let (report, started) = mpsc::channel();
     let run = move || {
@@ -108,7 +119,9 @@ fn spawn(
             obey(commands, &worker).await;
             worker.drain().await
         };
-        runtime.map_or(0, |runtime| runtime.block_on(serve))
+        let cut = runtime.map_or(0, |runtime| runtime.block_on(serve));
+        drop(running);
+        cut
     };
     let handle = thread::Builder::new().name("softclock".into()).spawn(run);
     let handle = handle.map_err(StartError::Runtime)?;
@@ -124,6 +137,8 @@ pub struct Server {
     commands: Receiver<Command>,
     control: Control,
     others: Vec<JoinHandle<usize>>,
+    /// Closed when the other threads have ended.
+    ended: Receiver<Infallible>,
 }
 
 impl Server {
@@ -165,6 +180,7 @@ impl Server {
             commands,
             control,
             others,
+            ended,
         } = self;
         let cut = runtime.block_on(async {
             let worker = Worker::new(control.live()());
@@ -176,7 +192,10 @@ impl Server {
             shutdown.await;
             control.close();
             obeying.await;
-            worker.drain().await
+            let cut = worker.drain().await;
+            // Here, not in join, so that tasks of the caller's, such as one that waits for signals, go on.
+            let _ = ended.recv().await;
+            cut
         });
         drop(runtime);
         cut + others

@@ -14,9 +14,10 @@ use softclock::JoinHandle;
 use softclock::net::TcpListener;
 
 use crate::access_log::AccessLog;
-use crate::carrier::{Carrier, Peer};
-use crate::connection::{ConnectionOptions, serve_member};
+use crate::carrier::{Carrier, Peer, Stream};
+use crate::connection::{ConnectionOptions, serve_tls};
 use crate::exchange::Client;
+use crate::http1::Conversation;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
 use crate::site::Site;
@@ -153,15 +154,23 @@ impl Worker {
             // Without it the last segment of a response may wait for the client's delayed acknowledgement.
             let _ = stream.set_nodelay(true);
         }
-        let acceptor = match (tls, &self.live().tls) {
-            (false, _) => None,
-            (true, Some(tls)) => Some(tls.acceptor()),
-            // Settings are checked for this before they are applied.
-            (true, None) => return,
-        };
+        let live = self.live();
+        let options = &live.options.connection;
         let client = Client::new(Rc::clone(self), peer);
+        if !tls {
+            let stream = Stream::Plain(carrier);
+            let conversation = Conversation::new(stream, client, options, Some(membership));
+            softclock::spawn_local(conversation.run());
+            return;
+        }
+        // Settings are checked for this before they are applied.
+        let Some(acceptor) = live.tls.as_ref().map(Tls::acceptor) else {
+            return;
+        };
+        let options = *options;
         softclock::spawn_local(async move {
-            if let Err(error) = serve_member(carrier, acceptor, client, membership).await {
+            let served = serve_tls(carrier, acceptor, client, options, membership);
+            if let Err(error) = served.await {
                 tracing::debug!(%error, %peer, "connection ended");
             }
         });

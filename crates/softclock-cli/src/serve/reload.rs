@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use softclock::JoinHandle;
 use softclock_http::{Control, Settings};
@@ -48,6 +49,13 @@ impl Supervisor {
     pub(crate) fn reopen_log(&self) {
         if let Some(log) = self.control.settings().access_log {
             log.reopen();
+        }
+    }
+
+    /// Writes what waits to be written, unless the disk takes long.
+    pub(crate) fn flush_log(&self) {
+        if let Some(log) = self.control.settings().access_log {
+            log.flush(FLUSH_LIMIT);
         }
     }
 
@@ -112,3 +120,6 @@ fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(ServeOptions, 
     let settings = settings::make(&options, Some(previous)).map_err(|error| error.to_string())?;
     Ok((options, settings))
 }
+
+/// Who ends the server at once does not wait for a bad disk.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);

@@ -114,6 +114,7 @@ impl<F: AsFd> Source<F> {
 
     /// Tells how much of what it offered the last call took: less means that the next has to wait.
     pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
+        self.runtime.take_bytes(bytes);
         if bytes < offered {
             self.runtime
                 .sources

@@ -204,6 +204,13 @@ impl Inner {
         self.call_budget.set(left.saturating_sub(1));
         left > 0
     }
+
+    /// Takes from the same allowance what a call has moved: it is time that others wait for, too.
+    pub(crate) fn take_bytes(&self, bytes: usize) {
+        let calls = u32::try_from(bytes / BYTES_PER_CALL).unwrap_or(u32::MAX);
+        self.call_budget
+            .set(self.call_budget.get().saturating_sub(calls));
+    }
 }
 
 /// Whether this thread is inside a runtime.
@@ -239,3 +246,6 @@ const EVENTS_PER_TRIGGER: usize = 32;
 
 /// Socket calls that a task may make in one poll.
 pub(crate) const CALLS_PER_POLL: u32 = 128;
+
+/// So many bytes count as a call more: 256 KiB in one poll, some 50 us of copying.
+const BYTES_PER_CALL: usize = 2048;
