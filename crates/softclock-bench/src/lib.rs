@@ -9,6 +9,8 @@ pub mod busy_server;
 pub mod chart;
 pub mod closed_loop;
 pub mod environment;
+pub mod event_peer;
+pub mod event_sets;
 pub mod experiments;
 pub mod json;
 pub mod load;

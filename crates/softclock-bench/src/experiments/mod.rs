@@ -3,6 +3,9 @@
 use crate::report::Experiment;
 
 pub mod clock;
+pub mod event_bench;
+pub mod event_figure_6;
+pub mod event_figure_7;
 pub mod figure_3;
 pub mod head;
 pub mod servers_static;
@@ -26,6 +29,9 @@ pub const ALL: &[&Experiment] = &[
     &figure_3::EXPERIMENT,
     &table_5::EXPERIMENT,
     &table_13::EXPERIMENT,
+    &event_figure_6::EXPERIMENT,
+    &event_figure_7::EXPERIMENT,
+    &event_bench::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
 ];
