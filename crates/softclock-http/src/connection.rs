@@ -95,7 +95,8 @@ pub async fn serve_connection(
             ..WorkerOptions::default()
         },
     );
-    http1(stream.into(), Client::new(worker, peer), options, None).await
+    let client = Client::new(worker, peer, false);
+    http1(stream.into(), client, options, None).await
 }
 
 /// Answers the requests of a client, through TLS if there is an acceptor, until either side closes the connection; when
@@ -172,7 +173,15 @@ async fn http1(
         Pin::new(&mut connection).poll(cx)
     })
     .await;
-    let ending = connection.into_parts().io.into_ending();
+    let parts = connection.into_parts();
+    if let Some(tunnel) = client.take_tunnel() {
+        if result.is_ok() {
+            let (stream, early) = parts.io.into_tunnel(parts.read_buf);
+            tunnel.run(stream, early).await;
+        }
+        return result;
+    }
+    let ending = parts.io.into_ending();
     closing::close(ending, |status| client.on_refused(status)).await;
     result
 }
