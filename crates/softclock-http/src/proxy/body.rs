@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -100,6 +100,7 @@ pub(crate) struct ResponseBody {
     link: Option<Box<Link>>,
     attempt: Attempt,
     options: ProxyOptions,
+    failed: Option<io::Error>,
 }
 
 impl ResponseBody {
@@ -114,23 +115,20 @@ impl ResponseBody {
             link: None,
             attempt,
             options,
+            failed: None,
         };
         // A client that does not read the response yet must be able to send the rest of its request.
         match link.watch.body_taken.get() {
             true => body.link = Some(link),
             false => link.detach(),
         }
-        body.finish_at_end();
+        if body.incoming.is_end_stream() {
+            body.finish();
+        }
         body
     }
 
-    /// Gives the connection back once nothing more comes from it: hyper does not ask after the last byte.
-    fn finish_at_end(&mut self) {
-        if self.incoming.is_end_stream() {
-            self.finish();
-        }
-    }
-
+    /// Gives the connection back once nothing more comes from it.
     fn finish(&mut self) {
         if let Some(link) = self.link.take() {
             let options = &self.options;
@@ -181,17 +179,28 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
-        this.poll_incoming(cx).map(|frame| match frame {
+        if let Some(error) = this.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        match ready!(this.poll_incoming(cx)) {
             Some(Ok(frame)) => {
-                this.finish_at_end();
-                Some(Ok(frame))
+                // hyper does not ask for more behind these.
+                if this.incoming.is_end_stream() || frame.is_trailers() {
+                    this.finish();
+                }
+                Poll::Ready(Some(Ok(frame)))
             }
-            Some(Err(error)) => Some(Err(this.on_error(error))),
+            Some(Err(error)) => {
+                // hyper drops what it has not written yet when it learns of an error, so not before the next turn.
+                this.failed = Some(this.on_error(error));
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             None => {
                 this.finish();
-                None
+                Poll::Ready(None)
             }
-        })
+        }
     }
 
     fn is_end_stream(&self) -> bool {
