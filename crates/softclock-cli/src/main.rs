@@ -14,9 +14,11 @@ mod options;
 mod serve;
 mod top;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cli::Command;
+use serve::Program;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -25,9 +27,8 @@ fn main() -> ExitCode {
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(*options, arguments)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| error.to_string()),
+        Command::Serve(options) => serve(Program::Site(options), arguments),
+        Command::Proxy(options) => serve(Program::Proxy(options), arguments),
         Command::Top(options) => top::run(&options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
@@ -39,4 +40,11 @@ fn main() -> ExitCode {
         eprintln!("softclock: {error}");
         ExitCode::FAILURE
     })
+}
+
+fn serve(program: Program, arguments: Vec<OsString>) -> Result<ExitCode, String> {
+    match serve::run(program, arguments) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error.to_string()),
+    }
 }

@@ -94,7 +94,7 @@ pub async fn serve_connection(
             ..WorkerOptions::default()
         },
     );
-    let client = Client::new(worker, peer);
+    let client = Client::new(worker, peer, false);
     Conversation::new(stream.into(), client, options, None)
         .run()
         .await

@@ -7,9 +7,11 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
@@ -56,7 +58,15 @@ impl Conversation {
         async move {
             let mut result = Ok(());
             while result.is_ok() && poll_fn(|cx| self.poll_request(cx)).await {
-                result = self.answer_requests().await;
+                let early;
+                (result, early) = self.answer_requests().await;
+                if let Some(tunnel) = self.client.take_tunnel() {
+                    if result.is_ok() {
+                        let (stream, early) = self.stream.into_tunnel(early);
+                        Box::pin(tunnel.run(stream, early)).await;
+                    }
+                    return result;
+                }
                 let has_ended = self.membership.as_ref().is_some_and(Membership::has_ended);
                 if has_ended || !self.stream.take_pause() {
                     break;
@@ -82,25 +92,27 @@ impl Conversation {
         Poll::Ready(false)
     }
 
-    /// Has hyper answer requests until there is a pause, or no more will come.
-    async fn answer_requests(&mut self) -> Result<(), hyper::Error> {
+    /// Has hyper answer requests until there is a pause, or no more will come. Also gives what hyper has read and made
+    /// nothing of, which is something only where the connection has become a tunnel.
+    async fn answer_requests(&mut self) -> (Result<(), hyper::Error>, Bytes) {
         let client = &self.client;
         let service = service_fn(|request: Request<Incoming>| {
             let client = Rc::clone(client);
             async move { Ok::<_, Infallible>(answer(client, request).await) }
         });
         let connection = builder(self.head).serve_connection(&mut self.stream, service);
-        let mut connection = Box::pin(connection);
-        poll_fn(|cx| {
+        let mut connection = Box::new(connection);
+        let result = poll_fn(|cx| {
             // First, as hyper drops a connection that is to end before it has read anything.
-            if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+            if let Poll::Ready(result) = Pin::new(&mut *connection).poll(cx) {
                 return Poll::Ready(result);
             }
             ready!(poll_end(&mut self.membership, cx));
-            connection.as_mut().graceful_shutdown();
-            connection.as_mut().poll(cx)
+            Pin::new(&mut *connection).graceful_shutdown();
+            Pin::new(&mut *connection).poll(cx)
         })
-        .await
+        .await;
+        (result, connection.into_parts().read_buf)
     }
 }
 

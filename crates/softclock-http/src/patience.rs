@@ -1,15 +1,14 @@
 //! How long a client may take, in each phase.
 //!
-//! A connection has one timer at most, and progress does not touch it: it notes the time, and a timer that fires early
-//! is set anew. So a connection in use costs a timer's setting once a timeout, not once a request.
+//! A connection has one timer at most, and progress does not touch it ([`LateTimer`]): it notes the time.
 
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use softclock::{Instant, Sleep, sleep_until};
+use softclock::Instant;
 
 use crate::connection::Timeouts;
+use crate::late_timer::LateTimer;
 use crate::socket::Socket;
 
 /// What is waited for.
@@ -33,7 +32,7 @@ pub(crate) struct Patience {
     /// What is waited for, and since when.
     reading: Option<(Wait, Instant)>,
     sending: Sending,
-    alarm: Option<Sleep>,
+    timer: LateTimer,
 }
 
 /// How the client takes what we send. Only the time counts in which the send buffer was full: at other times it waits
@@ -62,7 +61,7 @@ impl Patience {
             timeouts,
             reading: None,
             sending: Sending::default(),
-            alarm: None,
+            timer: LateTimer::default(),
         }
     }
 
@@ -87,7 +86,7 @@ impl Patience {
         };
         self.reading = Some((wait, since));
         match self.limit(wait) {
-            Some(limit) => self.poll_until(since + limit, now, cx),
+            Some(limit) => self.timer.poll_until(since + limit, now, cx),
             None => Poll::Pending,
         }
     }
@@ -117,7 +116,7 @@ impl Patience {
         let now = softclock::now();
         let progress = self.sending.poll_progress(&self.timeouts, socket, now);
         match ready!(progress) {
-            Some(next_look) => self.poll_until(next_look, now, cx),
+            Some(next_look) => self.timer.poll_until(next_look, now, cx),
             None => Poll::Ready(()),
         }
     }
@@ -130,22 +129,6 @@ impl Patience {
             Wait::Pause => Some(PAUSE),
             Wait::Next => self.timeouts.idle,
         }
-    }
-
-    fn poll_until(&mut self, deadline: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        if now >= deadline {
-            return Poll::Ready(());
-        }
-        let alarm = self.alarm.get_or_insert_with(|| sleep_until(deadline));
-        if deadline < alarm.deadline() {
-            alarm.reset(deadline);
-        }
-        if Pin::new(&mut *alarm).poll(cx).is_ready() {
-            // It was set for an earlier deadline, since passed by progress.
-            alarm.reset(deadline);
-            return Pin::new(alarm).poll(cx);
-        }
-        Poll::Pending
     }
 }
 

@@ -12,8 +12,8 @@ use softclock::{Mechanism, Runtime};
 use crate::address::ListenAddress;
 use crate::control::{Command, Control, obey};
 use crate::error::StartError;
+use crate::served::Served;
 use crate::settings::Settings;
-use crate::site::Site;
 use crate::worker::{Live, Worker, WorkerOptions};
 
 /// What to serve, where and how.
@@ -142,9 +142,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of `site` on one thread, to be completed.
-    pub fn builder(site: Site) -> Builder {
-        Self::with(Settings::new(site))
+    /// A server of a site or a proxy on one thread, to be completed.
+    pub fn builder(served: impl Into<Served>) -> Builder {
+        Self::with(Settings::new(served))
     }
 
     /// A server of these settings on one thread, to be completed.

@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
@@ -108,6 +109,15 @@ impl<S: Socket> GuardedStream<S> {
             mid_body: self.scanner.position() == Position::Body,
             socket: self.socket,
         }
+    }
+
+    /// The socket of a connection that is HTTP's no more, and what was read from it: by hyper, and not passed to it yet.
+    pub(crate) fn into_tunnel(self, read: Bytes) -> (S, Bytes) {
+        let early = match self.withheld.is_empty() {
+            true => read,
+            false => [&read[..], &self.withheld.bytes].concat().into(),
+        };
+        (self.socket, early)
     }
 
     /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will come.

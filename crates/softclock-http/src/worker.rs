@@ -20,6 +20,8 @@ use crate::exchange::Client;
 use crate::http1::Conversation;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
+use crate::proxy::UpstreamReport;
+use crate::served::LiveServed;
 use crate::site::Site;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
@@ -65,7 +67,7 @@ pub async fn serve(
 
 /// What new requests are served by. A change makes a new one; those in progress keep theirs.
 pub(crate) struct Live {
-    pub(crate) site: Rc<Site>,
+    pub(crate) served: LiveServed,
     pub(crate) options: WorkerOptions,
     pub(crate) tls: Option<Tls>,
     pub(crate) access_log: Option<AccessLog>,
@@ -98,7 +100,7 @@ impl Worker {
 
     pub(crate) fn of_site(site: Rc<Site>, options: WorkerOptions) -> Rc<Self> {
         Self::new(Live {
-            site,
+            served: LiveServed::Site(site),
             options,
             tls: None,
             access_log: None,
@@ -115,6 +117,13 @@ impl Worker {
         self.members.set_limit(live.options.max_connections);
         let old = self.live.replace(Rc::new(live));
         drop(old);
+    }
+
+    /// What is known of upstreams, where there are any.
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamReport> {
+        let live = self.live();
+        let forwarder = live.served.forwarder();
+        forwarder.map_or_else(Vec::new, |forwarder| forwarder.reports().collect())
     }
 
     /// Accepts from `listener` from now on.
@@ -156,7 +165,7 @@ impl Worker {
         }
         let live = self.live();
         let options = &live.options.connection;
-        let client = Client::new(Rc::clone(self), peer);
+        let client = Client::new(Rc::clone(self), peer, tls);
         if !tls {
             let stream = Stream::Plain(carrier);
             let conversation = Conversation::new(stream, client, options, Some(membership));

@@ -129,7 +129,7 @@ impl Client {
         }
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("a line");
         line.strip_suffix("\r\n")
