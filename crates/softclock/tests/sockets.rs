@@ -1,6 +1,7 @@
 //! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier,
 //! address family and mechanism of readiness runs all of it.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -33,6 +34,7 @@ macro_rules! conformance {
                 a_busy_port_is_an_error
                 listeners_share_a_port_when_asked
                 a_reader_that_never_waits_lets_others_run
+                a_long_write_lets_others_run
                 datagrams_keep_their_bounds
                 an_unreachable_peer_is_told_once
                 calls_are_trigger_states_of_their_kind
@@ -313,6 +315,35 @@ async fn a_reader_that_never_waits_lets_others_run(address: SocketAddr) {
     softclock::sleep(Duration::from_millis(1)).await;
     reader.abort();
     flood.await;
+}
+
+async fn a_long_write_lets_others_run(address: SocketAddr) {
+    const CHUNK: usize = 64 << 10;
+    let (client, server) = pair(address).await;
+    let (written, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let writer = {
+        let (written, done) = (written.clone(), done.clone());
+        softclock::spawn_local(async move {
+            for _ in 0..256 {
+                client.write_all(&[0; CHUNK]).await.unwrap();
+                written.set(written.get() + CHUNK);
+            }
+            done.set(true);
+        })
+    };
+    let reader = softclock::spawn_local(async move {
+        let mut buffer = vec![0; CHUNK];
+        while server.read(&mut buffer).await.unwrap() > 0 {}
+    });
+    let (mut seen, mut longest) = (0, 0);
+    while !done.get() {
+        softclock::yield_now().await;
+        longest = longest.max(written.get() - seen);
+        seen = written.get();
+    }
+    assert!(longest <= 8 * CHUNK, "{longest} bytes in one go");
+    writer.await;
+    reader.await;
 }
 
 async fn datagrams_keep_their_bounds(address: SocketAddr) {
