@@ -29,8 +29,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use softclock_core::{Delivery, EventQueues, QueueId};
-pub use softclock_core::{Readiness, SourceEvent, SourceId};
+pub use softclock_core::{Delivery, Readiness, SourceEvent, SourceId};
+use softclock_core::{EventQueues, QueueId};
 pub use softclock_linux::events::Mechanism;
 use softclock_linux::events::{BATCH, Event, Poller, Timeout, Token, current_state};
 
@@ -51,6 +51,7 @@ struct Shared {
 pub struct Source<F: AsFd> {
     shared: Rc<Shared>,
     id: SourceId,
+    delivery: Delivery,
     /// The kernel tells of it.
     watched: Cell<bool>,
     /// Taken by [`into_inner`](Self::into_inner) only.
@@ -94,10 +95,21 @@ impl EventQueue {
 
     /// Takes a nonblocking descriptor in, without interest in it. No system call.
     pub fn add<F: AsFd>(&self, fd: F) -> Source<F> {
+        self.add_for(fd, Delivery::Each)
+    }
+
+    /// As [`add`](Self::add), for a file that several threads watch, such as a listener: with [`Delivery::One`] an event is
+    /// told to one of those that wait for it, or to a few, instead of all. That takes epoll, and is for reading only.
+    ///
+    /// The kernel (EPOLLEXCLUSIVE) goes through the threads in a fixed order until it finds one that waits: few wake-ups,
+    /// but one thread gets most of a light load. A listener for each thread (SO_REUSEPORT) spreads connections evenly, by
+    /// their addresses, to busy threads as well as to idle ones. The experiment `event-delivery/wake-one` measures both.
+    pub fn add_for<F: AsFd>(&self, fd: F, delivery: Delivery) -> Source<F> {
         let mut events = self.shared.events.borrow_mut();
         Source {
             shared: Rc::clone(&self.shared),
-            id: events.add_source(Readiness::NONE, Delivery::Each),
+            id: events.add_source(Readiness::NONE, delivery),
+            delivery,
             watched: Cell::new(false),
             fd: Some(fd),
         }
@@ -111,7 +123,7 @@ impl EventQueue {
     ///
     /// # Errors
     /// Those of the mechanism: files that are always ready cannot be watched, and with `select` no descriptor from 1024
-    /// on. A source of another queue is [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// on; [`Delivery::One`] takes epoll. A source of another queue is [`InvalidInput`](io::ErrorKind::InvalidInput).
     pub fn declare_interest<F: AsFd>(
         &self,
         source: &Source<F>,
@@ -123,7 +135,11 @@ impl EventQueue {
         }
         if !mask.is_empty() && !source.watched.get() {
             let token = Token(source.id.to_bits());
-            self.shared.poller.borrow_mut().add(source.as_fd(), token)?;
+            let mut poller = self.shared.poller.borrow_mut();
+            match source.delivery {
+                Delivery::Each => poller.add(source.as_fd(), token)?,
+                Delivery::One => poller.add_exclusive(source.as_fd(), token)?,
+            }
             source.watched.set(true);
         }
         let now = match state {

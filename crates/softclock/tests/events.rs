@@ -5,9 +5,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use softclock::events::{EventQueue, Mechanism, Readiness, Source, SourceEvent, SourceId};
+use softclock::events::{
+    Delivery, EventQueue, Mechanism, Readiness, Source, SourceEvent, SourceId,
+};
 
 const READ: Readiness = Readiness::READABLE;
 const NONE: Readiness = Readiness::NONE;
@@ -250,6 +253,38 @@ fn threads_share_a_listener(mechanism: Mechanism) {
         total
     });
     assert_eq!(total, 50);
+}
+
+#[test]
+fn an_event_for_one_thread_reaches_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = |told: &AtomicUsize, accepted: &AtomicUsize| {
+        let queue = queue(Mechanism::Epoll);
+        let source = queue.add_for(listener.try_clone().unwrap(), Delivery::One);
+        queue.declare_interest(&source, READ, None).unwrap();
+        while accepted.load(Ordering::SeqCst) < 20 {
+            let events = take(&queue, Some(Duration::from_millis(100)));
+            told.fetch_add(events.len(), Ordering::SeqCst);
+            while source.accept().is_ok() {
+                accepted.fetch_add(1, Ordering::SeqCst);
+            }
+            source.consumed(READ);
+        }
+    };
+    let (told, accepted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| count(&told, &accepted))));
+        for number in 1..=20 {
+            let _client = TcpStream::connect(address).unwrap();
+            while accepted.load(Ordering::SeqCst) < number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    // All four would make 80; more than one is told now and then.
+    assert!(told.load(Ordering::SeqCst) < 40, "{told:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod event_bench;
 pub mod event_figure_6;
 pub mod event_figure_7;
+pub mod event_wake_one;
 pub mod figure_3;
 pub mod head;
 pub mod servers_static;
@@ -32,6 +33,7 @@ pub const ALL: &[&Experiment] = &[
     &event_figure_6::EXPERIMENT,
     &event_figure_7::EXPERIMENT,
     &event_bench::EXPERIMENT,
+    &event_wake_one::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
 ];

@@ -41,6 +41,13 @@ impl Epoll {
         Ok(epoll::add(&self.epoll, fd, data, flags)?)
     }
 
+    /// For reading only, which is all that the kernel lets be exclusive of what is of use here.
+    pub(super) fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
+        let data = EventData::new_u64(token.0);
+        Ok(epoll::add(&self.epoll, fd, data, flags)?)
+    }
+
     pub(super) fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
     }

@@ -86,6 +86,17 @@ impl Poller {
         each!(&mut self.0, poller => poller.add(fd, token, ALL))
     }
 
+    /// Adds a descriptor, for reading only, whose file other pollers have too: of those that wait, the kernel tells one
+    /// or some, not all (EPOLLEXCLUSIVE).
+    ///
+    /// Fails as [`add`](Self::add), and with `Unsupported` for all mechanisms but epoll.
+    pub fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        match &mut self.0 {
+            Kind::Epoll(epoll) => epoll.add_exclusive(fd, token),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, EXCLUSIVE)),
+        }
+    }
+
     /// Adds a descriptor for reading only.
     pub(super) fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         each!(&mut self.0, poller => poller.add(fd, token, Readiness::READABLE))
@@ -140,6 +151,8 @@ impl Poller {
 
 /// What [`Poller::new`] tries. io_uring costs a loaded server no less than epoll, and is often forbidden.
 const PREFERRED: [Mechanism; 2] = [Mechanism::Epoll, Mechanism::Poll];
+
+const EXCLUSIVE: &str = "only epoll can tell one of several threads";
 
 const ALL: Readiness = Readiness::from_bits(
     Readiness::READABLE.bits()
