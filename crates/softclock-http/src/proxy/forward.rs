@@ -19,7 +19,6 @@ use super::tunnel::Tunnel;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::{Proxy, ProxyOptions};
 use crate::body::Body;
-use crate::carrier::Peer;
 use crate::error::Refusal;
 use crate::exchange::{AnyBody, Client};
 
@@ -266,10 +265,7 @@ impl Outgoing {
         let upload = Upload::of(body);
         let received = Received {
             version: parts.version,
-            peer: match client.peer {
-                Peer::Internet(address) => Some(address),
-                Peer::Local => None,
-            },
+            peer: client.address(),
             secure: client.is_secure,
             authority: parts.uri.authority().map(|authority| authority.as_str()),
             has_body: upload.is_some(),
