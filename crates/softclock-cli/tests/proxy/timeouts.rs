@@ -29,11 +29,11 @@ fn no_first_byte_is_a_504() {
 #[test]
 fn time_for_the_first_byte_starts_when_the_request_is_sent() {
     let upstream = Upstream::saying("ok");
-    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "0.3"]);
+    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "1"]);
     let mut client = proxy.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
     for byte in b"body" {
-        sleep(Duration::from_millis(200));
+        sleep(Duration::from_millis(400));
         client.send(&[*byte]);
     }
     assert_eq!(client.reply("POST").text(), "ok");

@@ -256,7 +256,7 @@ impl Outgoing {
         crate::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
         let (mut parts, body) = request.into_parts();
-        if !headers::is_for_upstreams(&parts.method) {
+        if parts.method == Method::CONNECT {
             return Err((
                 StatusCode::NOT_IMPLEMENTED,
                 "there are no tunnels by CONNECT.",

@@ -1,10 +1,10 @@
 //! What becomes of header fields on their way through (RFC 9110, section 7.6).
 
+use http::Version;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::{Method, Version};
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
@@ -193,11 +193,6 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|word| word.split(';').next().unwrap_or_default().trim())
-}
-
-/// Whether a request of this method to this target is one for an upstream at all.
-pub(super) fn is_for_upstreams(method: &Method) -> bool {
-    *method != Method::CONNECT
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
