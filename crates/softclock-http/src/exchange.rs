@@ -1,6 +1,6 @@
 //! A request and its response: answered by a site or an upstream, counted, and told to the access log when the body has ended.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -50,6 +50,8 @@ pub(crate) struct Client {
     exchanges: Cell<usize>,
     active: Cell<bool>,
     tunnel: Cell<Option<Box<Tunnel>>>,
+    /// As a field's value, once it was asked for.
+    address: OnceCell<HeaderValue>,
 }
 
 impl Client {
@@ -61,7 +63,17 @@ impl Client {
             exchanges: Cell::new(0),
             active: Cell::new(false),
             tunnel: Cell::new(None),
+            address: OnceCell::new(),
         })
+    }
+
+    /// The client's address, if it has one, for upstreams.
+    pub(crate) fn address(&self) -> Option<&HeaderValue> {
+        let Peer::Internet(address) = self.peer else {
+            return None;
+        };
+        let text = || HeaderValue::try_from(address.to_canonical().to_string());
+        Some(self.address.get_or_init(|| text().expect("ASCII")))
     }
 
     /// The connection is to become a tunnel when the response is sent.

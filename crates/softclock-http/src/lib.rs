@@ -1,4 +1,4 @@
-//! A static web server on [hyper] and [softclock].
+//! A static web server and a reverse proxy on [hyper] and [softclock].
 //!
 //! From the outside in:
 //!
@@ -13,7 +13,9 @@
 //!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive. Between
 //!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
-//! - **Service** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
+//! - **Service** ([`Served`]): a site, which the layers below are about, or a proxy ([`Proxy`]), which passes requests on
+//!   to upstreams over connections of its own, and their responses back as fast as the client takes them.
+//! - **Site** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
 //!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
 //! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
 //!   second. Compressed siblings are chosen by what the client accepts ([`coding`]).

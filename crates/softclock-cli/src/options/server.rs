@@ -13,6 +13,7 @@ use crate::limits::LimitOptions;
 
 /// Options of one server, whatever it serves.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
 pub(crate) struct ServerOptions {
     /// Settings in a TOML file, named like these flags, which win over it; SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
@@ -43,9 +44,6 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", value_parser = mechanism())]
     pub(crate) events: Option<Mechanism>,
 
-    #[command(flatten)]
-    pub(crate) operation: OperationOptions,
-
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -57,6 +55,9 @@ pub(crate) struct ServerOptions {
     /// Log to stderr what is at least so important [default: warn]
     #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
     pub(crate) log_level: Option<LogLevel>,
+
+    #[command(flatten)]
+    pub(crate) operation: OperationOptions,
 
     #[command(flatten)]
     pub(crate) limits: LimitOptions,

@@ -66,9 +66,11 @@ impl Body for RequestBody {
         let mut incoming = upload.incoming.borrow_mut();
         let frame = Pin::new(&mut *incoming).poll_frame(cx);
         match &frame {
-            Poll::Ready(Some(Ok(_))) => {
+            Poll::Ready(Some(Ok(frame))) => {
                 upload.is_touched.set(true);
-                self.watch.body_taken.set(incoming.is_end_stream());
+                // Behind trailers hyper asks for nothing more.
+                let is_last = frame.is_trailers() || incoming.is_end_stream();
+                self.watch.body_taken.set(is_last);
             }
             Poll::Ready(Some(Err(_))) => {
                 upload.is_touched.set(true);
@@ -185,7 +187,12 @@ impl Body for ResponseBody {
         match ready!(this.poll_incoming(cx)) {
             Some(Ok(frame)) => {
                 // hyper does not ask for more behind these.
-                if this.incoming.is_end_stream() || frame.is_trailers() {
+                if frame.is_trailers() {
+                    // The driver reads the end only if somebody asks.
+                    let mut quiet = Context::from_waker(Waker::noop());
+                    let _ = Pin::new(&mut this.incoming).poll_frame(&mut quiet);
+                    this.finish();
+                } else if this.incoming.is_end_stream() {
                     this.finish();
                 }
                 Poll::Ready(Some(Ok(frame)))

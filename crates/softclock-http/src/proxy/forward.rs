@@ -19,7 +19,6 @@ use super::tunnel::Tunnel;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::{Proxy, ProxyOptions};
 use crate::body::Body;
-use crate::carrier::Peer;
 use crate::error::Refusal;
 use crate::exchange::{AnyBody, Client};
 
@@ -257,7 +256,7 @@ impl Outgoing {
         crate::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
         let (mut parts, body) = request.into_parts();
-        if !headers::is_for_upstreams(&parts.method) {
+        if parts.method == Method::CONNECT {
             return Err((
                 StatusCode::NOT_IMPLEMENTED,
                 "there are no tunnels by CONNECT.",
@@ -266,10 +265,7 @@ impl Outgoing {
         let upload = Upload::of(body);
         let received = Received {
             version: parts.version,
-            peer: match client.peer {
-                Peer::Internet(address) => Some(address),
-                Peer::Local => None,
-            },
+            peer: client.address(),
             secure: client.is_secure,
             authority: parts.uri.authority().map(|authority| authority.as_str()),
             has_body: upload.is_some(),

@@ -1,19 +1,17 @@
 //! What becomes of header fields on their way through (RFC 9110, section 7.6).
 
-use std::net::IpAddr;
-
+use http::Version;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::{Method, Version};
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received<'a> {
     pub(super) version: Version,
-    /// From where; nothing of a process of this machine.
-    pub(super) peer: Option<IpAddr>,
+    /// From which address; nothing of a process of this machine.
+    pub(super) peer: Option<&'a HeaderValue>,
     /// Whether it came through TLS.
     pub(super) secure: bool,
     /// The host in the target, which counts more than the field.
@@ -43,7 +41,9 @@ pub(super) fn prepare_request(
     {
         headers.insert(HOST, host);
     }
-    join_cookies(headers);
+    if received.version == Version::HTTP_2 {
+        join_cookies(headers);
+    }
     forwarded(headers, received);
     append_via(headers, received.version);
     if let Some(protocol) = &upgrade {
@@ -107,15 +107,19 @@ fn wanted_upgrade(headers: &HeaderMap, received: &Received<'_>) -> Option<Header
 
 /// Removes what concerns one connection only, and what Connection names.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named = tokens(headers, &CONNECTION)
-            .filter(|name| !name.eq_ignore_ascii_case("close"))
-            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
-        for name in named.collect::<Vec<_>>() {
-            headers.remove(name);
-        }
+    // Most messages have one such field or none, and a look is cheaper than a removal.
+    let mut present: Vec<HeaderName> = Vec::new();
+    present.extend(
+        headers
+            .keys()
+            .filter(|name| HOP_BY_HOP.contains(name))
+            .cloned(),
+    );
+    if present.contains(&CONNECTION) {
+        let named = tokens(headers, &CONNECTION).filter(|word| !ABOUT_IT.contains(word));
+        present.extend(named.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()));
     }
-    for name in &HOP_BY_HOP {
+    for name in present {
         headers.remove(name);
     }
 }
@@ -134,12 +138,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 /// before us, is believed what it says itself.
 fn forwarded(headers: &mut HeaderMap, received: &Received<'_>) {
     if let Some(peer) = received.peer {
-        append(
-            headers,
-            X_FORWARDED_FOR,
-            b", ",
-            &peer.to_canonical().to_string(),
-        );
+        append(headers, X_FORWARDED_FOR, b", ", peer.clone());
     }
     let host = headers.get(HOST).cloned();
     let scheme = if received.secure { "https" } else { "http" };
@@ -159,22 +158,16 @@ fn forwarded(headers: &mut HeaderMap, received: &Received<'_>) {
 }
 
 fn append_via(headers: &mut HeaderMap, version: Version) {
-    let via = match version {
+    let via = HeaderValue::from_static(match version {
         Version::HTTP_10 => "1.0 softclock",
         Version::HTTP_2 => "2.0 softclock",
         _ => "1.1 softclock",
-    };
-    match headers.contains_key(VIA) {
-        false => drop(headers.insert(VIA, HeaderValue::from_static(via))),
-        true => append(headers, VIA, b", ", via),
-    }
+    });
+    append(headers, VIA, b", ", via);
 }
 
 /// Adds `last` to the list that all fields of this name make up.
-fn append(headers: &mut HeaderMap, name: HeaderName, separator: &[u8], last: &str) {
-    let Ok(last) = HeaderValue::from_str(last) else {
-        return;
-    };
+fn append(headers: &mut HeaderMap, name: HeaderName, separator: &[u8], last: HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(entry) => drop(entry.insert(last)),
         Entry::Occupied(mut entry) => {
@@ -202,14 +195,12 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(|word| word.split(';').next().unwrap_or_default().trim())
 }
 
-/// Whether a request of this method to this target is one for an upstream at all.
-pub(super) fn is_for_upstreams(method: &Method) -> bool {
-    *method != Method::CONNECT
-}
-
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// What Connection says of the connection itself, mostly.
+const ABOUT_IT: [&str; 3] = ["close", "keep-alive", "Keep-Alive"];
 
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
@@ -228,9 +219,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    static PEER: HeaderValue = HeaderValue::from_static("192.0.2.1");
+
     const RECEIVED: Received<'_> = Received {
         version: Version::HTTP_11,
-        peer: Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1))),
+        peer: Some(&PEER),
         secure: false,
         authority: None,
         has_body: false,

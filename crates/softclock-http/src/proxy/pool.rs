@@ -5,14 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock::{Instant, Sleep, sleep_until};
+use softclock::Instant;
 
 use super::link::Link;
+use crate::late_timer::LateTimer;
 
 /// The idle connections to one upstream.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Pool {
     }
 
     /// Closes what is over; ready when nothing is left.
-    fn poll_keep(&self, timer: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_keep(&self, timer: &mut LateTimer, cx: &mut Context<'_>) -> Poll<()> {
         self.keeper.replace(Some(cx.waker().clone()));
         let now = softclock::now();
         let over = |idle: &mut Idle| idle.until <= now || !idle.link.is_idle(cx);
@@ -81,21 +81,17 @@ impl Pool {
             self.has_keeper.set(false);
             return Poll::Ready(());
         };
-        let timer = timer.insert(sleep_until(next));
-        match Pin::new(timer).poll(cx) {
+        if timer.poll_until(next, now, cx).is_ready() {
             // The next look closes it.
-            Poll::Ready(()) => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Poll::Pending => Poll::Pending,
+            cx.waker().wake_by_ref();
         }
+        Poll::Pending
     }
 }
 
 /// Waits for the idle connections of a pool until there are none.
 async fn keep(pool: Weak<Pool>) {
-    let mut timer = None;
+    let mut timer = LateTimer::default();
     poll_fn(|cx| match pool.upgrade() {
         Some(pool) => pool.poll_keep(&mut timer, cx),
         None => Poll::Ready(()),

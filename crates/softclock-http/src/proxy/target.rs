@@ -86,3 +86,32 @@ fn resolve(place: &UpstreamPlace) -> io::Result<Arc<[SocketAddr]>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_resolved_again_when_its_addresses_are_old() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let target = Target::new("http://localhost:7".parse().unwrap()).unwrap();
+            let first = target.addresses(Duration::from_secs(3600));
+            assert!(!first.is_empty() && first.iter().all(|address| address.port() == 7));
+            let is_new = |old: &Arc<[SocketAddr]>| !Arc::ptr_eq(old, &target.lock().addresses);
+            assert!(!is_new(&first));
+            while !is_new(&first) {
+                // Never without addresses meanwhile.
+                assert!(!target.addresses(Duration::from_nanos(1)).is_empty());
+                softclock::sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+
+    #[test]
+    fn unknown_names_are_told_at_the_start() {
+        let url = "http://no.such.name.invalid".parse().unwrap();
+        let error = Target::new(url).unwrap_err().to_string();
+        assert!(error.starts_with("cannot find the upstream http://no.such.name.invalid:80"));
+        assert!(!error.contains('\n'));
+    }
+}
