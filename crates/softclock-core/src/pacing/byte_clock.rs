@@ -105,7 +105,7 @@ pub struct ClassStatistics {
     pub queued_bytes: u64,
 }
 
-/// The global clock, the classes and their packets; see the [module](self).
+/// The global clock, the classes and their packets: packets of classes on one link, scheduled by bytes.
 #[derive(Debug)]
 pub struct ByteClock<P> {
     link: Rate,

@@ -4,7 +4,7 @@
 //! - [`ByteClock`]: classes of packets on one link, each at its own rate (*PSPacer/HT*, II-B).
 //! - [`wire_bytes`]: what a packet takes on the wire.
 
-mod byte_clock;
+pub mod byte_clock;
 mod rate_clock;
 mod wire;
 

@@ -1,5 +1,6 @@
 //! A set of descriptors to wait for, by one of the mechanisms.
 
+use std::env;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -7,7 +8,7 @@ use super::epoll::Epoll;
 use super::io_uring::IoUring;
 use super::poll::Poll;
 use super::select::Select;
-use super::{BATCH, Event, Mechanism, Readiness, Timeout, Token};
+use super::{BATCH, Event, Mechanism, Readiness, Timeout, Token, UnknownMechanism};
 
 /// A set of descriptors to wait for, under the contract of [the module](super).
 #[derive(Debug)]
@@ -45,10 +46,19 @@ macro_rules! each {
 }
 
 impl Poller {
-    /// An empty set, by epoll, or by poll where epoll is forbidden.
+    /// An empty set, by the mechanism that the environment variable `SOFTCLOCK_EVENTS` names; else by epoll, or by poll
+    /// where epoll is forbidden.
     ///
-    /// Fails where the process has no descriptor left.
+    /// Fails where the process has no descriptor left, or the variable's mechanism is unknown or does not work.
     pub fn new() -> io::Result<Self> {
+        if let Some(name) = env::var_os(VARIABLE) {
+            let mechanism = name.to_str().and_then(|name| name.parse().ok());
+            let mechanism = mechanism.ok_or_else(|| {
+                let message = format!("{VARIABLE} is {name:?}: {UnknownMechanism}");
+                io::Error::new(io::ErrorKind::InvalidInput, message)
+            })?;
+            return Self::with_mechanism(mechanism);
+        }
         let [first, second] = PREFERRED;
         Self::with_mechanism(first).or_else(|_| Self::with_mechanism(second))
     }
@@ -151,6 +161,9 @@ impl Poller {
 
 /// What [`Poller::new`] tries. io_uring costs a loaded server no less than epoll, and is often forbidden.
 const PREFERRED: [Mechanism; 2] = [Mechanism::Epoll, Mechanism::Poll];
+
+/// The environment variable that names a mechanism.
+const VARIABLE: &str = "SOFTCLOCK_EVENTS";
 
 const EXCLUSIVE: &str = "only epoll can tell one of several threads";
 
