@@ -70,6 +70,8 @@ pub struct QueueStatistics {
     pub envelope: Envelope,
     /// When more waited than is kept, so that all after that is missing here; the rate is below the traffic's.
     pub full_at: Option<Instant>,
+    /// When a packet last found the queue empty. Long before the last packet, it says that the rate is below the traffic's.
+    pub busy_since: Option<Instant>,
     arrivals: u64,
     sum_packets: u128,
     sum_bytes: u128,
@@ -145,7 +147,7 @@ impl Queue {
             return;
         }
         match self.bottleneck.on_packet(now, bytes) {
-            Ok(occupancy) => statistics.record(since_first_ns, occupancy),
+            Ok(occupancy) => statistics.record(now, since_first_ns, occupancy),
             Err(QueueFull) => statistics.full_at = Some(now),
         }
     }
@@ -153,7 +155,10 @@ impl Queue {
 
 impl QueueStatistics {
     #[inline]
-    fn record(&mut self, since_first_ns: u64, occupancy: Occupancy) {
+    fn record(&mut self, now: Instant, since_first_ns: u64, occupancy: Occupancy) {
+        if occupancy.packets == 1 {
+            self.busy_since = Some(now);
+        }
         self.max.packets = self.max.packets.max(occupancy.packets);
         self.max.bytes = self.max.bytes.max(occupancy.bytes);
         self.arrivals += 1;

@@ -202,6 +202,8 @@ proptest! {
         let sum: u64 = plain.iter().map(|occupancy| occupancy.packets).sum();
         prop_assert_eq!(queue.max.packets, plain.iter().map(|occupancy| occupancy.packets).max().unwrap());
         prop_assert_eq!(queue.mean_packets(), sum as f64 / plain.len() as f64);
+        let alone = plain.iter().rposition(|occupancy| occupancy.packets == 1).unwrap();
+        prop_assert_eq!(queue.busy_since, Some(Instant::from_ns(packets[alone].0)));
         prop_assert_eq!(queue.envelope.cells().map(|(_, most)| most).max(), Some(queue.max.packets));
     }
 
