@@ -1,5 +1,6 @@
 //! Gap histogram and occupancy over time as SVG. Pure.
 
+use softclock_core::Histogram;
 use softclock_core::histogram::{bucket_of, upper_bound};
 
 use super::analysis::Stream;
@@ -69,24 +70,12 @@ fn gaps(streams: &[Stream]) -> Panel {
     let most = buckets.iter().map(|&(_, count)| count).max();
     let high = longest.unwrap_or(1) as f64;
     let low = decade_below(least.unwrap_or(1) as f64);
-    let outline = |gaps: &softclock_core::Histogram| {
-        let steps = gaps.buckets().flat_map(|(upper, count)| {
-            let lower = match bucket_of(upper) {
-                0 => 0,
-                bucket => upper_bound(bucket - 1) + 1,
-            };
-            let (from, to) = (lower as f64, (upper + 1) as f64);
-            let count = count as f64;
-            [(from, FLOOR), (from, count), (to, count), (to, FLOOR)]
-        });
-        steps.collect()
-    };
     Panel {
         title: "Gaps between packets",
         x: Axis {
             label: "gap",
             low,
-            high: (high + 1.0).max(low * 10.0),
+            high: (high * 1.1).max(low * 10.0),
             is_log: true,
             format: format_ns,
         },
@@ -97,8 +86,26 @@ fn gaps(streams: &[Stream]) -> Panel {
             is_log: true,
             format: |count| format!("{count:.0}"),
         },
-        outlines: histograms.map(outline).collect(),
+        outlines: histograms.map(steps).collect(),
     }
+}
+
+/// The outline of a histogram, which goes down where nothing was counted.
+fn steps(histogram: &Histogram) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for (upper, count) in histogram.buckets() {
+        let lower = match bucket_of(upper) {
+            0 => 0,
+            bucket => upper_bound(bucket - 1) + 1,
+        };
+        let (from, to, count) = (lower as f64, (upper + 1) as f64, count as f64);
+        match points.last() {
+            Some(&(end, _)) if end == from => drop(points.pop()),
+            _ => points.push((from, FLOOR)),
+        }
+        points.extend([(from, count), (to, count), (to, FLOOR)]);
+    }
+    points
 }
 
 fn queues(streams: &[Stream]) -> Panel {
@@ -256,6 +263,23 @@ mod tests {
         assert_eq!(axis(0.5, 200.0, true).ticks(), [1.0, 10.0, 100.0]);
         assert_eq!(axis(0.0, 36.0, false).ticks(), [0.0, 10.0, 20.0, 30.0]);
         assert_eq!(axis(0.0, 1.05, false).ticks().len(), 6);
+    }
+
+    #[test]
+    fn outlines_go_down_where_nothing_is() {
+        let mut histogram = Histogram::new();
+        [1, 2, 2, 9].map(|ns| histogram.record(ns));
+        let f = FLOOR;
+        let first = [
+            (1.0, f),
+            (1.0, 1.0),
+            (2.0, 1.0),
+            (2.0, 2.0),
+            (3.0, 2.0),
+            (3.0, f),
+        ];
+        let second = [(9.0, f), (9.0, 1.0), (10.0, 1.0), (10.0, f)];
+        assert_eq!(steps(&histogram), [&first[..], &second].concat());
     }
 
     #[test]
