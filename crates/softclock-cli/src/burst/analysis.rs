@@ -179,7 +179,7 @@ fn can_be_read_twice(file: &Path) -> bool {
 fn total_bytes(files: &[PathBuf]) -> Option<u64> {
     let length = |file: &PathBuf| {
         let file = file.metadata().ok().filter(|_| !is_stdin(file))?;
-        file.is_file().then(|| file.len())
+        file.is_file().then_some(file.len())
     };
     files.iter().map(length).sum()
 }

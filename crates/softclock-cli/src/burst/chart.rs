@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn outlines_go_down_where_nothing_is() {
         let mut histogram = Histogram::new();
-        [1, 2, 2, 9].map(|ns| histogram.record(ns));
+        [1, 2, 2, 9].iter().for_each(|&ns| histogram.record(ns));
         let f = FLOOR;
         let first = [
             (1.0, f),

@@ -99,8 +99,7 @@ fn peaks(streams: &[&Stream]) -> Vec<Row> {
 
 fn peak(stream: &Stream, index: usize) -> String {
     let window = &stream.burstiness.windows()[index];
-    let volume = stream.burstiness.volume();
-    match (window.peak_over_mean(volume), window.p999_over_mean(volume)) {
+    match (window.peak_over_mean(), window.p999_over_mean()) {
         (Some(peak), Some(p999)) => format!("{} ({})", format_number(peak), format_number(p999)),
         _ => NONE.into(),
     }

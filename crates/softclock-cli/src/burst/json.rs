@@ -23,10 +23,10 @@ fn object(stream: &Stream) -> Value {
     let gaps = burstiness.gaps();
     let trains = burstiness.trains();
     let lengths = trains.lengths();
-    let by_window = |figure: fn(&Stream, &Window) -> Option<f64>| -> Map<String, Value> {
+    let by_window = |figure: fn(&Window) -> Option<f64>| -> Map<String, Value> {
         let windows = burstiness.windows().iter();
         windows
-            .map(|window| (format_time(window.length()), json!(figure(stream, window))))
+            .map(|window| (format_time(window.length()), json!(figure(window))))
             .collect()
     };
     json!({
@@ -52,14 +52,14 @@ fn object(stream: &Stream) -> Value {
         "gap": {
             "mean_ns": gaps.mean_ns(),
             "cv": gaps.variation(),
-            "p50_ns": quantile(gaps.histogram(), 0.5),
-            "p99_ns": quantile(gaps.histogram(), 0.99),
-            "p999_ns": quantile(gaps.histogram(), 0.999),
-            "max_ns": quantile(gaps.histogram(), 1.0),
+            "p50_ns": gap(gaps.histogram(), |gaps| gaps.quantile_ns(0.5)),
+            "p99_ns": gap(gaps.histogram(), |gaps| gaps.quantile_ns(0.99)),
+            "p999_ns": gap(gaps.histogram(), |gaps| gaps.quantile_ns(0.999)),
+            "max_ns": gap(gaps.histogram(), Histogram::max_ns),
             "histogram": buckets(gaps.histogram()),
         },
-        "peak_over_mean": by_window(|stream, window| window.peak_over_mean(stream.burstiness.volume())),
-        "p999_over_mean": by_window(|stream, window| window.p999_over_mean(stream.burstiness.volume())),
+        "peak_over_mean": by_window(Window::peak_over_mean),
+        "p999_over_mean": by_window(Window::p999_over_mean),
         "time_reversals": volume.reversals(),
         "left_out": {
             "by_filter": stream.left_out.by_filter,
@@ -82,8 +82,8 @@ fn queue(queue: &QueueStatistics) -> Value {
     })
 }
 
-fn quantile(gaps: &Histogram, quantile: f64) -> Option<u64> {
-    (!gaps.is_empty()).then(|| gaps.quantile_ns(quantile))
+fn gap(gaps: &Histogram, of: fn(&Histogram) -> u64) -> Option<u64> {
+    (!gaps.is_empty()).then(|| of(gaps))
 }
 
 /// Pairs of the largest value of a bucket and its count.

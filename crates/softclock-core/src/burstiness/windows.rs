@@ -2,20 +2,21 @@
 
 use core::time::Duration;
 
-use super::Volume;
 use crate::Histogram;
 use crate::time::saturating_ns;
 
 /// The bytes in successive windows of one length, the first of which begins with the first packet.
+///
+/// A window counts when it is over, so the last one does not, as nobody knows what it would have become.
 #[derive(Clone, Debug)]
 pub struct Window {
     length_ns: u64,
     /// Where the present window ends, since the first packet.
     end_ns: u64,
     bytes: u64,
-    /// Bytes in each window before.
+    /// Bytes in each window before, and their sum.
     past: Histogram,
-    peak: u64,
+    past_bytes: u64,
 }
 
 impl Window {
@@ -27,7 +28,7 @@ impl Window {
             end_ns: length_ns,
             bytes: 0,
             past: Histogram::new(),
-            peak: 0,
+            past_bytes: 0,
         }
     }
 
@@ -38,13 +39,13 @@ impl Window {
             self.advance(since_first_ns);
         }
         self.bytes = self.bytes.saturating_add(bytes.into());
-        self.peak = self.peak.max(self.bytes);
     }
 
     fn advance(&mut self, to_ns: u64) {
-        self.past.record(self.bytes);
         let empty = (to_ns - self.end_ns) / self.length_ns;
+        self.past.record(self.bytes);
         self.past.record_times(0, empty);
+        self.past_bytes = self.past_bytes.saturating_add(self.bytes);
         let begin_ns = self.end_ns + empty * self.length_ns;
         self.end_ns = begin_ns.saturating_add(self.length_ns);
         self.bytes = 0;
@@ -55,28 +56,28 @@ impl Window {
         Duration::from_nanos(self.length_ns)
     }
 
-    /// The most bytes in any window.
-    pub const fn peak_bytes(&self) -> u64 {
-        self.peak
+    /// How many windows are over.
+    pub fn count(&self) -> u64 {
+        self.past.count()
     }
 
-    /// The peak rate over the mean rate of `volume`, which all was counted in; `None` if that is shorter than a window.
-    pub fn peak_over_mean(&self, volume: &Volume) -> Option<f64> {
-        self.mean_bytes(volume).map(|mean| self.peak as f64 / mean)
+    /// The most bytes in a window that is over.
+    pub const fn peak_bytes(&self) -> u64 {
+        self.past.max_ns()
+    }
+
+    /// The most bytes in a window over the mean of all, at least 1; `None` if none is over, or nothing was in any.
+    pub fn peak_over_mean(&self) -> Option<f64> {
+        self.over_mean(self.peak_bytes())
     }
 
     /// The same for the bytes that 99.9 % of the windows do not exceed, to within 6.25 %.
-    pub fn p999_over_mean(&self, volume: &Volume) -> Option<f64> {
-        let mut all = self.past.clone();
-        all.record(self.bytes);
-        let bytes = all.quantile_ns(0.999);
-        self.mean_bytes(volume).map(|mean| bytes as f64 / mean)
+    pub fn p999_over_mean(&self) -> Option<f64> {
+        self.over_mean(self.past.quantile_ns(0.999))
     }
 
-    /// What the mean rate brings in a window.
-    fn mean_bytes(&self, volume: &Volume) -> Option<f64> {
-        let duration_ns = saturating_ns(volume.duration());
-        let is_told = duration_ns >= self.length_ns && volume.bytes() > 0;
-        is_told.then(|| volume.bytes() as f64 / duration_ns as f64 * self.length_ns as f64)
+    fn over_mean(&self, bytes: u64) -> Option<f64> {
+        let ratio = || bytes as f64 * self.count() as f64 / self.past_bytes as f64;
+        (self.past_bytes > 0).then(ratio)
     }
 }

@@ -50,7 +50,7 @@ impl Pcapng {
         }
         let length = self.order.u32(begin, 4);
         let least = if is_section { 28 } else { 12 };
-        if length < least || length % 4 != 0 || length > MOST_BLOCK_BYTES {
+        if length < least || !length.is_multiple_of(4) || length > MOST_BLOCK_BYTES {
             return Err(CaptureError::Length(length));
         }
         let end = length as usize;

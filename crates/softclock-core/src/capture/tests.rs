@@ -17,7 +17,10 @@ enum End {
     Wrong(CaptureError),
 }
 
-fn decoded(capture: &[u8]) -> (Vec<(Option<u64>, u32, Vec<u8>)>, End) {
+/// Time in nanoseconds, original length, and what was kept.
+type Told = (Option<u64>, u32, Vec<u8>);
+
+fn decoded(capture: &[u8]) -> (Vec<Told>, End) {
     let mut packets = Vec::new();
     let mut decoder = Decoder::new();
     let mut rest = capture;
@@ -244,7 +247,7 @@ fn every_cut_is_told_but_between_packets() {
         for length in 1..whole.len() {
             let (packets, end) = decoded(&whole[..length]);
             assert_eq!(packets.len(), length.saturating_sub(begin) / each);
-            let is_between = length >= begin && (length - begin) % each == 0
+            let is_between = length >= begin && (length - begin).is_multiple_of(each)
                 // Between the header of the section and the interface.
                 || each == 36 && length == 28;
             let expected = if is_between { End::Whole } else { End::Cut };
