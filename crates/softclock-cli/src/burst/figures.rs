@@ -126,20 +126,20 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(queue_note(stream));
     let left_out = stream.left_out;
-    for (count, what) in [
+    for (what, count) in [
         (
+            "packets with a time before that of an earlier one, which count as at the same time",
             volume.reversals(),
-            "have a time before the packet before them; they count as at the same time",
         ),
-        (left_out.without_time, "have no time and were left out"),
+        ("packets without a time, left out", left_out.without_time),
         (
+            "packets of a link whose headers are not known, so that no filter holds for them",
             left_out.by_link,
-            "are of a link whose headers are not known, so that no filter can hold for them",
         ),
-        (left_out.by_filter, "were left out by the filter"),
+        ("packets left out by the filter", left_out.by_filter),
     ] {
         if count > 0 {
-            notes.push(format!("{count} packets {what}"));
+            notes.push(format!("{what}: {count}"));
         }
     }
     notes

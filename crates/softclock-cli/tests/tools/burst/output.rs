@@ -52,7 +52,7 @@ fn a_rate_that_is_too_low_is_noted() {
     assert!(!text.contains("note:"), "{text}");
     let backwards = files.write("backwards", &PCAP.encode(&packets([9_000, 0, 10_000], 60)));
     let (_, text) = run(&mut burst([&backwards]));
-    assert!(text.contains("1 packets have a time before"), "{text}");
+    assert!(text.contains("count as at the same time: 1\n"), "{text}");
 }
 
 #[test]
