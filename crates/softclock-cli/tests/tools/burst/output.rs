@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -95,12 +96,14 @@ fn progress_is_shown_on_a_terminal_and_goes_again() {
     assert!(made.expect("it runs").success());
     let arguments = format!("burst - --rate 5gbit < {}", pipe.display());
     let mut terminal = Terminal::start(&arguments, &[]);
-    let writer = thread::spawn(move || trickle(&pipe));
+    let (enough, is_enough) = mpsc::channel();
+    let writer = thread::spawn(move || trickle(&pipe, &is_enough));
     let during = terminal.wait_for("read");
     assert!(
         during.contains('\r') && !during.contains("packets"),
         "{during}"
     );
+    enough.send(()).expect("a writer");
     writer.join().expect("no panic");
     let (after, status) = terminal.end();
     assert!(status.success(), "{after}");
@@ -108,11 +111,15 @@ fn progress_is_shown_on_a_terminal_and_goes_again() {
     assert!(after[erased..].contains("traffic"), "{after}");
 }
 
-/// A capture, piece by piece, for longer than the progress is not shown.
-fn trickle(pipe: &Path) {
+/// A capture that grows until it is enough.
+fn trickle(pipe: &Path, is_enough: &Receiver<()>) {
     let mut pipe = OpenOptions::new().write(true).open(pipe).expect("a pipe");
-    for piece in PCAP.encode(&bursts(7)).chunks(256) {
-        pipe.write_all(piece).expect("a reader");
-        thread::sleep(Duration::from_millis(50));
+    let capture = PCAP.encode(&bursts(1)[..1]);
+    pipe.write_all(&capture).expect("a reader");
+    while is_enough.recv_timeout(Duration::from_millis(20)).is_err() {
+        let record = &capture[PCAP_HEADER_BYTES..];
+        pipe.write_all(record).expect("a reader");
     }
 }
+
+const PCAP_HEADER_BYTES: usize = 24;
