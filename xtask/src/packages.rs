@@ -51,6 +51,11 @@ const PACKAGES: &[Package] = &[
         purpose: "network namespaces and links for tests of the network",
     },
     Package {
+        name: "tcpdump",
+        program: "tcpdump",
+        purpose: "makes captures that softclock burst must understand",
+    },
+    Package {
         name: "procps",
         holds: Program("ps"),
         purpose: "CPU time and state of the servers under test",

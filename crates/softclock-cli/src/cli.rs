@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 
 use softclock::Mechanism;
 
+use crate::burst::BurstOptions;
 use crate::config;
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Proxy(Box<ProxyOptions>),
     /// Watch a running server: requests, connections, trigger states, lateness of timers
     Top(TopOptions),
+    /// Tell how bursty the traffic of a capture is: burstiness, trains, gaps, peaks
+    Burst(BurstOptions),
     /// Tell what this machine offers, what is missing, and what to do about it
     Doctor(DoctorOptions),
     /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal

@@ -2,6 +2,8 @@
 //!
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
+mod bar;
+mod burst;
 mod cli;
 mod config;
 mod demo;
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Command::Top(options) => top::run(&options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
+        Command::Burst(options) => return burst::run(&options),
         Command::Doctor(options) => return doctor::run(&options),
         Command::Demo(options) => return demo::run(&options),
         Command::Generate(options) => return generate::run(&options),

@@ -41,6 +41,15 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Counts one value so many times.
+    pub fn record_times(&mut self, ns: u64, times: u64) {
+        if times > 0 {
+            self.counts[bucket_of(ns)] += times;
+            self.sum_ns = self.sum_ns.wrapping_add(ns.wrapping_mul(times));
+            self.max_ns = self.max_ns.max(ns);
+        }
+    }
+
     /// How many values were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

@@ -9,6 +9,8 @@
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
 //! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
+//! - [`burstiness`]: how bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, III-A), trains, gaps, peaks.
+//! - [`capture`]: packets of captures in the formats pcap and pcapng.
 //! - [`packet`]: headers of packets, and filters on them.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
@@ -16,6 +18,8 @@
 
 extern crate alloc;
 
+pub mod burstiness;
+pub mod capture;
 pub mod events;
 pub mod histogram;
 pub mod idle;
@@ -28,6 +32,7 @@ pub mod trigger;
 pub mod units;
 pub mod wheel;
 
+pub use burstiness::Burstiness;
 pub use events::{Delivery, EventQueues, QueueId, Readiness, SourceEvent, SourceId};
 pub use histogram::Histogram;
 pub use idle::{IdleRule, IdleStep};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::tally::{Lateness, ROWS, Result, Tally, asked_per_s, row_begin_us};
 use super::variant::{PERIOD, Variant};
+use crate::bar::bar;
 
 /// Columns that a picture takes.
 pub(super) const WIDTH: usize = 80;
@@ -145,14 +146,6 @@ fn format_us(ns: Option<u64>) -> String {
     }
 }
 
-/// A bar of eighths of a column; what is there at all is seen.
-fn bar(share: f64, width: usize) -> String {
-    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
-    let eighths = if share > 0.0 { eighths.max(1) } else { eighths };
-    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    "█".repeat(eighths / 8) + PARTS[eighths % 8]
-}
-
 /// Five lines that say what was seen, and what to try next.
 pub(super) fn summary(tally: &Tally) -> String {
     let Some(base) = tally.result(Variant::Nothing) else {
@@ -221,14 +214,6 @@ const COLUMN: usize = 22;
 mod tests {
     use super::super::tally::tests::tally;
     use super::*;
-
-    #[test]
-    fn bars_end_in_eighths() {
-        assert_eq!(bar(1.0, 4), "████");
-        assert_eq!(bar(0.5 + 1.0 / 32.0, 4), "██▏");
-        assert_eq!((bar(0.0, 4).as_str(), bar(1e-9, 4).as_str()), ("", "▏"));
-        assert_eq!(bar(7.0, 4), "████");
-    }
 
     #[test]
     fn the_picture_fits_a_terminal() {

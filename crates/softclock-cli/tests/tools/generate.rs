@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{run, softclock};
 
-const COMMANDS: [&str; 5] = ["serve", "proxy", "top", "doctor", "demo"];
+const COMMANDS: [&str; 6] = ["serve", "proxy", "top", "burst", "doctor", "demo"];
 
 fn generated(what: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");

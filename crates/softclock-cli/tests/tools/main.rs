@@ -1,5 +1,6 @@
 //! The commands beside `serve`, as their users see them: the real program.
 
+mod burst;
 mod demo;
 mod doctor;
 mod generate;

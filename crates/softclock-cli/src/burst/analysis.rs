@@ -1,0 +1,200 @@
+//! From captures to figures.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use softclock_core::burstiness::{Options, Volume};
+use softclock_core::capture::Packet;
+use softclock_core::packet::Filter;
+use softclock_core::{Burstiness, Instant, Rate};
+
+use super::BurstOptions;
+use super::progress::Progress;
+use super::reader::{ReadError, read};
+
+/// What was found out about one stream.
+pub(super) struct Stream {
+    /// What it is called: its file, or the first and how many more.
+    pub(super) name: String,
+    /// What was asked, with the bottleneck's rate.
+    pub(super) options: Options,
+    /// Whether that is the stream's own mean.
+    pub(super) rate_is_mean: bool,
+    pub(super) burstiness: Burstiness,
+    pub(super) left_out: LeftOut,
+    /// In lines that name the file.
+    pub(super) errors: Vec<String>,
+}
+
+impl Stream {
+    /// Whether there is anything to show: at least a capture without packets.
+    pub(super) fn is_of_use(&self) -> bool {
+        self.burstiness.volume().packets() > 0 || self.errors.is_empty()
+    }
+}
+
+/// Packets that were not analysed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeftOut {
+    /// The filter does not hold for them.
+    pub(super) by_filter: u64,
+    /// The filter cannot be asked, as their link is not known; these are not in `by_filter`.
+    pub(super) by_link: u64,
+    /// They have no time.
+    pub(super) without_time: u64,
+}
+
+/// Which packets are analysed, and as how long.
+struct Selection<'a> {
+    filter: Option<&'a Filter>,
+    overhead: u32,
+    left_out: LeftOut,
+}
+
+impl Selection<'_> {
+    #[inline]
+    fn select(&mut self, packet: &Packet<'_>) -> Option<(Instant, u32)> {
+        if let Some(filter) = self.filter {
+            let Some(headers) = packet.link.headers(packet.data) else {
+                self.left_out.by_link += 1;
+                return None;
+            };
+            if !filter.matches(&headers) {
+                self.left_out.by_filter += 1;
+                return None;
+            }
+        }
+        if packet.at.is_none() {
+            self.left_out.without_time += 1;
+        }
+        let bytes = packet.original_bytes.saturating_add(self.overhead);
+        packet.at.map(|at| (at, bytes))
+    }
+}
+
+/// Analyses each file, or all together.
+///
+/// # Errors
+/// The mean rate is asked for of what can be read only once; in one line.
+pub(super) fn analyse(options: &BurstOptions) -> Result<Vec<Stream>, String> {
+    let groups: Vec<&[PathBuf]> = match options.together {
+        true => vec![&options.files],
+        false => options.files.chunks(1).collect(),
+    };
+    let stdin = options.files.iter().filter(|file| is_stdin(file)).count();
+    if stdin > 1 {
+        return Err("standard input can be read only once".into());
+    }
+    if options.rate.is_none()
+        && let Some(once) = options.files.iter().find(|file| !can_be_read_twice(file))
+    {
+        let name = name(once);
+        return Err(format!("{name} can be read only once, so tell the --rate"));
+    }
+    let passes = if options.rate.is_none() { 2 } else { 1 };
+    let mut progress = Progress::new(total_bytes(&options.files).map(|bytes| bytes * passes));
+    let streams = groups
+        .into_iter()
+        .map(|files| stream(options, files, &mut progress));
+    Ok(streams.collect())
+}
+
+fn stream(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) -> Stream {
+    let rate = options.rate.or_else(|| mean_rate(options, files, progress));
+    let asked = Options {
+        rate,
+        line: options.line_rate,
+        train_gap: options.train_gap,
+        windows: options.window.clone(),
+    };
+    let mut burstiness = Burstiness::new(&asked);
+    let (left_out, errors) = each_packet(options, files, progress, |at, bytes| {
+        burstiness.on_packet(at, bytes);
+    });
+    Stream {
+        name: name_of_all(files),
+        options: asked,
+        rate_is_mean: options.rate.is_none(),
+        burstiness,
+        left_out,
+        errors,
+    }
+}
+
+fn mean_rate(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) -> Option<Rate> {
+    let mut volume = Volume::default();
+    // Errors are found again when the files are analysed.
+    each_packet(options, files, progress, |at, bytes| {
+        volume.on_packet(at, bytes);
+    });
+    volume.mean_rate()
+}
+
+/// Calls `on_packet` for those that are selected; returns what was left out, and what went wrong.
+fn each_packet(
+    options: &BurstOptions,
+    files: &[PathBuf],
+    progress: &mut Progress,
+    mut on_packet: impl FnMut(Instant, u32),
+) -> (LeftOut, Vec<String>) {
+    let mut selection = Selection {
+        filter: options.filter.as_ref(),
+        overhead: options.overhead,
+        left_out: LeftOut::default(),
+    };
+    let mut errors = Vec::new();
+    for file in files {
+        let on_packet = |packet: &Packet<'_>| {
+            if let Some((at, bytes)) = selection.select(packet) {
+                on_packet(at, bytes);
+            }
+        };
+        let on_read = |bytes| progress.advance(bytes);
+        let result = match is_stdin(file) {
+            true => read(io::stdin().lock(), on_read, on_packet),
+            false => File::open(file)
+                .map_err(ReadError::Io)
+                .and_then(|file| read(file, on_read, on_packet)),
+        };
+        if let Err(error) = result {
+            errors.push(format!("{}: {error}", name(file)));
+        }
+    }
+    (selection.left_out, errors)
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// What is not there is told when it is read.
+fn can_be_read_twice(file: &Path) -> bool {
+    !is_stdin(file)
+        && file
+            .metadata()
+            .map_or(true, |it| it.is_file() || it.is_dir())
+}
+
+fn total_bytes(files: &[PathBuf]) -> Option<u64> {
+    let length = |file: &PathBuf| {
+        let file = file.metadata().ok().filter(|_| !is_stdin(file))?;
+        file.is_file().then_some(file.len())
+    };
+    files.iter().map(length).sum()
+}
+
+fn name(file: &Path) -> String {
+    match is_stdin(file) {
+        true => "standard input".into(),
+        false => file.display().to_string(),
+    }
+}
+
+fn name_of_all(files: &[PathBuf]) -> String {
+    match files {
+        [only] => name(only),
+        [first, others @ ..] => format!("{} and {} more", name(first), others.len()),
+        [] => String::new(),
+    }
+}

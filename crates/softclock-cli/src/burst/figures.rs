@@ -1,0 +1,258 @@
+//! What was found out, as rows of text. Pure.
+
+use std::time::Duration;
+
+use softclock_core::Histogram;
+
+use super::analysis::Stream;
+
+/// Figures that belong together.
+pub(super) struct Section {
+    pub(super) title: &'static str,
+    pub(super) rows: Vec<Row>,
+}
+
+/// One figure of each stream.
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) cells: Vec<String>,
+}
+
+/// All figures, a column for each stream.
+pub(super) fn sections(streams: &[&Stream]) -> Vec<Section> {
+    let row = |label: &str, cell: fn(&Stream) -> String| Row {
+        label: label.into(),
+        cells: streams.iter().map(|stream| cell(stream)).collect(),
+    };
+    let traffic = vec![
+        row("packets", |s| s.burstiness.volume().packets().to_string()),
+        row("bytes", |s| format_bytes(s.burstiness.volume().bytes())),
+        row("duration", |s| {
+            format_ns(s.burstiness.volume().duration().as_nanos() as f64)
+        }),
+        row("mean rate", |s| {
+            let rate = s.burstiness.volume().mean_rate();
+            rate.map_or(NONE.into(), |rate| format_rate(rate.bps()))
+        }),
+    ];
+    let queue = vec![
+        row("rate of the bottleneck", |s| {
+            let rate = s.options.rate;
+            rate.map_or(NONE.into(), |rate| format_rate(rate.bps()))
+        }),
+        row("burstiness (most packets)", |s| {
+            queue(s, |queue| queue.max.packets.to_string())
+        }),
+        row("mean", |s| {
+            queue(s, |queue| format_number(queue.mean_packets()))
+        }),
+        row("p99.9", |s| {
+            queue(s, |queue| queue.packets.quantile_ns(0.999).to_string())
+        }),
+        row("most bytes", |s| {
+            queue(s, |queue| format_bytes(queue.max.bytes))
+        }),
+    ];
+    let trains = vec![
+        row("gaps below", |s| format_time(s.options.train_gap)),
+        row("trains", |s| s.burstiness.trains().count().to_string()),
+        row("longest", |s| s.burstiness.trains().longest().to_string()),
+        row("mean length", |s| {
+            format_number(s.burstiness.trains().lengths().mean_ns())
+        }),
+        row("p99.9", |s| {
+            let lengths = s.burstiness.trains().lengths();
+            lengths.quantile_ns(0.999).to_string()
+        }),
+    ];
+    let gaps = vec![
+        row("mean", |s| {
+            s.burstiness.gaps().mean_ns().map_or(NONE.into(), format_ns)
+        }),
+        row("coefficient of variation", |s| {
+            let variation = s.burstiness.gaps().variation();
+            variation.map_or(NONE.into(), format_number)
+        }),
+        row("p50", |s| gap(s, |gaps| gaps.quantile_ns(0.5))),
+        row("p99", |s| gap(s, |gaps| gaps.quantile_ns(0.99))),
+        row("p99.9", |s| gap(s, |gaps| gaps.quantile_ns(0.999))),
+        row("longest", |s| gap(s, Histogram::max_ns)),
+    ];
+    let section = |title, rows| Section { title, rows };
+    vec![
+        section("traffic", traffic),
+        section("virtual bottleneck queue", queue),
+        section("trains", trains),
+        section("gaps", gaps),
+        section("peak over mean (p99.9 over mean)", peaks(streams)),
+    ]
+}
+
+fn peaks(streams: &[&Stream]) -> Vec<Row> {
+    let windows = streams.first().map_or(0, |s| s.options.windows.len());
+    let row = |index: usize| Row {
+        label: format!("in {}", format_time(streams[0].options.windows[index])),
+        cells: streams.iter().map(|stream| peak(stream, index)).collect(),
+    };
+    (0..windows).map(row).collect()
+}
+
+fn peak(stream: &Stream, index: usize) -> String {
+    let window = &stream.burstiness.windows()[index];
+    match (window.peak_over_mean(), window.p999_over_mean()) {
+        (Some(peak), Some(p999)) => format!("{} ({})", format_number(peak), format_number(p999)),
+        _ => NONE.into(),
+    }
+}
+
+fn queue(
+    stream: &Stream,
+    cell: fn(&softclock_core::burstiness::QueueStatistics) -> String,
+) -> String {
+    stream.burstiness.queue().map_or(NONE.into(), cell)
+}
+
+fn gap(stream: &Stream, of: fn(&Histogram) -> u64) -> String {
+    let gaps = stream.burstiness.gaps().histogram();
+    match gaps.is_empty() {
+        true => NONE.into(),
+        false => format_ns(of(gaps) as f64),
+    }
+}
+
+/// What one should know when reading the figures, a sentence each.
+pub(super) fn notes(stream: &Stream) -> Vec<String> {
+    let volume = stream.burstiness.volume();
+    let mut notes = Vec::new();
+    notes.extend(queue_note(stream));
+    let left_out = stream.left_out;
+    for (what, count) in [
+        (
+            "packets with a time before that of an earlier one, which count as at the same time",
+            volume.reversals(),
+        ),
+        ("packets without a time, left out", left_out.without_time),
+        (
+            "packets of a link whose headers are not known, so that no filter holds for them",
+            left_out.by_link,
+        ),
+        ("packets left out by the filter", left_out.by_filter),
+    ] {
+        if count > 0 {
+            notes.push(format!("{what}: {count}"));
+        }
+    }
+    notes
+}
+
+/// Whether the queue's figures tell more about the length of the capture than about bursts.
+fn queue_note(stream: &Stream) -> Option<String> {
+    let volume = stream.burstiness.volume();
+    let queue = stream.burstiness.queue()?;
+    let (first, last) = (volume.first()?, volume.last()?);
+    if let Some(full_at) = queue.full_at {
+        let after = format_ns(full_at.ns_since(first) as f64);
+        return Some(format!(
+            "the rate is below the traffic's: after {after} more waited than is kept, and the queue's figures end there"
+        ));
+    }
+    let is_below = stream.options.rate < volume.mean_rate();
+    let busy = last.since(queue.busy_since?);
+    (is_below && busy > volume.duration() / 2)
+        .then(|| "the rate is below the traffic's mean, so that the queue only grows".into())
+}
+
+/// Where there is nothing to tell.
+const NONE: &str = "-";
+
+/// Three digits at least, in the unit that makes them readable.
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let unit = units.iter().rev().find(|(factor, _)| value >= *factor);
+    let (factor, name) = unit.copied().unwrap_or(units[0]);
+    let value = value / factor;
+    let decimals = match value {
+        _ if factor == 1.0 && value.fract() == 0.0 => 0,
+        100.0.. => 0,
+        10.0..100.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {name}")
+}
+
+pub(super) fn format_bytes(bytes: u64) -> String {
+    scaled(
+        bytes as f64,
+        &[
+            (1.0, "B"),
+            (1e3, "kB"),
+            (1e6, "MB"),
+            (1e9, "GB"),
+            (1e12, "TB"),
+        ],
+    )
+}
+
+pub(super) fn format_ns(ns: f64) -> String {
+    scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
+}
+
+fn format_rate(bps: u64) -> String {
+    scaled(
+        bps as f64,
+        &[
+            (1.0, "bit/s"),
+            (1e3, "kbit/s"),
+            (1e6, "Mbit/s"),
+            (1e9, "Gbit/s"),
+            (1e12, "Tbit/s"),
+        ],
+    )
+}
+
+fn format_number(number: f64) -> String {
+    match number {
+        1000.0.. => format!("{number:.0}"),
+        _ => format!("{number:.3}"),
+    }
+}
+
+/// As options write it, without a fraction.
+pub(super) fn format_time(time: Duration) -> String {
+    let ns = time.as_nanos();
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units
+        .into_iter()
+        .find(|(factor, _)| ns >= *factor && ns.is_multiple_of(*factor));
+    let (factor, name) = unit.unwrap_or((1, "ns"));
+    format!("{}{name}", ns / factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_have_three_digits() {
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (7.0, "7 ns"),
+            (7.25, "7.25 ns"),
+            (14_400.0, "14.4 us"),
+            (123_456_789.0, "123 ms"),
+            (9e12, "9000 s"),
+        ] {
+            assert_eq!(format_ns(ns), text);
+        }
+        assert_eq!(format_bytes(1_500), "1.50 kB");
+        assert_eq!(format_rate(5_000_000_000), "5.00 Gbit/s");
+    }
+
+    #[test]
+    fn times_are_written_as_options() {
+        for text in ["1ms", "10us", "1500us", "2s", "7ns"] {
+            let time = softclock_core::units::parse_time(text).unwrap();
+            assert_eq!(format_time(time), text);
+        }
+        assert_eq!(format_time(Duration::ZERO), "0ns");
+    }
+}

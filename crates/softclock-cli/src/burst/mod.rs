@@ -1,0 +1,169 @@
+//! `softclock burst`: how bursty captured traffic is (*PSPacer/HT*, section III).
+//!
+//! - [`reader`]: packets of files, in large pieces; [`progress`] shows how far it is.
+//! - [`analysis`]: streams of packets into figures, by `softclock_core::burstiness`.
+//! - [`figures`]: the figures as rows of text, shared by [`table`] (terminal) and [`page`] (HTML); [`json`].
+//! - [`chart`]: the gap histogram and the occupancy over time, as SVG.
+
+mod analysis;
+mod chart;
+mod figures;
+mod json;
+mod page;
+mod progress;
+mod reader;
+mod table;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use softclock_core::Rate;
+use softclock_core::packet::Filter;
+use softclock_core::units::{parse_size, parse_time};
+
+use analysis::Stream;
+
+/// The options of `softclock burst`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct BurstOptions {
+    /// Captures in the formats pcap or pcapng; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Rate of the virtual bottleneck, as tc writes it: 5gbit, 100mbit [default: the traffic's mean, for which files are
+    /// read twice]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+
+    /// Rate of the line that the packets came from: the bottleneck then begins to send a packet when its first bit has
+    /// arrived [default: when the whole packet has]
+    #[arg(long, value_name = "RATE")]
+    line_rate: Option<Rate>,
+
+    /// Only packets that meet these conditions: pairs of src, dst, host, sport, dport, port, proto, dscp or vlan, and a
+    /// value
+    #[arg(long, value_name = "CONDITIONS")]
+    filter: Option<Filter>,
+
+    /// Bytes that each packet takes beside those captured; 24 for Ethernet's preamble, check sequence and gap
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = overhead)]
+    overhead: u32,
+
+    /// Packets with gaps below this belong to one train
+    #[arg(long, value_name = "TIME", default_value = "10us", value_parser = time)]
+    train_gap: Duration,
+
+    /// Length of the windows in which peaks are looked for; repeatable
+    #[arg(long, value_name = "TIME", default_values = ["1ms", "10ms", "100ms"], value_parser = window)]
+    window: Vec<Duration>,
+
+    /// Analyse all files as one stream, one after another, such as the parts of a capture
+    #[arg(long)]
+    together: bool,
+
+    /// Print JSON: an object, or a list of them for several files
+    #[arg(long)]
+    json: bool,
+
+    /// Also draw the gap histogram and the queue over time to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Also write a page with the figures and the drawing
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+The packets go through a virtual bottleneck of the given rate. Its queue is counted in packets just
+after each arrival, the packet itself included; the most is the burstiness, and 1 is the best.
+Lengths are the original ones, whatever was kept of the packets. Quantiles of gaps are up to 6 %
+above the truth. A capture taken at a sender with segmentation offload has packets that the line
+never sees.
+
+A file that is damaged or cut off is analysed up to there, and the exit status is 1.
+
+Examples:
+  softclock burst capture.pcap --rate 5gbit
+  softclock burst before.pcap after.pcap --html report.html
+  softclock burst part0.pcap part1.pcap --together --json
+  softclock burst capture.pcap --filter 'src 10.0.0.0/8 proto tcp dport 80-90'
+  tcpdump -i eth0 -s 96 -c 100000 -w - | softclock burst - --rate 100mbit
+";
+
+/// Analyses, prints, and tells by the exit code whether all could be read and written.
+pub(crate) fn run(options: &BurstOptions) -> ExitCode {
+    let streams = match analysis::analyse(options) {
+        Ok(streams) => streams,
+        Err(mistake) => {
+            eprintln!("softclock: {mistake}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut failed = false;
+    for error in streams.iter().flat_map(|stream| &stream.errors) {
+        eprintln!("softclock: {error}");
+        failed = true;
+    }
+    let is_list = streams.len() > 1;
+    let streams: Vec<_> = streams.into_iter().filter(Stream::is_of_use).collect();
+    if streams.is_empty() {
+        return ExitCode::FAILURE;
+    }
+    let text = match options.json {
+        true => json::text(&streams, is_list),
+        false => table::text(&streams),
+    };
+    // Nobody may be reading; the exit code tells all the same.
+    let _ = io::stdout().write_all(text.as_bytes());
+    let drawn = options
+        .svg
+        .as_deref()
+        .map(|file| (file, chart::svg(&streams)));
+    let paged = options
+        .html
+        .as_deref()
+        .map(|file| (file, page::html(&streams)));
+    for (file, text) in [drawn, paged].into_iter().flatten() {
+        failed |= !written(file, &text);
+    }
+    match failed {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+fn written(file: &Path, text: &str) -> bool {
+    let result = fs::write(file, text);
+    if let Err(error) = &result {
+        eprintln!("softclock: cannot write {}: {error}", file.display());
+    }
+    result.is_ok()
+}
+
+fn overhead(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    match u32::try_from(bytes) {
+        Ok(bytes @ ..=MOST_OVERHEAD) => Ok(bytes),
+        _ => Err(format!("at most {MOST_OVERHEAD}")),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text).map_err(|error| error.to_string())
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("a window has a length".into()),
+        length => Ok(length),
+    }
+}
+
+/// More than any link adds.
+const MOST_OVERHEAD: u32 = 65_535;
