@@ -52,7 +52,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "tcpdump",
-        program: "tcpdump",
+        holds: Program("tcpdump"),
         purpose: "makes captures that softclock burst must understand",
     },
     Package {
