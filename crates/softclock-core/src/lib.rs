@@ -9,7 +9,7 @@
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
 //! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
-//! - [`packet`]: headers of packets, and filters on them.
+//! - [`packet`]: headers of packets, filters on them, segmentation and checksums.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
 #![forbid(unsafe_code)]
