@@ -15,6 +15,7 @@ use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::limits::LimitOptions;
 use crate::options::{ContentOptions, OperationOptions};
+use crate::pace::PaceOptions;
 use crate::top::TopOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Serve(Box<ServeOptions>),
     /// Watch a running server: requests, connections, trigger states, lateness of timers
     Top(TopOptions),
+    /// Pace classes of packets between two interfaces
+    Pace(Box<PaceOptions>),
     /// Tell what this machine offers, what is missing, and what to do about it
     Doctor(DoctorOptions),
     /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
@@ -257,7 +260,7 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
 }
 
 /// The share that a percentage means.
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
         _ => Err("not a percentage from 0 to 100".into()),

@@ -2,6 +2,7 @@
 //!
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
+mod bridge;
 mod cli;
 mod config;
 mod demo;
@@ -11,6 +12,7 @@ mod limits;
 mod logging;
 mod notify;
 mod options;
+mod pace;
 mod serve;
 mod top;
 
@@ -29,6 +31,9 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Top(options) => top::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Pace(options) => pace::run(&options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Doctor(options) => return doctor::run(&options),
