@@ -17,6 +17,7 @@ use crate::limits::LimitOptions;
 use crate::options::{ContentOptions, OperationOptions};
 use crate::pace::PaceOptions;
 use crate::top::TopOptions;
+use crate::wan::WanCommandOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Pace classes of packets between two interfaces
     Pace(Box<PaceOptions>),
+    /// Emulate a wide-area link between two interfaces: delay, loss, a bottleneck
+    Wan(Box<WanCommandOptions>),
     /// Tell what this machine offers, what is missing, and what to do about it
     Doctor(DoctorOptions),
     /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal

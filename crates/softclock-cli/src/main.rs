@@ -15,6 +15,7 @@ mod options;
 mod pace;
 mod serve;
 mod top;
+mod wan;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Pace(options) => pace::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Wan(options) => wan::run(&options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Doctor(options) => return doctor::run(&options),

@@ -10,6 +10,7 @@
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
 //! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
 //! - [`packet`]: headers of packets, filters on them, segmentation and checksums.
+//! - [`wan`]: a wide-area link as a model: delay, loss and the like, by a seed.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod time;
 pub mod trace;
 pub mod trigger;
 pub mod units;
+pub mod wan;
 pub mod wheel;
 
 pub use events::{Delivery, EventQueues, QueueId, Readiness, SourceEvent, SourceId};

@@ -6,11 +6,13 @@ use softclock_core::Instant;
 use softclock_core::packet::Offload;
 
 /// A frame of Ethernet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
     /// What is left to do with it.
     pub(crate) offload: Offload,
+    /// When the kernel received it.
+    pub(crate) arrived: Instant,
 }
 
 /// What becomes of the frames of one direction. Pure: time is an argument.

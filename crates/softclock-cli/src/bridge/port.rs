@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use softclock::Descriptor;
@@ -74,6 +75,7 @@ impl Port {
                     return Ok(Frame {
                         bytes: buffer[..received.bytes].to_vec(),
                         offload: received.offload,
+                        arrived: softclock::now().sub_ns(age_ns(received.age)),
                     });
                 }
                 Err(error) => self.on_receive_error(&error)?,
@@ -127,6 +129,17 @@ impl Port {
         *self.drops.borrow_mut().entry(reason).or_default() += 1;
     }
 }
+
+/// The age of a frame, unless the clock by which the kernel tells it was set meanwhile.
+fn age_ns(age: Duration) -> u64 {
+    match age {
+        age if age > MOST_AGE => 0,
+        age => age.as_nanos() as u64,
+    }
+}
+
+/// A frame that has waited for longer is none.
+const MOST_AGE: Duration = Duration::from_secs(1);
 
 /// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;

@@ -104,10 +104,15 @@ impl Discipline for Pacer {
         if bytes > self.classes[class].whole_bytes
             && let Some(segments) = segments(&frame.bytes, &headers, &frame.offload)
         {
-            let offload = segments.offload();
+            let (offload, arrived) = (segments.offload(), frame.arrived);
             for bytes in segments {
                 let wire = wire_bytes(bytes.len() as u32, None, self.overhead_bytes);
-                self.enqueue(class, Frame { bytes, offload }, wire, now);
+                let segment = Frame {
+                    bytes,
+                    offload,
+                    arrived,
+                };
+                self.enqueue(class, segment, wire, now);
             }
             return;
         }
@@ -170,6 +175,7 @@ mod tests {
         Frame {
             bytes: frame,
             offload: Offload::NONE,
+            arrived: Instant::ORIGIN,
         }
     }
 

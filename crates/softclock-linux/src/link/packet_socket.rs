@@ -3,8 +3,10 @@
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, socket_with};
+use rustix::time::{ClockId, clock_gettime};
 use softclock_core::packet::Offload;
 
 use super::Link;
@@ -26,6 +28,8 @@ pub struct Received {
     pub bytes: usize,
     /// What is left to do with it.
     pub offload: Offload,
+    /// How long ago the kernel received it, by CLOCK_REALTIME; zero if that is not known.
+    pub age: Duration,
 }
 
 impl PacketSocket {
@@ -43,6 +47,7 @@ impl PacketSocket {
         for option in [IGNORE_OUTGOING, VNET_HEADER, AUXILIARY_DATA] {
             socket.set(libc::SOL_PACKET, option, &1i32)?;
         }
+        socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
         socket.set_buffers(buffer_bytes);
         socket.bind(link)?;
         let promiscuous = libc::packet_mreq {
@@ -62,7 +67,9 @@ impl PacketSocket {
     /// the buffer; `NetworkDown` once when the link goes down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let mut header = [0; Offload::BYTES];
-        let (frame, spare) = buffer.split_at_mut(buffer.len() - TAG_BYTES);
+        // Room for a tag is left behind it.
+        let room = buffer.len().saturating_sub(TAG_BYTES);
+        let frame = &mut buffer[..room];
         let parts = [vector(&mut header), vector(frame)];
         let mut control = Control([0; CONTROL_BYTES]);
         // SAFETY: zero is valid for this structure of integers and pointers.
@@ -75,23 +82,26 @@ impl PacketSocket {
         let read = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
         let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
         let bytes = read.saturating_sub(Offload::BYTES);
-        if bytes > frame.len() {
+        if bytes > room {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        debug_assert_eq!(spare.len(), TAG_BYTES);
         let offload = Offload::from_bytes(&header).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: the kernel has filled `message` in, and its control data is in `control`.
-        Ok(match unsafe { stripped_tag(&message) } {
-            Some(tag) if bytes >= ADDRESSES_BYTES => {
-                buffer.copy_within(ADDRESSES_BYTES..bytes, ADDRESSES_BYTES + TAG_BYTES);
-                buffer[ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES].copy_from_slice(&tag);
-                Received {
-                    bytes: bytes + TAG_BYTES,
-                    offload: offload.shifted(TAG_BYTES as u16),
-                }
-            }
-            _ => Received { bytes, offload },
-        })
+        let notes = unsafe { Notes::of(&message) };
+        let mut received = Received {
+            bytes,
+            offload,
+            age: notes.received.map_or(Duration::ZERO, age),
+        };
+        if let Some(tag) = notes.tag
+            && bytes >= ADDRESSES_BYTES
+        {
+            buffer.copy_within(ADDRESSES_BYTES..bytes, ADDRESSES_BYTES + TAG_BYTES);
+            buffer[ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES].copy_from_slice(&tag);
+            received.bytes += TAG_BYTES;
+            received.offload = offload.shifted(TAG_BYTES as u16);
+        }
+        Ok(received)
     }
 
     /// Sends a frame with what is left to do with it.
@@ -206,22 +216,47 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
     }
 }
 
-/// The tag of a VLAN that the kernel took out of the frame.
-///
-/// # Safety
-/// `message` was filled in by recvmsg(2), and its control data is alive.
-unsafe fn stripped_tag(message: &libc::msghdr) -> Option<[u8; TAG_BYTES]> {
-    // SAFETY: the caller's promise.
-    let control = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
-    if (control.cmsg_level, control.cmsg_type) != (libc::SOL_PACKET, AUXILIARY_DATA) {
-        return None;
+/// What the kernel notes of a frame.
+#[derive(Default)]
+struct Notes {
+    /// The tag of a VLAN that it took out of the frame.
+    tag: Option<[u8; TAG_BYTES]>,
+    /// When it received the frame, by CLOCK_REALTIME.
+    received: Option<libc::timespec>,
+}
+
+impl Notes {
+    /// # Safety
+    /// `message` was filled in by recvmsg(2), and its control data is alive.
+    unsafe fn of(message: &libc::msghdr) -> Self {
+        let mut notes = Self::default();
+        // SAFETY: the caller's promise.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+        // SAFETY: a header that these macros give lies within the control data.
+        while let Some(control) = unsafe { next.as_ref() } {
+            // SAFETY: the kernel puts the data behind its header.
+            let data = unsafe { libc::CMSG_DATA(control) };
+            match (control.cmsg_level, control.cmsg_type) {
+                (libc::SOL_PACKET, AUXILIARY_DATA) => {
+                    // SAFETY: this kind is a `tpacket_auxdata`: integers, perhaps unaligned.
+                    let data = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+                    notes.tag = stripped_tag(&data);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    // SAFETY: this kind is a `timespec`: integers, perhaps unaligned.
+                    let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                    notes.received = Some(time);
+                }
+                _ => {}
+            }
+            // SAFETY: as for the first.
+            next = unsafe { libc::CMSG_NXTHDR(message, control) };
+        }
+        notes
     }
-    // SAFETY: this kind of control data is a `tpacket_auxdata`, which has no invariants and may be unaligned here.
-    let data = unsafe {
-        libc::CMSG_DATA(control)
-            .cast::<libc::tpacket_auxdata>()
-            .read_unaligned()
-    };
+}
+
+fn stripped_tag(data: &libc::tpacket_auxdata) -> Option<[u8; TAG_BYTES]> {
     if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
     }
@@ -234,11 +269,19 @@ unsafe fn stripped_tag(message: &libc::msghdr) -> Option<[u8; TAG_BYTES]> {
     Some([a, b, c, d])
 }
 
-/// Room for a `cmsghdr` and a `tpacket_auxdata`, aligned for the former.
+/// How long ago that was; zero if it is in the future.
+fn age(then: libc::timespec) -> Duration {
+    let now = clock_gettime(ClockId::Realtime);
+    let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+    let age = ns(now.tv_sec, now.tv_nsec) - ns(then.tv_sec, then.tv_nsec);
+    Duration::from_nanos(u64::try_from(age).unwrap_or(0))
+}
+
+/// Room for both notes and their headers, which it is aligned for.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-const CONTROL_BYTES: usize = 64;
+const CONTROL_BYTES: usize = 128;
 
 /// Destination and source, behind which a VLAN's tag stands.
 const ADDRESSES_BYTES: usize = 12;
