@@ -43,6 +43,16 @@ const PACKAGES: &[Package] = &[
         purpose: "network namespaces and links for tests of the network",
     },
     Package {
+        name: "iputils-ping",
+        program: "ping",
+        purpose: "asks for echoes through bridges under test",
+    },
+    Package {
+        name: "iperf3",
+        program: "iperf3",
+        purpose: "loads the bridges under test",
+    },
+    Package {
         name: "procps",
         program: "ps",
         purpose: "CPU time and state of the servers under test",

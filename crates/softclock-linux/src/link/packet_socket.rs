@@ -293,3 +293,6 @@ const VLAN: u16 = 0x8100;
 const AUXILIARY_DATA: i32 = 8;
 const VNET_HEADER: i32 = 15;
 const IGNORE_OUTGOING: i32 = 23;
+
+#[cfg(test)]
+mod tests;
