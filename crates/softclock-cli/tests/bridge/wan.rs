@@ -72,13 +72,15 @@ fn a_seed_loses_the_same_packets() {
 
 #[test]
 fn copies_arrive_and_damage_is_noticed() {
+    softclock_testing::require!("sysctl");
     let lab = lab!();
     let echoes = through(&lab, &["--duplicate", "100%,0"], 20);
     // ping does not wait for the copy of the last.
     let copies = echoes.duplicates;
     assert!(echoes.numbers.len() == 20 && copies >= 19, "{copies}");
-    // Neighbours are found before the damage begins.
-    let echoes = through(&lab, &["--corrupt", "0,100%"], 20);
+    // Neighbours need not be found: nothing protects that.
+    quiet(&lab);
+    let echoes = through(&lab, &["--corrupt", "100%,0"], 20);
     assert_eq!(echoes.numbers.len(), 0, "checksums tell");
 }
 
