@@ -8,6 +8,7 @@
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`inherited`]: sockets that the service manager opened.
 //! - [`link`]: network links, and the frames on them.
+//! - [`priority`]: how the scheduler treats a thread.
 //! - [`probe`]: what the kernel lets this process do.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
@@ -23,6 +24,7 @@ pub mod events;
 pub mod file;
 pub mod inherited;
 pub mod link;
+pub mod priority;
 pub mod probe;
 pub mod signal;
 pub mod socket;

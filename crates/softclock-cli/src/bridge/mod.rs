@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use softclock::signal::{Signal, Signals};
 use softclock::{Instant, Runtime};
 use softclock_linux::link::Link;
+use softclock_linux::priority::set_realtime_priority;
 
 use crate::cli::{percent, seconds};
 use crate::demo::screen::Drawing;
@@ -49,6 +50,10 @@ pub(crate) struct BridgeOptions {
     /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "50", value_parser = percent)]
     spin_cap: f64,
+
+    /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=99))]
+    priority: u8,
 
     /// End after so long [default: with Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
@@ -94,10 +99,23 @@ pub(crate) fn run<D: Discipline>(
     runtime.map_err(failed)?.block_on(async {
         let made = disciplines([&b, &a], softclock::now());
         let (a, b) = (Rc::new(Port::open(a)?), Rc::new(Port::open(b)?));
+        set_priority(options);
         let [there, back] = made;
         let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
         carry(ways, signals, options).await
     })
+}
+
+/// Where that is not allowed, frames leave as late as other load makes them.
+fn set_priority(options: &BridgeOptions) {
+    if options.priority == 0 {
+        return;
+    }
+    if let Err(error) = set_realtime_priority(options.priority)
+        && !options.quiet
+    {
+        eprintln!("softclock: no real-time priority, so other load delays frames: {error}");
+    }
 }
 
 fn link(name: &str) -> Result<Link, BridgeError> {
