@@ -24,20 +24,21 @@ struct WayReport {
     rows: Vec<Row>,
     /// What was lost at the port that receives.
     port_drops: Counts,
-    /// How late transmissions began that had to wait, in nanoseconds: p50, p99 and p99.9.
-    lateness_ns: [u64; 3],
+    /// How late transmissions began that waited for an event, in nanoseconds: p50, p99 and p99.9.
+    lateness_ns: Option<[u64; 3]>,
 }
 
 impl Report {
     pub(crate) fn of<D: Discipline>(ways: &[Rc<Way<D>>], after: Duration) -> Self {
         let way = |way: &Rc<Way<D>>| {
             let lateness = way.lateness.borrow();
+            let quantiles = || [0.5, 0.99, 0.999].map(|share| lateness.quantile_ns(share));
             WayReport {
                 from: way.from.link().name().to_owned(),
                 to: way.to.link().name().to_owned(),
                 rows: way.discipline.borrow().rows(),
                 port_drops: way.from.drops(),
-                lateness_ns: [0.5, 0.99, 0.999].map(|share| lateness.quantile_ns(share)),
+                lateness_ns: (!lateness.is_empty()).then(quantiles),
             }
         };
         Self {
@@ -68,10 +69,12 @@ impl Report {
                 lines.extend(counts("  ", &row.events));
             }
             lines.extend(counts(&format!("  at {}: ", way.from), &way.port_drops));
-            let [p50, p99, p999] = way.lateness_ns.map(|ns| ns as f64 / 1e3);
-            lines.push(format!(
-                "  late by p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1} us"
-            ));
+            if let Some(lateness) = way.lateness_ns {
+                let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
+                lines.push(format!(
+                    "  late by p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1} us"
+                ));
+            }
         }
         lines
     }
@@ -95,13 +98,15 @@ impl WayReport {
                 "events": row.events,
             })
         };
-        let [p50, p99, p999] = self.lateness_ns;
+        let lateness = self
+            .lateness_ns
+            .map(|[p50, p99, p999]| json!({ "p50": p50, "p99": p99, "p99.9": p999 }));
         json!({
             "from": self.from,
             "to": self.to,
             "classes": self.rows.iter().map(class).collect::<Vec<_>>(),
             "port_drops": self.port_drops,
-            "lateness_ns": { "p50": p50, "p99": p99, "p99.9": p999 },
+            "lateness_ns": lateness,
         })
     }
 }
@@ -155,7 +160,7 @@ mod tests {
                 to: "b".into(),
                 rows: vec![row],
                 port_drops: Counts::new(),
-                lateness_ns: [1500, 2000, 3000],
+                lateness_ns: Some([1500, 2000, 3000]),
             }],
         }
     }

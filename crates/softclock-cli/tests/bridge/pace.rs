@@ -24,6 +24,23 @@ fn all_kinds_of_traffic_pass() {
     }
 }
 
+/// Offloaded packets that pass whole, and classes that share transmissions.
+#[test]
+fn bursts_and_batches_pass() {
+    let lab = lab!();
+    let class = "rate 100mbit burst 256kb";
+    let bridge = lab.bridge(
+        "pace",
+        &["--class", class, "--tolerance", "1ms", "--overhead", "24"],
+    );
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
+    for arguments in ["-c 10.77.0.2", "-c fd77::2"] {
+        let rate = lab.iperf(5201, arguments);
+        assert!(rate > 1.0 && rate < 110.0, "{arguments}: {rate} Mbit/s");
+    }
+    bridge.end();
+}
+
 #[test]
 fn vlans_pass() {
     let lab = lab!();
