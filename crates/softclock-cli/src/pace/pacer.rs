@@ -163,7 +163,7 @@ impl Discipline for Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softclock_core::packet::Offload;
+    use softclock_core::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
 
     /// A datagram of UDP over IPv4 with this destination port.
     fn datagram(port: u16, bytes: usize) -> Frame {
@@ -212,6 +212,41 @@ mod tests {
         }
         let packets: Vec<_> = pacer.rows().iter().map(|row| row.queued_packets).collect();
         assert_eq!(packets, [0, 2, 1]);
+    }
+
+    /// Three segments of TCP over IPv4 that an offload has joined.
+    fn joined() -> Frame {
+        let mut frame = datagram(80, 54 + 3 * 1400);
+        frame.bytes[14 + 9] = 6;
+        frame.bytes[34 + 12] = 0x50;
+        frame.offload = Offload {
+            checksum: Some(PartialChecksum {
+                start: 34,
+                offset: 16,
+            }),
+            segmentation: Some(Segmentation {
+                kind: SegmentKind::Tcp4,
+                has_ecn: false,
+                header_bytes: 54,
+                segment_bytes: 1400,
+            }),
+        };
+        frame
+    }
+
+    #[test]
+    fn joined_packets_are_cut_unless_a_burst_allows_them() {
+        for (class, packets) in [
+            ("rate 8mbit", 3),
+            ("rate 8mbit burst 4361", 3),
+            ("rate 8mbit burst 4362", 1),
+        ] {
+            let mut pacer = pacer(&[class]);
+            pacer.on_frame(joined(), Instant::ORIGIN);
+            let row = &pacer.rows()[0];
+            assert_eq!(row.queued_packets, packets, "{class}");
+            assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
+        }
     }
 
     #[test]

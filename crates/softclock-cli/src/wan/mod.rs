@@ -81,6 +81,11 @@ Examples:
 
 /// Emulates until it is ended.
 pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
+    if options.rate.is_some() && options.queue.0.contains(&0) {
+        return Err(BridgeError(
+            "a queue of 0 packets lets nothing pass; --queue 1 has room for the one that is being sent".into(),
+        ));
+    }
     let seed = options
         .seed
         .unwrap_or_else(|| RandomState::new().build_hasher().finish());

@@ -48,6 +48,10 @@ fn mistakes_are_one_line() {
         (&["pace", "a", "b", "--overhead", "5000"], "--overhead"),
         (&["wan", "a", "b", "--delay", "1ms,2ms,3ms"], "--delay"),
         (&["wan", "a", "b", "--loss", "101%"], "percentage"),
+        (
+            &["wan", "a", "b", "--rate", "1mbit", "--queue", "0"],
+            "lets nothing pass",
+        ),
         (&["wan", "nolink0", "lo"], "no interface nolink0"),
     ] {
         let line = mistake(&softclock(arguments));
