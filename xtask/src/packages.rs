@@ -1,4 +1,4 @@
-//! The Debian packages whose programs the tests start.
+//! The Debian packages whose programs the tests start, and whose libraries the peers of experiments are made with.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -6,40 +6,48 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{program, run};
+use crate::command::{output, program, run};
 use crate::steps::Outcome;
+use Holds::{Library, Program};
 
-/// A program the tests start and where it comes from.
+/// What the tests need and where it comes from.
 struct Package {
     name: &'static str,
-    program: &'static str,
+    holds: Holds,
     purpose: &'static str,
+}
+
+/// By what a package is known to be installed.
+enum Holds {
+    Program(&'static str),
+    /// A library, by its name for pkg-config.
+    Library(&'static str),
 }
 
 const PACKAGES: &[Package] = &[
     Package {
         name: "curl",
-        program: "curl",
+        holds: Program("curl"),
         purpose: "asks the server what a browser would ask",
     },
     Package {
         name: "wrk",
-        program: "wrk",
+        holds: Program("wrk"),
         purpose: "loads the server",
     },
     Package {
         name: "nginx-light",
-        program: "nginx",
+        holds: Program("nginx"),
         purpose: "the server ours is compared with",
     },
     Package {
         name: "slowhttptest",
-        program: "slowhttptest",
+        holds: Program("slowhttptest"),
         purpose: "attacks the server slowly",
     },
     Package {
         name: "iproute2",
-        program: "ip",
+        holds: Program("ip"),
         purpose: "network namespaces and links for tests of the network",
     },
     Package {
@@ -54,38 +62,53 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "procps",
-        program: "ps",
+        holds: Program("ps"),
         purpose: "CPU time and state of the servers under test",
     },
     Package {
         name: "openssl",
-        program: "openssl",
+        holds: Program("openssl"),
         purpose: "holds a TLS connection open while certificates change",
     },
     Package {
         name: "python3",
-        program: "python3",
+        holds: Program("python3"),
         purpose: "passes sockets as systemd does, and reads JSON lines",
     },
     Package {
         name: "mount",
-        program: "mount",
+        holds: Program("mount"),
         purpose: "a small disk to fill",
     },
     Package {
         name: "bsdutils",
-        program: "script",
+        holds: Program("script"),
         purpose: "a terminal for softclock top",
     },
     Package {
         name: "groff-base",
-        program: "groff",
+        holds: Program("groff"),
         purpose: "renders the manual",
     },
     Package {
         name: "systemd",
-        program: "systemd-analyze",
+        holds: Program("systemd-analyze"),
         purpose: "checks the unit",
+    },
+    Package {
+        name: "pkg-config",
+        holds: Program("pkg-config"),
+        purpose: "finds the libraries of the experiments' peers",
+    },
+    Package {
+        name: "libuv1-dev",
+        holds: Library("libuv"),
+        purpose: "its sleeps are compared with ours",
+    },
+    Package {
+        name: "libevent-dev",
+        holds: Library("libevent_core"),
+        purpose: "its timers are compared with ours",
     },
 ];
 
@@ -149,7 +172,10 @@ fn apt_get(arguments: &[&str]) -> Command {
 }
 
 fn missing() -> Vec<&'static Package> {
-    let missing = |package: &&Package| !is_installed(package.program);
+    let missing = |package: &&Package| match package.holds {
+        Program(name) => !is_installed(name),
+        Library(name) => output(program("pkg-config", ["--exists", name])).is_err(),
+    };
     PACKAGES.iter().filter(missing).collect()
 }
 

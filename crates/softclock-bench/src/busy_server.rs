@@ -1,16 +1,14 @@
 //! A web server that is kept busy, and what runs beside it switched on and off in turn.
 //!
 //! The workload of *Soft Timers* (section 5): the server answers requests for one 6 KB file as fast as it can, and
-//! the cost of events is what they take from it. Server and clients are threads of this process over loopback,
-//! each with a processor of its own if there are two.
+//! the cost of events is what they take from it. Server and clients are on the same
+//! machine, each with a processor of its own if there are two; who the clients are, [`Load`] tells.
 //!
-//! - `clients`: a few dozen connections, each of which asks again as soon as it is answered.
 //! - [`intervals`]: the trigger states of the server in their sequence, and statistics of the intervals.
 //! - [`compare`]: slices of time with and without something, in pairs.
 //! - [`synthetic`]: the paper's synthetic handler as a soft event, a signal and a timer descriptor.
 //! - [`toggles`]: what is switched on and off: soft events, signals, timer descriptors.
 
-mod clients;
 pub mod compare;
 pub mod intervals;
 pub mod synthetic;
@@ -25,12 +23,12 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use softclock::Runtime;
 use softclock::net::TcpListener;
 use softclock_http::{Site, WorkerOptions};
 
-use clients::Clients;
+use crate::closed_loop::{Load, Target};
+use crate::processors::{Processors, pin};
 
 /// The size of the workload.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +39,8 @@ pub struct Workload {
     pub keep_alive: bool,
     /// Whether a thread that only computes competes for the server's processor, as equals.
     pub neighbour: bool,
+    /// Who asks.
+    pub load: Load,
     /// How long server and clients run before `control` does.
     pub warm_up: Duration,
 }
@@ -53,7 +53,8 @@ impl Workload {
             connections: 256,
             keep_alive: true,
             neighbour: false,
-            warm_up: Duration::from_millis(if smoke { 20 } else { 500 }),
+            load: Load::Own,
+            warm_up: Duration::from_millis(if smoke { 100 } else { 500 }),
         }
     }
 }
@@ -88,13 +89,19 @@ where
         let clients = match address.recv() {
             Ok(address) => {
                 pin(processors.clients);
-                Clients::connect(address, PATH, workload.connections, workload.keep_alive)
-                    .and_then(|clients| clients.run(&stop))
+                let target = Target {
+                    address,
+                    path: PATH,
+                    connections: workload.connections,
+                    keep_alive: workload.keep_alive,
+                };
+                let over = || stop.load(Ordering::Relaxed);
+                workload.load.run(&target, over).map(drop)
             }
             // The server has ended, and says why.
             Err(_) => Ok(()),
         };
-        unpin(&processors);
+        processors.unpin();
         let result = server.join().expect("the server does not panic");
         result.and_then(|result| clients.map(|()| result))
     })
@@ -156,46 +163,6 @@ fn end_channel() -> (impl FnOnce(), impl Future<Output = ()>) {
         let _ = receiver.recv().await;
     };
     (move || drop(sender), ended)
-}
-
-/// Who runs where; the same processor twice if there is only one.
-struct Processors {
-    all: Option<CpuSet>,
-    server: Option<usize>,
-    clients: Option<usize>,
-}
-
-impl Processors {
-    fn detect() -> Self {
-        let all = sched_getaffinity(None).ok();
-        let usable = |all: &CpuSet| {
-            (0..CpuSet::MAX_CPU)
-                .filter(|&cpu| all.is_set(cpu))
-                .collect()
-        };
-        let usable: Vec<usize> = all.as_ref().map(usable).unwrap_or_default();
-        // Device interrupts like the first one, and so the server has the last.
-        Self {
-            all,
-            server: usable.last().copied(),
-            clients: usable.first().copied(),
-        }
-    }
-}
-
-/// Where a sandbox forbids it, the scheduler decides.
-fn pin(processor: Option<usize>) {
-    if let Some(processor) = processor {
-        let mut set = CpuSet::new();
-        set.set(processor);
-        let _ = sched_setaffinity(None, &set);
-    }
-}
-
-fn unpin(processors: &Processors) {
-    if let Some(all) = &processors.all {
-        let _ = sched_setaffinity(None, all);
-    }
 }
 
 const FILE: &str = "file.html";

@@ -118,8 +118,9 @@ fn unknown() -> String {
 /// What this crate depends on directly, but for our own crates and what the framework and its
 /// tests are made of.
 fn peers(lock: &str) -> BTreeMap<String, String> {
-    const NOT_PEERS: [&str; 6] = [
+    const NOT_PEERS: [&str; 7] = [
         "clap",
+        "futures-lite",
         "proptest",
         "rustix",
         "serde",

@@ -7,13 +7,22 @@
 
 pub mod busy_server;
 pub mod chart;
+pub mod closed_loop;
 pub mod environment;
+pub mod event_peer;
+pub mod event_sets;
 pub mod experiments;
 pub mod json;
 pub mod load;
 pub mod measure;
 pub mod output;
 pub mod page;
+pub mod peer_program;
+pub mod processors;
+pub mod random;
 pub mod report;
+pub mod servers;
+pub mod simulation;
+pub mod sleepers;
 pub mod svg;
 pub mod table;

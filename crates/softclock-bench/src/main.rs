@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,7 +15,8 @@ use softclock_bench::json::{self, Record};
 use softclock_bench::load::{Hold, Load};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
-use softclock_bench::{experiments, output, svg, table};
+use softclock_bench::servers::serve;
+use softclock_bench::{experiments, output, sleepers, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
 #[derive(Parser)]
@@ -37,6 +39,12 @@ enum Command {
     /// Holds connections open for `load`.
     #[command(hide = true)]
     Hold(Hold),
+    /// The server of `softclock serve`, for the experiments that need it in a process of its own.
+    #[command(hide = true)]
+    Serve(Serve),
+    /// What `soft-timers/sleep-precision` starts: sleeps and prints what it found.
+    #[command(hide = true)]
+    Sleep(Sleep),
 }
 
 #[derive(Args)]
@@ -66,6 +74,24 @@ struct Page {
     smoke: bool,
 }
 
+#[derive(Args)]
+struct Serve {
+    /// Where it listens.
+    address: SocketAddr,
+    /// The files, if it is not to be a page of its own.
+    directory: Option<PathBuf>,
+    /// Stores to one address, which is shown, at each trigger state.
+    #[arg(long)]
+    mark: bool,
+}
+
+#[derive(Args)]
+struct Sleep {
+    kind: sleepers::Kind,
+    #[command(flatten)]
+    order: sleepers::Order,
+}
+
 /// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
 struct Failure {
     status: u8,
@@ -82,6 +108,10 @@ fn main() -> ExitCode {
             .map_err(went_wrong)
             .and_then(|text| show(&text)),
         Command::Hold(hold) => hold.execute().map_err(went_wrong),
+        Command::Serve(serve) => serve.execute(),
+        Command::Sleep(Sleep { kind, order }) => {
+            sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -178,6 +208,13 @@ impl Page {
             .map(|outcome| outcome.name)
             .collect();
         fail_if_any(&failed)
+    }
+}
+
+impl Serve {
+    fn execute(&self) -> Result<(), Failure> {
+        serve(self.address, self.directory.as_deref(), self.mark)
+            .map_err(|error| failure(1, error.to_string()))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -115,29 +117,47 @@ pub struct Context {
     /// The smallest size that still exercises every line: its numbers mean nothing.
     pub smoke: bool,
     terminal: bool,
+    /// When progress was last told in a line of its own.
+    told: Mutex<Option<Instant>>,
 }
 
 impl Context {
-    /// A context that shows progress if standard error is a terminal.
+    /// A context that shows progress on standard error.
     pub fn new(smoke: bool) -> Self {
         Self {
             smoke,
             terminal: std::io::stderr().is_terminal(),
+            told: Mutex::new(None),
         }
     }
 
-    /// Shows that `done` of `total` steps are over and that `what` comes next. The line vanishes
-    /// when `done` reaches `total`. Call it between measurements, never inside one.
+    /// Shows that `done` of `total` steps are over and that `what` comes next. On a terminal the line vanishes
+    /// when `done` reaches `total`; elsewhere there is a line each ten seconds. Call it between measurements, never
+    /// inside one.
     pub fn progress(&self, done: usize, total: usize, what: &str) {
         if !self.terminal {
-            return;
+            return self.tell(done, total, what);
         }
         let mut stderr = std::io::stderr().lock();
         // A progress line that cannot be shown is no reason to lose the measurement.
         let _ = write!(stderr, "\r\x1b[2K{}", progress_line(done, total, what));
         let _ = stderr.flush();
     }
+
+    fn tell(&self, done: usize, total: usize, what: &str) {
+        let Ok(mut told) = self.told.lock() else {
+            return;
+        };
+        if self.smoke || done >= total || told.is_some_and(|told| told.elapsed() < TELL_EACH) {
+            return;
+        }
+        *told = Some(Instant::now());
+        let _ = writeln!(std::io::stderr(), "softclock-bench: {done}/{total} {what}");
+    }
 }
+
+/// For those who read progress in a file or through a pipe.
+const TELL_EACH: Duration = Duration::from_secs(10);
 
 fn progress_line(done: usize, total: usize, what: &str) -> String {
     const WIDTH: usize = 24;

@@ -4,17 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use softclock_http::ListenAddress;
+use softclock::Mechanism;
 
 use crate::config;
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
-use crate::limits::LimitOptions;
-use crate::options::{ContentOptions, OperationOptions};
+use crate::options::{ContentOptions, ServerOptions, UpstreamOptions};
 use crate::pace::PaceOptions;
 use crate::top::TopOptions;
 use crate::wan::WanCommandOptions;
@@ -32,6 +32,8 @@ struct Cli {
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(Box<ServeOptions>),
+    /// Pass requests on to other servers, and their responses back
+    Proxy(Box<ProxyOptions>),
     /// Watch a running server: requests, connections, trigger states, lateness of timers
     Top(TopOptions),
     /// Pace classes of packets between two interfaces
@@ -54,36 +56,11 @@ pub(crate) fn definition() -> clap::Command {
 
 /// The options of `softclock serve`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = NOTES)]
+#[command(after_help = SERVE_NOTES)]
 pub(crate) struct ServeOptions {
     /// Directory to serve [default: the bundled site]
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-
-    /// Settings in a TOML file, named like these flags, which win over it; SIGHUP reads it again
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Check the settings and exit: 0 if they are good, 1 if not
-    #[arg(long)]
-    pub(crate) check: bool,
-
-    /// Address to listen on: IP:PORT, [IPV6]:PORT, :PORT for all addresses, unix:PATH, systemd[:NAME]; tls: before it
-    /// for TLS; repeatable. Port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: Vec<ListenAddress>,
-
-    /// Threads that serve, each with its own runtime
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: u16,
-
-    /// How long SIGTERM or SIGINT waits for responses in progress; a second signal ends at once
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
-    pub(crate) drain: std::time::Duration,
-
-    /// Share of a processor that an idle thread may spin to keep timers exact; 0 turns it off
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
-    pub(crate) spin_cap: f64,
 
     /// File that stands for its directory
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
@@ -93,22 +70,18 @@ pub(crate) struct ServeOptions {
     pub(crate) content: ContentOptions,
 
     #[command(flatten)]
-    pub(crate) operation: OperationOptions,
+    pub(crate) server: ServerOptions,
+}
 
-    /// Print nothing but errors
-    #[arg(long, short, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-
-    /// Log more to stderr: -v what happens, -vv each request
-    #[arg(long, short, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-
-    /// Log to stderr what is at least so important [default: warn]
-    #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
-    pub(crate) log_level: Option<LogLevel>,
+/// The options of `softclock proxy`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = PROXY_NOTES)]
+pub(crate) struct ProxyOptions {
+    #[command(flatten)]
+    pub(crate) upstreams: UpstreamOptions,
 
     #[command(flatten)]
-    pub(crate) limits: LimitOptions,
+    pub(crate) server: ServerOptions,
 }
 
 /// How important something must be to be logged.
@@ -121,21 +94,7 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-impl ServeOptions {
-    /// The level asked for, one way or the other.
-    pub(crate) fn level(&self) -> LogLevel {
-        match (self.log_level, self.quiet, self.verbose) {
-            (Some(level), ..) => level,
-            (None, true, _) => LogLevel::Error,
-            (None, false, 0) => LogLevel::Warn,
-            (None, false, 1) => LogLevel::Info,
-            (None, false, 2) => LogLevel::Debug,
-            (None, false, _) => LogLevel::Trace,
-        }
-    }
-}
-
-const NOTES: &str = "\
+const SERVE_NOTES: &str = "\
 Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are
 followed if they are relative and stay inside DIR. Needs Linux 5.12.
 
@@ -146,6 +105,21 @@ Examples:
   softclock serve --listen tls::443 --tls-cert chain.pem --tls-key key.pem /srv/www
   softclock serve --config softclock.toml      listen = [\":80\", \"tls::443\"]
                                                directory = \"/srv/www\"
+";
+
+const PROXY_NOTES: &str = "\
+Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to
+another. Bodies pass as fast as both sides can, and are never kept whole. Connection-specific header
+fields stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are
+added. An upgrade that an upstream accepts (WebSocket) becomes a tunnel. Without a response the answer
+is 502, 503 or 504 and says why.
+
+Examples:
+  softclock proxy --upstream http://127.0.0.1:3000
+  softclock proxy --upstream http://10.0.0.1:80 --upstream http://10.0.0.2:80 --listen :80
+  softclock proxy --upstream unix:/run/app.sock --listen tls::443 --tls-cert chain.pem --tls-key key.pem
+  softclock proxy --config proxy.toml          upstream = [\"http://app:3000\", \"http://app2:3000\"]
+                                               listen = \":80\"
 ";
 
 /// What to show in place of running: help, or a mistake.
@@ -270,6 +244,12 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The names of [`Mechanism`], so that help and completions know them.
+pub(crate) fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
+    let names = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name));
+    names.try_map(|name| name.parse::<Mechanism>())
+}
+
 fn file_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '\0']) || matches!(text, "." | "..") {
         return Err("not the name of a file".into());
@@ -280,6 +260,8 @@ fn file_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softclock::Mechanism;
+    use softclock_http::ListenAddress;
 
     fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
         let arguments = ["softclock", "serve"]
@@ -315,7 +297,7 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let options = serve(&[]).unwrap();
+        let options = serve(&[]).unwrap().server;
         assert_eq!((options.threads, options.drain.as_secs()), (1, 10));
         assert_eq!(options.spin_cap, softclock_http::DEFAULT_SPIN_CAP);
         assert_eq!(options.listen, [ListenAddress::DEFAULT]);
@@ -330,11 +312,32 @@ mod tests {
             "[::1]:2",
             "--spin-cap",
             "0",
+            "--events",
+            "io_uring",
             "dir",
         ]);
-        let options = options.unwrap();
+        let options = options.unwrap().server;
         assert_eq!((options.listen.len(), options.spin_cap), (2, 0.0));
-        assert_eq!(serve(&["--drain", "0.5"]).unwrap().drain.as_millis(), 500);
+        assert_eq!(options.events, Some(Mechanism::IoUring));
+        let drain = serve(&["--drain", "0.5"]).unwrap().server.drain;
+        assert_eq!(drain.as_millis(), 500);
+    }
+
+    #[test]
+    fn a_proxy_needs_upstreams_that_can_be_understood() {
+        for (arguments, part) in [
+            (&[][..], "--upstream"),
+            (&["--upstream", "https://a"], "without TLS"),
+            (&["--upstream", "a:80"], "write http://a:80"),
+            (&["--upstream", "http://a", "--tries", "0"], "--tries"),
+            (&["--upstream", "http://a", "x"], "'x'"),
+        ] {
+            let all = ["softclock", "proxy"].iter().chain(arguments);
+            let Err(Shown::Mistake(line)) = parse(all.map(OsString::from)) else {
+                panic!("no mistake in {arguments:?}");
+            };
+            assert!(line.contains(part) && !line.contains('\n'), "{line}");
+        }
     }
 
     #[test]
@@ -346,6 +349,7 @@ mod tests {
             (&["--listen", "8080"], "write :8080"),
             (&["--listen", "localhost:80"], "write 127.0.0.1:80"),
             (&["--spin-cap", "101"], "percentage"),
+            (&["--events", "kqueue"], "'kqueue'"),
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),

@@ -222,14 +222,15 @@ mod tests {
         );
         let options = options.unwrap();
         assert_eq!(options.directory, Some("/srv".into()));
+        let options = options.server;
         assert_eq!((options.listen.len(), options.threads), (2, 2));
         assert_eq!((options.drain.as_millis(), options.verbose), (500, 2));
         assert_eq!(
             (options.spin_cap, options.operation.metrics.len()),
             (0.1, 1)
         );
-        assert!(!serve("quiet = false", &[]).unwrap().quiet);
-        assert!(serve("quiet = true", &[]).unwrap().quiet);
+        assert!(!serve("quiet = false", &[]).unwrap().server.quiet);
+        assert!(serve("quiet = true", &[]).unwrap().server.quiet);
         for (value, ok) in [
             ("true", true),
             ("false", true),
@@ -248,13 +249,14 @@ mod tests {
     fn flags_win() {
         let file = "directory = \"/srv\"\nlisten = [\":1\", \":2\"]\nquiet = true\nthreads = 2\n";
         let options = serve(file, &["--listen", ":3", "-v", "dir"]).unwrap();
-        assert_eq!(options.listen, [":3".parse().unwrap()]);
         assert_eq!(options.directory, Some("dir".into()));
+        let options = options.server;
+        assert_eq!(options.listen, [":3".parse().unwrap()]);
         assert_eq!(
             (options.quiet, options.verbose, options.threads),
             (false, 1, 2)
         );
-        let options = serve(file, &["--log-level", "debug"]).unwrap();
+        let options = serve(file, &["--log-level", "debug"]).unwrap().server;
         assert!(!options.quiet && options.log_level.is_some());
     }
 

@@ -17,9 +17,11 @@ mod serve;
 mod top;
 mod wan;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cli::Command;
+use serve::Program;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -28,9 +30,8 @@ fn main() -> ExitCode {
         Err(shown) => return shown.show(),
     };
     let result = match command {
-        Command::Serve(options) => serve::run(*options, arguments)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| error.to_string()),
+        Command::Serve(options) => serve(Program::Site(options), arguments),
+        Command::Proxy(options) => serve(Program::Proxy(options), arguments),
         Command::Top(options) => top::run(&options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
@@ -48,4 +49,11 @@ fn main() -> ExitCode {
         eprintln!("softclock: {error}");
         ExitCode::FAILURE
     })
+}
+
+fn serve(program: Program, arguments: Vec<OsString>) -> Result<ExitCode, String> {
+    match serve::run(program, arguments) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error.to_string()),
+    }
 }

@@ -1,5 +1,6 @@
-//! `softclock serve`: from options to a running server, and what signals do to it.
+//! `softclock serve` and `softclock proxy`: from options to a running server, and what signals do to it.
 
+mod program;
 mod reload;
 mod settings;
 
@@ -12,12 +13,12 @@ use std::rc::Rc;
 use softclock::signal::{Signal, Signals};
 use softclock_http::{ListenAddress, Place, Server, StartError};
 
-use crate::cli::ServeOptions;
 use crate::logging;
 use crate::notify::{State, notify};
+pub(crate) use program::Program;
 use reload::Supervisor;
 
-/// Why `softclock serve` ended with an error.
+/// Why a server ended with an error.
 #[derive(Debug)]
 pub(crate) enum ServeError {
     Start(StartError),
@@ -34,9 +35,10 @@ impl fmt::Display for ServeError {
 }
 
 /// Serves until a signal ends it. `arguments` are what the options came from, to be read again.
-pub(crate) fn run(options: ServeOptions, arguments: Vec<OsString>) -> Result<(), ServeError> {
+pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), ServeError> {
+    let options = program.server();
     if options.check {
-        settings::check(&options).map_err(ServeError::Start)?;
+        settings::check(&program).map_err(ServeError::Start)?;
         println!("softclock: the settings are good");
         return Ok(());
     }
@@ -49,14 +51,16 @@ pub(crate) fn run(options: ServeOptions, arguments: Vec<OsString>) -> Result<(),
         Signal::User1,
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
-    let server = start(&options).map_err(ServeError::Start)?;
+    let server = start(&program).map_err(ServeError::Start)?;
+    let threads = program.server().threads;
+    tracing::info!(threads, events = %server.mechanism(), "serving");
     if !options.quiet {
-        announce(&options, &server);
+        announce(&program, &server);
     }
     notify(State::Ready);
     let supervisor = Rc::new(Supervisor::new(
         server.control(),
-        options,
+        program,
         arguments,
         logging,
     ));
@@ -71,11 +75,15 @@ pub(crate) fn run(options: ServeOptions, arguments: Vec<OsString>) -> Result<(),
     Ok(())
 }
 
-fn start(options: &ServeOptions) -> Result<Server, StartError> {
-    Server::with(settings::make(options, None)?)
+fn start(program: &Program) -> Result<Server, StartError> {
+    let options = program.server();
+    let server = Server::with(settings::make(program, None)?)
         .threads(options.threads.into())
-        .spin_cap(options.spin_cap)
-        .bind()
+        .spin_cap(options.spin_cap);
+    match options.events {
+        Some(mechanism) => server.events(mechanism).bind(),
+        None => server.bind(),
+    }
 }
 
 /// Does what signals say until one ends the server; after it, another ends the process.
@@ -93,6 +101,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     softclock::spawn_local(async move {
         while !matches!(wait(&signals).await, Signal::Terminate | Signal::Interrupt) {}
         eprintln!("softclock: ended at once by a second signal");
+        supervisor.flush_log();
         process::exit(1);
     });
 }
@@ -111,12 +120,8 @@ async fn wait(signals: &Signals) -> Signal {
     }
 }
 
-fn announce(options: &ServeOptions, server: &Server) {
-    let what = match &options.directory {
-        Some(directory) => directory.display().to_string(),
-        None => "the bundled site".into(),
-    };
-    let mut text = format!("softclock serves {what} on\n");
+fn announce(program: &Program, server: &Server) {
+    let mut text = format!("softclock serves {} on\n", program.what());
     for address in server.local_addresses() {
         text += &format!("  {}\n", url(&address));
     }

@@ -37,7 +37,7 @@ impl LastWord {
                 sentence: "the request took too long.",
                 is_head: false,
             }),
-            End::Closed | End::BrokenBody | End::Silent | End::Stuck => None,
+            End::Closed | End::BrokenBody | End::Silent | End::Stuck | End::Pause => None,
         }
     }
 

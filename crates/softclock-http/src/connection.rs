@@ -12,19 +12,18 @@ use futures_rustls::TlsAcceptor;
 use futures_rustls::server::TlsStream;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use softclock::hyper::{LocalExecutor, SoftTimer};
 use softclock::net::TcpStream;
 use softclock::{Sleep, sleep};
 
 use crate::carrier::{Carrier, Peer, Stream};
-use crate::closing;
 use crate::exchange::{Client, answer};
 use crate::head::HeadLimits;
+use crate::http1::Conversation;
 use crate::members::Membership;
 use crate::site::Site;
-use crate::stream::GuardedStream;
 use crate::worker::{Worker, WorkerOptions};
 
 /// How connections are treated.
@@ -95,22 +94,23 @@ pub async fn serve_connection(
             ..WorkerOptions::default()
         },
     );
-    http1(stream.into(), Client::new(worker, peer), options, None).await
+    let client = Client::new(worker, peer, false);
+    Conversation::new(stream.into(), client, options, None)
+        .run()
+        .await
 }
 
-/// Answers the requests of a client, through TLS if there is an acceptor, until either side closes the connection; when
-/// idle once the membership ends.
-pub(crate) async fn serve_member(
+/// Answers the requests of a client through TLS until either side closes the connection; when idle once the membership
+/// ends.
+pub(crate) async fn serve_tls(
     carrier: Carrier,
-    acceptor: Option<TlsAcceptor>,
+    acceptor: TlsAcceptor,
     client: Rc<Client>,
+    options: ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let options = client.worker.live().options.connection;
-    let Some(acceptor) = acceptor else {
-        return Ok(http1(Stream::Plain(carrier), client, &options, Some(membership)).await?);
-    };
-    let tls = match handshake(carrier, acceptor, &options, &mut membership).await {
+    let handshake = Box::pin(handshake(carrier, acceptor, &options, &mut membership));
+    let tls = match handshake.await {
         Ok(tls) => tls,
         Err(error) => {
             client.worker.telemetry.on_handshake_failed();
@@ -120,9 +120,10 @@ pub(crate) async fn serve_member(
     let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Stream::Tls(Box::new(tls));
     if is_version_2 {
-        http2(stream, client, &options, membership).await?;
+        Box::pin(http2(stream, client, &options, membership)).await?;
     } else {
-        http1(stream, client, &options, Some(membership)).await?;
+        let conversation = Conversation::new(stream, client, &options, Some(membership));
+        Box::pin(conversation.run()).await?;
     }
     Ok(())
 }
@@ -147,51 +148,6 @@ async fn handshake(
         Poll::Pending
     })
     .await
-}
-
-async fn http1(
-    stream: Stream,
-    client: Rc<Client>,
-    options: &ConnectionOptions,
-    mut membership: Option<Membership>,
-) -> Result<(), hyper::Error> {
-    let seat = membership.as_ref().map(Membership::seat);
-    let stream = GuardedStream::new(stream, options, seat);
-    let answering = Rc::clone(&client);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let client = Rc::clone(&answering);
-        async move { Ok::<_, Infallible>(answer(client, request).await) }
-    });
-    let mut connection = builder(options).serve_connection(stream, service);
-    let result = poll_fn(|cx| {
-        if let Some(member) = &mut membership
-            && let Poll::Ready(()) = member.poll_end(cx)
-        {
-            Pin::new(&mut connection).graceful_shutdown();
-        }
-        Pin::new(&mut connection).poll(cx)
-    })
-    .await;
-    let ending = connection.into_parts().io.into_ending();
-    closing::close(ending, |status| client.on_refused(status)).await;
-    result
-}
-
-fn builder(options: &ConnectionOptions) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        // Ours is in the stream, and answers.
-        .header_read_timeout(None)
-        .max_buf_size(BUFFER_BYTES.max(options.head.head_bytes + 1))
-        // A client that has said all it wants may close its side and still get the answer.
-        .half_close(true)
-        // Copying the body behind the head costs more from a few KB on, and below gains nothing.
-        .writev(true);
-    if options.head.fields > HYPER_FIELDS {
-        // Costs an allocation for each head.
-        builder.max_headers(options.head.fields);
-    }
-    builder
 }
 
 /// HTTP/2 is framed strictly by itself, so that hyper reads from the stream directly.
@@ -260,10 +216,7 @@ impl Idle {
 }
 
 /// Bounds, with one chunk of a file, the memory of a connection.
-const BUFFER_BYTES: usize = 64 << 10;
-
-/// As many header fields as hyper has room for on its stack.
-const HYPER_FIELDS: usize = 100;
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
 /// Requests at a time on one connection of HTTP/2, as in nginx.
 const STREAMS: u32 = 128;

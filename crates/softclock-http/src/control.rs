@@ -15,6 +15,7 @@ use crate::address::ListenAddress;
 use crate::error::StartError;
 use crate::listener::{Binder, Bound};
 use crate::metrics::Endpoints;
+use crate::proxy::UpstreamReport;
 use crate::settings::Settings;
 use crate::telemetry::Counts;
 use crate::worker::{ListenerId, Live, Worker};
@@ -58,6 +59,7 @@ pub(crate) struct Report {
     pub(crate) counts: Counts,
     pub(crate) open: usize,
     pub(crate) limit: usize,
+    pub(crate) upstreams: Vec<UpstreamReport>,
     pub(crate) statistics: Statistics,
 }
 
@@ -173,7 +175,7 @@ impl Control {
     pub(crate) fn live(&self) -> impl FnOnce() -> Live + Send + 'static {
         let settings = self.settings();
         let threads = self.shared.threads.len();
-        move || settings.live(threads)
+        move || settings.live(threads, None)
     }
 
     /// Lets metrics be asked for at the addresses prepared, in the current runtime.
@@ -218,6 +220,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
                     counts: worker.telemetry.counts(),
                     open: worker.members.count(),
                     limit: worker.members.limit(),
+                    upstreams: worker.upstreams(),
                     statistics: softclock::statistics(),
                 });
             }
@@ -230,7 +233,8 @@ fn apply(
     worker: &Rc<Worker>,
     listening: &mut Vec<(ListenAddress, Vec<ListenerId>)>,
 ) {
-    worker.set_live(change.settings.live(change.threads));
+    let previous = worker.live();
+    worker.set_live(change.settings.live(change.threads, Some(&previous)));
     for (address, bound) in change.open {
         let mut ids = Vec::new();
         for bound in bound {

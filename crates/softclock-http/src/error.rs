@@ -14,6 +14,7 @@ use softclock::fs::Failure;
 use crate::address::{ListenAddress, Place};
 use crate::body::Body;
 use crate::path::PathError;
+use crate::proxy::UpstreamUrl;
 use crate::range;
 use crate::tls::TlsError;
 
@@ -152,6 +153,10 @@ pub enum StartError {
     PlainOnly(ListenAddress),
     /// An address stands twice among those to listen on.
     Repeated(ListenAddress),
+    /// A proxy without upstreams.
+    NoUpstream,
+    /// The upstream's name can't be resolved.
+    Upstream(UpstreamUrl, io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -188,6 +193,12 @@ impl fmt::Display for StartError {
                     "cannot listen on {address}: it is given twice; leave one out"
                 )
             }
+            Self::NoUpstream => {
+                f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")
+            }
+            Self::Upstream(url, error) => {
+                write!(f, "cannot find the upstream {url}: {error}")
+            }
         }
     }
 }
@@ -198,9 +209,12 @@ impl std::error::Error for StartError {
             Self::Directory(_, error)
             | Self::Listen(_, error)
             | Self::Runtime(error)
-            | Self::AccessLog(_, error) => Some(error),
+            | Self::AccessLog(_, error)
+            | Self::Upstream(_, error) => Some(error),
             Self::Tls(error) => Some(error),
-            Self::NoCertificate(_) | Self::PlainOnly(_) | Self::Repeated(_) => None,
+            Self::NoCertificate(_) | Self::PlainOnly(_) | Self::Repeated(_) | Self::NoUpstream => {
+                None
+            }
         }
     }
 }
@@ -300,6 +314,8 @@ mod tests {
                 StartError::NoCertificate(address.clone()),
                 StartError::PlainOnly(address.clone()),
                 StartError::Repeated(address),
+                StartError::NoUpstream,
+                StartError::Upstream("http://a".parse().unwrap(), kind.into()),
             ] {
                 let line = error.to_string();
                 assert!(

@@ -1,6 +1,6 @@
-//! A request and its response: answered by the site, counted, and told to the access log when the body has ended.
+//! A request and its response: answered by a site or an upstream, counted, and told to the access log when the body has ended.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,17 +11,32 @@ use bytes::Bytes;
 use http::header::{HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 use softclock::Instant;
 
 use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
+use crate::proxy::{Passed, ResponseBody, Tunnel};
+use crate::served::LiveServed;
 use crate::worker::{Live, Worker};
 
 /// Answers a request by the settings of this moment.
-pub(crate) async fn answer<B>(client: Rc<Client>, request: Request<B>) -> Response<CountedBody> {
+pub(crate) async fn answer(
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Response<CountedBody> {
     let mut exchange = Exchange::begin(client, &request);
-    let response = exchange.live.site.respond(&request).await;
+    let response = match &exchange.live.served {
+        LiveServed::Site(site) => site.respond(&request).await.map(AnyBody::Own),
+        LiveServed::Proxy(forwarder) => {
+            // In a box, as connections of a site would else be as big as this.
+            let respond = Box::pin(forwarder.respond(&exchange.client, request));
+            let (response, passed) = respond.await;
+            exchange.passed = passed;
+            response
+        }
+    };
     exchange.status = response.status();
     response.map(|body| CountedBody { body, exchange })
 }
@@ -30,18 +45,45 @@ pub(crate) async fn answer<B>(client: Rc<Client>, request: Request<B>) -> Respon
 pub(crate) struct Client {
     pub(crate) worker: Rc<Worker>,
     pub(crate) peer: Peer,
+    /// Whether the connection is one through TLS.
+    pub(crate) is_secure: bool,
     exchanges: Cell<usize>,
     active: Cell<bool>,
+    tunnel: Cell<Option<Box<Tunnel>>>,
+    /// As a field's value, once it was asked for.
+    address: OnceCell<HeaderValue>,
 }
 
 impl Client {
-    pub(crate) fn new(worker: Rc<Worker>, peer: Peer) -> Rc<Self> {
+    pub(crate) fn new(worker: Rc<Worker>, peer: Peer, is_secure: bool) -> Rc<Self> {
         Rc::new(Self {
             worker,
             peer,
+            is_secure,
             exchanges: Cell::new(0),
             active: Cell::new(false),
+            tunnel: Cell::new(None),
+            address: OnceCell::new(),
         })
+    }
+
+    /// The client's address, if it has one, for upstreams.
+    pub(crate) fn address(&self) -> Option<&HeaderValue> {
+        let Peer::Internet(address) = self.peer else {
+            return None;
+        };
+        let text = || HeaderValue::try_from(address.to_canonical().to_string());
+        Some(self.address.get_or_init(|| text().expect("ASCII")))
+    }
+
+    /// The connection is to become a tunnel when the response is sent.
+    pub(crate) fn set_tunnel(&self, tunnel: Tunnel) {
+        self.tunnel.set(Some(Box::new(tunnel)));
+    }
+
+    /// What the connection has become, if it is HTTP's no more.
+    pub(crate) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
+        self.tunnel.take()
     }
 
     /// A request was answered with `status` without being understood.
@@ -58,6 +100,7 @@ impl Client {
                 duration: Duration::ZERO,
                 referer: None,
                 user_agent: None,
+                upstream: None,
             });
         }
     }
@@ -75,6 +118,8 @@ struct Exchange {
     method: Method,
     status: StatusCode,
     bytes: u64,
+    /// The upstream that was asked, if any.
+    passed: Option<Passed>,
     /// Only where there is a log.
     details: Option<Box<Details>>,
 }
@@ -111,6 +156,7 @@ impl Exchange {
             // Of a client that left before there was a response; nginx's number for it.
             status: StatusCode::from_u16(499).expect("three digits"),
             bytes: 0,
+            passed: None,
         }
     }
 }
@@ -136,14 +182,34 @@ impl Drop for Exchange {
                 duration: softclock::now().since(details.begun),
                 referer: details.referer.as_ref(),
                 user_agent: details.user_agent.as_ref(),
+                upstream: self
+                    .passed
+                    .as_ref()
+                    .map(|passed| (passed.upstream(), passed.time)),
             });
         }
     }
 }
 
+/// The body of a response, whoever has made it.
+pub(crate) enum AnyBody {
+    Own(Body),
+    Passed(ResponseBody),
+}
+
+/// Calls the method of whichever body it is.
+macro_rules! each {
+    ($any:expr, $body:ident => $call:expr) => {
+        match $any {
+            AnyBody::Own($body) => $call,
+            AnyBody::Passed($body) => $call,
+        }
+    };
+}
+
 /// A body whose bytes are counted.
 pub(crate) struct CountedBody {
-    body: Body,
+    body: AnyBody,
     exchange: Exchange,
 }
 
@@ -155,7 +221,7 @@ impl http_body::Body for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let frame = ready!(each!(&mut self.body, body => Pin::new(body).poll_frame(cx)));
         if let Some(Ok(frame)) = &frame {
             self.exchange.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
@@ -163,10 +229,10 @@ impl http_body::Body for CountedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        each!(&self.body, body => body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        each!(&self.body, body => body.size_hint())
     }
 }

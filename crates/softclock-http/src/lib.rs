@@ -1,4 +1,4 @@
-//! A static web server on [hyper] and [softclock].
+//! A static web server and a reverse proxy on [hyper] and [softclock].
 //!
 //! From the outside in:
 //!
@@ -10,9 +10,12 @@
 //! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's
 //!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). Before hyper sees a request of
 //!   HTTP/1, a strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds
-//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive.
+//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive. Between
+//!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
-//! - **Service** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
+//! - **Service** ([`Served`]): a site, which the layers below are about, or a proxy ([`Proxy`]), which passes requests on
+//!   to upstreams over connections of its own, and their responses back as fast as the client takes them.
+//! - **Site** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
 //!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
 //! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
 //!   second. Compressed siblings are chosen by what the client accepts ([`coding`]).
@@ -43,6 +46,8 @@ mod error_page;
 mod exchange;
 pub mod head;
 mod header_rule;
+mod http1;
+mod late_timer;
 mod listener;
 mod listing;
 mod media;
@@ -52,8 +57,10 @@ mod multipart;
 pub mod path;
 mod patience;
 mod pool;
+mod proxy;
 pub mod range;
 mod representation;
+mod served;
 mod server;
 mod service;
 mod settings;
@@ -72,6 +79,10 @@ pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};
+pub use proxy::{
+    HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError,
+};
+pub use served::Served;
 pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
 pub use service::requests_answered;
 pub use settings::{DEFAULT_SOCKET_MODE, Settings};

@@ -185,6 +185,11 @@ impl Membership {
         }
     }
 
+    /// Whether [`poll_end`](Self::poll_end) was ready.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.told
+    }
+
     /// Ready once, when the members are told to end, or this one to make room. To be polled by one task only, whose waker is kept.
     pub(crate) fn poll_end(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.told {

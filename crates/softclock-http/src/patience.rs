@@ -1,15 +1,14 @@
 //! How long a client may take, in each phase.
 //!
-//! A connection has one timer at most, and progress does not touch it: it notes the time, and a timer that fires early
-//! is set anew. So a connection in use costs a timer's setting once a timeout, not once a request.
+//! A connection has one timer at most, and progress does not touch it ([`LateTimer`]): it notes the time.
 
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use softclock::{Instant, Sleep, sleep_until};
+use softclock::Instant;
 
 use crate::connection::Timeouts;
+use crate::late_timer::LateTimer;
 use crate::socket::Socket;
 
 /// What is waited for.
@@ -21,6 +20,8 @@ pub(crate) enum Wait {
     Head,
     /// More of a body.
     Body,
+    /// The next request, by hyper.
+    Pause,
     /// The next request.
     Next,
 }
@@ -31,7 +32,7 @@ pub(crate) struct Patience {
     /// What is waited for, and since when.
     reading: Option<(Wait, Instant)>,
     sending: Sending,
-    alarm: Option<Sleep>,
+    timer: LateTimer,
 }
 
 /// How the client takes what we send. Only the time counts in which the send buffer was full: at other times it waits
@@ -60,7 +61,7 @@ impl Patience {
             timeouts,
             reading: None,
             sending: Sending::default(),
-            alarm: None,
+            timer: LateTimer::default(),
         }
     }
 
@@ -74,16 +75,18 @@ impl Patience {
         let now = softclock::now();
         let since = match self.reading {
             Some((waiting, since)) if waiting == wait => since,
+            // The same wait goes on.
+            Some((Wait::Pause, since)) if wait == Wait::Next => since,
             _ => {
-                self.reading = Some((wait, now));
-                if wait == Wait::Next {
+                if wait == Wait::Pause {
                     self.sending = Sending::default();
                 }
                 now
             }
         };
+        self.reading = Some((wait, since));
         match self.limit(wait) {
-            Some(limit) => self.poll_until(since + limit, now, cx),
+            Some(limit) => self.timer.poll_until(since + limit, now, cx),
             None => Poll::Pending,
         }
     }
@@ -91,7 +94,7 @@ impl Patience {
     /// Since when the connection has been waiting for a request, if it is.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         match self.reading {
-            Some((Wait::FirstByte | Wait::Next, since)) => Some(since),
+            Some((Wait::FirstByte | Wait::Pause | Wait::Next, since)) => Some(since),
             _ => None,
         }
     }
@@ -113,7 +116,7 @@ impl Patience {
         let now = softclock::now();
         let progress = self.sending.poll_progress(&self.timeouts, socket, now);
         match ready!(progress) {
-            Some(next_look) => self.poll_until(next_look, now, cx),
+            Some(next_look) => self.timer.poll_until(next_look, now, cx),
             None => Poll::Ready(()),
         }
     }
@@ -123,24 +126,9 @@ impl Patience {
             Wait::FirstByte => self.timeouts.first_byte,
             Wait::Head => self.timeouts.head,
             Wait::Body => self.timeouts.body,
+            Wait::Pause => Some(PAUSE),
             Wait::Next => self.timeouts.idle,
         }
-    }
-
-    fn poll_until(&mut self, deadline: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        if now >= deadline {
-            return Poll::Ready(());
-        }
-        let alarm = self.alarm.get_or_insert_with(|| sleep_until(deadline));
-        if deadline < alarm.deadline() {
-            alarm.reset(deadline);
-        }
-        if Pin::new(&mut *alarm).poll(cx).is_ready() {
-            // It was set for an earlier deadline, since passed by progress.
-            alarm.reset(deadline);
-            return Pin::new(alarm).poll(cx);
-        }
-        Poll::Pending
     }
 }
 
@@ -228,5 +216,77 @@ impl Window {
     /// What the client has acknowledged during the window.
     fn taken(&self, left: u64) -> u64 {
         (self.unacknowledged + self.written).saturating_sub(left)
+    }
+}
+
+/// How long hyper waits for the next request. Longer, and a burst of clients with one request each costs more memory;
+/// shorter, and hyper is made anew for more of the requests, which costs about a microsecond each time.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use std::io::{Read, Write};
+    use std::thread;
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1::Builder;
+    use hyper::service::service_fn;
+    use softclock::net::TcpListener;
+
+    use crate::carrier::Stream;
+    use crate::connection::ConnectionOptions;
+    use crate::stream::GuardedStream;
+
+    /// Tells how much of a body came, or that it failed.
+    async fn measure(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let told = match request.into_body().collect().await {
+            Ok(body) => format!("{} bytes", body.to_bytes().len()),
+            Err(_) => "failed".into(),
+        };
+        Ok(Response::new(Full::from(told)))
+    }
+
+    /// What is told of a body of ten bytes of which `sent` come, 50 ms apart.
+    fn told(sent: usize) -> String {
+        let serve = async {
+            let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+            let address = listener.local_addr().unwrap();
+            let client = thread::spawn(move || {
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                let head = b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n";
+                stream.write_all(head).unwrap();
+                for _ in 0..sent {
+                    thread::sleep(Duration::from_millis(50));
+                    stream.write_all(b"x").unwrap();
+                }
+                let mut answer = vec![0; 1_000];
+                let read = stream.read(&mut answer).unwrap();
+                String::from_utf8_lossy(&answer[..read]).into_owned()
+            });
+            let (stream, _) = listener.accept().await.unwrap();
+            let options = ConnectionOptions {
+                timeouts: Timeouts {
+                    body: Some(Duration::from_millis(400)),
+                    ..Timeouts::default()
+                },
+                ..ConnectionOptions::default()
+            };
+            let stream = GuardedStream::new(Stream::from(stream), &options, None);
+            let connection = Builder::new().serve_connection(stream, service_fn(measure));
+            let _ = connection.await;
+            client.join().unwrap()
+        };
+        softclock::Runtime::new().unwrap().block_on(serve)
+    }
+
+    #[test]
+    fn a_body_fails_when_nothing_comes() {
+        assert!(told(10).ends_with("10 bytes"), "progress is not cut");
+        assert!(told(5).ends_with("failed"));
     }
 }

@@ -1,18 +1,19 @@
 //! A server of several threads, each with its own runtime, listeners and connections.
 
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use async_channel::Receiver;
-use softclock::Runtime;
+use async_channel::{Receiver, Sender};
+use softclock::{Mechanism, Runtime};
 
 use crate::address::ListenAddress;
 use crate::control::{Command, Control, obey};
 use crate::error::StartError;
+use crate::served::Served;
 use crate::settings::Settings;
-use crate::site::Site;
 use crate::worker::{Live, Worker, WorkerOptions};
 
 /// What to serve, where and how.
@@ -20,7 +21,7 @@ use crate::worker::{Live, Worker, WorkerOptions};
 pub struct Builder {
     settings: Settings,
     threads: usize,
-    spin_cap: f64,
+    runtime: softclock::Builder,
 }
 
 impl Builder {
@@ -44,7 +45,16 @@ impl Builder {
     #[must_use]
     pub fn spin_cap(self, share: f64) -> Self {
         Self {
-            spin_cap: share,
+            runtime: self.runtime.spin_cap(share),
+            ..self
+        }
+    }
+
+    /// How the threads learn which sockets are ready; what is best here unless it is said.
+    #[must_use]
+    pub fn events(self, mechanism: Mechanism) -> Self {
+        Self {
+            runtime: self.runtime.events(mechanism),
             ..self
         }
     }
@@ -63,33 +73,42 @@ impl Builder {
     pub fn bind(self) -> Result<Server, StartError> {
         let (control, mut commands) = Control::bind(self.settings, self.threads)?;
         let first = commands.remove(0);
-        let runtime = start_runtime(self.spin_cap)?;
+        let runtime = start_runtime(&self.runtime)?;
+        let (running, ended) = async_channel::bounded(1);
         let others = commands
             .into_iter()
-            .map(|commands| spawn(commands, control.live(), self.spin_cap))
+            .map(|commands| {
+                spawn(
+                    commands,
+                    control.live(),
+                    self.runtime.clone(),
+                    running.clone(),
+                )
+            })
             .collect::<Result<_, _>>()?;
         Ok(Server {
             runtime,
             commands: first,
             control,
             others,
+            ended,
         })
     }
 }
 
-fn start_runtime(spin_cap: f64) -> Result<Runtime, StartError> {
-    let runtime = Runtime::builder().spin_cap(spin_cap).build();
-    runtime.map_err(StartError::Runtime)
+fn start_runtime(settings: &softclock::Builder) -> Result<Runtime, StartError> {
+    settings.build().map_err(StartError::Runtime)
 }
 
 fn spawn(
     commands: Receiver<Command>,
     live: impl FnOnce() -> Live + Send + 'static,
-    spin_cap: f64,
+    settings: softclock::Builder,
+    running: Sender<Infallible>,
 ) -> Result<JoinHandle<usize>, StartError> {
     let (report, started) = mpsc::channel();
     let run = move || {
-        let started = start_runtime(spin_cap);
+        let started = start_runtime(&settings);
         let (runtime, result) = match started {
             Ok(runtime) => (Some(runtime), Ok(())),
             Err(error) => (None, Err(error)),
@@ -100,7 +119,9 @@ fn spawn(
             obey(commands, &worker).await;
             worker.drain().await
         };
-        runtime.map_or(0, |runtime| runtime.block_on(serve))
+        let cut = runtime.map_or(0, |runtime| runtime.block_on(serve));
+        drop(running);
+        cut
     };
     let handle = thread::Builder::new().name("softclock".into()).spawn(run);
     let handle = handle.map_err(StartError::Runtime)?;
@@ -116,12 +137,14 @@ pub struct Server {
     commands: Receiver<Command>,
     control: Control,
     others: Vec<JoinHandle<usize>>,
+    /// Closed when the other threads have ended.
+    ended: Receiver<Infallible>,
 }
 
 impl Server {
-    /// A server of `site` on one thread, to be completed.
-    pub fn builder(site: Site) -> Builder {
-        Self::with(Settings::new(site))
+    /// A server of a site or a proxy on one thread, to be completed.
+    pub fn builder(served: impl Into<Served>) -> Builder {
+        Self::with(Settings::new(served))
     }
 
     /// A server of these settings on one thread, to be completed.
@@ -129,13 +152,18 @@ impl Server {
         Builder {
             settings,
             threads: 1,
-            spin_cap: DEFAULT_SPIN_CAP,
+            runtime: Runtime::builder().spin_cap(DEFAULT_SPIN_CAP),
         }
     }
 
     /// The addresses listened on, with their real ports, in the order they were added.
     pub fn local_addresses(&self) -> Vec<ListenAddress> {
         self.control.local_addresses()
+    }
+
+    /// How it learns which sockets are ready.
+    pub fn mechanism(&self) -> Mechanism {
+        self.runtime.mechanism()
     }
 
     /// The handle by which the server is changed while it runs, in the runtime of [`run`](Self::run).
@@ -152,6 +180,7 @@ impl Server {
             commands,
             control,
             others,
+            ended,
         } = self;
         let cut = runtime.block_on(async {
             let worker = Worker::new(control.live()());
@@ -163,7 +192,10 @@ impl Server {
             shutdown.await;
             control.close();
             obeying.await;
-            worker.drain().await
+            let cut = worker.drain().await;
+            // Here, not in join, so that tasks of the caller's, such as one that waits for signals, go on.
+            let _ = ended.recv().await;
+            cut
         });
         drop(runtime);
         cut + others

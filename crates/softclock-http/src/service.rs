@@ -22,7 +22,7 @@ use crate::store::{Handle, LoadError, Resource, Store, refusal_of};
 impl Site {
     /// Answers one request. Waits for the disk on a helper thread, if at all.
     pub async fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
-        REQUESTS.set(REQUESTS.get() + 1);
+        on_request();
         let response = match self.respond_from_memory(request) {
             Some(response) => response,
             // In a box, as a connection would else be as big as the largest of all answers for all its life.
@@ -234,6 +234,10 @@ impl Site {
     }
 }
 
+pub(crate) fn on_request() {
+    REQUESTS.set(REQUESTS.get() + 1);
+}
+
 /// How many requests this thread has answered.
 pub fn requests_answered() -> u64 {
     REQUESTS.get()
@@ -258,7 +262,7 @@ fn choose(resource: &Resource, request: &HeaderMap) -> Option<Coding> {
 }
 
 /// RFC 9112, section 3.2: a server must refuse HTTP/1.1 requests without Host, and all with several.
-fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
+pub(crate) fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) if request.version() < Version::HTTP_11 => Ok(()),

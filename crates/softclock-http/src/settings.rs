@@ -3,7 +3,7 @@
 use crate::access_log::AccessLog;
 use crate::address::{ListenAddress, Place};
 use crate::error::StartError;
-use crate::site::Site;
+use crate::served::Served;
 use crate::tls::Tls;
 use crate::worker::{Live, WorkerOptions};
 
@@ -11,7 +11,7 @@ use crate::worker::{Live, WorkerOptions};
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What is served.
-    pub site: Site,
+    pub served: Served,
     /// Where; [`ListenAddress::DEFAULT`] if there is none.
     pub listen: Vec<ListenAddress>,
     /// Where metrics are told, if at all.
@@ -27,10 +27,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `site` on the default address.
-    pub fn new(site: Site) -> Self {
+    /// A site or a proxy on the default address.
+    pub fn new(served: impl Into<Served>) -> Self {
         Self {
-            site,
+            served: served.into(),
             listen: Vec::new(),
             metrics: Vec::new(),
             socket_mode: DEFAULT_SOCKET_MODE,
@@ -73,12 +73,12 @@ impl Settings {
         Ok(self)
     }
 
-    /// What one of `threads` serves by.
-    pub(crate) fn live(&self, threads: usize) -> Live {
+    /// What one of `threads` serves by. What stays of the `previous` is taken over.
+    pub(crate) fn live(&self, threads: usize, previous: Option<&Live>) -> Live {
         let mut options = self.worker;
         options.max_connections = (options.max_connections / threads).max(1);
         Live {
-            site: self.site.clone().for_one_of(threads).into(),
+            served: self.served.live(threads, previous),
             options,
             tls: self.tls.clone(),
             access_log: self.access_log.clone(),
@@ -92,6 +92,7 @@ pub const DEFAULT_SOCKET_MODE: u32 = 0o660;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::Site;
 
     #[test]
     fn contradictions() {

@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
@@ -48,6 +49,15 @@ pub(crate) enum End {
     Silent,
     /// The client takes nothing, or too little.
     Stuck,
+    /// Not the client's: no request has followed for a moment, and hyper does without the stream until one does.
+    Pause,
+}
+
+/// Who waits for bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reader {
+    Hyper,
+    Nobody,
 }
 
 /// Bytes read that hyper has not got yet.
@@ -73,6 +83,23 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
+    /// Whether hyper has ended for a pause only; then the stream goes on.
+    pub(crate) fn take_pause(&mut self) -> bool {
+        let paused = self.end == Some(End::Pause) && self.shut_down;
+        if paused {
+            self.end = None;
+            self.end_was_read = false;
+            self.shut_down = false;
+        }
+        paused
+    }
+
+    /// Notes that there is nothing more to answer, while hyper does not have the stream.
+    pub(crate) fn finish(&mut self) {
+        self.end_was_read = true;
+        self.shut_down = true;
+    }
+
     /// The socket, and how the conversation ended.
     pub(crate) fn into_ending(self) -> Ending<S> {
         Ending {
@@ -84,15 +111,44 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Reads from the socket: true if `buffer` was given something.
+    /// The socket of a connection that is HTTP's no more, and what was read from it: by hyper, and not passed to it yet.
+    pub(crate) fn into_tunnel(self, read: Bytes) -> (S, Bytes) {
+        let early = match self.withheld.is_empty() {
+            true => read,
+            false => [&read[..], &self.withheld.bytes].concat().into(),
+        };
+        (self.socket, early)
+    }
+
+    /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will come.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while self.withheld.passed == 0 {
+            if self.end.is_some() {
+                self.finish();
+                return Poll::Ready(false);
+            }
+            match self.poll_receive(cx, None) {
+                Poll::Ready(Ok(_)) => {}
+                // Between requests hyper, too, takes a lost connection for a closed one.
+                Poll::Ready(Err(_)) => self.end = Some(End::Closed),
+                Poll::Pending => self.end = Some(ready!(self.poll_patience(cx, Reader::Nobody))),
+            }
+        }
+        Poll::Ready(true)
+    }
+
+    /// Reads from the socket: true if `buffer` was given something; without one all is withheld.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
-        buffer: &mut ReadBufCursor<'_>,
+        buffer: Option<&mut ReadBufCursor<'_>>,
     ) -> Poll<io::Result<bool>> {
         let mut received = RECEIVED.take();
         received.resize(RECEIVE_BYTES, 0);
-        let max = buffer.remaining().min(RECEIVE_BYTES);
+        let room = buffer
+            .as_ref()
+            .map_or(RECEIVE_BYTES, |buffer| buffer.remaining());
+        let max = room.min(RECEIVE_BYTES);
         let result = self
             .socket
             .poll_receive(cx, &mut received[..max])
@@ -101,7 +157,7 @@ impl<S: Socket> GuardedStream<S> {
         result
     }
 
-    fn on_received(&mut self, bytes: &[u8], buffer: &mut ReadBufCursor<'_>) -> bool {
+    fn on_received(&mut self, bytes: &[u8], buffer: Option<&mut ReadBufCursor<'_>>) -> bool {
         if bytes.is_empty() {
             self.end = Some(End::Closed);
             return false;
@@ -116,10 +172,9 @@ impl<S: Socket> GuardedStream<S> {
         let (passed, rest) = bytes.split_at(scanned.passed);
         if !passed.is_empty() {
             self.patience.on_received();
-            if self.withheld.is_empty() {
-                buffer.put_slice(passed);
-            } else {
-                self.withheld.pass(passed);
+            match buffer {
+                Some(buffer) if self.withheld.is_empty() => buffer.put_slice(passed),
+                _ => self.withheld.pass(passed),
             }
         }
         match scanned.fault {
@@ -133,9 +188,10 @@ impl<S: Socket> GuardedStream<S> {
         scanned.passed > 0 && self.withheld.passed == 0
     }
 
-    /// Nothing has arrived: ready if it had to.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// Nothing has arrived: ready if it had to, or if hyper shall not wait for it.
+    fn poll_patience(&mut self, cx: &mut Context<'_>, reader: Reader) -> Poll<End> {
         let (wait, end) = match self.scanner.position() {
+            Position::Between if reader == Reader::Hyper => (Wait::Pause, End::Pause),
             Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
             Position::Between => (Wait::Next, End::Silent),
             Position::Head => (Wait::Head, End::SlowHead),
@@ -224,11 +280,11 @@ impl<S: Socket> Read for GuardedStream<S> {
                 this.end_was_read = true;
                 return Poll::Ready(Ok(()));
             }
-            match this.poll_receive(cx, &mut buffer) {
+            match this.poll_receive(cx, Some(&mut buffer)) {
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(false)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => this.end = Some(ready!(this.poll_patience(cx))),
+                Poll::Pending => this.end = Some(ready!(this.poll_patience(cx, Reader::Hyper))),
             }
         }
     }

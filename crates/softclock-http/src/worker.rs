@@ -14,11 +14,14 @@ use softclock::JoinHandle;
 use softclock::net::TcpListener;
 
 use crate::access_log::AccessLog;
-use crate::carrier::{Carrier, Peer};
-use crate::connection::{ConnectionOptions, serve_member};
+use crate::carrier::{Carrier, Peer, Stream};
+use crate::connection::{ConnectionOptions, serve_tls};
 use crate::exchange::Client;
+use crate::http1::Conversation;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
+use crate::proxy::UpstreamReport;
+use crate::served::LiveServed;
 use crate::site::Site;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
@@ -64,7 +67,7 @@ pub async fn serve(
 
 /// What new requests are served by. A change makes a new one; those in progress keep theirs.
 pub(crate) struct Live {
-    pub(crate) site: Rc<Site>,
+    pub(crate) served: LiveServed,
     pub(crate) options: WorkerOptions,
     pub(crate) tls: Option<Tls>,
     pub(crate) access_log: Option<AccessLog>,
@@ -97,7 +100,7 @@ impl Worker {
 
     pub(crate) fn of_site(site: Rc<Site>, options: WorkerOptions) -> Rc<Self> {
         Self::new(Live {
-            site,
+            served: LiveServed::Site(site),
             options,
             tls: None,
             access_log: None,
@@ -114,6 +117,13 @@ impl Worker {
         self.members.set_limit(live.options.max_connections);
         let old = self.live.replace(Rc::new(live));
         drop(old);
+    }
+
+    /// What is known of upstreams, where there are any.
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamReport> {
+        let live = self.live();
+        let forwarder = live.served.forwarder();
+        forwarder.map_or_else(Vec::new, |forwarder| forwarder.reports().collect())
     }
 
     /// Accepts from `listener` from now on.
@@ -153,15 +163,23 @@ impl Worker {
             // Without it the last segment of a response may wait for the client's delayed acknowledgement.
             let _ = stream.set_nodelay(true);
         }
-        let acceptor = match (tls, &self.live().tls) {
-            (false, _) => None,
-            (true, Some(tls)) => Some(tls.acceptor()),
-            // Settings are checked for this before they are applied.
-            (true, None) => return,
+        let live = self.live();
+        let options = &live.options.connection;
+        let client = Client::new(Rc::clone(self), peer, tls);
+        if !tls {
+            let stream = Stream::Plain(carrier);
+            let conversation = Conversation::new(stream, client, options, Some(membership));
+            softclock::spawn_local(conversation.run());
+            return;
+        }
+        // Settings are checked for this before they are applied.
+        let Some(acceptor) = live.tls.as_ref().map(Tls::acceptor) else {
+            return;
         };
-        let client = Client::new(Rc::clone(self), peer);
+        let options = *options;
         softclock::spawn_local(async move {
-            if let Err(error) = serve_member(carrier, acceptor, client, membership).await {
+            let served = serve_tls(carrier, acceptor, client, options, membership);
+            if let Err(error) = served.await {
                 tracing::debug!(%error, %peer, "connection ended");
             }
         });

@@ -6,13 +6,14 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::mem::zeroed;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::event::epoll::{self, CreateFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::alarm::cpu_clock_timer as timer;
 use crate::bpf::{Instruction, Program, ProgramKind};
+use crate::events::IoUring;
 
 /// A POSIX timer on the calling thread's processor time: the backup timer.
 pub fn cpu_clock_timer() -> io::Result<()> {
@@ -61,13 +62,9 @@ pub fn cached_reads(file: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// An io_uring, which containers often forbid.
+/// An io_uring as [`Mechanism::IoUring`](crate::events::Mechanism) needs it (Linux 6.1). Containers often forbid it.
 pub fn io_uring() -> io::Result<()> {
-    let mut parameters = [0u64; IO_URING_PARAMS_BYTES / 8];
-    // SAFETY: the kernel reads and writes `struct io_uring_params` of include/uapi/linux/io_uring.h, 120 bytes, for
-    // which zero means no wishes.
-    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
-    close(ring)
+    IoUring::new().map(drop)
 }
 
 /// An AF_XDP socket, by which frames bypass the kernel's stack.
@@ -99,20 +96,10 @@ pub fn tun_device() -> io::Result<()> {
 /// include/uapi/linux/bpf.h.
 const XDP_PASS: u32 = 2;
 
-const IO_URING_PARAMS_BYTES: usize = 120;
-
 fn done(result: libc::c_long) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(())
-}
-
-/// Takes a new descriptor, or the error, and closes it.
-fn close(result: libc::c_long) -> io::Result<()> {
-    done(result)?;
-    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
-    drop(unsafe { OwnedFd::from_raw_fd(result as libc::c_int) });
     Ok(())
 }
 

@@ -19,7 +19,7 @@ impl<F: AsFd> Descriptor<F> {
     /// Watches `fd`, which must be nonblocking.
     ///
     /// # Errors
-    /// Those of `epoll_ctl(2)`: files that are always ready cannot be watched; outside a runtime.
+    /// `PermissionDenied` for files that are always ready, which cannot be watched; outside a runtime.
     pub fn new(fd: F) -> io::Result<Self> {
         Ok(Self {
             source: Source::duplicated(fd)?,

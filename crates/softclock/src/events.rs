@@ -12,7 +12,9 @@
 //! - Dropping a [`Source`] ends its events at once, also those that are queued; one that gets the same descriptor number
 //!   later has nothing to do with them.
 //!
-//! As in the paper, it is edges that are delivered, and one may find a descriptor not ready after all: descriptors should
+//! io_uring and epoll, of which the first that works is taken ([`EventQueue::with_mechanism`] forces one), tell edges; `poll`
+//! and `select` tell states, so that with them the next event of a source comes only after something was reported as
+//! consumed. As in the paper, one may find a descriptor not ready after all: descriptors should
 //! be nonblocking.
 //!
 //! ```
@@ -27,8 +29,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use softclock_core::{Delivery, EventQueues, QueueId};
-pub use softclock_core::{Readiness, SourceEvent, SourceId};
+pub use softclock_core::{Delivery, Readiness, SourceEvent, SourceId};
+use softclock_core::{EventQueues, QueueId};
+pub use softclock_linux::events::Mechanism;
 use softclock_linux::events::{BATCH, Event, Poller, Timeout, Token, current_state};
 
 /// The events of one thread.
@@ -48,6 +51,7 @@ struct Shared {
 pub struct Source<F: AsFd> {
     shared: Rc<Shared>,
     id: SourceId,
+    delivery: Delivery,
     /// The kernel tells of it.
     watched: Cell<bool>,
     /// Taken by [`into_inner`](Self::into_inner) only.
@@ -60,24 +64,52 @@ impl EventQueue {
     /// # Errors
     /// The process has no descriptor left, or may not use any mechanism.
     pub fn new() -> io::Result<Self> {
+        Poller::new().map(Self::over)
+    }
+
+    /// An empty queue on this mechanism.
+    ///
+    /// # Errors
+    /// It does not work here, or the process has no descriptor left.
+    pub fn with_mechanism(mechanism: Mechanism) -> io::Result<Self> {
+        Poller::with_mechanism(mechanism).map(Self::over)
+    }
+
+    fn over(poller: Poller) -> Self {
         let mut events = EventQueues::new();
         let queue = events.add_queue();
-        Ok(Self {
+        Self {
             shared: Rc::new(Shared {
                 events: RefCell::new(events),
                 queue,
-                poller: RefCell::new(Poller::new()?),
+                poller: RefCell::new(poller),
                 arrived: RefCell::new(Vec::with_capacity(BATCH)),
             }),
-        })
+        }
+    }
+
+    /// By what the kernel tells of events.
+    pub fn mechanism(&self) -> Mechanism {
+        self.shared.poller.borrow().mechanism()
     }
 
     /// Takes a nonblocking descriptor in, without interest in it. No system call.
     pub fn add<F: AsFd>(&self, fd: F) -> Source<F> {
+        self.add_for(fd, Delivery::Each)
+    }
+
+    /// As [`add`](Self::add), for a file that several threads watch, such as a listener: with [`Delivery::One`] an event is
+    /// told to one of those that wait for it, or to a few, instead of all. That takes epoll, and is for reading only.
+    ///
+    /// The kernel (EPOLLEXCLUSIVE) goes through the threads in a fixed order until it finds one that waits: few wake-ups,
+    /// but one thread gets most of a light load. A listener for each thread (SO_REUSEPORT) spreads connections evenly, by
+    /// their addresses, to busy threads as well as to idle ones. The experiment `event-delivery/wake-one` measures both.
+    pub fn add_for<F: AsFd>(&self, fd: F, delivery: Delivery) -> Source<F> {
         let mut events = self.shared.events.borrow_mut();
         Source {
             shared: Rc::clone(&self.shared),
-            id: events.add_source(Readiness::NONE, Delivery::Each),
+            id: events.add_source(Readiness::NONE, delivery),
+            delivery,
             watched: Cell::new(false),
             fd: Some(fd),
         }
@@ -91,7 +123,7 @@ impl EventQueue {
     ///
     /// # Errors
     /// Those of the mechanism: files that are always ready cannot be watched, and with `select` no descriptor from 1024
-    /// on. A source of another queue is [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// on; [`Delivery::One`] takes epoll. A source of another queue is [`InvalidInput`](io::ErrorKind::InvalidInput).
     pub fn declare_interest<F: AsFd>(
         &self,
         source: &Source<F>,
@@ -103,7 +135,11 @@ impl EventQueue {
         }
         if !mask.is_empty() && !source.watched.get() {
             let token = Token(source.id.to_bits());
-            self.shared.poller.borrow().add(source.as_fd(), token)?;
+            let mut poller = self.shared.poller.borrow_mut();
+            match source.delivery {
+                Delivery::Each => poller.add(source.as_fd(), token)?,
+                Delivery::One => poller.add_exclusive(source.as_fd(), token)?,
+            }
             source.watched.set(true);
         }
         let now = match state {
@@ -188,6 +224,10 @@ impl<F: AsFd> Source<F> {
     pub fn consumed(&self, conditions: Readiness) {
         let mut events = self.shared.events.borrow_mut();
         events.consume(self.id, conditions);
+        self.shared
+            .poller
+            .borrow_mut()
+            .rearm(self.as_fd(), conditions);
     }
 
     /// Ends the events and gives the descriptor back.
@@ -199,7 +239,7 @@ impl<F: AsFd> Source<F> {
     fn forget(&mut self) {
         if self.watched.take() {
             // Can only fail if the watch has ended already.
-            let _ = self.shared.poller.borrow().remove(self.as_fd());
+            let _ = self.shared.poller.borrow_mut().remove(self.as_fd());
         }
         self.shared.events.borrow_mut().remove_source(self.id);
     }

@@ -59,7 +59,8 @@ use std::time::Duration;
 pub use blocking::spawn_blocking;
 pub use descriptor::Descriptor;
 pub use runtime::{
-    Builder, EventContext, JoinHandle, PostError, Remote, Runtime, SoftEvent, Statistics,
+    Builder, EventContext, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
+    Statistics, UnknownMechanism,
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, TriggerState, TriggerTrace};
 pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};

@@ -5,17 +5,57 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use softclock::events::{EventQueue, Readiness, Source, SourceEvent, SourceId};
+use softclock::events::{
+    Delivery, EventQueue, Mechanism, Readiness, Source, SourceEvent, SourceId,
+};
 
 const READ: Readiness = Readiness::READABLE;
 const NONE: Readiness = Readiness::NONE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
-fn queue() -> EventQueue {
-    EventQueue::new().unwrap()
+/// Makes each test a test on each mechanism.
+macro_rules! on_each_mechanism {
+    ($($test:ident)*) => {
+        on_each_mechanism!(@module io_uring IoUring $($test)*);
+        on_each_mechanism!(@module epoll Epoll $($test)*);
+        on_each_mechanism!(@module poll Poll $($test)*);
+        on_each_mechanism!(@module select Select $($test)*);
+    };
+    (@module $name:ident $mechanism:ident $($test:ident)*) => {
+        mod $name {
+            use softclock::events::{EventQueue, Mechanism};
+            $(
+                #[test]
+                fn $test() {
+                    match EventQueue::with_mechanism(Mechanism::$mechanism) {
+                        Ok(queue) => assert_eq!(queue.mechanism(), Mechanism::$mechanism),
+                        Err(error) => softclock_testing::skip!("{error}"),
+                    }
+                    super::$test(Mechanism::$mechanism);
+                }
+            )*
+        }
+    };
+}
+
+on_each_mechanism!(
+    what_was_there_before_the_declaration_is_told_by_it
+    arrivals_before_delivery_are_one_event
+    events_that_have_become_meaningless_are_not_delivered
+    a_closed_source_leaves_nothing_to_the_next_of_its_number
+    all_events_come_through_a_small_array
+    the_timeout_passes_when_nothing_comes
+    a_source_of_another_queue_is_refused
+    a_descriptor_given_back_is_open_and_silent
+    threads_share_a_listener
+);
+
+fn queue(mechanism: Mechanism) -> EventQueue {
+    EventQueue::with_mechanism(mechanism).unwrap()
 }
 
 /// A connection of which one end is among the queue's, with interest in reading.
@@ -50,9 +90,8 @@ fn read_all(source: &Source<UnixStream>) -> usize {
     }
 }
 
-#[test]
-fn what_was_there_before_the_declaration_is_told_by_it() {
-    let queue = queue();
+fn what_was_there_before_the_declaration_is_told_by_it(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let (here, mut there) = UnixStream::pair().unwrap();
     there.write_all(b"early").unwrap();
     let here = queue.add(here);
@@ -68,9 +107,8 @@ fn what_was_there_before_the_declaration_is_told_by_it() {
     assert!(state.contains(Readiness::READ_CLOSED));
 }
 
-#[test]
-fn arrivals_before_delivery_are_one_event() {
-    let queue = queue();
+fn arrivals_before_delivery_are_one_event(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let (here, mut there) = connection(&queue);
     assert!(take(&queue, NOW).is_empty());
     for _ in 0..5 {
@@ -78,15 +116,20 @@ fn arrivals_before_delivery_are_one_event() {
     }
     assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
     assert!(take(&queue, NOW).is_empty());
-    // Not read, and yet the next arrival is told.
+    if matches!(mechanism, Mechanism::IoUring | Mechanism::Epoll) {
+        // Not read, and yet the next arrival is told: these report edges by themselves.
+        there.write_all(b"x").unwrap();
+        assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
+        assert_eq!(read_all(&here), 6);
+    } else {
+        assert_eq!(read_all(&here), 5);
+    }
     there.write_all(b"x").unwrap();
     assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
-    assert_eq!(read_all(&here), 6);
 }
 
-#[test]
-fn events_that_have_become_meaningless_are_not_delivered() {
-    let queue = queue();
+fn events_that_have_become_meaningless_are_not_delivered(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let pairs: Vec<_> = (0..3).map(|_| connection(&queue)).collect();
     pairs
         .iter()
@@ -103,9 +146,8 @@ fn events_that_have_become_meaningless_are_not_delivered() {
     assert!(take(&queue, NOW).is_empty());
 }
 
-#[test]
-fn a_closed_source_leaves_nothing_to_the_next_of_its_number() {
-    let queue = queue();
+fn a_closed_source_leaves_nothing_to_the_next_of_its_number(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let (first, first_peer) = connection(&queue);
     let (second, second_peer) = connection(&queue);
     (&first_peer).write_all(b"x").unwrap();
@@ -135,29 +177,28 @@ fn a_closed_source_leaves_nothing_to_the_next_of_its_number() {
     assert!(events.iter().all(|event| event.0 != id), "{events:?}");
 }
 
-#[test]
-fn as_many_as_there_is_room_for_and_in_order() {
-    let queue = queue();
+fn all_events_come_through_a_small_array(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let pairs: Vec<_> = (0..150).map(|_| connection(&queue)).collect();
     pairs
         .iter()
         .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
     let mut events = [SourceEvent::NONE; 100];
     let mut found: Vec<SourceId> = Vec::new();
-    for expected in [100, 50] {
+    while found.len() < pairs.len() {
         let count = queue.get_next_event(&mut events, LONG).unwrap();
-        assert_eq!(count, expected);
+        assert!(count > 0, "{} of {}", found.len(), pairs.len());
         found.extend(events[..count].iter().map(|event| event.source));
     }
+    assert!(take(&queue, NOW).is_empty());
     found.sort_by_key(|id| id.to_bits());
     let mut all: Vec<SourceId> = pairs.iter().map(|(here, _)| here.id()).collect();
     all.sort_by_key(|id| id.to_bits());
     assert_eq!(found, all);
 }
 
-#[test]
-fn the_timeout_passes_when_nothing_comes() {
-    let queue = queue();
+fn the_timeout_passes_when_nothing_comes(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let (_here, _there) = connection(&queue);
     let time = Duration::from_millis(20);
     let start = Instant::now();
@@ -166,17 +207,15 @@ fn the_timeout_passes_when_nothing_comes() {
     assert_eq!(queue.get_next_event(&mut [], None).unwrap(), 0);
 }
 
-#[test]
-fn a_source_of_another_queue_is_refused() {
-    let (one, other) = (queue(), queue());
+fn a_source_of_another_queue_is_refused(mechanism: Mechanism) {
+    let (one, other) = (queue(mechanism), queue(mechanism));
     let (here, _there) = connection(&one);
     let error = other.declare_interest(&here, READ, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
-#[test]
-fn a_descriptor_given_back_is_open_and_silent() {
-    let queue = queue();
+fn a_descriptor_given_back_is_open_and_silent(mechanism: Mechanism) {
+    let queue = queue(mechanism);
     let (here, mut there) = connection(&queue);
     let mut stream = here.into_inner();
     there.write_all(b"x").unwrap();
@@ -184,13 +223,12 @@ fn a_descriptor_given_back_is_open_and_silent() {
     stream.read_exact(&mut [0]).unwrap();
 }
 
-#[test]
-fn threads_share_a_listener() {
+fn threads_share_a_listener(mechanism: Mechanism) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let accept = || {
-        let queue = queue();
+        let queue = queue(mechanism);
         let source = queue.add(listener.try_clone().unwrap());
         queue.declare_interest(&source, READ, None).unwrap();
         let mut accepted = 0;
@@ -215,6 +253,38 @@ fn threads_share_a_listener() {
         total
     });
     assert_eq!(total, 50);
+}
+
+#[test]
+fn an_event_for_one_thread_reaches_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = |told: &AtomicUsize, accepted: &AtomicUsize| {
+        let queue = queue(Mechanism::Epoll);
+        let source = queue.add_for(listener.try_clone().unwrap(), Delivery::One);
+        queue.declare_interest(&source, READ, None).unwrap();
+        while accepted.load(Ordering::SeqCst) < 20 {
+            let events = take(&queue, Some(Duration::from_millis(100)));
+            told.fetch_add(events.len(), Ordering::SeqCst);
+            while source.accept().is_ok() {
+                accepted.fetch_add(1, Ordering::SeqCst);
+            }
+            source.consumed(READ);
+        }
+    };
+    let (told, accepted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| count(&told, &accepted))));
+        for number in 1..=20 {
+            let _client = TcpStream::connect(address).unwrap();
+            while accepted.load(Ordering::SeqCst) < number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    // All four would make 80; more than one is told now and then.
+    assert!(told.load(Ordering::SeqCst) < 40, "{told:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier
-//! and address family runs all of it.
+//! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier,
+//! address family and mechanism of readiness runs all of it.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -10,13 +11,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use softclock::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
-use softclock::{Runtime, TriggerState};
+use softclock::{Mechanism, Runtime, TriggerState};
 
 macro_rules! conformance {
-    ($($carrier:ident => $address:expr;)*) => {$(
+    ($($carrier:ident => $address:ident by $mechanism:ident;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address;
+            conformance!(@tests $address $mechanism;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
                 half_close_lets_the_answer_through
@@ -33,20 +34,27 @@ macro_rules! conformance {
                 a_busy_port_is_an_error
                 listeners_share_a_port_when_asked
                 a_reader_that_never_waits_lets_others_run
+                a_long_write_lets_others_run
                 datagrams_keep_their_bounds
                 an_unreachable_peer_is_told_once
                 calls_are_trigger_states_of_their_kind
             );
         }
     )*};
-    (@tests $address:expr; $($test:ident)*) => {$(
+    (@tests $address:ident $mechanism:ident; $($test:ident)*) => {$(
         #[test]
         fn $test() {
-            let address: IpAddr = $address.into();
+            let address: IpAddr = $address::LOCALHOST.into();
             if std::net::UdpSocket::bind((address, 0)).is_err() {
                 softclock_testing::skip!("this machine has no {address}");
             }
-            Runtime::new().unwrap().block_on(async {
+            let mechanism = Mechanism::$mechanism;
+            let runtime = match Runtime::builder().events(mechanism).build() {
+                Ok(runtime) => runtime,
+                Err(error) => softclock_testing::skip!("{error}"),
+            };
+            assert_eq!(runtime.statistics().mechanism, mechanism);
+            runtime.block_on(async {
                 let limited = softclock::timeout(LIMIT, super::$test(SocketAddr::new(address, 0)));
                 limited.await.expect("the test hangs");
             });
@@ -55,8 +63,12 @@ macro_rules! conformance {
 }
 
 conformance! {
-    kernel_v4 => Ipv4Addr::LOCALHOST;
-    kernel_v6 => Ipv6Addr::LOCALHOST;
+    kernel_v4_by_epoll => Ipv4Addr by Epoll;
+    kernel_v4_by_io_uring => Ipv4Addr by IoUring;
+    kernel_v4_by_poll => Ipv4Addr by Poll;
+    kernel_v4_by_select => Ipv4Addr by Select;
+    kernel_v6_by_epoll => Ipv6Addr by Epoll;
+    kernel_v6_by_io_uring => Ipv6Addr by IoUring;
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -303,6 +315,35 @@ async fn a_reader_that_never_waits_lets_others_run(address: SocketAddr) {
     softclock::sleep(Duration::from_millis(1)).await;
     reader.abort();
     flood.await;
+}
+
+async fn a_long_write_lets_others_run(address: SocketAddr) {
+    const CHUNK: usize = 64 << 10;
+    let (client, server) = pair(address).await;
+    let (written, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let writer = {
+        let (written, done) = (written.clone(), done.clone());
+        softclock::spawn_local(async move {
+            for _ in 0..256 {
+                client.write_all(&[0; CHUNK]).await.unwrap();
+                written.set(written.get() + CHUNK);
+            }
+            done.set(true);
+        })
+    };
+    let reader = softclock::spawn_local(async move {
+        let mut buffer = vec![0; CHUNK];
+        while server.read(&mut buffer).await.unwrap() > 0 {}
+    });
+    let (mut seen, mut longest) = (0, 0);
+    while !done.get() {
+        softclock::yield_now().await;
+        longest = longest.max(written.get() - seen);
+        seen = written.get();
+    }
+    assert!(longest <= 8 * CHUNK, "{longest} bytes in one go");
+    writer.await;
+    reader.await;
 }
 
 async fn datagrams_keep_their_bounds(address: SocketAddr) {

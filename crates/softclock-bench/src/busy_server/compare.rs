@@ -23,6 +23,8 @@ pub struct Plan {
     pub rounds: usize,
     /// How often a pair is tried, until the server is busy all the time in both slices.
     pub tries: usize,
+    /// No round begins after this time: on a crowded machine there are fewer.
+    pub patience: Duration,
 }
 
 /// A toggle that is to be compared.
@@ -87,7 +89,11 @@ pub async fn compare(
     cases: &mut [Case],
 ) -> io::Result<Vec<Samples>> {
     let mut samples: Vec<Samples> = cases.iter().map(|_| Samples::default()).collect();
+    let start = softclock::now();
     for round in 0..plan.rounds {
+        if round > 0 && softclock::now().since(start) > plan.patience {
+            break;
+        }
         context.progress(round, plan.rounds, "rounds of short slices");
         for (case, samples) in cases.iter_mut().zip(&mut samples) {
             for pair in 0..case.pairs {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use softclock::{Instant, TriggerState};
 
 use super::Workload;
+use crate::closed_loop::Load;
 use crate::report::Context;
 
 /// Which server is traced.
@@ -49,6 +50,9 @@ pub const KEEP_COMPUTE: Setting = Setting {
     ..KEEP
 };
 
+/// All of these.
+pub const SETTINGS: [Setting; 4] = [CLOSE, CLOSE_COMPUTE, KEEP, KEEP_COMPUTE];
+
 /// A sequence of trigger states without a gap.
 pub type Trace = Vec<(TriggerState, Instant)>;
 
@@ -60,27 +64,62 @@ pub struct Traced {
     pub busy: f64,
 }
 
+/// What was traced of a server without a gap.
+pub struct Stretch {
+    /// Its trigger states.
+    pub trace: Trace,
+    /// The share of the time that it waited for its clients, in percent.
+    pub waited: f64,
+}
+
 /// Traces a busy server until there are as many trigger states as the paper took, or for a while.
 ///
 /// Slices of time in which it had to wait for its clients are left out: it was not the busy server of the paper then.
 ///
 /// # Errors
 /// The server's, and [`io::ErrorKind::TimedOut`] when there are next to none.
-pub fn trace(context: &Context, setting: &Setting) -> Result<Traced, Box<dyn Error>> {
-    let workload = Workload {
-        keep_alive: setting.keep_alive,
-        neighbour: setting.neighbour,
-        ..Workload::of(context.smoke)
-    };
+pub fn trace(context: &Context, setting: &Setting, load: Load) -> Result<Traced, Box<dyn Error>> {
+    let workload = workload(context, setting, load);
     let plan = if context.smoke { SMOKE } else { FULL };
     Ok(super::run(&workload, || record(&plan))?)
+}
+
+/// Traces a server for one stretch of time without a gap, as long as the paper's Figure 3, whether it is busy or not.
+///
+/// # Errors
+/// The server's.
+pub fn trace_stretch(
+    context: &Context,
+    setting: &Setting,
+    load: Load,
+) -> Result<Stretch, Box<dyn Error>> {
+    let workload = workload(context, setting, load);
+    let length = if context.smoke {
+        SMOKE.slice * 10
+    } else {
+        STRETCH
+    };
+    let (trace, waited) = super::run(&workload, || async {
+        Ok(slice(length, STRETCH_CAPACITY).await)
+    })?;
+    Ok(Stretch { trace, waited })
+}
+
+fn workload(context: &Context, setting: &Setting, load: Load) -> Workload {
+    Workload {
+        keep_alive: setting.keep_alive,
+        neighbour: setting.neighbour,
+        load,
+        ..Workload::of(context.smoke)
+    }
 }
 
 async fn record(plan: &Plan) -> io::Result<Traced> {
     let (mut busy, mut other) = (Vec::new(), Vec::new());
     let until = softclock::now() + plan.patience;
     while count(&busy) < plan.samples && softclock::now() < until {
-        let (trace, is_busy) = slice(plan.slice).await;
+        let (trace, waited) = slice(plan.slice, SLICE_CAPACITY).await;
+        let is_busy = waited < WAITING;
         // More than enough of those, which are not the ones that are wanted.
         if is_busy || count(&other) < plan.samples {
             if is_busy { &mut busy } else { &mut other }.push(trace);
@@ -99,18 +138,18 @@ async fn record(plan: &Plan) -> io::Result<Traced> {
     })
 }
 
-/// A slice of time, and whether the server had work all the time.
-async fn slice(length: Duration) -> (Trace, bool) {
+/// A slice of time, and the share of it that the server waited for work, in percent.
+async fn slice(length: Duration, capacity: usize) -> (Trace, f64) {
     let before = softclock::statistics();
     let start = softclock::now();
-    softclock::trace_triggers(SLICE_CAPACITY);
+    softclock::trace_triggers(capacity);
     softclock::sleep(length).await;
     let trace = softclock::take_trigger_trace();
     let wall = softclock::now().since(start);
     let after = softclock::statistics();
     let waited = (after.blocked + after.spun).saturating_sub(before.blocked + before.spun);
     let trace = trace.map_or_else(Vec::new, |trace| trace.iter().collect());
-    (trace, waited < wall.mul_f64(WAITING))
+    (trace, 100.0 * waited.div_duration_f64(wall))
 }
 
 fn count(slices: &[Trace]) -> usize {
@@ -194,7 +233,7 @@ const FULL: Plan = Plan {
 
 const SMOKE: Plan = Plan {
     samples: 20_000,
-    patience: Duration::from_millis(200),
+    patience: Duration::from_millis(500),
     slice: Duration::from_millis(20),
 };
 
@@ -204,8 +243,14 @@ const LEAST_SAMPLES: usize = 200;
 /// More than a server passes in a slice, unless it spins.
 const SLICE_CAPACITY: usize = 400_000;
 
-/// The share of a slice that a busy server may wait for work.
-const WAITING: f64 = 0.02;
+/// As long as the paper's Figure 3.
+const STRETCH: Duration = Duration::from_secs(10);
+
+/// A trigger state each microsecond: 80 MB.
+const STRETCH_CAPACITY: usize = 10_000_000;
+
+/// The share of a slice that a busy server may wait for work, in percent.
+const WAITING: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,14 @@
 use crate::report::Experiment;
 
 pub mod clock;
+pub mod event_bench;
+pub mod event_figure_6;
+pub mod event_figure_7;
+pub mod event_wake_one;
 pub mod figure_3;
 pub mod head;
+pub mod servers_static;
+pub mod sleep_precision;
 pub mod table_1;
 pub mod table_13;
 pub mod table_2;
@@ -16,6 +22,7 @@ pub mod wheel;
 pub const ALL: &[&Experiment] = &[
     &clock::EXPERIMENT,
     &wheel::EXPERIMENT,
+    &sleep_precision::EXPERIMENT,
     &table_1::EXPERIMENT,
     &table_2::TABLE_2,
     &table_2::TABLE_3,
@@ -23,5 +30,10 @@ pub const ALL: &[&Experiment] = &[
     &figure_3::EXPERIMENT,
     &table_5::EXPERIMENT,
     &table_13::EXPERIMENT,
+    &event_figure_6::EXPERIMENT,
+    &event_figure_7::EXPERIMENT,
+    &event_bench::EXPERIMENT,
+    &event_wake_one::EXPERIMENT,
     &head::EXPERIMENT,
+    &servers_static::EXPERIMENT,
 ];

@@ -220,12 +220,14 @@ const SMOKE: Plan = Plan {
     slice: Duration::from_millis(5),
     rounds: 1,
     tries: 1,
+    patience: Duration::from_secs(10),
 };
 
 const FULL: Plan = Plan {
     slice: Duration::from_millis(30),
     rounds: 20,
     tries: 4,
+    patience: Duration::from_secs(150),
 };
 
 const NOTES: [&str; 6] = [

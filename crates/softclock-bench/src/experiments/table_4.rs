@@ -10,6 +10,7 @@ use crate::busy_server::intervals::{
     CLOSE, CLOSE_COMPUTE, KEEP, KEEP_COMPUTE, Setting, Summary, all_intervals_us, trace,
 };
 use crate::chart::{Axis, Chart, Series};
+use crate::closed_loop::Load;
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -22,9 +23,10 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut rows = Vec::new();
     let mut series = Vec::new();
+    let load = Load::detect();
     for (index, (setting, paper)) in SETTINGS.iter().enumerate() {
         context.progress(index, SETTINGS.len(), setting.name);
-        let traced = trace(context, setting)?;
+        let traced = trace(context, setting, load)?;
         let mut intervals = all_intervals_us(&traced.slices, None);
         // In the order of time, which sorting loses.
         let parts = parts(&intervals);
@@ -35,10 +37,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         series.push(Series::cdf(setting.name, &AXIS, &intervals));
     }
     context.progress(1, 1, "");
-    series.extend(PAPER.iter().take(3).map(paper_series));
+    series.extend(PAPER.iter().take(3).map(Workload::series));
     Ok(Report {
         title: "time between trigger states of a busy web server",
-        notes: notes(),
+        notes: notes(load),
         rows,
         charts: vec![Chart {
             title: "Figure 2: time between trigger states, cumulative distribution".to_owned(),
@@ -84,24 +86,12 @@ fn setting_rows(
         .collect()
 }
 
-fn paper_series(workload: &Workload) -> Series {
-    let Summary {
-        median,
-        above_100,
-        above_150,
-        ..
-    } = workload.summary;
-    let below = |above: f64| 1.0 - above / 100.0;
-    let points = [
-        (median, 0.5),
-        (100.0, below(above_100)),
-        (150.0, below(above_150)),
-    ];
-    Series::paper(format!("the paper's {} (300 MHz)", workload.name), &points)
-}
-
-fn notes() -> Vec<String> {
-    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
+fn notes(load: Load) -> Vec<String> {
+    let mut notes: Vec<String> = NOTES
+        .into_iter()
+        .chain([load.note()])
+        .map(str::to_owned)
+        .collect();
     notes.extend(PAPER.iter().map(|workload| {
         let s = &workload.summary;
         format!(
@@ -113,9 +103,28 @@ fn notes() -> Vec<String> {
 }
 
 /// A row of the paper's table.
-struct Workload {
+pub(super) struct Workload {
     name: &'static str,
     summary: Summary,
+}
+
+impl Workload {
+    /// What the paper tells of its cumulative distribution.
+    pub(super) fn series(&self) -> Series {
+        let Summary {
+            median,
+            above_100,
+            above_150,
+            ..
+        } = self.summary;
+        let below = |above: f64| 1.0 - above / 100.0;
+        let points = [
+            (median, 0.5),
+            (100.0, below(above_100)),
+            (150.0, below(above_150)),
+        ];
+        Series::paper(format!("the paper's {} (300 MHz)", self.name), &points)
+    }
 }
 
 const fn workload(name: &'static str, values: [f64; 6]) -> Workload {
@@ -144,7 +153,8 @@ const COLUMNS: [Column; 6] = [
     ("share of intervals above 150 us", "%", |s| s.above_150),
 ];
 
-const APACHE: Workload = workload("ST-Apache", [476.0, 31.52, 18.0, 32.0, 5.3, 0.39]);
+/// The workload of Table V and Figure 4, too.
+pub(super) const APACHE: Workload = workload("ST-Apache", [476.0, 31.52, 18.0, 32.0, 5.3, 0.39]);
 const COMPUTE: Workload = workload("ST-Apache-compute", [585.0, 31.59, 18.0, 32.1, 5.3, 0.43]);
 const FLASH: Workload = workload("ST-Flash", [1000.0, 22.53, 17.0, 20.8, 1.09, 0.013]);
 

@@ -4,13 +4,17 @@
 //! finding the earliest must cost next to nothing. Network timers are nearly all cancelled, over
 //! delays of every magnitude: the trace does that, and each operation is measured by itself too.
 
+mod coprocess;
 mod peers;
 mod player;
 mod trace;
 
 use std::error::Error;
+use std::io;
 
+use crate::peer_program::Workshop;
 use crate::report::{Context, Experiment, Report, Row};
+use coprocess::{Coprocess, Program};
 use peers::{Bitwheel, HashWheel, Heap, Nexus, Softclock, Tree};
 use player::{Operation, Play, Player};
 use trace::{Kind, Step, Trace};
@@ -26,13 +30,16 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let sizes = if context.smoke { SMOKE } else { FULL };
     let mut rows = Vec::new();
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
+    let workshop = Workshop::new()?;
+    let programs = Program::all(&workshop, &mut notes);
     for (done, size) in sizes.iter().enumerate() {
         let what = format!("{} pending", size.pending);
         context.progress(done * 2, sizes.len() * 2, &what);
-        trace_rows(Kind::Network, size, &mut rows, &mut notes);
-        trace_rows(Kind::Firing, size, &mut rows, &mut notes);
+        for kind in [Kind::Network, Kind::Firing] {
+            trace_rows(kind, size, &programs, &mut rows, &mut notes)?;
+        }
         context.progress(done * 2 + 1, sizes.len() * 2, &what);
-        operation_rows(size, &mut rows);
+        operation_rows(size, &programs, &mut rows)?;
     }
     context.progress(1, 1, "");
     Ok(Report {
@@ -56,15 +63,24 @@ struct Size {
 }
 
 /// Every structure with `pending` timers of its own, in their initial state.
-fn players(size: &Size, initial_ns: &[u64]) -> Vec<Box<dyn Play>> {
-    vec![
+fn players(
+    size: &Size,
+    programs: &[Program],
+    kind: Kind,
+    initial_ns: &[u64],
+) -> io::Result<Vec<Box<dyn Play>>> {
+    let mut players: Vec<Box<dyn Play>> = vec![
         Box::new(Player::<Softclock>::new(initial_ns)),
         Box::new(Player::<Nexus<3>>::new(initial_ns)),
         bitwheel(size.pending, initial_ns),
         Box::new(Player::<HashWheel>::new(initial_ns)),
         Box::new(Player::<Tree>::new(initial_ns)),
         Box::new(Player::<Heap>::new(initial_ns)),
-    ]
+    ];
+    for program in programs {
+        players.push(Box::new(Coprocess::start(program, kind, initial_ns)?));
+    }
+    Ok(players)
 }
 
 /// `bitwheel` reserves a number of places in each of its 320 slots, chosen when it is compiled.
@@ -76,19 +92,25 @@ fn bitwheel(pending: usize, initial_ns: &[u64]) -> Box<dyn Play> {
     }
 }
 
-fn trace_rows(kind: Kind, size: &Size, rows: &mut Vec<Row>, notes: &mut Vec<String>) {
+fn trace_rows(
+    kind: Kind,
+    size: &Size,
+    programs: &[Program],
+    rows: &mut Vec<Row>,
+    notes: &mut Vec<String>,
+) -> io::Result<()> {
     let name = match kind {
         Kind::Network => "trace",
         Kind::Firing => "fire + schedule",
     };
     let mut trace = Trace::new(kind, size.pending, SEED);
-    let mut players = players(size, &trace.initial_ns);
+    let mut players = players(size, programs, kind, &trace.initial_ns)?;
     let mut samples = vec![Vec::with_capacity(size.rounds); players.len()];
     let warm_up = (size.rounds / 8).max(1);
     for round in 0..warm_up + size.rounds {
         let steps: Vec<Step> = trace.by_ref().take(size.steps).collect();
         for (player, samples) in players.iter_mut().zip(&mut samples) {
-            let ns = player.play(&steps);
+            let ns = player.play(&steps)?;
             if round >= warm_up {
                 samples.push(ns);
             }
@@ -97,17 +119,19 @@ fn trace_rows(kind: Kind, size: &Size, rows: &mut Vec<Row>, notes: &mut Vec<Stri
     for (player, samples) in players.iter().zip(&samples) {
         let metric = format!("{name}, {} pending", size.pending);
         rows.push(Row::of_samples(player.name(), metric, "ns", samples));
-        notes.extend(player.inexactness(name, size.pending));
+        let found = player.inexactness();
+        notes.extend(found.note(player.name(), name, size.pending));
     }
+    Ok(())
 }
 
-fn operation_rows(size: &Size, rows: &mut Vec<Row>) {
+fn operation_rows(size: &Size, programs: &[Program], rows: &mut Vec<Row>) -> io::Result<()> {
     for operation in Operation::ALL {
-        let mut players = players_amid(size);
+        let mut players = players_amid(size, programs)?;
         let mut samples = vec![Vec::with_capacity(size.operation_rounds); players.len()];
         for round in 0..size.operation_rounds as u64 {
             for (player, samples) in players.iter_mut().zip(&mut samples) {
-                samples.push(player.operation(operation, size.calls, SEED ^ (round + 1)));
+                samples.push(player.operation(operation, size.calls, SEED ^ (round + 1))?);
             }
         }
         for (player, samples) in players.iter().zip(&samples) {
@@ -115,21 +139,22 @@ fn operation_rows(size: &Size, rows: &mut Vec<Row>) {
             rows.push(Row::of_samples(player.name(), metric, "ns", samples));
         }
     }
+    Ok(())
 }
 
-fn players_amid(size: &Size) -> Vec<Box<dyn Play>> {
+fn players_amid(size: &Size, programs: &[Program]) -> io::Result<Vec<Box<dyn Play>>> {
     let mut trace = Trace::new(Kind::Network, size.pending, SEED);
-    let mut players = players(size, &trace.initial_ns);
+    let mut players = players(size, programs, Kind::Network, &trace.initial_ns)?;
     let steps: Vec<Step> = trace.by_ref().take(size.steps).collect();
     for player in &mut players {
-        player.play(&steps);
+        player.play(&steps)?;
     }
-    players
+    Ok(players)
 }
 
 const SEED: u64 = 0x736f_6674_636c_6f63;
 
-const NOTES: [&str; 7] = [
+const NOTES: [&str; 9] = [
     "trace: one step is a check for due timers, the cancelling of one timer, if it has not fired, \
      and its scheduling anew; 90 % are cancelled before they fire, delays are log-uniform from \
      10 us to 30 s, the same steps for all, played in turn in rounds of milliseconds",
@@ -146,6 +171,13 @@ const NOTES: [&str; 7] = [
      tree it looks into every 32 ticks; it has no reschedule, nor have \
      hierarchical_hash_wheel_timer, BTreeMap and BinaryHeap: cancel and schedule stand for it",
     "nexus-timer: 64 slots a level, 8 times coarser from level to level, poll_and_rebalance",
+    "libevent and rte_timer are C, each in a process that plays the same steps in its turn and times itself; their \
+     timers lie in the owners' table, so that there is no handle. libevent's base has the trace's time for its clock \
+     and an epoll_wait that returns at once, without a system call: what a turn of its loop costs without the kernel \
+     is part of each step, and its idle check",
+    "rte_timer reads the processor's counter itself: a check contains that, and the trace, whose time it cannot be \
+     given, cancels what the others fire (10 % of the steps); fire + schedule runs in real time, at a pace that it can \
+     keep",
 ];
 
 const SMOKE: &[Size] = &[
@@ -187,10 +219,11 @@ const FULL: &[Size] = &[
         operation_rounds: 60,
         calls: 5_000,
     },
+    // Fewer steps: the slowest take microseconds for one here, and seconds to be filled.
     Size {
         pending: 1_000_000,
-        rounds: 60,
-        steps: 50_000,
+        rounds: 40,
+        steps: 20_000,
         operation_rounds: 40,
         calls: 10_000,
     },

@@ -28,8 +28,10 @@ fn io_uring() -> Check {
         Some("1") => {
             "sysctl -w kernel.io_uring_disabled=0, or join the group of kernel.io_uring_group"
         }
-        Some(_) => "a seccomp profile that allows io_uring_setup; containers often forbid it",
-        None => "a kernel with CONFIG_IO_URING, or a seccomp profile that allows io_uring_setup",
+        Some(_) => {
+            "Linux 6.1, and a seccomp profile that allows io_uring_setup; containers often forbid it"
+        }
+        None => "Linux 6.1 with CONFIG_IO_URING, and a seccomp profile that allows io_uring_setup",
     };
     let no = "not to be had (epoll serves)";
     Check::probed("io_uring", probe::io_uring(), "can be had", no)

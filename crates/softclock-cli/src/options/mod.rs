@@ -1,7 +1,11 @@
-//! Groups of options of `softclock serve`, each in a file of its own.
+//! Groups of options of servers, each in a file of its own.
 
 mod content;
 mod operation;
+mod server;
+mod upstream;
 
 pub(crate) use content::ContentOptions;
 pub(crate) use operation::OperationOptions;
+pub(crate) use server::ServerOptions;
+pub(crate) use upstream::UpstreamOptions;

@@ -3,21 +3,23 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use softclock::JoinHandle;
 use softclock_http::{Control, Settings};
 
-use super::settings;
-use crate::cli::{self, Command, ServeOptions, Shown};
+use super::{Program, settings};
+use crate::cli::{self, Shown};
 use crate::logging::Logging;
 use crate::notify::{State, notify};
+use crate::options::ServerOptions;
 
 /// Changes a running server as signals and time say.
 pub(crate) struct Supervisor {
     control: Control,
     arguments: Vec<OsString>,
     logging: Logging,
-    options: RefCell<ServeOptions>,
+    program: RefCell<Program>,
     watching: RefCell<Option<JoinHandle<()>>>,
     had_terminal: bool,
 }
@@ -25,7 +27,7 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     pub(crate) fn new(
         control: Control,
-        options: ServeOptions,
+        program: Program,
         arguments: Vec<OsString>,
         logging: Logging,
     ) -> Self {
@@ -33,7 +35,7 @@ impl Supervisor {
             control,
             arguments,
             logging,
-            options: RefCell::new(options),
+            program: RefCell::new(program),
             watching: RefCell::default(),
             had_terminal: io::stdin().is_terminal(),
         }
@@ -51,6 +53,13 @@ impl Supervisor {
         }
     }
 
+    /// Writes what waits to be written, unless the disk takes long.
+    pub(crate) fn flush_log(&self) {
+        if let Some(log) = self.control.settings().access_log {
+            log.flush(FLUSH_LIMIT);
+        }
+    }
+
     /// Reads the configuration file, the site and the certificate again. After a mistake everything is as it was.
     pub(crate) async fn reload(&self) {
         notify(State::Reloading(softclock::now().as_ns() / 1000));
@@ -65,23 +74,24 @@ impl Supervisor {
         let (arguments, previous) = (self.arguments.clone(), self.control.settings());
         // Files are read, so not on the loop.
         let read = move || read(arguments, &previous);
-        let (options, settings) = softclock::spawn_blocking(read).await?;
+        let (program, settings) = softclock::spawn_blocking(read).await?;
         let applied = self.control.apply(settings).await;
         applied.map_err(|error| error.to_string())?;
-        self.logging.set_level(options.level());
-        let old = self.options.replace(options);
-        let new = self.options.borrow();
-        if (old.threads, old.spin_cap) != (new.threads, new.spin_cap) {
-            tracing::warn!("threads and spin-cap change at the next start only");
+        self.logging.set_level(program.server().level());
+        let old = self.program.replace(program);
+        let program = self.program.borrow();
+        let fixed = |options: &ServerOptions| (options.threads, options.spin_cap, options.events);
+        if fixed(old.server()) != fixed(program.server()) {
+            tracing::warn!("threads, spin-cap and events change at the next start only");
         }
-        drop(new);
+        drop(program);
         self.watch_certificate();
         Ok(())
     }
 
     /// Looks from time to time whether the certificate's files have changed, where there is one.
     pub(crate) fn watch_certificate(&self) {
-        let every = self.options.borrow().operation.tls_check;
+        let every = self.program.borrow().server().operation.tls_check;
         let old = self.watching.take();
         old.into_iter().for_each(|task| task.abort());
         let Some(tls) = self.control.settings().tls.filter(|_| !every.is_zero()) else {
@@ -102,12 +112,16 @@ impl Supervisor {
     }
 }
 
-fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(ServeOptions, Settings), String> {
-    let options = match cli::parse(arguments) {
-        Ok(Command::Serve(options)) => *options,
-        Ok(_) | Err(Shown::Help(_)) => return Err("the command line has changed".into()),
+fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(Program, Settings), String> {
+    let program = match cli::parse(arguments) {
+        Ok(command) => Program::of(command),
+        Err(Shown::Help(_)) => None,
         Err(Shown::Mistake(line) | Shown::BadFile(line)) => return Err(line),
     };
-    let settings = settings::make(&options, Some(previous)).map_err(|error| error.to_string())?;
-    Ok((options, settings))
+    let program = program.ok_or("the command line has changed")?;
+    let settings = settings::make(&program, Some(previous)).map_err(|error| error.to_string())?;
+    Ok((program, settings))
 }
+
+/// Who ends the server at once does not wait for a bad disk.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);

@@ -3,16 +3,14 @@
 use std::io;
 use std::path::Path;
 
-use softclock_http::{AccessLog, LogTarget, Settings, Site, StartError, Tls, WorkerOptions};
+use softclock_http::{AccessLog, LogTarget, Settings, StartError, Tls, WorkerOptions};
 
-use crate::cli::ServeOptions;
+use super::Program;
 
-/// The settings that `options` ask for. An access log that stays is taken from the `previous` ones.
-pub(crate) fn make(
-    options: &ServeOptions,
-    previous: Option<&Settings>,
-) -> Result<Settings, StartError> {
-    let mut settings = without_log(options)?;
+/// The settings that the options ask for. An access log that stays is taken from the `previous` ones.
+pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Settings, StartError> {
+    let mut settings = without_log(program)?;
+    let options = program.server();
     if let Some(path) = &options.operation.access_log {
         let target = LogTarget::from(path.as_path());
         let log = previous.and_then(|previous| previous.access_log.clone());
@@ -27,8 +25,9 @@ pub(crate) fn make(
 }
 
 /// Finds mistakes that can be found without listening or writing.
-pub(crate) fn check(options: &ServeOptions) -> Result<(), StartError> {
-    without_log(options)?.check()?;
+pub(crate) fn check(program: &Program) -> Result<(), StartError> {
+    without_log(program)?.check()?;
+    let options = program.server();
     if let Some(path) = &options.operation.access_log
         && path != Path::new("-")
     {
@@ -47,12 +46,9 @@ pub(crate) fn check(options: &ServeOptions) -> Result<(), StartError> {
     Ok(())
 }
 
-fn without_log(options: &ServeOptions) -> Result<Settings, StartError> {
-    let site = match &options.directory {
-        Some(directory) => Site::directory(directory)?,
-        None => Site::bundled(),
-    };
-    let mut settings = Settings::new(options.content.apply(site.with_index(&options.index)));
+fn without_log(program: &Program) -> Result<Settings, StartError> {
+    let mut settings = Settings::new(program.served()?);
+    let options = program.server();
     settings.listen.clone_from(&options.listen);
     settings.metrics.clone_from(&options.operation.metrics);
     settings.socket_mode = options.operation.socket_mode;

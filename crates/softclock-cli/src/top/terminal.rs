@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use softclock_linux::signal::{Signal, SignalFd, SignalSet};
 
 /// The terminal while it is ours.
 pub(super) struct Terminal {
     input: Stdin,
     before: Termios,
+    signals: SignalFd,
 }
 
-/// What a key asks for.
+/// What a key, or a signal, asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {
     /// The end.
@@ -22,14 +24,21 @@ pub(super) enum Key {
 }
 
 impl Terminal {
-    /// Takes the terminal over. Ctrl-C becomes a key, so that the terminal is given back then too.
+    /// Takes the terminal over. Ctrl-C becomes a key, and signals wait to be read, so that the terminal is given back then
+    /// too.
     pub(super) fn enter() -> io::Result<Self> {
+        let ending = [Signal::Interrupt, Signal::Terminate, Signal::Hangup];
+        let signals = SignalSet::block(&ending)?.descriptor()?;
         let input = io::stdin();
         let before = tcgetattr(&input)?;
         let mut modes = before.clone();
         modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
         tcsetattr(&input, OptionalActions::Now, &modes)?;
-        let terminal = Self { input, before };
+        let terminal = Self {
+            input,
+            before,
+            signals,
+        };
         terminal.write(OWN_SCREEN)?;
         Ok(terminal)
     }
@@ -48,7 +57,7 @@ impl Terminal {
         self.write(&format!("{HOME}{lines}\r\nq ends.{REST_OF_SCREEN}"))
     }
 
-    /// Waits for a key, until the time is over.
+    /// Waits for a key or a signal, until the time is over.
     pub(super) fn wait(&self, time: Duration) -> Key {
         let end = Instant::now() + time;
         loop {
@@ -60,9 +69,14 @@ impl Terminal {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
-            let mut input = [PollFd::new(&self.input, PollFlags::IN)];
-            let ready = poll(&mut input, Some(&timeout)).unwrap_or(0);
-            if ready > 0 && self.read() == Key::End {
+            let mut sources = [
+                PollFd::new(&self.input, PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+            ];
+            // Interrupted, it has found nothing.
+            let _ = poll(&mut sources, Some(&timeout));
+            let [input, signals] = sources.map(|source| !source.revents().is_empty());
+            if signals || (input && self.read() == Key::End) {
                 return Key::End;
             }
         }

@@ -15,12 +15,14 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     let mut text = String::new();
     let clock = current.by_label("softclock_clock_info", "source");
     let clock = clock.first().map_or("", |(source, _)| source);
+    let events = current.by_label("softclock_readiness_info", "mechanism");
+    let events = events.first().map_or("", |(name, _)| name);
     let threads = current.value("softclock_threads");
     let plural = if threads == 1.0 { "" } else { "s" };
     // Writing to memory does not fail.
     let _ = writeln!(
         text,
-        "softclock at {name}: {threads} thread{plural}, {clock}\n"
+        "softclock at {name}: {threads} thread{plural}, {events}, {clock}\n"
     );
     requests(&mut text, &change);
     threads_line(&mut text, &change);
@@ -239,7 +241,8 @@ mod tests {
     fn samples() -> (Sample, Sample) {
         let page = |n: u64| {
             format!(
-                "softclock_threads 2\nsoftclock_clock_info{{source=\"TSC at 2.4 MHz\"}} 1\n\
+                "softclock_threads 2\nsoftclock_readiness_info{{mechanism=\"epoll\"}} 1\n\
+                 softclock_clock_info{{source=\"TSC at 2.4 MHz\"}} 1\n\
                  softclock_http_responses_total{{method=\"GET\",class=\"2xx\"}} {}\n\
                  softclock_connections_open 64\nsoftclock_connections_limit 480\n\
                  softclock_blocked_seconds_total {n}\n\
@@ -265,7 +268,7 @@ mod tests {
         let (before, after) = samples();
         let text = text(&before, &after, "x:1", 80);
         for part in [
-            "softclock at x:1: 2 threads, TSC at 2.4 MHz\n",
+            "softclock at x:1: 2 threads, epoll, TSC at 2.4 MHz\n",
             "requests         12.3k /s   2xx 12.3k\n",
             "connections         64     of 480 at most",
             "threads            75%     busy, 25% idle",

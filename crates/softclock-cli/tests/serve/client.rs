@@ -65,6 +65,11 @@ impl Client {
             .expect("a connection that takes requests");
     }
 
+    /// The same connection, to be written to by another thread.
+    pub(crate) fn another(&self) -> TcpStream {
+        self.stream.get_ref().try_clone().expect("a descriptor")
+    }
+
     /// As [`send`](Self::send), to a server that may have closed; false if it has.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
@@ -124,7 +129,7 @@ impl Client {
         }
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("a line");
         line.strip_suffix("\r\n")

@@ -98,6 +98,7 @@ fn bad_options() {
         (&["--threads", "0"], "1..=1024"),
         (&["--drain", "soon"], "seconds"),
         (&["--spin-cap", "1000"], "percentage"),
+        (&["--events", "kqueue"], "kqueue"),
         (&["--index", "../x"], "name of a file"),
         (&["one", "two"], "two"),
     ] {
@@ -118,6 +119,7 @@ fn help_is_no_mistake() {
         "127.0.0.1:8080",
         "--drain",
         "--spin-cap",
+        "--events",
         "--index",
         "Examples:",
     ] {

@@ -10,6 +10,7 @@ mod departures;
 mod errors;
 mod files;
 mod hostile;
+mod idle;
 mod injected;
 mod limits;
 mod metrics;

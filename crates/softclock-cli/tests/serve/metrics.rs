@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use softclock_linux::events::Poller;
+
 use crate::client::Client;
 use crate::server::Server;
 
@@ -152,4 +154,29 @@ fn only_metrics_are_told_there_and_not_on_the_site() {
         (405, Some("GET, HEAD"))
     );
     assert_eq!(client.request("HEAD", "/metrics", &[]).status, 200);
+}
+
+#[test]
+fn the_mechanism_of_readiness_can_be_chosen() {
+    for name in ["io_uring", "epoll", "poll", "select"] {
+        if !works(name) {
+            softclock_testing::skip!("no {name}");
+        }
+        let options = ["--events", name, "--threads", "2", "-v"];
+        let server = Server::start(
+            None,
+            &[&options[..], &["--metrics", "127.0.0.1:0"]].concat(),
+        );
+        for _ in 0..3 {
+            assert_eq!(server.connect().get("/").status, 200);
+        }
+        let info = format!("softclock_readiness_info{{mechanism=\"{name}\"}}");
+        assert_eq!(scrape(&server)[&info], 1.0);
+        assert!(server.log().contains(&format!("events={name}")));
+    }
+}
+
+fn works(name: &str) -> bool {
+    let mechanism = name.parse().expect("a name");
+    Poller::with_mechanism(mechanism).is_ok()
 }

@@ -78,15 +78,27 @@ fn draining_has_its_time() {
     assert!(client.rest().len() < 20_000_000);
 }
 
+/// Wherever the connection is that it does not wait for, and with all lines of the access log.
 #[test]
 fn a_second_signal_ends_at_once() {
-    let directory = directory(&[("big", &[0; 20_000_000])]);
-    let mut server = Server::start(Some(directory.path()), &["--drain", "60"]);
-    let mut client = server.connect();
-    client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!(client.head().status, 200);
-    server.signal(Signal::TERM);
-    thread::sleep(Duration::from_millis(300));
-    server.signal(Signal::INT);
-    assert_eq!(server.wait().code(), Some(1));
+    for threads in ["1", "2"] {
+        let directory = directory(&[("big", &[0; 20_000_000]), ("small", b"small")]);
+        let log = directory.path().join("log");
+        let option = format!("--access-log={}", log.display());
+        let options = ["--drain", "60", "--threads", threads, &option];
+        let mut server = Server::start(Some(directory.path()), &options);
+        let mut client = server.connect();
+        client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(client.head().status, 200);
+        let mut others: Vec<_> = (0..8).map(|_| server.connect()).collect();
+        for other in &mut others {
+            assert_eq!(other.get("/small").text(), "small");
+        }
+        server.signal(Signal::TERM);
+        thread::sleep(Duration::from_millis(300));
+        server.signal(Signal::INT);
+        assert_eq!(server.wait().code(), Some(1));
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(text.matches("GET /small").count(), 8, "{text}");
+    }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use crate::server::{Server, directory};
+use crate::server::{Server, directory, until};
 
 /// Median and 99th percentile of a quick client's requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +227,34 @@ fn slow_requests_get_their_answer() {
     let mut idle = server.connect();
     assert_eq!(idle.get("/").status, 200);
     assert!(idle.rest().is_empty());
+}
+
+/// Nobody reads the bodies of requests here, so that who sends one slowly, or never, has the answer and holds nothing.
+#[test]
+fn bodies_that_do_not_come_hold_no_connection() {
+    for timeout in ["0.2", "0"] {
+        let server = Server::start(None, &["--body-timeout", timeout]);
+        assert_eq!(server.connect().get("/").status, 200);
+        let idle = server.connect();
+        let before = server.descriptors();
+        drop(idle);
+        let mut clients = Vec::new();
+        for (method, framing, status) in [
+            ("GET", "Content-Length: 100", 200),
+            ("GET", "Transfer-Encoding: chunked", 200),
+            ("POST", "Content-Length: 100", 405),
+            ("POST", "Transfer-Encoding: chunked", 405),
+        ] {
+            let mut client = server.connect();
+            let head = format!("{method} / HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n5\r\nab");
+            client.send(head.as_bytes());
+            assert_eq!(client.response(method).status, status);
+            assert!(client.rest().is_empty());
+            clients.push(client);
+        }
+        until("closed", || server.descriptors() <= before);
+        assert_eq!(server.connect().get("/").status, 200);
+    }
 }
 
 #[test]

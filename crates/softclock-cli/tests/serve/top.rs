@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::server::{Server, softclock};
+use crate::server::{Server, directory, softclock};
 
 #[test]
 fn one_sample_of_a_server_in_use() {
@@ -63,28 +63,42 @@ fn mistakes_say_what_to_do() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// `script` gives it a terminal; a key ends it and the screen is given back.
+/// `script` gives it a terminal; keys and signals end it, and the screen is given back.
 #[test]
-fn keys_end_it_and_the_terminal_is_as_before() {
+fn however_it_ends_the_terminal_is_as_before() {
     softclock_testing::require!("script", "stty", "sh");
     let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
-    let program = env!("CARGO_BIN_EXE_softclock");
-    for key in ["q", "\\003"] {
-        let inside = format!(
-            "stty -a > $1; {program} top --interval 0.1 {}; echo ended $?; stty -a | cmp - $1 && echo same",
-            server.metrics()
-        );
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let inside = inside.replace("$1", file.path().to_str().unwrap());
-        let run =
-            format!("(sleep 1; printf '{key}'; sleep 1) | script -qec \"{inside}\" /dev/null");
-        let output = Command::new("sh").args(["-c", &run]).output().unwrap();
+    let shown = format!(
+        "stty -a > before\n\
+         sh -c 'echo $$ > pid; exec {} top --interval 0.1 {}'\n\
+         echo ended $?\n\
+         stty -a | cmp - before && echo same\n",
+        env!("CARGO_BIN_EXE_softclock"),
+        server.metrics()
+    );
+    let directory = directory(&[("shown", shown.as_bytes())]);
+    for ending in [
+        "printf q",
+        "printf '\\003'",
+        "kill -TERM $(cat pid)",
+        "kill -INT $(cat pid)",
+        "kill -HUP $(cat pid)",
+    ] {
+        let run = format!("(sleep 1; {ending}; sleep 1) | script -qec 'sh shown' /dev/null");
+        let output = Command::new("sh")
+            .args(["-c", &run])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(
             text.contains("\x1b[?1049h") && text.contains("between triggers"),
-            "{text}"
+            "{ending}: {text}"
         );
-        assert!(text.contains("\x1b[?1049l"), "{text}");
-        assert!(text.contains("ended 0") && text.contains("same"), "{text}");
+        assert!(text.contains("\x1b[?1049l"), "{ending}: {text}");
+        assert!(
+            text.contains("ended 0") && text.contains("same"),
+            "{ending}: {text}"
+        );
     }
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{run, softclock};
 
-const COMMANDS: [&str; 6] = ["serve", "top", "pace", "wan", "doctor", "demo"];
+const COMMANDS: [&str; 7] = ["serve", "proxy", "top", "pace", "wan", "doctor", "demo"];
 
 fn generated(what: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");

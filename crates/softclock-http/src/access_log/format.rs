@@ -63,6 +63,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) duration: Duration,
     pub(crate) referer: Option<&'a HeaderValue>,
     pub(crate) user_agent: Option<&'a HeaderValue>,
+    /// Who has made the response, and how long its head took.
+    pub(crate) upstream: Option<(String, Duration)>,
 }
 
 /// How a request begins.
@@ -132,6 +134,10 @@ fn json(entry: &Entry<'_>, line: &mut Vec<u8>) {
             member(line, name, field.as_bytes());
         }
     }
+    if let Some((name, time)) = &entry.upstream {
+        member(line, "upstream", name.as_bytes());
+        append(line, format_args!(",\"upstream_us\":{}", time.as_micros()));
+    }
     line.push(b'}');
 }
 
@@ -198,6 +204,7 @@ mod tests {
             duration: Duration::from_micros(70),
             referer: None,
             user_agent: Some(&agent),
+            upstream: None,
         };
         write(format, &entry, &mut line);
         String::from_utf8(line).unwrap()

@@ -11,6 +11,7 @@ mod writer;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use format::{Entry, RequestLine};
 pub use format::{LogFormat, UnknownFormat};
@@ -62,6 +63,12 @@ impl AccessLog {
     /// Opens the file anew, after it was renamed (logrotate). Lines so far go to the old one.
     pub fn reopen(&self) {
         self.writer.reopen();
+    }
+
+    /// Waits until all lines so far are written, but no longer than `limit`: before the process ends by itself. Blocks the
+    /// thread.
+    pub fn flush(&self, limit: Duration) {
+        self.writer.flush(limit);
     }
 
     pub(crate) fn record(&self, entry: &Entry<'_>) {

@@ -21,15 +21,30 @@ struct Shared {
     state: Mutex<State>,
     /// There is something to do for the writer.
     work: Condvar,
+    /// The writer has flushed.
+    flushed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Whole lines.
     lines: Vec<u8>,
-    reopen: bool,
-    end: bool,
+    orders: Orders,
     counts: LogCounts,
+}
+
+/// What the writer is to do once it has written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Orders {
+    reopen: bool,
+    flush: bool,
+    end: bool,
+}
+
+impl Orders {
+    fn any(self) -> bool {
+        self.reopen || self.flush || self.end
+    }
 }
 
 /// Lines of an access log.
@@ -75,8 +90,18 @@ impl Writer {
     }
 
     pub(super) fn reopen(&self) {
-        self.shared.lock().reopen = true;
+        self.shared.lock().orders.reopen = true;
         self.shared.work.notify_one();
+    }
+
+    /// Waits until all lines so far are written, but no longer than `limit`.
+    pub(super) fn flush(&self, limit: Duration) {
+        let mut state = self.shared.lock();
+        state.orders.flush = true;
+        self.shared.work.notify_one();
+        let flushed = &self.shared.flushed;
+        let waited = flushed.wait_timeout_while(state, limit, |state| state.orders.flush);
+        drop(waited);
     }
 
     pub(super) fn counts(&self) -> LogCounts {
@@ -86,7 +111,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.shared.lock().end = true;
+        self.shared.lock().orders.end = true;
         self.shared.work.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -103,7 +128,7 @@ impl Shared {
         let mut taken = Vec::new();
         let mut told = (0, Instant::now());
         loop {
-            let (reopen, end) = self.take(&mut taken);
+            let orders = self.take(&mut taken);
             let (lines, result) = sink.write(&taken);
             taken.clear();
             // What a flood has grown is not kept for ever.
@@ -114,40 +139,45 @@ impl Shared {
                 Err(()) => state.counts.failed += lines,
             }
             let dropped = state.counts.dropped;
+            if orders.flush {
+                state.orders.flush = false;
+                self.flushed.notify_all();
+            }
             drop(state);
-            if dropped > told.0 && (end || told.1.elapsed() >= TELL_EACH) {
+            if dropped > told.0 && (orders.end || told.1.elapsed() >= TELL_EACH) {
                 tracing::warn!(
                     lines = dropped - told.0,
                     "access log: dropped, too many to write"
                 );
                 told = (dropped, Instant::now());
             }
-            if reopen {
+            if orders.reopen {
                 sink.reopen();
             }
-            if end {
+            if orders.end {
                 return;
             }
         }
     }
 
     /// Waits for lines or an order, then takes all there is.
-    fn take(&self, taken: &mut Vec<u8>) -> (bool, bool) {
-        let ordered = |state: &State| state.reopen || state.end;
+    fn take(&self, taken: &mut Vec<u8>) -> Orders {
         let state = self
             .work
             .wait_while(self.lock(), |state| {
-                state.lines.is_empty() && !ordered(state)
+                state.lines.is_empty() && !state.orders.any()
             })
             .unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
             .work
             .wait_timeout_while(state, FLUSH_EACH, |state| {
-                state.lines.len() < PLENTY && !ordered(state)
+                state.lines.len() < PLENTY && !state.orders.any()
             })
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.lines, taken);
-        (std::mem::take(&mut state.reopen), state.end)
+        let orders = state.orders;
+        state.orders.reopen = false;
+        orders
     }
 }
 
@@ -300,6 +330,19 @@ mod tests {
         drop(writer);
         assert_eq!(fs::read_to_string(&old).unwrap(), "a\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "b\n");
+    }
+
+    #[test]
+    fn a_flush_writes_what_was_pushed_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let writer = Writer::start(LogTarget::File(path.clone())).unwrap();
+        for n in 1..=10 {
+            push(&writer, "a");
+            writer.flush(Duration::from_secs(10));
+            assert_eq!(fs::read_to_string(&path).unwrap(), "a\n".repeat(n));
+        }
+        writer.flush(Duration::from_secs(10));
     }
 
     #[test]

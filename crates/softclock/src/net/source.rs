@@ -5,18 +5,29 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_core::TriggerState;
+use softclock_core::{SourceId, TriggerState};
+use softclock_linux::events::Token;
 
 use crate::runtime::inner::Inner;
-use crate::runtime::sources::{Direction, SourceId};
+use crate::runtime::sources::Direction;
 
 /// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
 pub(crate) struct Source<F: AsFd = OwnedFd> {
     runtime: Rc<Inner>,
     id: SourceId,
     fd: F,
+    watch: Watch,
+}
+
+/// What the poller knows of a source.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// Nothing yet.
+    None,
+    /// A descriptor whose open file nobody else has.
+    Own,
     /// Others may have the same open file, so that closing this descriptor does not end the watch.
-    duplicated: bool,
+    Duplicated,
 }
 
 impl<F: AsFd> Source<F> {
@@ -24,18 +35,18 @@ impl<F: AsFd> Source<F> {
         let runtime = Inner::current()?;
         let id = runtime.sources.borrow_mut().insert();
         // From here on, an error drops the source and so removes it again.
-        let duplicated = false;
-        let source = Self {
+        let mut source = Self {
             runtime,
             id,
             fd,
-            duplicated,
+            watch: Watch::None,
         };
         source
             .runtime
             .poller
-            .borrow()
-            .add(source.fd.as_fd(), id.token())?;
+            .borrow_mut()
+            .add(source.fd.as_fd(), Token(id.to_bits()))?;
+        source.watch = Watch::Own;
         source.runtime.trigger(TriggerState::SystemCall);
         Ok(source)
     }
@@ -43,7 +54,7 @@ impl<F: AsFd> Source<F> {
     /// As [`new`](Self::new), for an open file that others may have too.
     pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
         let mut source = Self::new(fd)?;
-        source.duplicated = true;
+        source.watch = Watch::Duplicated;
         Ok(source)
     }
 
@@ -92,12 +103,7 @@ impl<F: AsFd> Source<F> {
             if let Err(error) = &result {
                 match error.kind() {
                     io::ErrorKind::Interrupted => continue,
-                    io::ErrorKind::WouldBlock => {
-                        self.runtime
-                            .sources
-                            .borrow_mut()
-                            .on_would_block(self.id, direction);
-                    }
+                    io::ErrorKind::WouldBlock => self.on_would_block(direction),
                     _ => {}
                 }
             }
@@ -108,12 +114,28 @@ impl<F: AsFd> Source<F> {
 
     /// Tells how much of what it offered the last call took: less means that the next has to wait.
     pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
+        self.runtime.take_bytes(bytes);
         if bytes < offered {
             self.runtime
                 .sources
                 .borrow_mut()
                 .on_short(self.id, direction);
+            self.rearm(direction);
         }
+    }
+
+    fn on_would_block(&self, direction: Direction) {
+        self.runtime
+            .sources
+            .borrow_mut()
+            .on_would_block(self.id, direction);
+        self.rearm(direction);
+    }
+
+    /// The next readiness in this direction is to be an event.
+    fn rearm(&self, direction: Direction) {
+        let mut poller = self.runtime.poller.borrow_mut();
+        poller.rearm(self.fd.as_fd(), direction.own());
     }
 
     /// Lends the runtime's receive buffer.
@@ -140,10 +162,14 @@ const RECEIVE_BUFFER: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Source<F> {
     fn drop(&mut self) {
-        if self.duplicated {
-            // Can only fail if the watch never began.
-            let _ = self.runtime.poller.borrow().remove(self.fd.as_fd());
-        }
+        let mut poller = self.runtime.poller.borrow_mut();
+        // Nothing can be done about an error; a late event would find nobody.
+        let _ = match self.watch {
+            Watch::None => Ok(()),
+            Watch::Own => poller.remove_closing(self.fd.as_fd()),
+            Watch::Duplicated => poller.remove(self.fd.as_fd()),
+        };
+        drop(poller);
         // Wakers are dropped outside the borrow: the last of a task drops the task.
         let waiters = self.runtime.sources.borrow_mut().remove(self.id);
         drop(waiters);

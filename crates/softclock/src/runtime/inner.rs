@@ -1,7 +1,6 @@
 //! The state of a thread's runtime, and how code on that thread finds it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use softclock_linux::events::{Poller, Wakeup};
 use super::Builder;
 use super::events::Event;
 use super::mailbox::Mailbox;
+use super::ready::Ready;
 use super::sources::Sources;
 use super::statistics::TurnCounts;
 
@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     /// Alarm-safe events, and the timers that interrupt the thread for them.
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each stands here at most once.
-    pub(crate) ready: RefCell<VecDeque<Runnable>>,
+    pub(crate) ready: RefCell<Ready<Runnable>>,
     /// A waker of each task that has not ended, so that the runtime's end can drop it.
     pub(crate) active: RefCell<Slab<Waker>>,
     /// Closures for the end of the running task.
@@ -62,8 +62,11 @@ thread_local! {
 impl Inner {
     pub(crate) fn new(builder: &Builder) -> io::Result<Self> {
         let clock = ThreadClock::new();
-        let poller = Poller::new()?;
-        let wakeup = Wakeup::new(&poller)?;
+        let mut poller = match builder.events {
+            Some(mechanism) => Poller::with_mechanism(mechanism)?,
+            None => Poller::new()?,
+        };
+        let wakeup = Wakeup::new(&mut poller)?;
         let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
             _ => error,
@@ -80,7 +83,7 @@ impl Inner {
             ready: RefCell::default(),
             active: RefCell::default(),
             deferred: RefCell::default(),
-            sources: RefCell::default(),
+            sources: RefCell::new(Sources::new()),
             poller: RefCell::new(poller),
             mailbox: Arc::new(Mailbox::new(wakeup.clone())),
             wakeup,
@@ -184,12 +187,29 @@ impl Inner {
         }
     }
 
+    /// A task was woken: by a timer, if one is just being fired.
+    pub(crate) fn on_woken(&self, task: Runnable) {
+        let mut ready = self.ready.borrow_mut();
+        if self.firing.get() {
+            ready.push_due(task);
+        } else {
+            ready.push(task);
+        }
+    }
+
     /// Takes one from the running task's allowance of calls; false if none is left, and the task is to run
     /// again after the others.
     pub(crate) fn take_call(&self) -> bool {
         let left = self.call_budget.get();
         self.call_budget.set(left.saturating_sub(1));
         left > 0
+    }
+
+    /// Takes from the same allowance what a call has moved: it is time that others wait for, too.
+    pub(crate) fn take_bytes(&self, bytes: usize) {
+        let calls = u32::try_from(bytes / BYTES_PER_CALL).unwrap_or(u32::MAX);
+        self.call_budget
+            .set(self.call_budget.get().saturating_sub(calls));
     }
 }
 
@@ -226,3 +246,6 @@ const EVENTS_PER_TRIGGER: usize = 32;
 
 /// Socket calls that a task may make in one poll.
 pub(crate) const CALLS_PER_POLL: u32 = 128;
+
+/// So many bytes count as a call more: 256 KiB in one poll, some 50 us of copying.
+const BYTES_PER_CALL: usize = 2048;

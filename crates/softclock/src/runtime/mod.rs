@@ -11,6 +11,7 @@
 pub(crate) mod events;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
+mod ready;
 pub(crate) mod sources;
 pub(crate) mod statistics;
 mod task;
@@ -24,6 +25,7 @@ use std::rc::Rc;
 pub use events::{EventContext, SoftEvent};
 use inner::Inner;
 pub use mailbox::{PostError, Remote};
+pub use softclock_linux::events::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
 pub use task::JoinHandle;
 
@@ -50,7 +52,8 @@ impl Runtime {
     /// next `block_on`, or are dropped with the runtime.
     ///
     /// # Panics
-    /// If the thread is already inside a runtime, and when `future` or a soft event's handler panics.
+    /// If the thread is already inside a runtime, when `future` or a soft event's handler panics, and when the kernel
+    /// refuses to wait for events, which [`Builder::build`] tries.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _entered = self.inner.enter();
         self.inner.run(future)
@@ -59,6 +62,11 @@ impl Runtime {
     /// A handle by which other threads reach this runtime.
     pub fn remote(&self) -> Remote {
         Remote::new(self.inner.mailbox.clone())
+    }
+
+    /// How it learns which descriptors are ready.
+    pub fn mechanism(&self) -> Mechanism {
+        self.inner.poller.borrow().mechanism()
     }
 
     /// All counts and histograms so far. Copies about 100 KB.
@@ -87,6 +95,7 @@ impl fmt::Debug for Runtime {
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) spin_cap: f64,
+    pub(crate) events: Option<Mechanism>,
 }
 
 impl Builder {
@@ -100,10 +109,19 @@ impl Builder {
         self
     }
 
+    /// How the runtime learns which descriptors are ready; by default what is best here. What does not work here makes
+    /// [`build`](Self::build) fail.
+    #[must_use]
+    pub fn events(mut self, mechanism: Mechanism) -> Self {
+        self.events = Some(mechanism);
+        self
+    }
+
     /// Makes the runtime. Sets the thread's timer slack to 1 ns.
     ///
     /// # Errors
-    /// When the process is out of descriptors or timers, and `AlreadyExists` where the thread has a runtime.
+    /// When the process is out of descriptors or timers, when the kernel or a sandbox refuses the mechanism of
+    /// [`events`](Self::events), and `AlreadyExists` where the thread has a runtime.
     pub fn build(&self) -> io::Result<Runtime> {
         Ok(Runtime {
             inner: Rc::new(Inner::new(self)?),
@@ -113,6 +131,9 @@ impl Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { spin_cap: 0.05 }
+        Self {
+            spin_cap: 0.05,
+            events: None,
+        }
     }
 }

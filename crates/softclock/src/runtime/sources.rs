@@ -1,33 +1,14 @@
-//! What is known of each source of events: its readiness, and who waits for it.
+//! The runtime's sources of events: their readiness and delivery are [`EventQueues`]', and here is who waits for them.
 //!
-//! Readiness is kept as level state above the kernel's edges: set by an event, cleared when a call
-//! finds nothing. A source's number is reused with another generation, so that an event of a closed
-//! source reaches nobody.
+//! The kernel's edges are posted to the thread's queue; each delivered event wakes the tasks that wait for what it
+//! brings. A call that finds nothing, or takes less than it could have, consumes readiness, so that an event whose
+//! cause a task has already dealt with wakes nobody.
 
 use std::mem;
 use std::task::{Context, Waker};
 
+use softclock_core::{Delivery, EventQueues, QueueId, SourceId};
 use softclock_linux::events::{Readiness, Token};
-
-/// The source's place in the table, and which of its users this is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SourceId {
-    index: u32,
-    generation: u32,
-}
-
-impl SourceId {
-    pub(crate) fn token(self) -> Token {
-        Token(u64::from(self.generation) << 32 | u64::from(self.index))
-    }
-
-    pub(crate) fn from_token(token: Token) -> Self {
-        Self {
-            index: token.0 as u32,
-            generation: (token.0 >> 32) as u32,
-        }
-    }
-}
 
 /// The two directions in which a task may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +27,7 @@ impl Direction {
     }
 
     /// The readiness that is used up by a call that took less than it could have.
-    fn own(self) -> Readiness {
+    pub(crate) fn own(self) -> Readiness {
         match self {
             Self::Read => Readiness::READABLE,
             Self::Write => Readiness::WRITABLE,
@@ -54,15 +35,15 @@ impl Direction {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Sources {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    events: EventQueues,
+    queue: QueueId,
+    /// By the source's place.
+    waiting: Vec<Waiting>,
 }
 
-struct Slot {
-    generation: u32,
-    readiness: Readiness,
+#[derive(Default)]
+struct Waiting {
     readers: Waiters,
     writers: Waiters,
 }
@@ -75,38 +56,32 @@ struct Waiters {
 }
 
 impl Sources {
+    pub(crate) fn new() -> Self {
+        let mut events = EventQueues::new();
+        let queue = events.add_queue();
+        Self {
+            events,
+            queue,
+            waiting: Vec::new(),
+        }
+    }
+
     /// Adds a source that is taken to be ready until a call finds that it is not.
     pub(crate) fn insert(&mut self) -> SourceId {
-        let readiness = Readiness::READABLE | Readiness::WRITABLE;
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
-            slot.readiness = readiness;
-            return SourceId {
-                index,
-                generation: slot.generation,
-            };
+        let ready = Readiness::READABLE | Readiness::WRITABLE;
+        let id = self.events.add_source(ready, Delivery::Each);
+        self.events.declare_interest(self.queue, id, ready);
+        if id.index() == self.waiting.len() {
+            self.waiting.push(Waiting::default());
         }
-        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 descriptors");
-        self.slots.push(Slot {
-            generation: 0,
-            readiness,
-            readers: Waiters::default(),
-            writers: Waiters::default(),
-        });
-        SourceId {
-            index,
-            generation: 0,
-        }
+        id
     }
 
     /// Forgets a source. The caller drops its waiters when the table is no longer borrowed.
     #[must_use]
     pub(crate) fn remove(&mut self, id: SourceId) -> impl Sized + use<> {
-        let slot = self.slot(id)?;
-        slot.generation = slot.generation.wrapping_add(1);
-        let waiters = (mem::take(&mut slot.readers), mem::take(&mut slot.writers));
-        self.free.push(id.index);
-        Some(waiters)
+        let removed = self.events.remove_source(id);
+        removed.then(|| mem::take(&mut self.waiting[id.index()]))
     }
 
     /// Whether a call in this direction may succeed; if not, `cx` will be woken when it may.
@@ -116,53 +91,45 @@ impl Sources {
         direction: Direction,
         cx: &Context<'_>,
     ) -> bool {
-        let Some(slot) = self.slot(id) else {
-            return true;
-        };
-        if slot.readiness.intersects(direction.wakes()) {
+        let state = self.events.state(id);
+        if state.is_none_or(|state| state.intersects(direction.wakes())) {
             return true;
         }
-        slot.waiters(direction).add(cx.waker());
+        self.waiting[id.index()].of(direction).add(cx.waker());
         false
     }
 
     /// A call in this direction found nothing to do.
     pub(crate) fn on_would_block(&mut self, id: SourceId, direction: Direction) {
-        if let Some(slot) = self.slot(id) {
-            slot.readiness = slot.readiness & !direction.wakes();
-        }
+        self.events.consume(id, direction.wakes());
     }
 
     /// A call in this direction took or gave less than it offered: the next would find nothing to do. The
     /// end of the stream, if known, stays to be found.
     pub(crate) fn on_short(&mut self, id: SourceId, direction: Direction) {
-        if let Some(slot) = self.slot(id) {
-            slot.readiness = slot.readiness & !direction.own();
-        }
+        self.events.consume(id, direction.own());
     }
 
-    /// The kernel says that a source has become ready. Moves those to be woken to `woken`.
-    pub(crate) fn on_event(&mut self, token: Token, readiness: Readiness, woken: &mut Vec<Waker>) {
-        let Some(slot) = self.slot(SourceId::from_token(token)) else {
-            return;
-        };
-        slot.readiness |= readiness;
-        for direction in [Direction::Read, Direction::Write] {
-            if readiness.intersects(direction.wakes()) {
-                slot.waiters(direction).take(woken);
+    /// The kernel says that a source has become ready.
+    pub(crate) fn post(&mut self, token: Token, readiness: Readiness) {
+        self.events.post(SourceId::from_bits(token.0), readiness);
+    }
+
+    /// Moves the wakers of those for whom there are events to `woken`.
+    pub(crate) fn deliver(&mut self, woken: &mut Vec<Waker>) {
+        while let Some(event) = self.events.pop_event(self.queue) {
+            let waiting = &mut self.waiting[event.source.index()];
+            for direction in [Direction::Read, Direction::Write] {
+                if event.readiness.intersects(direction.wakes()) {
+                    waiting.of(direction).take(woken);
+                }
             }
         }
     }
-
-    fn slot(&mut self, id: SourceId) -> Option<&mut Slot> {
-        self.slots
-            .get_mut(id.index as usize)
-            .filter(|slot| slot.generation == id.generation)
-    }
 }
 
-impl Slot {
-    fn waiters(&mut self, direction: Direction) -> &mut Waiters {
+impl Waiting {
+    fn of(&mut self, direction: Direction) -> &mut Waiters {
         match direction {
             Direction::Read => &mut self.readers,
             Direction::Write => &mut self.writers,

@@ -7,6 +7,7 @@ use softclock_core::time::saturating_ns;
 use softclock_core::{Clock, EventCounts, TriggerState, TriggerStatistics};
 use softclock_linux::alarm::AlarmStats;
 use softclock_linux::clock::{ClockSource, cpu_time_ns};
+use softclock_linux::events::Mechanism;
 
 use super::inner::Inner;
 
@@ -16,6 +17,8 @@ use super::inner::Inner;
 pub struct Statistics {
     /// What time is read from.
     pub clock: ClockSource,
+    /// How it is learnt which descriptors are ready.
+    pub mechanism: Mechanism,
     /// Trigger states, intervals and lateness by source.
     pub triggers: TriggerStatistics,
     /// Events scheduled, cancelled, fired.
@@ -79,6 +82,7 @@ impl Inner {
         triggers.add(TriggerState::Deadline, &alarms.deadline_alarms, by_deadline);
         Statistics {
             clock: self.clock.source(),
+            mechanism: self.poller.borrow().mechanism(),
             triggers,
             events: timers.counts(),
             pending: timers.len(),

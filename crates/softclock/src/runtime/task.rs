@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use async_task::{Runnable, Task};
+use pin_project_lite::pin_project;
 
 use super::inner::Inner;
 
@@ -63,15 +64,14 @@ impl Inner {
             runtime: Rc::downgrade(self),
             index: entry.key(),
         };
-        let future = async move {
-            let _listed = listed;
-            future.await
-        };
+        let future = Tracked { future, listed };
         let mailbox = self.mailbox.clone();
         let schedule = move |runnable: Runnable| {
             let mut runnable = Some(runnable);
             Inner::with_id(mailbox.id(), |runtime| {
-                runtime.ready.borrow_mut().extend(runnable.take());
+                if let Some(runnable) = runnable.take() {
+                    runtime.on_woken(runnable);
+                }
             });
             if let Some(runnable) = runnable {
                 mailbox.post_runnable(runnable);
@@ -103,6 +103,24 @@ impl Inner {
             }
             drop((ready, posted, calls, deferred, events));
         }
+    }
+}
+
+pin_project! {
+    /// A task's future with its entry. An `async` block would keep room for the future twice.
+    struct Tracked<F> {
+        #[pin]
+        future: F,
+        // Dropped after the future.
+        listed: Listed,
+    }
+}
+
+impl<F: Future> Future for Tracked<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(cx)
     }
 }
 

@@ -65,7 +65,9 @@ impl Inner {
             return;
         }
         let (runnables, calls) = self.mailbox.take();
-        self.ready.borrow_mut().extend(runnables);
+        let mut ready = self.ready.borrow_mut();
+        runnables.into_iter().for_each(|task| ready.push(task));
+        drop(ready);
         if !calls.is_empty() {
             self.end_spin();
             self.prepare_alarms();
@@ -84,7 +86,7 @@ impl Inner {
         self.end_spin();
         self.prepare_alarms();
         for _ in 0..ready.min(TASKS_PER_TURN) {
-            let next = self.ready.borrow_mut().pop_front();
+            let next = self.ready.borrow_mut().pop();
             let Some(runnable) = next else { return };
             self.call_budget.set(CALLS_PER_POLL);
             runnable.run();
@@ -125,12 +127,20 @@ impl Inner {
             || !self.deferred.borrow().is_empty()
             || self.mailbox.is_posted();
         if busy {
-            self.poll_sources(Timeout::Now, events);
-            self.trigger(TriggerState::SystemCall);
+            self.look_aside(events);
         } else {
             self.rest(events);
         }
         self.wake_for(events);
+    }
+
+    /// There is work, and perhaps more of it in the kernel.
+    fn look_aside(&self, events: &mut Vec<Event>) {
+        events.clear();
+        if self.poller.borrow_mut().is_pending() {
+            self.poll_sources(Timeout::Now, events);
+            self.trigger(TriggerState::SystemCall);
+        }
     }
 
     /// Nothing is ready: halts, blocks or spins as the idle rule says.
@@ -182,9 +192,11 @@ impl Inner {
     }
 
     fn poll_sources(&self, timeout: Timeout, events: &mut Vec<Event>) {
-        events.clear();
-        // An error here is EINTR at most, which counts as no events: the caller looks at its timers.
-        let _ = self.poller.borrow_mut().wait(timeout, events);
+        // Tried when the runtime was made, and without events nothing here would ever go on.
+        let waited = self.poller.borrow_mut().wait(timeout, events);
+        if let Err(error) = waited {
+            panic!("cannot wait for events: {error}");
+        }
     }
 
     fn wake_for(&self, events: &[Event]) {
@@ -195,10 +207,11 @@ impl Inner {
         let mut sources = self.sources.borrow_mut();
         for event in events {
             match event.token {
-                Token::WAKEUP => self.wakeup.drain(),
-                token => sources.on_event(token, event.readiness, &mut woken),
+                Token::WAKEUP => self.wakeup.drain(&mut self.poller.borrow_mut()),
+                token => sources.post(token, event.readiness),
             }
         }
+        sources.deliver(&mut woken);
         drop(sources);
         woken.into_iter().for_each(Waker::wake);
     }

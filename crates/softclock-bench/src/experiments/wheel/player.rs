@@ -1,23 +1,71 @@
 //! Plays the trace, and single operations, on one structure and times them.
 
 use std::hint::black_box;
+use std::io;
 use std::time::Instant as StdInstant;
 
 use super::peers::{Owners, Peer};
-use super::trace::{Random, Step};
+use super::trace::{Step, delay_ns};
+use crate::random::Random;
 
 /// A player whose structure is not known: so that different ones take turns.
 pub(super) trait Play {
     fn name(&self) -> &'static str;
 
     /// Plays these steps; nanoseconds a step.
-    fn play(&mut self, steps: &[Step]) -> f64;
+    ///
+    /// # Errors
+    /// When a program that plays is gone.
+    fn play(&mut self, steps: &[Step]) -> io::Result<f64>;
 
     /// Does one operation `calls` times; nanoseconds a call.
-    fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> f64;
+    ///
+    /// # Errors
+    /// When a program that plays is gone.
+    fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> io::Result<f64>;
 
-    /// What the trace found the structure to do early or late, in words.
-    fn inexactness(&self, what: &str, pending: usize) -> Option<String>;
+    /// What the trace found the structure to do early or late.
+    fn inexactness(&self) -> &Inexactness;
+}
+
+/// How far a structure is from firing on time.
+#[derive(Default)]
+pub(super) struct Inexactness {
+    pub(super) steps: u64,
+    /// Timers that had not fired one tick after their due time.
+    pub(super) late: u64,
+    /// Timers that were gone when their owner came to cancel them, before their due time.
+    pub(super) early: u64,
+}
+
+impl Inexactness {
+    /// In words, if there is any.
+    pub(super) fn note(&self, name: &str, what: &str, pending: usize) -> Option<String> {
+        if self.late + self.early == 0 {
+            return None;
+        }
+        let percent = |count: u64| 100.0 * count as f64 / self.steps as f64;
+        Some(format!(
+            "{name}, {what}, {pending} pending: of the steps {:.2} % found their timer fired too early, \
+             {:.2} % not yet fired a tick after it was due",
+            percent(self.early),
+            percent(self.late)
+        ))
+    }
+}
+
+/// New due times, in nanoseconds, for random ones of the timers.
+pub(super) fn choices(
+    now_ns: u64,
+    timers: usize,
+    calls: usize,
+    seed: u64,
+) -> impl Iterator<Item = (u32, u64)> {
+    let mut random = Random(seed);
+    (0..calls).map(move |_| {
+        let due_ns = now_ns + delay_ns(&mut random);
+        (random.below(timers as u64) as u32, due_ns)
+    })
 }
 
 /// What is measured by itself.
@@ -55,11 +103,7 @@ pub(super) struct Player<P: Peer> {
     peer: P,
     owners: Owners<P::Handle>,
     now_ns: u64,
-    steps: u64,
-    /// Timers that had not fired one tick after their due time.
-    late: u64,
-    /// Timers that were gone when their owner came to cancel them, before their due time.
-    early: u64,
+    found: Inexactness,
 }
 
 impl<P: Peer> Player<P> {
@@ -74,21 +118,15 @@ impl<P: Peer> Player<P> {
             peer,
             owners,
             now_ns: 0,
-            steps: 0,
-            late: 0,
-            early: 0,
+            found: Inexactness::default(),
         }
     }
 
     /// New due times for random timers, in the structure's own form.
     fn choices(&self, calls: usize, seed: u64) -> Vec<(u32, P::Time)> {
-        let mut random = Random(seed);
-        let timers = self.owners.len() as u64;
-        let mut choice = || {
-            let due_ns = self.now_ns + random.delay_ns();
-            (random.below(timers) as u32, self.peer.due(due_ns))
-        };
-        (0..calls).map(|_| choice()).collect()
+        choices(self.now_ns, self.owners.len(), calls, seed)
+            .map(|(id, due_ns)| (id, self.peer.due(due_ns)))
+            .collect()
     }
 
     fn schedule_all(&mut self, choices: &[(u32, P::Time)]) -> Vec<P::Handle> {
@@ -153,10 +191,10 @@ impl<P: Peer> Player<P> {
         self.peer.poll(at, &mut self.owners);
         match self.owners.take(step.id) {
             Some(handle) => {
-                self.late += u64::from(step.expired);
+                self.found.late += u64::from(step.expired);
                 self.peer.cancel(handle);
             }
-            None => self.early += u64::from(!step.expired),
+            None => self.found.early += u64::from(!step.expired),
         }
         let handle = self.peer.schedule(due, u64::from(step.id));
         self.owners.put(step.id, handle);
@@ -168,7 +206,7 @@ impl<P: Peer> Play for Player<P> {
         P::NAME
     }
 
-    fn play(&mut self, steps: &[Step]) -> f64 {
+    fn play(&mut self, steps: &[Step]) -> io::Result<f64> {
         let times: Vec<(P::Time, P::Time)> = steps
             .iter()
             .map(|step| (self.peer.at(step.at_ns), self.peer.due(step.due_ns)))
@@ -178,14 +216,14 @@ impl<P: Peer> Play for Player<P> {
             self.step(step, at, due);
         }
         let ns = start.elapsed().as_nanos() as f64;
-        self.steps += steps.len() as u64;
+        self.found.steps += steps.len() as u64;
         if let Some(last) = steps.last() {
             self.now_ns = last.at_ns;
         }
-        ns / steps.len() as f64
+        Ok(ns / steps.len() as f64)
     }
 
-    fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> f64 {
+    fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> io::Result<f64> {
         let choices = self.choices(calls, seed);
         let ns = match operation {
             Operation::Schedule => self.time_schedule(&choices),
@@ -194,21 +232,11 @@ impl<P: Peer> Play for Player<P> {
             Operation::Reschedule => self.time_reschedule(&choices),
             Operation::IdleCheck => self.time_idle_check(calls),
         };
-        ns / calls as f64
+        Ok(ns / calls as f64)
     }
 
-    fn inexactness(&self, what: &str, pending: usize) -> Option<String> {
-        if self.late + self.early == 0 {
-            return None;
-        }
-        let percent = |count: u64| 100.0 * count as f64 / self.steps as f64;
-        Some(format!(
-            "{}, {what}, {pending} pending: of the steps {:.2} % found their timer fired too early, \
-             {:.2} % not yet fired a tick after it was due",
-            P::NAME,
-            percent(self.early),
-            percent(self.late)
-        ))
+    fn inexactness(&self) -> &Inexactness {
+        &self.found
     }
 }
 

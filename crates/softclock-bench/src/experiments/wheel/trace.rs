@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::random::Random;
+
 /// One step of the trace: the clock has moved to `at`, and timer `id` gets a new due time. What it
 /// had before has fired by now (`expired`) or is cancelled.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Step {
     pub(super) at_ns: u64,
     pub(super) due_ns: u64,
@@ -79,7 +81,7 @@ impl Iterator for Trace {
     fn next(&mut self) -> Option<Step> {
         let Reverse((at_ns, id, expired)) = self.ahead.pop()?;
         let delay_ns = match self.kind {
-            Kind::Network => self.random.delay_ns(),
+            Kind::Network => delay_ns(&mut self.random),
             Kind::Firing => SHORTEST_NS + self.random.below(self.longest_ns - SHORTEST_NS),
         };
         self.plan(at_ns, delay_ns, id);
@@ -92,28 +94,11 @@ impl Iterator for Trace {
     }
 }
 
-/// xorshift64*: the same numbers everywhere.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `n`, as good as uniform for the sizes used here.
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-
-    /// A delay whose logarithm is uniform: 10 us to 100 us as likely as 1 s to 10 s.
-    pub(super) fn delay_ns(&mut self) -> u64 {
-        let unit = self.next() as f64 / u64::MAX as f64;
-        let ratio = LONGEST_NS as f64 / SHORTEST_NS as f64;
-        (SHORTEST_NS as f64 * ratio.powf(unit)) as u64
-    }
+/// A delay whose logarithm is uniform: 10 us to 100 us as likely as 1 s to 10 s.
+pub(super) fn delay_ns(random: &mut Random) -> u64 {
+    let unit = random.draw() as f64 / u64::MAX as f64;
+    let ratio = LONGEST_NS as f64 / SHORTEST_NS as f64;
+    (SHORTEST_NS as f64 * ratio.powf(unit)) as u64
 }
 
 const SHORTEST_NS: u64 = 10_000;

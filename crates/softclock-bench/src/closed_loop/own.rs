@@ -3,14 +3,45 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::Timespec;
 
+use super::{Outcome, Target};
+
+pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Outcome> {
+    let mut clients = Clients::connect(target)?;
+    let start = Instant::now();
+    clients.run(over)?;
+    Ok(Outcome {
+        bytes: clients.bytes,
+        elapsed: start.elapsed(),
+        p99: None,
+        errors: 0,
+    })
+}
+
+/// The length of a response, head included: the same each time. Asks once.
+///
+/// # Errors
+/// Those of the socket, and a response that is no success.
+pub fn response_bytes(target: &Target<'_>) -> io::Result<usize> {
+    measure_response(&TcpStream::connect(target.address)?, &request(target))
+}
+
+fn request(target: &Target<'_>) -> Vec<u8> {
+    let close = if target.keep_alive {
+        ""
+    } else {
+        "Connection: close\r\n"
+    };
+    let path = target.path;
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{close}\r\n").into_bytes()
+}
+
 /// Connections that each have one request outstanding.
-pub(super) struct Clients {
+struct Clients {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     address: SocketAddr,
@@ -18,6 +49,8 @@ pub(super) struct Clients {
     request: Vec<u8>,
     /// Head and body: the same for every request.
     response_bytes: usize,
+    /// What was read.
+    bytes: u64,
 }
 
 struct Connection {
@@ -28,28 +61,17 @@ struct Connection {
 
 impl Clients {
     /// Connects, and asks once to learn how long a response is.
-    pub(super) fn connect(
-        address: SocketAddr,
-        path: &str,
-        connections: usize,
-        keep_alive: bool,
-    ) -> io::Result<Self> {
-        let close = if keep_alive {
-            ""
-        } else {
-            "Connection: close\r\n"
-        };
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{close}\r\n").into_bytes();
-        let first = TcpStream::connect(address)?;
+    fn connect(target: &Target<'_>) -> io::Result<Self> {
         let mut clients = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            connections: Vec::with_capacity(connections),
-            address,
-            keep_alive,
-            response_bytes: measure_response(&first, &request)?,
-            request,
+            connections: Vec::with_capacity(target.connections),
+            address: target.address,
+            keep_alive: target.keep_alive,
+            response_bytes: response_bytes(target)?,
+            request: request(target),
+            bytes: 0,
         };
-        for index in 0..connections {
+        for index in 0..target.connections {
             let stream = clients.open(index)?;
             clients.connections.push(Connection { stream, missing: 0 });
         }
@@ -66,14 +88,14 @@ impl Clients {
         Ok(stream)
     }
 
-    /// Asks and asks until told to stop.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> io::Result<()> {
+    /// Asks and asks until it is over.
+    fn run(&mut self, over: impl Fn() -> bool) -> io::Result<()> {
         let mut events = Vec::with_capacity(self.connections.len());
         let mut buffer = vec![0; BUFFER_BYTES];
         for connection in &mut self.connections {
             connection.ask(&self.request, self.response_bytes)?;
         }
-        while !stop.load(Ordering::Relaxed) {
+        while !over() {
             events.clear();
             match epoll::wait(
                 &self.epoll,
@@ -86,7 +108,7 @@ impl Clients {
             for event in &events {
                 let answered = self.read_and_ask(event.data.u64() as usize, &mut buffer);
                 // The server may close while it ends.
-                if stop.load(Ordering::Relaxed) {
+                if over() {
                     return Ok(());
                 }
                 answered?;
@@ -97,7 +119,9 @@ impl Clients {
 
     /// Reads what has come; asks again if the response is complete.
     fn read_and_ask(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
+        let before = self.connections[index].missing;
         let answered = self.connections[index].read(buffer, self.keep_alive)?;
+        self.bytes += (before - self.connections[index].missing) as u64;
         if answered && !self.keep_alive {
             self.connections[index].stream = self.open(index)?;
         }

@@ -1,0 +1,131 @@
+//! The load of `wrk`, ended by SIGINT, as its own durations are whole seconds.
+
+use std::io::{self, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use softclock_linux::child::end_with_parent;
+
+use super::{Outcome, Target};
+
+pub(super) fn is_installed() -> bool {
+    let version = Command::new("wrk")
+        .arg("-v")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok()
+}
+
+pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Outcome> {
+    let mut script = tempfile::NamedTempFile::new()?;
+    script.write_all(SCRIPT.as_bytes())?;
+    let mut command = Command::new("wrk");
+    command
+        .args(["-t1", "-d1h", "-c"])
+        .arg(target.connections.to_string())
+        .arg("-s")
+        .arg(script.path());
+    if !target.keep_alive {
+        command.args(["-H", "Connection: close"]);
+    }
+    command.arg(format!("http://{}{}", target.address, target.path));
+    let start = Instant::now();
+    let mut wrk = Wrk(Some(
+        end_with_parent(&mut command)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?,
+    ));
+    while start.elapsed() < SHORTEST || !over() {
+        if wrk.has_ended()? {
+            break;
+        }
+        thread::sleep(LOOK_UP);
+    }
+    wrk.finish()
+}
+
+/// A process that does not outlive its owner.
+struct Wrk(Option<Child>);
+
+impl Wrk {
+    fn has_ended(&mut self) -> io::Result<bool> {
+        let ended = self.0.as_mut().map(Child::try_wait).transpose()?;
+        Ok(ended.flatten().is_some())
+    }
+
+    fn finish(mut self) -> io::Result<Outcome> {
+        let child = self.0.take().ok_or(io::ErrorKind::NotFound)?;
+        // It may have ended by itself, and tells why below.
+        let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        let output = child.wait_with_output()?;
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        stdout.lines().find_map(parse).unwrap_or_else(|| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let said = format!("{stdout} {stderr}").replace('\n', " ");
+            Err(io::Error::other(format!("wrk failed: {}", said.trim())))
+        })
+    }
+}
+
+impl Drop for Wrk {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The line that [`SCRIPT`] writes.
+fn parse(line: &str) -> Option<io::Result<Outcome>> {
+    let numbers = line.strip_prefix("outcome ")?.split(' ');
+    let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let &[bytes, elapsed_us, p99_us, refused, errors] = numbers.as_slice() else {
+        return None;
+    };
+    if refused > 0 {
+        let message = format!("wrk: {refused} responses were no success");
+        return Some(Err(io::Error::other(message)));
+    }
+    Some(Ok(Outcome {
+        bytes,
+        elapsed: Duration::from_micros(elapsed_us),
+        p99: Some(Duration::from_micros(p99_us)),
+        errors,
+    }))
+}
+
+/// Runs once, at the end.
+const SCRIPT: &str = r#"
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format("outcome %d %d %d %d %d\n", summary.bytes, summary.duration, latency:percentile(99),
+    e.status, e.connect + e.read + e.write + e.timeout))
+end
+"#;
+
+/// Before, wrk may not have prepared for the signal.
+const SHORTEST: Duration = Duration::from_millis(150);
+
+const LOOK_UP: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_line_is_understood() {
+        let outcome = parse("outcome 1000 2000000 300 0 4").unwrap().unwrap();
+        assert_eq!((outcome.bytes, outcome.errors), (1000, 4));
+        assert_eq!(outcome.elapsed, Duration::from_secs(2));
+        assert_eq!(outcome.p99, Some(Duration::from_micros(300)));
+        assert!(parse("outcome 1000 2000000 300 1 0").unwrap().is_err());
+        assert!(parse("Requests/sec: 1").is_none());
+        assert!(parse("outcome 1 2").is_none());
+    }
+}

@@ -1,0 +1,237 @@
+//! Web servers as processes: `softclock serve` and its peers, each with one worker, started for a measurement and ended
+//! with it.
+
+mod caddy;
+mod nginx;
+mod softclock;
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, Signal, kill_process};
+use softclock_linux::child::end_with_parent;
+
+pub use softclock::serve;
+
+/// A server that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The server of `softclock serve`, with its defaults, in another process of this program.
+    Softclock,
+    /// nginx, by the way it sends files.
+    Nginx(nginx::Files),
+    /// Caddy.
+    Caddy,
+}
+
+impl Kind {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 5] = [
+        Self::Softclock,
+        Self::NGINX,
+        Self::Nginx(nginx::Files::Read),
+        Self::Nginx(nginx::Files::Cached),
+        Self::Caddy,
+    ];
+
+    /// nginx as its packages set it up, which the others are compared with.
+    pub const NGINX: Self = Self::Nginx(nginx::Files::Sendfile);
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Softclock => "softclock",
+            Self::Nginx(nginx::Files::Sendfile) => "nginx, sendfile on",
+            Self::Nginx(nginx::Files::Read) => "nginx, sendfile off",
+            Self::Nginx(nginx::Files::Cached) => "nginx, sendfile on, open_file_cache",
+            Self::Caddy => "Caddy",
+        }
+    }
+
+    /// Debian's package that it is in, if it is not this program.
+    pub fn package(self) -> Option<&'static str> {
+        match self {
+            Self::Softclock => None,
+            Self::Nginx(_) => Some("nginx"),
+            Self::Caddy => Some("caddy"),
+        }
+    }
+
+    /// What it says of its version; `None` if it is not installed.
+    pub fn version(self) -> Option<String> {
+        let (program, argument) = match self {
+            Self::Softclock => return Some(env!("CARGO_PKG_VERSION").to_owned()),
+            Self::Nginx(_) => (nginx::program(), "-v"),
+            Self::Caddy => (caddy::PROGRAM, "version"),
+        };
+        let output = Command::new(program).arg(argument).output().ok()?;
+        // nginx says it on standard error.
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let version = said.lines().next()?.trim();
+        Some(version.replace("nginx version: nginx/", ""))
+    }
+
+    /// Starts it with the files of `root`, which everybody must be able to read; it takes connections when this
+    /// returns. It stays on the processor that this thread is pinned to, and ends when this thread does.
+    ///
+    /// # Errors
+    /// A program that is not there, does not start or does not listen; with what it said.
+    pub fn start(self, root: &Path) -> io::Result<Server> {
+        let address = free_address()?;
+        let directory = tempfile::tempdir()?;
+        readable_by_all(directory.path())?;
+        let command = match self {
+            Self::Softclock => softclock::command(root, address)?,
+            Self::Nginx(files) => nginx::command(files, root, address, directory.path())?,
+            Self::Caddy => caddy::command(root, address, directory.path())?,
+        };
+        Server::start(command, address, directory)
+    }
+}
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(
+        mut command: Command,
+        address: SocketAddr,
+        directory: tempfile::TempDir,
+    ) -> io::Result<Self> {
+        let log = File::create(directory.path().join(LOG))?;
+        end_with_parent(&mut command)
+            // Ours ends when it closes.
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let mut server = Self {
+            child: command.spawn()?,
+            address,
+            directory,
+        };
+        server.wait_until_it_listens()?;
+        Ok(server)
+    }
+
+    fn wait_until_it_listens(&mut self) -> io::Result<()> {
+        let start = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
+                let said = fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
+                let said = said.trim().replace('\n', " ");
+                return Err(io::Error::other(format!("it does not listen: {said}")));
+            }
+            thread::sleep(LOOK_UP);
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The time that its processes have had a processor, in user and kernel mode; in steps of the kernel's, mostly
+    /// 10 ms.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        processes(self.child.id()).into_iter().map(cpu_time).sum()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Known now: those whose parent is gone can't be found.
+        let all = processes(self.child.id());
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(LOOK_UP);
+        }
+        for process in all {
+            if let Some(pid) = Pid::from_raw(process.cast_signed()) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// A process and its children, which is all that these servers have.
+fn processes(id: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    let children = children.unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+    std::iter::once(id).chain(children).collect()
+}
+
+fn cpu_time(id: u32) -> io::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    let ticks = cpu_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(Duration::from_secs(ticks) / clock_ticks_per_second() as u32)
+}
+
+/// `utime` and `stime`, fields 14 and 15 of `proc_pid_stat(5)`. The second is a name, in which anything may stand.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + system)
+}
+
+/// One that nobody listens on, as long as nobody else takes it.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Lets the workers of servers that were started by root and gave that up read it.
+///
+/// # Errors
+/// Those of `chmod(2)`.
+pub fn readable_by_all(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+}
+
+fn write_file(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+    let path = directory.join(name);
+    fs::write(&path, text)?;
+    Ok(path)
+}
+
+const LOG: &str = "log";
+
+/// How long a server may take to start or to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const LOOK_UP: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_follow_a_name_that_may_hold_anything() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 98 0 0 0 12 30 0 0 20 0 1 0 900";
+        assert_eq!(cpu_ticks(stat), Some(42));
+        assert_eq!(cpu_ticks("7 (a) S 1"), None);
+        assert!(cpu_time(std::process::id()).is_ok());
+    }
+}

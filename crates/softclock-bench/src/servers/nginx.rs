@@ -1,0 +1,67 @@
+//! nginx: a master and one worker.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use super::write_file;
+
+/// Where Debian has it is not in everybody's path.
+pub(super) fn program() -> &'static str {
+    let debians = "/usr/sbin/nginx";
+    if Path::new(debians).exists() {
+        debians
+    } else {
+        "nginx"
+    }
+}
+
+/// How it sends files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// `sendfile on`.
+    Sendfile,
+    /// `sendfile off`: it reads and writes them.
+    Read,
+    /// `sendfile on`, and files stay open for a second.
+    Cached,
+}
+
+pub(super) fn command(
+    files: Files,
+    root: &Path,
+    address: SocketAddr,
+    directory: &Path,
+) -> io::Result<Command> {
+    let path = write_file(
+        directory,
+        "nginx.conf",
+        &configuration(files, root, address),
+    )?;
+    let mut command = Command::new(program());
+    command.args(["-e", "stderr", "-p"]);
+    command.arg(directory).arg("-c").arg(path);
+    Ok(command)
+}
+
+/// Its defaults, but for what is compared, and for connections that may carry any number of requests.
+fn configuration(files: Files, root: &Path, address: SocketAddr) -> String {
+    let files = match files {
+        Files::Sendfile => "sendfile on;",
+        Files::Read => "sendfile off;",
+        Files::Cached => {
+            "sendfile on; open_file_cache max=1000; open_file_cache_valid 1s; open_file_cache_min_uses 1;"
+        }
+    };
+    let root = root.display();
+    format!(
+        "daemon off; worker_processes 1; worker_rlimit_nofile 4096; pid nginx.pid;
+         events {{ worker_connections 2048; }}
+         http {{
+             access_log off; keepalive_requests 1000000000; {files}
+             client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+             server {{ listen {address} backlog=1024; root {root}; }}
+         }}"
+    )
+}

@@ -1,0 +1,131 @@
+//! Where a proxy passes requests on to, and how.
+
+use std::time::Duration;
+
+use clap::Args;
+use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl};
+
+use crate::cli::seconds;
+
+/// Options of a proxy toward its upstreams. A timeout of 0 is none.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Upstreams")]
+pub(crate) struct UpstreamOptions {
+    /// Server that requests are passed on to: http://HOST:PORT, http://HOST:PORT/PREFIX to put a prefix before paths, or
+    /// unix:PATH; repeatable, they take turns
+    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    pub(crate) upstream: Vec<UpstreamUrl>,
+
+    /// Name the upstream in Host, in place of what the client asked for
+    #[arg(long)]
+    pub(crate) rewrite_host: bool,
+
+    /// Most upstreams to try for one request. After something was sent, only requests that may be repeated are: GET,
+    /// HEAD, OPTIONS, PUT, DELETE, TRACE, while nothing of their body was sent and nothing of a response has come
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) tries: u32,
+
+    /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) max_fails: u32,
+
+    /// For how long; then one request tries it again. If all are left out they are asked all the same
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
+    pub(crate) fail_time: Duration,
+
+    /// How long connecting to an upstream may take; 0 turns this and the other timeouts off
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "5", value_parser = seconds)]
+    pub(crate) connect_timeout: Duration,
+
+    /// How long an upstream may take nothing of a request
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) upstream_send_timeout: Duration,
+
+    /// How long an upstream may take from the end of a request to the first byte of its response
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) response_timeout: Duration,
+
+    /// How long an upstream may pause in a response
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
+    pub(crate) upstream_read_timeout: Duration,
+
+    /// How long nothing may pass through a tunnel, such as a WebSocket
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "600", value_parser = seconds)]
+    pub(crate) tunnel_timeout: Duration,
+
+    /// Idle connections to keep to each upstream, all threads together; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) keep: usize,
+
+    /// How long to keep them; less than upstreams do is best
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
+    pub(crate) keep_time: Duration,
+
+    /// Requests at a time with each upstream, all threads together; 0 for any number. If all upstreams have so many, the
+    /// answer is 503
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_requests: usize,
+
+    /// How often to resolve the names of upstreams again; 0 for at SIGHUP only
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
+    pub(crate) resolve: Duration,
+}
+
+impl UpstreamOptions {
+    /// How requests are passed on.
+    pub(crate) fn proxy(&self) -> ProxyOptions {
+        let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
+        ProxyOptions {
+            rewrite_host: self.rewrite_host,
+            tries: self.tries,
+            health: HealthOptions {
+                max_fails: self.max_fails,
+                fail_time: self.fail_time,
+            },
+            timeouts: UpstreamTimeouts {
+                connect: unless_zero(self.connect_timeout),
+                send: unless_zero(self.upstream_send_timeout),
+                first_byte: unless_zero(self.response_timeout),
+                read: unless_zero(self.upstream_read_timeout),
+            },
+            idle_connections: self.keep,
+            idle_time: self.keep_time,
+            max_connections: self.max_requests,
+            tunnel_idle: unless_zero(self.tunnel_timeout),
+            resolve_every: self.resolve,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        upstream: UpstreamOptions,
+        #[arg(long)]
+        config: bool,
+    }
+
+    fn proxy(arguments: &[&str]) -> ProxyOptions {
+        let arguments = ["test", "--upstream=http://a"].iter().chain(arguments);
+        let only = Only::try_parse_from(arguments).unwrap();
+        assert!(!only.config);
+        only.upstream.proxy()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        assert_eq!(proxy(&[]), ProxyOptions::default());
+    }
+
+    #[test]
+    fn zero_is_never() {
+        let never = proxy(&["--connect-timeout=0", "--tunnel-timeout=0"]);
+        assert_eq!((never.timeouts.connect, never.tunnel_idle), (None, None));
+        assert!(never.timeouts.read.is_some());
+    }
+}

@@ -1,0 +1,66 @@
+//! Which server is run: of files, or a proxy.
+
+use softclock_http::{Proxy, Served, Site, StartError};
+
+use crate::cli::{Command, ProxyOptions, ServeOptions};
+use crate::options::ServerOptions;
+
+/// A server's options.
+#[derive(Clone, Debug)]
+pub(crate) enum Program {
+    Site(Box<ServeOptions>),
+    Proxy(Box<ProxyOptions>),
+}
+
+impl Program {
+    /// That of a command, if it is one that serves.
+    pub(super) fn of(command: Command) -> Option<Self> {
+        match command {
+            Command::Serve(options) => Some(Self::Site(options)),
+            Command::Proxy(options) => Some(Self::Proxy(options)),
+            _ => None,
+        }
+    }
+
+    /// What all servers have in common.
+    pub(super) fn server(&self) -> &ServerOptions {
+        match self {
+            Self::Site(options) => &options.server,
+            Self::Proxy(options) => &options.server,
+        }
+    }
+
+    /// What requests are answered with.
+    pub(super) fn served(&self) -> Result<Served, StartError> {
+        match self {
+            Self::Site(options) => {
+                let site = match &options.directory {
+                    Some(directory) => Site::directory(directory)?,
+                    None => Site::bundled(),
+                };
+                Ok(options
+                    .content
+                    .apply(site.with_index(&options.index))
+                    .into())
+            }
+            Self::Proxy(options) => {
+                let upstreams = &options.upstreams;
+                Ok(Proxy::new(upstreams.upstream.clone(), upstreams.proxy())?.into())
+            }
+        }
+    }
+
+    /// The same in a few words.
+    pub(super) fn what(&self) -> String {
+        match self {
+            Self::Site(options) => match &options.directory {
+                Some(directory) => directory.display().to_string(),
+                None => "the bundled site".into(),
+            },
+            Self::Proxy(options) => {
+                let names = options.upstreams.upstream.iter().map(ToString::to_string);
+                names.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}

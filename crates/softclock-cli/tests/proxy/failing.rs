@@ -1,0 +1,143 @@
+//! Upstreams that misbehave: one response each, and the truth.
+
+use crate::server::until;
+use crate::upstream::{Upstream, proxy};
+
+/// The response to a GET whose upstream sends these bytes and closes.
+fn status_after(bytes: &'static [u8]) -> (u16, String) {
+    let upstream = Upstream::start(move |connection| {
+        connection.request();
+        connection.send(bytes);
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    let reply = client.ask("GET", "/", &[]);
+    assert!(reply.is_complete);
+    if reply.status == 502 {
+        // The client's connection is none the worse for it.
+        assert_eq!(client.ask("GET", "/", &[]).status, 502);
+        proxy.until_logged("status=502");
+    }
+    (
+        reply.status,
+        String::from_utf8_lossy(&reply.body).into_owned(),
+    )
+}
+
+#[test]
+fn what_is_no_response_is_a_502() {
+    for bytes in [
+        &b""[..],
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nxx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ] {
+        let (status, page) = status_after(bytes);
+        let text = String::from_utf8_lossy(bytes);
+        assert_eq!(status, 502, "{text}");
+        assert!(
+            page.starts_with("502 Bad Gateway: the upstream"),
+            "{text}: {page}"
+        );
+    }
+}
+
+#[test]
+fn a_length_beside_chunks_does_not_count() {
+    let (status, page) = status_after(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    );
+    assert_eq!((status, page.as_str()), (200, "ok"));
+}
+
+#[test]
+fn huge_heads_are_refused() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\n");
+        for i in 0..40_000 {
+            connection.send(format!("X-{i}: {i}\r\n").as_bytes());
+        }
+        connection.send(b"Content-Length: 0\r\n\r\n");
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    assert_eq!(proxy.connect().ask("GET", "/", &[]).status, 502);
+}
+
+#[test]
+fn a_response_cut_short_is_cut_short() {
+    for head in ["Content-Length: 100", "Transfer-Encoding: chunked"] {
+        let upstream = Upstream::start(move |connection| {
+            connection.request();
+            connection.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n5\r\nhello\r\n").as_bytes());
+        });
+        let proxy = proxy(&[&upstream.url()], &[]);
+        let reply = proxy.connect().ask("GET", "/", &[]);
+        assert!(reply.status == 200 && !reply.is_complete, "{reply:?}");
+        assert_eq!(
+            upstream.connections(),
+            1,
+            "a response that has begun is not tried again"
+        );
+        proxy.until_logged("the response ended too soon");
+    }
+}
+
+#[test]
+fn broken_chunks_are_not_passed_on_as_whole() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection
+            .send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n");
+        connection.rest();
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let reply = proxy.connect().ask("GET", "/", &[]);
+    assert!(reply.status == 200 && !reply.is_complete, "{reply:?}");
+}
+
+#[test]
+fn bytes_behind_a_response_end_its_connection() {
+    let upstream = Upstream::start(|connection| {
+        while connection.request().is_some() {
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged");
+        }
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..5 {
+        assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
+    }
+    assert_eq!(upstream.connections(), 5);
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_request() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\n\r\n");
+        loop {
+            connection.send(&[b'x'; 65_536]);
+            if connection.number == usize::MAX {
+                return;
+            }
+        }
+    });
+    let proxy = proxy(&[&upstream.url()], &["--metrics", "127.0.0.1:0"]);
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    client.reset();
+    let idle = format!(
+        "softclock_upstream_active{{upstream=\"{}\"}} 0\n",
+        upstream.url()
+    );
+    until("the upstream's connection is closed", || {
+        let page = crate::client::Client::connect(proxy.metrics()).get("/metrics");
+        page.text().contains(&idle)
+    });
+}

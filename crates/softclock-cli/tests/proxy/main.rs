@@ -1,0 +1,22 @@
+//! `softclock proxy` as its users see it: the real program between raw sockets, and between servers that are killed.
+
+#[allow(dead_code, reason = "shared with the tests of serve")]
+#[path = "../serve/client.rs"]
+mod client;
+#[allow(dead_code, reason = "shared with the tests of serve")]
+#[path = "../serve/server.rs"]
+mod server;
+
+mod failing;
+mod fields;
+mod kept;
+mod memory;
+mod passing;
+mod reload;
+mod reply;
+mod retries;
+mod soak;
+mod timeouts;
+mod tls;
+mod upgrades;
+mod upstream;

@@ -1,0 +1,97 @@
+//! What a reload does to upstreams, and how a proxy ends.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::server::{Server, directory, softclock, until};
+use crate::upstream::Upstream;
+
+#[test]
+fn a_reload_changes_upstreams_and_drops_no_connection() {
+    let (old, new) = (Upstream::saying("old"), Upstream::saying("new"));
+    let slow = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl");
+        std::thread::sleep(Duration::from_secs(1));
+        connection.send(b"ow");
+    });
+    for threads in ["1", "2"] {
+        let directory = directory(&[]);
+        let file = directory.path().join("proxy.toml");
+        let write = |upstream: &Upstream| {
+            let text = format!(
+                "upstream = [\"{}\"]\nlisten = \"127.0.0.1:0\"\n",
+                upstream.url()
+            );
+            fs::write(&file, text).unwrap();
+        };
+        write(&slow);
+        let mut command = softclock();
+        let command = command.args(["proxy", "-v", "--threads", threads, "--config"]);
+        let proxy = Server::spawn(command.arg(&file));
+        let mut download = proxy.connect();
+        download.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(download.head().status, 200);
+        let mut kept = proxy.connect();
+        for upstream in [&old, &new] {
+            write(upstream);
+            proxy.signal(Signal::HUP);
+            let text = if std::ptr::eq(upstream, &old) {
+                "old"
+            } else {
+                "new"
+            };
+            until(text, || kept.ask("GET", "/", &[]).text() == text);
+        }
+        let mut rest = [0; 4];
+        download.read_exact(&mut rest);
+        assert_eq!(&rest, b"slow");
+        // After a mistake all stays as it was.
+        fs::write(&file, "upstream = \"ftp://x\"\n").unwrap();
+        proxy.signal(Signal::HUP);
+        proxy.until_logged("not reloaded");
+        assert_eq!(kept.ask("GET", "/", &[]).text(), "new");
+    }
+}
+
+#[test]
+fn upstreams_that_stay_keep_their_connections() {
+    let upstream = Upstream::saying("x");
+    let directory = directory(&[]);
+    let file = directory.path().join("proxy.toml");
+    let text = format!(
+        "upstream = \"{}\"\nlisten = \"127.0.0.1:0\"\n",
+        upstream.url()
+    );
+    fs::write(&file, &text).unwrap();
+    let mut command = softclock();
+    let proxy = Server::spawn(command.args(["proxy", "-v", "--config"]).arg(&file));
+    let mut client = proxy.connect();
+    client.ask("GET", "/", &[]);
+    fs::write(&file, text + "tries = 1\n").unwrap();
+    proxy.signal(Signal::HUP);
+    proxy.until_logged("reloaded");
+    client.ask("GET", "/", &[]);
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn responses_in_progress_end_before_the_proxy_does() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfi");
+        std::thread::sleep(Duration::from_millis(500));
+        connection.send(b"ne");
+    });
+    let mut proxy = crate::upstream::proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    proxy.signal(Signal::TERM);
+    let mut body = [0; 4];
+    client.read_exact(&mut body);
+    assert_eq!(&body, b"fine");
+    assert!(proxy.wait().success());
+}

@@ -1,0 +1,167 @@
+//! Which requests are tried again, and where.
+
+use std::net::TcpListener;
+
+use crate::client::Client;
+use crate::upstream::{Upstream, proxy};
+
+/// An address where nobody listens.
+fn nobody() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// Closes each connection when a request has come.
+fn closing() -> Upstream {
+    Upstream::start(|connection| {
+        connection.request();
+    })
+}
+
+const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
+
+#[test]
+fn a_connection_closed_while_it_was_kept_is_replaced() {
+    // Each connection answers once, and closes without a word.
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..200 {
+        assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
+    }
+}
+
+#[test]
+fn a_request_lost_on_a_kept_connection_is_sent_again() {
+    // The second request of a connection is read and not answered.
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        connection.request();
+    });
+    let proxy = proxy(&[&upstream.url()], &["--metrics", "127.0.0.1:0"]);
+    let mut client = proxy.connect();
+    assert_eq!(client.ask("GET", "/", &[]).status, 200);
+    assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
+    assert_eq!((upstream.connections(), upstream.seen().len()), (2, 3));
+    // Its head was sent, and who knows what came of it.
+    client.send(POST);
+    assert_eq!(client.reply("POST").status, 502);
+    assert_eq!(upstream.seen().len(), 4);
+    let metrics = Client::connect(proxy.metrics()).get("/metrics");
+    let retries = format!("retries_total{{upstream=\"{}\"}} 1\n", upstream.url());
+    assert!(metrics.text().contains(&retries), "{}", metrics.text());
+}
+
+#[test]
+fn what_may_be_repeated_goes_to_another() {
+    let (bad, good) = (closing(), Upstream::saying("good"));
+    let proxy = proxy(&[&bad.url(), &good.url()], &["--max-fails", "0"]);
+    let mut client = proxy.connect();
+    for method in ["GET", "OPTIONS", "PUT", "DELETE", "TRACE", "GET"] {
+        let reply = client.ask(method, "/", &["Content-Length: 0"]);
+        assert_eq!((reply.status, reply.text()), (200, "good"), "{method}");
+    }
+    assert!(!bad.seen().is_empty());
+}
+
+#[test]
+fn what_may_not_is_sent_once() {
+    let (bad, good) = (closing(), Upstream::saying("good"));
+    let proxy = proxy(&[&bad.url(), &good.url()], &["--max-fails", "0"]);
+    let mut client = proxy.connect();
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        client.send(POST);
+        statuses.push(client.reply("POST").status);
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 502, 502]);
+    assert_eq!((bad.seen().len(), good.seen().len()), (2, 2));
+}
+
+#[test]
+fn nobody_has_seen_what_found_nobody() {
+    let good = Upstream::saying("good");
+    let proxy = proxy(&[&nobody(), &good.url()], &["--max-fails", "0"]);
+    let mut client = proxy.connect();
+    for _ in 0..4 {
+        client.send(POST);
+        assert_eq!(client.reply("POST").text(), "good");
+    }
+    assert!(good.seen().iter().all(|request| request.body == b"body"));
+}
+
+#[test]
+fn tries_are_bounded() {
+    let all: Vec<_> = (0..5).map(|_| closing()).collect();
+    let urls: Vec<_> = all.iter().map(Upstream::url).collect();
+    let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+    let proxy = proxy(&urls, &["--tries", "2"]);
+    assert_eq!(proxy.connect().ask("GET", "/", &[]).status, 502);
+    assert_eq!(all.iter().map(Upstream::connections).sum::<usize>(), 2);
+}
+
+#[test]
+fn who_fails_again_and_again_is_left_out_and_comes_back() {
+    let good = Upstream::saying("good");
+    let place = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = place.local_addr().unwrap();
+    drop(place);
+    let proxy = proxy(
+        &[&format!("http://{address}"), &good.url()],
+        &["-v", "--max-fails", "2", "--fail-time", "0.2"],
+    );
+    let mut client = proxy.connect();
+    for _ in 0..20 {
+        assert_eq!(client.ask("GET", "/", &[]).text(), "good");
+    }
+    proxy.until_logged("left out for a while");
+    let listener = TcpListener::bind(address).expect("the port it had");
+    let back = std::thread::spawn(move || listener.accept().map(drop));
+    // One request finds out; closing makes it no success, and the request goes to the other.
+    while !back.is_finished() {
+        assert_eq!(client.ask("GET", "/", &[]).text(), "good");
+    }
+}
+
+#[test]
+fn all_left_out_are_asked_all_the_same() {
+    let upstream = Upstream::start(|connection| {
+        while connection.request().is_some() {
+            if connection.number >= 3 {
+                connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            } else {
+                return;
+            }
+        }
+    });
+    let proxy = proxy(
+        &[&upstream.url()],
+        &["--max-fails", "1", "--fail-time", "100"],
+    );
+    let mut client = proxy.connect();
+    let statuses: Vec<_> = (0..5).map(|_| client.ask("GET", "/", &[]).status).collect();
+    assert_eq!(statuses, [502, 502, 502, 200, 200]);
+}
+
+#[test]
+fn at_the_limit_of_requests_the_answer_is_503() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.rest();
+    });
+    let proxy = proxy(&[&upstream.url()], &["--max-requests", "1"]);
+    let mut first = proxy.connect();
+    first.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    crate::server::until("the first request arrives", || upstream.seen().len() == 1);
+    let reply = proxy.connect().ask("GET", "/", &[]);
+    assert_eq!(
+        (reply.status, reply.header("retry-after")),
+        (503, Some("1"))
+    );
+    assert!(reply.text().contains("busy"));
+}

@@ -1,0 +1,116 @@
+//! Upstreams that take their time.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::upstream::{Upstream, proxy};
+
+/// Longer than any timeout in these tests, shorter than the tests' own patience.
+const LONG: Duration = Duration::from_secs(8);
+
+#[test]
+fn no_first_byte_is_a_504() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        sleep(LONG);
+    });
+    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "0.2"]);
+    let mut client = proxy.connect();
+    let reply = client.ask("GET", "/", &[]);
+    assert_eq!(reply.status, 504);
+    assert!(
+        reply.text().contains("did not answer in time"),
+        "{}",
+        reply.text()
+    );
+    assert_eq!(client.ask("GET", "/", &[]).status, 504);
+}
+
+#[test]
+fn time_for_the_first_byte_starts_when_the_request_is_sent() {
+    let upstream = Upstream::saying("ok");
+    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "1"]);
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
+    for byte in b"body" {
+        sleep(Duration::from_millis(400));
+        client.send(&[*byte]);
+    }
+    assert_eq!(client.reply("POST").text(), "ok");
+}
+
+#[test]
+fn a_head_that_stops_is_a_504_and_a_body_is_cut_short() {
+    for (part, status) in [
+        ("HTTP/1.1 200 OK\r\nContent-", 504),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 200),
+    ] {
+        let upstream = Upstream::start(move |connection| {
+            connection.request();
+            connection.send(part.as_bytes());
+            sleep(LONG);
+        });
+        let proxy = proxy(&[&upstream.url()], &["--upstream-read-timeout", "0.2"]);
+        let reply = proxy.connect().ask("GET", "/", &[]);
+        assert_eq!((reply.status, reply.is_complete), (status, status == 504));
+    }
+}
+
+#[test]
+fn pauses_shorter_than_the_timeout_are_none() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
+        for byte in b"slow" {
+            sleep(Duration::from_millis(300));
+            connection.send(&[*byte]);
+        }
+    });
+    let proxy = proxy(
+        &[&upstream.url()],
+        &["--upstream-read-timeout", "1", "--response-timeout", "1"],
+    );
+    assert_eq!(proxy.connect().ask("GET", "/", &[]).text(), "slow");
+}
+
+#[test]
+fn a_request_that_is_not_taken_is_a_504() {
+    let upstream = Upstream::start(|connection| {
+        connection.head();
+        sleep(LONG);
+    });
+    let proxy = proxy(&[&upstream.url()], &["--upstream-send-timeout", "0.3"]);
+    let mut client = proxy.connect();
+    let length = 1usize << 30;
+    client
+        .send(format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").as_bytes());
+    let chunk = [0; 1 << 16];
+    let mut sent = 0;
+    // The answer comes long before, and the connection is closed with it.
+    while sent < length && client.try_send(&chunk) {
+        sent += chunk.len();
+    }
+    assert!(sent < length);
+    proxy.until_logged("status=504");
+}
+
+#[test]
+fn timeouts_of_zero_are_none() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        sleep(Duration::from_millis(500));
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+        sleep(Duration::from_millis(500));
+        connection.send(b"ok");
+    });
+    let off = [
+        "connect-timeout",
+        "upstream-send-timeout",
+        "response-timeout",
+        "upstream-read-timeout",
+    ];
+    let off: Vec<_> = off.iter().map(|name| format!("--{name}=0")).collect();
+    let off: Vec<_> = off.iter().map(String::as_str).collect();
+    let proxy = proxy(&[&upstream.url()], &off);
+    assert_eq!(proxy.connect().ask("GET", "/", &[]).text(), "ok");
+}

@@ -1,0 +1,40 @@
+//! A timer for deadlines that mostly pass by.
+//!
+//! What is waited for usually comes, and then the next thing is waited for, with a later deadline. So progress does not
+//! touch the timer: one that fires early is set anew. A connection in use costs a timer's setting once a timeout, not
+//! once a request.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use softclock::{Instant, Sleep, sleep_until};
+
+/// One timer for all deadlines of a connection, set when the first is waited for.
+#[derive(Debug, Default)]
+pub(crate) struct LateTimer {
+    sleep: Option<Sleep>,
+}
+
+impl LateTimer {
+    /// Ready at `deadline` or later.
+    pub(crate) fn poll_until(
+        &mut self,
+        deadline: Instant,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if now >= deadline {
+            return Poll::Ready(());
+        }
+        let sleep = self.sleep.get_or_insert_with(|| sleep_until(deadline));
+        if deadline < sleep.deadline() {
+            sleep.reset(deadline);
+        }
+        if Pin::new(&mut *sleep).poll(cx).is_ready() {
+            // It was set for an earlier deadline, since passed by progress.
+            sleep.reset(deadline);
+            return Pin::new(sleep).poll(cx);
+        }
+        Poll::Pending
+    }
+}

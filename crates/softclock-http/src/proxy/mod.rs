@@ -1,0 +1,147 @@
+//! A reverse proxy: requests are passed on to upstreams, and their responses back.
+//!
+//! | part | file |
+//! |---|---|
+//! | where upstreams are, as people write it | `url.rs` |
+//! | their addresses, resolved again from time to time, shared by the threads | `target.rs` |
+//! | whether one gets requests; which is next | `health.rs` |
+//! | an upstream as one thread knows it: health, connections, counters | `upstream.rs` |
+//! | connections kept for the next request | `pool.rs` |
+//! | a connection to an upstream, and who drives it | `link.rs` |
+//! | its socket, and how long it may take | `stream.rs` |
+//! | bodies both ways | `body.rs` |
+//! | header fields both ways | `headers.rs` |
+//! | a request's way: tries, and what comes of them | `forward.rs` |
+//! | what went wrong, and whether to try again | `failure.rs` |
+//! | what follows on 101 | `tunnel.rs` |
+//!
+//! There are no tasks for connections to upstreams: the task of the client's connection drives that of the upstream too,
+//! as both wait for the same things. So a request passes through without a switch of tasks, and neither side is read
+//! faster than the other takes it.
+//!
+//! `health.rs`, `headers.rs`, `failure.rs` and `url.rs` are pure.
+
+mod body;
+mod failure;
+mod forward;
+mod headers;
+mod health;
+mod link;
+mod pool;
+mod stream;
+mod target;
+mod tunnel;
+mod upstream;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::StartError;
+pub(crate) use body::ResponseBody;
+pub(crate) use forward::{Forwarder, Passed};
+pub use health::HealthOptions;
+use target::Target;
+pub(crate) use tunnel::Tunnel;
+pub(crate) use upstream::UpstreamReport;
+pub use url::{UpstreamUrl, UpstreamUrlError};
+
+/// Where requests are passed on to, and how.
+///
+/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    targets: Vec<Arc<Target>>,
+    options: ProxyOptions,
+}
+
+/// How requests are passed on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProxyOptions {
+    /// Whether Host names the upstream, in place of what the client asked for.
+    pub rewrite_host: bool,
+    /// How many upstreams may be tried for one request.
+    pub tries: u32,
+    /// When an upstream is left out.
+    pub health: HealthOptions,
+    /// How long upstreams may take.
+    pub timeouts: UpstreamTimeouts,
+    /// Idle connections kept to each upstream; those of all threads of a server together.
+    pub idle_connections: usize,
+    /// How long they are kept.
+    pub idle_time: Duration,
+    /// Connections to each upstream at a time, all threads together; 0 for any number.
+    pub max_connections: usize,
+    /// How long nothing may pass through a tunnel (WebSocket and the like).
+    pub tunnel_idle: Option<Duration>,
+    /// How old an upstream's addresses may be before its name is resolved again; zero for ever.
+    pub resolve_every: Duration,
+}
+
+impl Default for ProxyOptions {
+    fn default() -> Self {
+        Self {
+            rewrite_host: false,
+            tries: 3,
+            health: HealthOptions::default(),
+            timeouts: UpstreamTimeouts::default(),
+            idle_connections: 64,
+            idle_time: Duration::from_secs(30),
+            max_connections: 0,
+            tunnel_idle: Some(Duration::from_secs(600)),
+            resolve_every: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How long an upstream may take, in each phase; `None` is for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// For a connection.
+    pub connect: Option<Duration>,
+    /// Without taking any of a request.
+    pub send: Option<Duration>,
+    /// From the end of a request to the first byte of its response.
+    pub first_byte: Option<Duration>,
+    /// Between bytes of a response.
+    pub read: Option<Duration>,
+}
+
+impl Default for UpstreamTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Some(Duration::from_secs(5)),
+            send: Some(Duration::from_secs(60)),
+            first_byte: Some(Duration::from_secs(60)),
+            read: Some(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl Proxy {
+    /// Passes requests on to `upstreams` in turn. Waits for their names to be resolved.
+    ///
+    /// # Errors
+    /// [`StartError::NoUpstream`], [`StartError::Upstream`].
+    pub fn new(upstreams: Vec<UpstreamUrl>, options: ProxyOptions) -> Result<Self, StartError> {
+        if upstreams.is_empty() {
+            return Err(StartError::NoUpstream);
+        }
+        let targets = upstreams.into_iter().map(Target::new);
+        Ok(Self {
+            targets: targets.collect::<Result<_, _>>()?,
+            options,
+        })
+    }
+
+    /// The same for one of several threads.
+    pub(crate) fn for_one_of(mut self, threads: usize) -> Self {
+        let share = |of_all: usize| match of_all {
+            0 => 0,
+            n => (n / threads.max(1)).max(1),
+        };
+        self.options.idle_connections = share(self.options.idle_connections);
+        self.options.max_connections = share(self.options.max_connections);
+        self
+    }
+}

@@ -1,0 +1,117 @@
+//! An upstream's addresses, shared by the threads. A name is resolved on helper threads, since that waits for others.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::url::{UpstreamPlace, UpstreamUrl};
+use crate::error::StartError;
+
+/// An upstream that was found.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) url: UpstreamUrl,
+    resolved: Mutex<Resolved>,
+}
+
+#[derive(Debug)]
+struct Resolved {
+    addresses: Arc<[SocketAddr]>,
+    at: Instant,
+    /// A helper is at it.
+    in_progress: bool,
+}
+
+impl Target {
+    /// Finds an upstream.
+    pub(super) fn new(url: UpstreamUrl) -> Result<Arc<Self>, StartError> {
+        let addresses = resolve(&url.place);
+        let addresses = addresses.map_err(|error| StartError::Upstream(url.clone(), error))?;
+        Ok(Arc::new(Self {
+            url,
+            resolved: Mutex::new(Resolved {
+                addresses,
+                at: Instant::now(),
+                in_progress: false,
+            }),
+        }))
+    }
+
+    /// Where to connect; nowhere for Unix sockets. Those too old are used once more while they are looked up again.
+    pub(super) fn addresses(self: &Arc<Self>, oldest: Duration) -> Arc<[SocketAddr]> {
+        let mut resolved = self.lock();
+        let is_name = matches!(self.url.place, UpstreamPlace::Name(..));
+        if is_name && !oldest.is_zero() && !resolved.in_progress && resolved.at.elapsed() > oldest {
+            resolved.in_progress = true;
+            softclock::spawn_local(Arc::clone(self).refresh());
+        }
+        Arc::clone(&resolved.addresses)
+    }
+
+    async fn refresh(self: Arc<Self>) {
+        let place = self.url.place.clone();
+        let found = softclock::spawn_blocking(move || resolve(&place)).await;
+        let mut resolved = self.lock();
+        resolved.in_progress = false;
+        resolved.at = Instant::now();
+        match found {
+            Ok(addresses) => resolved.addresses = addresses,
+            Err(error) => {
+                tracing::warn!(upstream = %self.url, %error, "cannot resolve; the old addresses stay");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Resolved> {
+        self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn resolve(place: &UpstreamPlace) -> io::Result<Arc<[SocketAddr]>> {
+    match place {
+        UpstreamPlace::Address(address) => Ok([*address].into()),
+        UpstreamPlace::Unix(_) => Ok([].into()),
+        UpstreamPlace::Name(name, port) => {
+            let mut found: Vec<SocketAddr> = Vec::new();
+            for address in (name.as_str(), *port).to_socket_addrs()? {
+                if !found.contains(&address) {
+                    found.push(address);
+                }
+            }
+            match found.is_empty() {
+                true => Err(io::Error::other("the name has no address")),
+                false => Ok(found.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_resolved_again_when_its_addresses_are_old() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let target = Target::new("http://localhost:7".parse().unwrap()).unwrap();
+            let first = target.addresses(Duration::from_secs(3600));
+            assert!(!first.is_empty() && first.iter().all(|address| address.port() == 7));
+            let is_new = |old: &Arc<[SocketAddr]>| !Arc::ptr_eq(old, &target.lock().addresses);
+            assert!(!is_new(&first));
+            while !is_new(&first) {
+                // Never without addresses meanwhile.
+                assert!(!target.addresses(Duration::from_nanos(1)).is_empty());
+                softclock::sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+
+    #[test]
+    fn unknown_names_are_told_at_the_start() {
+        let url = "http://no.such.name.invalid".parse().unwrap();
+        let error = Target::new(url).unwrap_err().to_string();
+        assert!(error.starts_with("cannot find the upstream http://no.such.name.invalid:80"));
+        assert!(!error.contains('\n'));
+    }
+}

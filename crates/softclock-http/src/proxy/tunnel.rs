@@ -1,0 +1,152 @@
+//! What follows on an accepted upgrade: bytes both ways, until both sides have ended or nothing comes for long.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hyper::rt::Write;
+use softclock::Instant;
+
+use super::stream::with_scratch;
+use super::upstream::Attempt;
+use crate::carrier::Stream;
+use crate::late_timer::LateTimer;
+use crate::socket::Socket;
+
+/// An upstream that has accepted an upgrade.
+pub(crate) struct Tunnel {
+    pub(super) upstream: Stream,
+    /// What it sent behind its response.
+    pub(super) early: Bytes,
+    pub(super) idle: Option<Duration>,
+    /// The upstream is in use as long as this is.
+    pub(super) attempt: Attempt,
+}
+
+impl Tunnel {
+    /// Passes bytes on both ways; `early` is what the client has sent already.
+    pub(crate) async fn run(self, mut client: Stream, early: Bytes) {
+        let mut upstream = self.upstream;
+        let mut up = Flow::starting_with(early);
+        let mut down = Flow::starting_with(self.early);
+        let mut patience = Patience {
+            limit: self.idle,
+            since: softclock::now(),
+            timer: LateTimer::default(),
+        };
+        let result = poll_fn(|cx| {
+            let mut moved = false;
+            let up = up.poll(&mut client, &mut upstream, &mut moved, cx)?;
+            let down = down.poll(&mut upstream, &mut client, &mut moved, cx)?;
+            if up.is_ready() && down.is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(patience.poll_over(moved, cx));
+            Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)))
+        })
+        .await;
+        if let Err(error) = result {
+            tracing::debug!(upstream = %self.attempt.upstream, %error, "tunnel ended");
+        }
+    }
+}
+
+struct Patience {
+    limit: Option<Duration>,
+    since: Instant,
+    timer: LateTimer,
+}
+
+impl Patience {
+    fn poll_over(&mut self, moved: bool, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(limit) = self.limit else {
+            return Poll::Pending;
+        };
+        let now = softclock::now();
+        if moved {
+            self.since = now;
+        }
+        self.timer.poll_until(self.since + limit, now, cx)
+    }
+}
+
+/// One direction.
+struct Flow {
+    /// Read but not written yet; empty, and without memory, while the reader keeps up.
+    pending: Bytes,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The source has ended; its end is to be passed on.
+    Ending,
+    Ended,
+}
+
+impl Flow {
+    fn starting_with(pending: Bytes) -> Self {
+        Self {
+            pending,
+            state: State::Open,
+        }
+    }
+
+    /// Ready when the end was passed on.
+    fn poll(
+        &mut self,
+        source: &mut Stream,
+        sink: &mut Stream,
+        moved: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            while !self.pending.is_empty() {
+                let written = ready!(Pin::new(&mut *sink).poll_write(cx, &self.pending))?;
+                self.pending.advance(written);
+                *moved = true;
+            }
+            match self.state {
+                State::Open => match self.poll_receive(source, sink, cx)? {
+                    Poll::Ready(()) => *moved = true,
+                    Poll::Pending => {
+                        // Through TLS, what was written may not be on its way yet.
+                        ready!(Pin::new(&mut *sink).poll_flush(cx))?;
+                        return Poll::Pending;
+                    }
+                },
+                State::Ending => {
+                    ready!(Pin::new(&mut *sink).poll_shutdown(cx))?;
+                    self.state = State::Ended;
+                }
+                State::Ended => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    /// Reads, and writes at once what can be.
+    fn poll_receive(
+        &mut self,
+        source: &mut Stream,
+        sink: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        with_scratch(|scratch| {
+            let received = ready!(source.poll_receive(cx, scratch))?;
+            if received == 0 {
+                self.state = State::Ending;
+                return Poll::Ready(Ok(()));
+            }
+            let written = match Pin::new(sink).poll_write(cx, &scratch[..received]) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => 0,
+            };
+            self.pending = Bytes::copy_from_slice(&scratch[written..received]);
+            Poll::Ready(Ok(()))
+        })
+    }
+}

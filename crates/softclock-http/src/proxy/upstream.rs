@@ -1,0 +1,240 @@
+//! An upstream as one thread knows it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use softclock::net::{TcpStream, UnixStream};
+
+use super::ProxyOptions;
+use super::failure::Failure;
+use super::health::{Health, HealthOptions};
+use super::link::Link;
+use super::pool::Pool;
+use super::stream::Watch;
+use super::target::Target;
+use super::url::UpstreamPlace;
+use crate::carrier::{Carrier, Stream};
+
+/// One upstream: its health, connections and counters.
+pub(crate) struct Upstream {
+    /// A reload brings a new one.
+    target: RefCell<Arc<Target>>,
+    /// Which of its addresses answered last.
+    preferred: Cell<usize>,
+    health: Cell<Health>,
+    pub(super) pool: Rc<Pool>,
+    active: Cell<usize>,
+    counts: Cell<UpstreamCounts>,
+}
+
+/// Totals since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UpstreamCounts {
+    /// Requests sent there, each try counted.
+    pub(crate) requests: u64,
+    /// Those that the upstream failed to answer.
+    pub(crate) failures: u64,
+    /// Those that were tried again, there or elsewhere.
+    pub(crate) retries: u64,
+    /// Connections made.
+    pub(crate) connections: u64,
+}
+
+/// What a thread tells of an upstream.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamReport {
+    pub(crate) name: String,
+    pub(crate) counts: UpstreamCounts,
+    pub(crate) active: usize,
+    pub(crate) idle: usize,
+    pub(crate) is_up: bool,
+}
+
+impl Upstream {
+    pub(super) fn new(target: Arc<Target>) -> Rc<Self> {
+        Rc::new(Self {
+            target: RefCell::new(target),
+            preferred: Cell::new(0),
+            health: Cell::default(),
+            pool: Rc::default(),
+            active: Cell::new(0),
+            counts: Cell::default(),
+        })
+    }
+
+    pub(super) fn target(&self) -> Arc<Target> {
+        Arc::clone(&self.target.borrow())
+    }
+
+    /// Takes the addresses that a reload has found.
+    pub(super) fn set_target(&self, target: Arc<Target>) {
+        self.target.replace(target);
+    }
+
+    pub(super) fn health(&self) -> Health {
+        self.health.get()
+    }
+
+    /// Whether it has as many requests as it may, `limit` or with 0 any number.
+    pub(super) fn is_full(&self, limit: usize) -> bool {
+        limit > 0 && self.active.get() >= limit
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut UpstreamCounts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    pub(super) fn report(&self) -> UpstreamReport {
+        UpstreamReport {
+            name: self.to_string(),
+            counts: self.counts.get(),
+            active: self.active.get(),
+            idle: self.pool.len(),
+            is_up: self.health.get().is_up(),
+        }
+    }
+
+    /// Connects.
+    pub(super) async fn open(&self, options: &ProxyOptions) -> Result<Box<Link>, Failure> {
+        let carrier = self.connect(options).await?;
+        self.count(|counts| counts.connections += 1);
+        Link::new(Stream::Plain(carrier), Watch::new(options.timeouts)).await
+    }
+
+    async fn connect(&self, options: &ProxyOptions) -> Result<Carrier, Failure> {
+        let target = self.target();
+        if let UpstreamPlace::Unix(path) = &target.url.place {
+            let connect = async { connect_unix(path).await.map(Carrier::Unix) };
+            return in_time(options.timeouts.connect, connect).await;
+        }
+        let addresses = target.addresses(options.resolve_every);
+        let count = addresses.len();
+        // Each has its share of the time, so that one that is silent leaves some to the others.
+        let share = options.timeouts.connect.map(|limit| limit / count as u32);
+        let mut last = Failure::ConnectLate;
+        for step in 0..count {
+            let place = (self.preferred.get() + step) % count;
+            match in_time(share, connect_tcp(addresses[place])).await {
+                Ok(carrier) => {
+                    self.preferred.set(place);
+                    return Ok(carrier);
+                }
+                Err(failure @ Failure::Exhausted(_)) => return Err(failure),
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    fn change_health<R>(&self, change: impl FnOnce(&mut Health) -> R) -> R {
+        let mut health = self.health.get();
+        let result = change(&mut health);
+        self.health.set(health);
+        result
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.target.borrow().url.fmt(f)
+    }
+}
+
+/// A request that is with an upstream, until it is dropped.
+pub(super) struct Attempt {
+    pub(super) upstream: Rc<Upstream>,
+    /// Whether it has told something about the upstream's health.
+    is_judged: bool,
+}
+
+impl Attempt {
+    pub(super) fn begin(upstream: &Rc<Upstream>) -> Self {
+        upstream.active.set(upstream.active.get() + 1);
+        upstream.count(|counts| counts.requests += 1);
+        upstream.change_health(Health::on_attempt);
+        Self {
+            upstream: Rc::clone(upstream),
+            is_judged: false,
+        }
+    }
+
+    /// It was answered.
+    pub(super) fn on_success(&mut self) {
+        self.is_judged = true;
+        if self.upstream.change_health(Health::on_success) {
+            tracing::info!(upstream = %self.upstream, "answers again");
+        }
+    }
+
+    /// It was not, or not to the end.
+    pub(super) fn on_failure(&mut self, options: HealthOptions) {
+        self.is_judged = true;
+        self.upstream.count(|counts| counts.failures += 1);
+        let now = softclock::now();
+        if self
+            .upstream
+            .change_health(|health| health.on_failure(now, options))
+        {
+            tracing::warn!(upstream = %self.upstream, "left out for a while");
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let upstream = &self.upstream;
+        upstream.active.set(upstream.active.get() - 1);
+        if !self.is_judged {
+            upstream.change_health(Health::on_abandoned);
+        }
+    }
+}
+
+async fn connect_tcp(address: SocketAddr) -> io::Result<Carrier> {
+    let stream = TcpStream::connect(address).await?;
+    // Without it the last segment of a request may wait for the upstream's delayed acknowledgement.
+    stream.set_nodelay(true)?;
+    Ok(Carrier::Tcp(stream))
+}
+
+/// The kernel does not tell when there is room in a listener's queue.
+async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                softclock::sleep(QUEUE_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn in_time(
+    limit: Option<Duration>,
+    connect: impl Future<Output = io::Result<Carrier>>,
+) -> Result<Carrier, Failure> {
+    let result = match limit {
+        None => connect.await,
+        Some(limit) => softclock::timeout(limit, connect)
+            .await
+            .map_err(|_| Failure::ConnectLate)?,
+    };
+    result.map_err(|error| match error.kind() {
+        // No port is left for the connection's own end.
+        io::ErrorKind::AddrNotAvailable => Failure::Exhausted(error),
+        _ => match softclock::fs::Failure::of(&error) {
+            softclock::fs::Failure::Exhausted => Failure::Exhausted(error),
+            _ => Failure::Connect(error),
+        },
+    })
+}
+
+const QUEUE_PAUSE: Duration = Duration::from_millis(1);

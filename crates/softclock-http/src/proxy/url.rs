@@ -1,0 +1,212 @@
+//! Where an upstream is, as people write it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use http::HeaderValue;
+use http::uri::{Authority, PathAndQuery};
+
+/// A server that requests are passed on to.
+///
+/// As text: `http://HOST:PORT[/PREFIX]` or `unix:PATH`. The prefix is put before the paths of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamUrl {
+    pub(super) place: UpstreamPlace,
+    /// Empty, or with a slash before it and none behind.
+    prefix: String,
+    /// What to put into Host if not the client's.
+    host: HeaderValue,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum UpstreamPlace {
+    Address(SocketAddr),
+    /// To be resolved.
+    Name(String, u16),
+    Unix(PathBuf),
+}
+
+impl UpstreamUrl {
+    /// What is put before the paths of requests.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What it is called itself.
+    pub(super) fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+}
+
+impl FromStr for UpstreamUrl {
+    type Err = UpstreamUrlError;
+
+    fn from_str(text: &str) -> Result<Self, UpstreamUrlError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.is_empty() || path.contains('\0') {
+                true => Err(UpstreamUrlError::new("write unix:PATH")),
+                false => Ok(Self {
+                    place: UpstreamPlace::Unix(path.into()),
+                    prefix: String::new(),
+                    host: HeaderValue::from_static("localhost"),
+                }),
+            };
+        }
+        let rest = text
+            .strip_prefix("http://")
+            .ok_or_else(|| UpstreamUrlError::new(advice(text)))?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let host = HeaderValue::from_str(authority).map_err(|_| malformed())?;
+        Ok(Self {
+            place: place(authority)?,
+            prefix: prefix(path)?,
+            host,
+        })
+    }
+}
+
+fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
+    if authority.contains('@') {
+        return Err(UpstreamUrlError::new("leave out the user and password"));
+    }
+    let parsed: Authority = authority.parse().map_err(|_| malformed())?;
+    let host = parsed.host();
+    let port = match authority[host.len()..].strip_prefix(':') {
+        None => 80,
+        Some(port) => match port.parse() {
+            Ok(port @ 1..) => port,
+            _ => return Err(UpstreamUrlError::new("a port is 1 to 65535")),
+        },
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match (bare.parse::<IpAddr>(), bare.len() == host.len()) {
+        (Ok(address @ IpAddr::V4(_)), true) | (Ok(address @ IpAddr::V6(_)), false) => {
+            Ok(UpstreamPlace::Address(SocketAddr::new(address, port)))
+        }
+        (Err(_), true) if !host.is_empty() => Ok(UpstreamPlace::Name(host.into(), port)),
+        _ => Err(malformed()),
+    }
+}
+
+fn prefix(path: &str) -> Result<String, UpstreamUrlError> {
+    if path.contains(['?', '#']) {
+        return Err(UpstreamUrlError::new("a prefix has no query"));
+    }
+    let prefix = path.trim_end_matches('/');
+    match prefix.is_empty() || prefix.parse::<PathAndQuery>().is_ok() {
+        true => Ok(prefix.into()),
+        false => Err(malformed()),
+    }
+}
+
+fn advice(text: &str) -> String {
+    if text.starts_with("https://") {
+        return "upstreams are reached without TLS; write http://HOST:PORT".into();
+    }
+    if text.starts_with('/') && Path::new(text).file_name().is_some() {
+        return format!("write unix:{text} for a socket of this path");
+    }
+    if !text.contains("://") && place(text.split('/').next().unwrap_or(text)).is_ok() {
+        return format!("write http://{text}");
+    }
+    MALFORMED.into()
+}
+
+fn malformed() -> UpstreamUrlError {
+    UpstreamUrlError::new(MALFORMED)
+}
+
+const MALFORMED: &str = "write http://HOST:PORT, http://HOST:PORT/PREFIX or unix:PATH";
+
+impl fmt::Display for UpstreamUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            UpstreamPlace::Address(address) => write!(f, "http://{address}{}", self.prefix),
+            UpstreamPlace::Name(name, port) => write!(f, "http://{name}:{port}{}", self.prefix),
+            UpstreamPlace::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Text that names no upstream; displays what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamUrlError {
+    advice: String,
+}
+
+impl UpstreamUrlError {
+    fn new(advice: impl Into<String>) -> Self {
+        Self {
+            advice: advice.into(),
+        }
+    }
+}
+
+impl fmt::Display for UpstreamUrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.advice)
+    }
+}
+
+impl std::error::Error for UpstreamUrlError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_prefixes() {
+        for (text, shown, prefix, host) in [
+            (
+                "http://127.0.0.1:80",
+                "http://127.0.0.1:80",
+                "",
+                "127.0.0.1:80",
+            ),
+            ("http://[::1]:8080/", "http://[::1]:8080", "", "[::1]:8080"),
+            ("http://app", "http://app:80", "", "app"),
+            ("http://a.b:9/c/d/", "http://a.b:9/c/d", "/c/d", "a.b:9"),
+            ("unix:/run/a b", "unix:/run/a b", "", "localhost"),
+        ] {
+            let url: UpstreamUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert_eq!((url.prefix(), url.host().to_str().unwrap()), (prefix, host));
+            assert_eq!(
+                url.to_string().parse::<UpstreamUrl>().unwrap().place,
+                url.place
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_are_one_line_that_helps() {
+        for (text, part) in [
+            ("https://a", "without TLS"),
+            ("127.0.0.1:80", "write http://127.0.0.1:80"),
+            ("a:80/x", "write http://a:80/x"),
+            ("/run/x", "write unix:/run/x"),
+            ("unix:", "write unix:PATH"),
+            ("", "write http://HOST"),
+            ("http://", "write http://HOST"),
+            ("http://:80", "write http://HOST"),
+            ("http://a:0", "a port is"),
+            ("http://a:x", "a port is"),
+            ("http://a:65536", "a port is"),
+            ("http://u:p@a", "password"),
+            ("http://a/?x", "no query"),
+            ("http://a#x", "no query"),
+            ("http://a b/", "write http://HOST"),
+            ("http://[::1", "write http://HOST"),
+            ("http://a/ x", "write http://HOST"),
+            ("ftp://a", "write http://HOST"),
+        ] {
+            let line = text.parse::<UpstreamUrl>().unwrap_err().to_string();
+            assert!(
+                line.contains(part) && !line.contains('\n'),
+                "{text}: {line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A set of descriptors to wait for, by one of the mechanisms.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::epoll::Epoll;
+use super::io_uring::IoUring;
+use super::poll::Poll;
+use super::select::Select;
+use super::{BATCH, Event, Mechanism, Readiness, Timeout, Token};
+
+/// A set of descriptors to wait for, under the contract of [the module](super).
+#[derive(Debug)]
+pub struct Poller(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    IoUring(Box<IoUring>),
+    Epoll(Epoll),
+    Poll(Poll),
+    Select(Select),
+}
+
+impl Kind {
+    fn new(mechanism: Mechanism) -> io::Result<Self> {
+        match mechanism {
+            Mechanism::IoUring => IoUring::new().map(|ring| Self::IoUring(Box::new(ring))),
+            Mechanism::Epoll => Epoll::new().map(Self::Epoll),
+            Mechanism::Poll => Poll::new().map(Self::Poll),
+            Mechanism::Select => Select::new().map(Self::Select),
+        }
+    }
+}
+
+/// Does the same with whatever the poller is.
+macro_rules! each {
+    ($poller:expr, $each:ident => $do:expr) => {
+        match $poller {
+            Kind::IoUring($each) => $do,
+            Kind::Epoll($each) => $do,
+            Kind::Poll($each) => $do,
+            Kind::Select($each) => $do,
+        }
+    };
+}
+
+impl Poller {
+    /// An empty set, by epoll, or by poll where epoll is forbidden.
+    ///
+    /// Fails where the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let [first, second] = PREFERRED;
+        Self::with_mechanism(first).or_else(|_| Self::with_mechanism(second))
+    }
+
+    /// An empty set, by this mechanism, which is tried by a wait.
+    ///
+    /// Fails where the kernel lacks it or a sandbox forbids it, and where the process has no descriptor left.
+    pub fn with_mechanism(mechanism: Mechanism) -> io::Result<Self> {
+        let kind = loop {
+            match Kind::new(mechanism) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result,
+            }
+        };
+        kind.map(Self).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot use {mechanism}: {error}"))
+        })
+    }
+
+    /// By what it waits.
+    pub fn mechanism(&self) -> Mechanism {
+        match self.0 {
+            Kind::IoUring(_) => Mechanism::IoUring,
+            Kind::Epoll(_) => Mechanism::Epoll,
+            Kind::Poll(_) => Mechanism::Poll,
+            Kind::Select(_) => Mechanism::Select,
+        }
+    }
+
+    /// Adds a descriptor. At most a system call or two, under 1 us.
+    ///
+    /// Fails with `AlreadyExists` if it is in the set, with `PermissionDenied` for files that are always ready, and with
+    /// `Unsupported` where `select` cannot take a number so high.
+    pub fn add(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        each!(&mut self.0, poller => poller.add(fd, token, ALL))
+    }
+
+    /// Adds a descriptor, for reading only, whose file other pollers have too: of those that wait, the kernel tells one
+    /// or some, not all (EPOLLEXCLUSIVE).
+    ///
+    /// Fails as [`add`](Self::add), and with `Unsupported` for all mechanisms but epoll.
+    pub fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        match &mut self.0 {
+            Kind::Epoll(epoll) => epoll.add_exclusive(fd, token),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, EXCLUSIVE)),
+        }
+    }
+
+    /// Adds a descriptor for reading only.
+    pub(super) fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        each!(&mut self.0, poller => poller.add(fd, token, Readiness::READABLE))
+    }
+
+    /// Removes a descriptor; `NotFound` if it is not in the set.
+    pub fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        each!(&mut self.0, poller => poller.remove(fd))
+    }
+
+    /// Says that a descriptor is about to be closed and has no duplicates: epoll then removes it by itself, and others
+    /// do it now.
+    pub fn remove_closing(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        match self.0 {
+            Kind::Epoll(_) => Ok(()),
+            _ => self.remove(fd),
+        }
+    }
+
+    /// Says that the descriptor was found not to be READABLE or not to be WRITABLE, so that the next event is an edge.
+    /// Nothing where the kernel reports edges.
+    #[inline]
+    pub fn rearm(&mut self, fd: BorrowedFd<'_>, readiness: Readiness) {
+        match &mut self.0 {
+            Kind::IoUring(_) | Kind::Epoll(_) => {}
+            Kind::Poll(poll) => poll.rearm(fd, readiness),
+            Kind::Select(select) => select.rearm(fd, readiness),
+        }
+    }
+
+    /// Whether a wait may find something. io_uring knows by a look at memory; with the others only a wait can tell.
+    #[inline]
+    pub fn is_pending(&mut self) -> bool {
+        match &mut self.0 {
+            Kind::IoUring(ring) => ring.is_pending(),
+            Kind::Epoll(_) | Kind::Poll(_) | Kind::Select(_) => true,
+        }
+    }
+
+    /// Waits for events and puts them in `out` in place of what was there; returns their number, at most [`BATCH`].
+    ///
+    /// Interrupted by a signal it returns 0 at once. Allocates only if `out` has room for fewer than [`BATCH`].
+    pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<usize> {
+        out.clear();
+        out.reserve(BATCH);
+        match each!(&mut self.0, poller => poller.wait(timeout, out)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            result => result.map(|()| out.len()),
+        }
+    }
+}
+
+/// What [`Poller::new`] tries. io_uring costs a loaded server no less than epoll, and is often forbidden.
+const PREFERRED: [Mechanism; 2] = [Mechanism::Epoll, Mechanism::Poll];
+
+const EXCLUSIVE: &str = "only epoll can tell one of several threads";
+
+const ALL: Readiness = Readiness::from_bits(
+    Readiness::READABLE.bits()
+        | Readiness::WRITABLE.bits()
+        | Readiness::READ_CLOSED.bits()
+        | Readiness::PRIORITY.bits(),
+);
