@@ -56,6 +56,16 @@ const PACKAGES: &[Package] = &[
         purpose: "makes captures that softclock burst must understand",
     },
     Package {
+        name: "iputils-ping",
+        holds: Program("ping"),
+        purpose: "asks for echoes through bridges under test",
+    },
+    Package {
+        name: "iperf3",
+        holds: Program("iperf3"),
+        purpose: "loads the bridges under test",
+    },
+    Package {
         name: "procps",
         holds: Program("ps"),
         purpose: "CPU time and state of the servers under test",

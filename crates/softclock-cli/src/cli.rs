@@ -16,7 +16,9 @@ use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::options::{ContentOptions, ServerOptions, UpstreamOptions};
+use crate::pace::PaceOptions;
 use crate::top::TopOptions;
+use crate::wan::WanCommandOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -37,6 +39,10 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Tell how bursty the traffic of a capture is: burstiness, trains, gaps, peaks
     Burst(BurstOptions),
+    /// Pace classes of packets between two interfaces
+    Pace(Box<PaceOptions>),
+    /// Emulate a wide-area link between two interfaces: delay, loss, a bottleneck
+    Wan(Box<WanCommandOptions>),
     /// Tell what this machine offers, what is missing, and what to do about it
     Doctor(DoctorOptions),
     /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal

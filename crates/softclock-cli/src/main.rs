@@ -3,6 +3,7 @@
 //! [`cli`] says what can be asked for; each command has a module of its own.
 
 mod bar;
+mod bridge;
 mod burst;
 mod cli;
 mod config;
@@ -13,8 +14,10 @@ mod limits;
 mod logging;
 mod notify;
 mod options;
+mod pace;
 mod serve;
 mod top;
+mod wan;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -35,6 +38,12 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Burst(options) => return burst::run(&options),
+        Command::Pace(options) => pace::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Wan(options) => wan::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
         Command::Doctor(options) => return doctor::run(&options),
         Command::Demo(options) => return demo::run(&options),
         Command::Generate(options) => return generate::run(&options),

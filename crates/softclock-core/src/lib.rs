@@ -11,7 +11,8 @@
 //! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
 //! - [`burstiness`]: how bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, III-A), trains, gaps, peaks.
 //! - [`capture`]: packets of captures in the formats pcap and pcapng.
-//! - [`packet`]: headers of packets, and filters on them.
+//! - [`packet`]: headers of packets, filters on them, segmentation and checksums.
+//! - [`wan`]: a wide-area link as a model: delay, loss and the like, by a seed.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod time;
 pub mod trace;
 pub mod trigger;
 pub mod units;
+pub mod wan;
 pub mod wheel;
 
 pub use burstiness::Burstiness;

@@ -3,10 +3,13 @@
 //! - [`child`]: processes that end with the one that started them.
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
+//! - [`bpf`]: programs in the kernel, and what they are attached to.
 //! - [`directory`]: what a directory holds.
 //! - [`events`]: which descriptors are ready, by io_uring, epoll, poll or select, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`inherited`]: sockets that the service manager opened.
+//! - [`link`]: network links, and the frames on them.
+//! - [`priority`]: how the scheduler treats a thread.
 //! - [`probe`]: what the kernel lets this process do.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
@@ -16,12 +19,15 @@
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
+pub mod bpf;
 pub mod child;
 pub mod clock;
 pub mod directory;
 pub mod events;
 pub mod file;
 pub mod inherited;
+pub mod link;
+pub mod priority;
 pub mod probe;
 pub mod signal;
 pub mod socket;

@@ -5,13 +5,14 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::mem::{size_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::event::epoll::{self, CreateFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::alarm::cpu_clock_timer as timer;
+use crate::bpf::{Instruction, Program, ProgramKind};
 use crate::events::IoUring;
 
 /// A POSIX timer on the calling thread's processor time: the backup timer.
@@ -81,35 +82,8 @@ pub fn packet_socket() -> io::Result<()> {
 
 /// A loaded XDP program (one that passes every packet; it is attached nowhere).
 pub fn xdp_program() -> io::Result<()> {
-    const PROGRAM: [u64; 2] = [
-        // r0 = XDP_PASS
-        0x0000_0002_0000_00b7,
-        // exit
-        0x0000_0000_0000_0095,
-    ];
-    let request = LoadProgram {
-        kind: BPF_PROG_TYPE_XDP,
-        instructions: PROGRAM.len() as u32,
-        program: PROGRAM.as_ptr().expose_provenance() as u64,
-        licence: c"GPL".as_ptr().expose_provenance() as u64,
-        ..LoadProgram::default()
-    };
-    // SAFETY: `request` begins like the kernel's `union bpf_attr` for BPF_PROG_LOAD, and what it points to is static or
-    // on the stack and outlives the call. The kernel only reads it.
-    let load = || unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_LOAD,
-            &raw const request,
-            size_of::<LoadProgram>(),
-        )
-    };
-    // The verifier gives up with EAGAIN when a signal is pending.
-    let result = (0..LOAD_TRIES).map(|_| close(load())).find(|result| {
-        let again = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        !result.as_ref().is_err_and(again)
-    });
-    result.unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
+    let program = [Instruction::result(XDP_PASS), Instruction::EXIT];
+    Program::load(ProgramKind::Xdp, &program).map(drop)
 }
 
 /// The device that makes TUN and TAP links.
@@ -119,41 +93,13 @@ pub fn tun_device() -> io::Result<()> {
     Ok(())
 }
 
-/// As often as libbpf tries.
-const LOAD_TRIES: u32 = 5;
-
-/// The beginning of `union bpf_attr` for BPF_PROG_LOAD: include/uapi/linux/bpf.h.
-#[derive(Default)]
-#[repr(C)]
-struct LoadProgram {
-    kind: u32,
-    instructions: u32,
-    program: u64,
-    licence: u64,
-    log_level: u32,
-    log_bytes: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-}
-
-const _: () = assert!(size_of::<LoadProgram>() == 48);
-
-const BPF_PROG_LOAD: libc::c_int = 5;
-const BPF_PROG_TYPE_XDP: u32 = 6;
+/// include/uapi/linux/bpf.h.
+const XDP_PASS: u32 = 2;
 
 fn done(result: libc::c_long) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(())
-}
-
-/// Takes a new descriptor, or the error, and closes it.
-fn close(result: libc::c_long) -> io::Result<()> {
-    done(result)?;
-    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
-    drop(unsafe { OwnedFd::from_raw_fd(result as libc::c_int) });
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 
 mod clients;
 mod picture;
-mod screen;
+pub(crate) mod screen;
 mod server;
 mod tally;
 mod variant;

@@ -56,19 +56,19 @@ impl Screen {
 }
 
 /// A picture that is drawn over itself, with the cursor hidden meanwhile.
-pub(super) struct Drawing {
+pub(crate) struct Drawing {
     /// Lines above the cursor that belong to it.
     drawn: usize,
 }
 
 impl Drawing {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         let drawing = Self { drawn: 0 };
         let _ = emit(&mut io::stdout().lock(), HIDE_CURSOR);
         drawing
     }
 
-    fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut frame = String::new();
         if self.drawn > 0 {
             frame += &format!("\x1b[{}A", self.drawn);

@@ -9,7 +9,9 @@ use tempfile::TempDir;
 
 use crate::{run, softclock};
 
-const COMMANDS: [&str; 6] = ["serve", "proxy", "top", "burst", "doctor", "demo"];
+const COMMANDS: [&str; 8] = [
+    "serve", "proxy", "top", "burst", "pace", "wan", "doctor", "demo",
+];
 
 fn generated(what: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,13 +1,20 @@
-//! The headers of a packet, from the link to the transport, and filters on them.
+//! The headers of a packet, from the link to the transport, filters on them, and what a sender leaves to the link:
+//! checksums and segmentation.
 //!
 //! Parsing is lenient: it gives what can be told of a frame, and stops where it is cut off or makes no sense. No input
 //! panics, and no more than [`MOST_EXTENSIONS`] extension headers of IPv6 are walked.
 
+mod checksum;
 mod filter;
+mod offload;
+mod segment;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+pub use checksum::{complete_checksum, ones_complement_sum};
 pub use filter::{Filter, FilterError};
+pub use offload::{Offload, PartialChecksum, SegmentKind, Segmentation};
+pub use segment::{Segments, segments};
 
 /// What a frame's headers say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

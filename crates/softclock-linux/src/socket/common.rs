@@ -50,7 +50,7 @@ pub(super) fn internet(address: SocketAddrAny) -> io::Result<SocketAddr> {
     Ok(SocketAddr::try_from(address)?)
 }
 
-pub(super) const NEW_SOCKET: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+pub(crate) const NEW_SOCKET: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 #[cfg(test)]
 pub(super) mod testing {

@@ -11,5 +11,7 @@ pub mod unix;
 mod common;
 mod sendfile;
 
+pub(crate) use common::NEW_SOCKET;
+
 pub use common::{local_addr, peer_addr, set_recv_buffer_bytes, set_send_buffer_bytes, take_error};
 pub use sendfile::sendfile;

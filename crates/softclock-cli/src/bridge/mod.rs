@@ -1,0 +1,198 @@
+//! A bridge between two interfaces that decides when each frame leaves: the engine of `softclock pace` and `softclock wan`.
+//!
+//! - [`frame`]: frames, and the contract of what treats them ([`Discipline`]).
+//! - [`port`]: an interface taken over, until the process ends.
+//! - [`way`]: one direction: receive, decide, transmit on time.
+//! - [`report`]: what happened, as text and JSON; pure.
+//!
+//! One thread, one runtime. Frames are received by AF_PACKET sockets, which see them before the host does; a program at
+//! tcx ingress then drops them, so that the host does not handle them too. All of it goes with the process.
+
+pub(crate) mod frame;
+mod port;
+mod report;
+mod way;
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::io::Errno;
+use softclock::signal::{Signal, Signals};
+use softclock::{Instant, Runtime};
+use softclock_linux::link::Link;
+use softclock_linux::priority::set_realtime_priority;
+
+use crate::cli::{percent, seconds};
+use crate::demo::screen::Drawing;
+use frame::Discipline;
+use port::Port;
+use report::Report;
+use way::Way;
+
+/// Options of every bridge.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BridgeOptions {
+    /// One interface
+    #[arg(value_name = "A")]
+    a: String,
+
+    /// The other
+    #[arg(value_name = "B")]
+    b: String,
+
+    /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub(crate) overhead: u32,
+
+    /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "10", value_parser = percent)]
+    spin_cap: f64,
+
+    /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=99))]
+    priority: u8,
+
+    /// End after so long [default: with Ctrl-C or SIGTERM]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// Print the summary as a JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but errors and the summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Why there is no bridge, or none any more; one line.
+#[derive(Debug)]
+pub(crate) struct BridgeError(pub(crate) String);
+
+impl fmt::Display for BridgeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Bridges until a signal or the end of the time asked for. `discipline` is made for each direction, from A to B first, by
+/// the link on which its frames leave.
+pub(crate) fn run<D: Discipline>(
+    options: &BridgeOptions,
+    disciplines: impl FnOnce([&Link; 2], Instant) -> [D; 2],
+) -> Result<(), BridgeError> {
+    let [a, b] = [&options.a, &options.b].map(|name| link(name));
+    let (a, b) = (a?, b?);
+    if a.index() == b.index() {
+        let name = a.name();
+        return Err(BridgeError(format!(
+            "{name} is both sides: a bridge needs two interfaces"
+        )));
+    }
+    let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
+    // Before the first thread, if there ever is one, and before anything is taken over.
+    let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
+    let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
+    runtime.map_err(failed)?.block_on(async {
+        let made = disciplines([&b, &a], softclock::now());
+        let (a, b) = (Rc::new(Port::open(a)?), Rc::new(Port::open(b)?));
+        set_priority(options);
+        let [there, back] = made;
+        let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
+        carry(ways, signals, options).await
+    })
+}
+
+/// Where that is not allowed, frames leave as late as other load makes them.
+fn set_priority(options: &BridgeOptions) {
+    if options.priority == 0 {
+        return;
+    }
+    if let Err(error) = set_realtime_priority(options.priority)
+        && !options.quiet
+    {
+        eprintln!("softclock: no real-time priority, so other load delays frames: {error}");
+    }
+}
+
+fn link(name: &str) -> Result<Link, BridgeError> {
+    Link::named(name).map_err(|error| {
+        BridgeError(match Errno::from_io_error(&error) {
+            Some(Errno::NODEV) => {
+                format!("there is no interface {name}; ip link lists those there are")
+            }
+            _ => format!("cannot find interface {name}: {error}"),
+        })
+    })
+}
+
+/// Carries frames in both directions and shows how that goes.
+async fn carry<D: Discipline>(
+    ways: [Rc<Way<D>>; 2],
+    signals: Signals,
+    options: &BridgeOptions,
+) -> Result<(), BridgeError> {
+    let (end, ended) = async_channel::bounded(1);
+    for way in ways.clone() {
+        let end = end.clone();
+        softclock::spawn_local(async move {
+            let error = way.run().await;
+            let _ = end.try_send(Err(error));
+        });
+    }
+    softclock::spawn_local(async move {
+        let signal = signals.next().await.map(drop);
+        let _ = end.try_send(signal.map_err(|error| BridgeError(error.to_string())));
+    });
+    if !options.quiet {
+        let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
+        eprintln!("softclock: between {a} and {b}, by AF_PACKET; Ctrl-C ends it");
+    }
+    let result = watch(&ways, &ended, options).await;
+    // A closed standard output is no failure of the bridge.
+    let _ = io::stdout().flush();
+    result
+}
+
+/// Shows what happens until the end, and then all of it.
+async fn watch<D: Discipline>(
+    ways: &[Rc<Way<D>>; 2],
+    ended: &async_channel::Receiver<Result<(), BridgeError>>,
+    options: &BridgeOptions,
+) -> Result<(), BridgeError> {
+    let begun = softclock::now();
+    let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
+    let mut drawing = on_screen.then(Drawing::begin);
+    let mut previous = Report::of(ways, Duration::ZERO);
+    let all = options.duration.unwrap_or(Duration::MAX);
+    loop {
+        let left = all.saturating_sub(softclock::now().since(begun));
+        let result = softclock::timeout(left.min(FRAME), ended.recv()).await;
+        let report = Report::of(ways, softclock::now().since(begun));
+        if let Some(drawing) = &mut drawing {
+            let _ = drawing.draw(&report.lines(Some(&previous)));
+        }
+        let over = report.after >= all;
+        if result.is_ok() || over {
+            drop(drawing);
+            show_summary(&report, options, on_screen);
+            return result.ok().and_then(Result::ok).unwrap_or(Ok(()));
+        }
+        previous = report;
+    }
+}
+
+fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
+    let text = match options.json {
+        true => format!("{}\n", report.json()),
+        false => report.lines(None).join("\n") + "\n",
+    };
+    let between = if on_screen { "\n" } else { "" };
+    let _ = write!(io::stdout(), "{between}{text}");
+}
+
+/// Between two pictures.
+const FRAME: Duration = Duration::from_secs(1);

@@ -1,0 +1,145 @@
+//! One side of the bridge: a link whose frames are ours alone.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use softclock::Descriptor;
+use softclock_linux::bpf::{self, Attachment};
+use softclock_linux::link::{Link, PacketSocket};
+
+use super::BridgeError;
+use super::frame::{Counts, Frame};
+
+/// A link that the host leaves to us while this lives. The kernel undoes all of it when the process ends.
+#[derive(Debug)]
+pub(crate) struct Port {
+    link: Link,
+    socket: Descriptor<PacketSocket>,
+    /// Keeps the host from also handling what arrives.
+    _shut: Attachment,
+    lost: Cell<u64>,
+    /// What it could not receive or send, by reason.
+    drops: RefCell<Counts>,
+}
+
+impl Port {
+    /// Takes the link over, in a runtime.
+    pub(crate) fn open(link: Link) -> Result<Self, BridgeError> {
+        let name = link.name();
+        let socket = PacketSocket::open(&link, BUFFER_BYTES).map_err(|error| {
+            BridgeError(match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    format!(
+                        "no permission to take frames from {name}: it needs root or CAP_NET_RAW"
+                    )
+                }
+                io::ErrorKind::Unsupported => format!("{name} has no Ethernet frames"),
+                _ => format!("cannot take frames from {name}: {error}"),
+            })
+        })?;
+        let shut = bpf::shut_ingress(link.index()).map_err(|error| {
+            BridgeError(match error.kind() {
+                io::ErrorKind::PermissionDenied => format!(
+                    "no permission to keep the host from handling the frames of {name}: it needs root, or CAP_BPF and CAP_NET_ADMIN"
+                ),
+                io::ErrorKind::InvalidInput => {
+                    format!("cannot keep the host from handling the frames of {name}: tcx needs Linux 6.6")
+                }
+                _ => format!("cannot keep the host from handling the frames of {name}: {error}"),
+            })
+        })?;
+        let socket = Descriptor::new(socket)
+            .map_err(|error| BridgeError(format!("cannot watch {name}: {error}")))?;
+        Ok(Self {
+            link,
+            socket,
+            _shut: shut,
+            lost: Cell::new(0),
+            drops: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Waits for the next frame. Only a link that is gone ends this.
+    pub(crate) async fn receive(&self, buffer: &mut [u8]) -> Result<Frame, BridgeError> {
+        loop {
+            let socket = self.socket.descriptor();
+            let received = self.socket.read_with(|_| socket.receive(buffer)).await;
+            match received {
+                Ok(received) => {
+                    return Ok(Frame {
+                        bytes: buffer[..received.bytes].to_vec(),
+                        offload: received.offload,
+                        arrived: softclock::now().sub_ns(age_ns(received.age)),
+                    });
+                }
+                Err(error) => self.on_receive_error(&error)?,
+            }
+        }
+    }
+
+    fn on_receive_error(&self, error: &io::Error) -> Result<(), BridgeError> {
+        match Errno::from_io_error(error) {
+            // It may come up again; the socket stays bound to it.
+            Some(Errno::NETDOWN) if self.link.exists() => Ok(()),
+            Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => {
+                Err(BridgeError(format!("{} is gone", self.link.name())))
+            }
+            _ => {
+                self.count(match error.kind() {
+                    io::ErrorKind::InvalidInput => "unknown offload",
+                    io::ErrorKind::InvalidData => "too long to receive",
+                    _ => "not received",
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends a frame, or drops it and counts why: one system call.
+    pub(crate) fn send(&self, frame: &Frame) -> bool {
+        let sent = self.socket.descriptor().send(&frame.bytes, &frame.offload);
+        let Err(error) = sent else { return true };
+        self.count(match Errno::from_io_error(&error) {
+            Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
+            Some(Errno::MSGSIZE) => "longer than the MTU",
+            Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => "link down",
+            _ => "not sent",
+        });
+        false
+    }
+
+    /// What was lost at this port so far, by reason.
+    pub(crate) fn drops(&self) -> Counts {
+        let more = self.socket.descriptor().take_lost().unwrap_or(0);
+        self.lost.set(self.lost.get() + more);
+        let mut drops = self.drops.borrow().clone();
+        if self.lost.get() > 0 {
+            drops.insert("not taken in time", self.lost.get());
+        }
+        drops
+    }
+
+    fn count(&self, reason: &'static str) {
+        *self.drops.borrow_mut().entry(reason).or_default() += 1;
+    }
+}
+
+/// The age of a frame, unless the clock by which the kernel tells it was set meanwhile.
+fn age_ns(age: Duration) -> u64 {
+    match age {
+        age if age > MOST_AGE => 0,
+        age => age.as_nanos() as u64,
+    }
+}
+
+/// A frame that has waited for longer is none.
+const MOST_AGE: Duration = Duration::from_secs(1);
+
+/// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
+const BUFFER_BYTES: usize = 4 << 20;

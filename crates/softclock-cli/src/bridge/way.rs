@@ -1,0 +1,97 @@
+//! One direction of the bridge: receive, decide, transmit on time.
+//!
+//! Each receive and each transmission is a trigger state. Transmissions that must wait are a soft event: whatever call comes
+//! first after it is due sends them, and the idle rule bounds how late that is.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use softclock::{FireWindow, Histogram, Instant, SoftEvent};
+use softclock_linux::link::PacketSocket;
+
+use super::BridgeError;
+use super::frame::{Discipline, Next};
+use super::port::Port;
+
+/// Frames from one port to the other.
+pub(crate) struct Way<D> {
+    pub(crate) from: Rc<Port>,
+    pub(crate) to: Rc<Port>,
+    pub(crate) discipline: RefCell<D>,
+    /// The next transmission, if one waits.
+    event: RefCell<Option<(Instant, SoftEvent)>>,
+    /// How late these events were, in nanoseconds.
+    pub(crate) lateness: RefCell<Histogram>,
+}
+
+impl<D: Discipline> Way<D> {
+    pub(crate) fn new(from: Rc<Port>, to: Rc<Port>, discipline: D) -> Rc<Self> {
+        Rc::new(Self {
+            from,
+            to,
+            discipline: RefCell::new(discipline),
+            event: RefCell::default(),
+            lateness: RefCell::default(),
+        })
+    }
+
+    /// Carries frames until a link is gone.
+    pub(crate) async fn run(self: Rc<Self>) -> BridgeError {
+        let mut buffer = vec![0; PacketSocket::MOST_BYTES];
+        loop {
+            match self.from.receive(&mut buffer).await {
+                Ok(frame) => self
+                    .discipline
+                    .borrow_mut()
+                    .on_frame(frame, softclock::now()),
+                Err(error) => return error,
+            }
+            if let Some(due) = self.transmit() {
+                self.schedule(due);
+            }
+            // Two directions, or two bridges, see to each other's transmissions.
+            softclock::trigger();
+        }
+    }
+
+    /// Sends what may leave now, [`BATCH`] frames at most; tells when to go on.
+    fn transmit(&self) -> Option<Instant> {
+        let mut discipline = self.discipline.borrow_mut();
+        for _ in 0..BATCH {
+            match discipline.next(softclock::now()) {
+                Next::Send(frame) => {
+                    self.to.send(&frame);
+                }
+                Next::Wait(due) => return Some(due),
+                Next::Empty => return None,
+            }
+        }
+        Some(softclock::now())
+    }
+
+    /// Has the next transmission at `due`, unless one is scheduled before.
+    fn schedule(self: &Rc<Self>, due: Instant) {
+        let mut event = self.event.borrow_mut();
+        if let Some((pending, event)) = &*event {
+            if *pending <= due && event.is_pending() {
+                return;
+            }
+            event.cancel();
+        }
+        let way = self.clone();
+        let handler = softclock::schedule_within(FireWindow::from(due), move |context| {
+            let late = context.lateness().as_nanos();
+            let late = u64::try_from(late).unwrap_or(u64::MAX);
+            way.lateness.borrow_mut().record(late);
+            let Some(due) = way.transmit() else { return };
+            context.reschedule_within(FireWindow::from(due));
+            if let Some((pending, _)) = &mut *way.event.borrow_mut() {
+                *pending = due;
+            }
+        });
+        *event = Some((due, handler));
+    }
+}
+
+/// Frames sent in a row at most, so that receiving is not held up.
+const BATCH: usize = 32;

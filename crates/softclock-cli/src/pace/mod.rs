@@ -1,0 +1,111 @@
+//! `softclock pace`: a bridge that paces classes of packets.
+//!
+//! - [`class`]: how classes are written.
+//! - [`pacer`]: classes on a byte clock, as the bridge's discipline.
+
+mod class;
+mod pacer;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use softclock_core::Rate;
+use softclock_core::units::parse_time;
+use softclock_linux::link::Link;
+
+use crate::bridge::{self, BridgeError, BridgeOptions};
+use class::Class;
+use pacer::Pacer;
+
+/// The options of `softclock pace`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct PaceOptions {
+    #[command(flatten)]
+    bridge: BridgeOptions,
+
+    /// A class of packets in each direction, such as 'rate 10mbit dport 80'; the first that matches has a packet; repeatable
+    #[arg(long, value_name = "CLASS")]
+    class: Vec<Class>,
+
+    /// The same for packets from A to B only, before those of --class
+    #[arg(long, value_name = "CLASS")]
+    class_ab: Vec<Class>,
+
+    /// The same for packets from B to A only, before those of --class
+    #[arg(long, value_name = "CLASS")]
+    class_ba: Vec<Class>,
+
+    /// Rate of the link, at which a class with a burst catches up [default: what the interface says, else 10gbit]
+    #[arg(long, value_name = "RATE")]
+    link: Option<Rate>,
+
+    /// Send packets late by up to this, so that those of many classes go together
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    tolerance: Duration,
+
+    /// Settings in a TOML file, named like these flags, which win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+A class is written as pairs of a name and a value:
+  rate 10mbit       what it may send on average, of bytes on the wire; needed
+  peak 20mbit       the rate at which it makes up for delays [default: twice its rate;
+                    with a burst, the link's]
+  burst 15kb        how much it may send at once when it was idle. Packets that offloads have joined
+                    and that are no longer pass whole [default: none; all are segmented]
+  limit 1000        packets that may wait
+  name web          how it is called in statistics
+  default           it takes what no other class wants; without one, that passes unpaced
+  src, dst, host    10.0.0.0/8, 2001:db8::1: the source's address, the destination's, either
+  sport, dport, port  80, 8000-8080
+  proto             tcp, udp, icmp, icmpv6, sctp, a number
+  dscp, vlan        ef, af11, 0 to 63; 0 to 4095
+
+The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
+killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+
+Examples:
+  softclock pace eth0 eth1 --class 'rate 100mbit'
+  softclock pace eth0 eth1 --class 'name voice rate 1mbit dscp ef' --class 'default rate 20mbit'
+  softclock pace eth0 eth1 --class-ab 'rate 10mbit dst 192.0.2.0/24 proto tcp'
+";
+
+/// Paces until it is ended.
+pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
+    let own = [&options.class_ab, &options.class_ba];
+    let classes = own.map(|own| [own.as_slice(), &options.class].concat());
+    if classes.iter().all(Vec::is_empty) {
+        return Err(BridgeError(
+            "no class to pace; --class 'rate 10mbit' paces all packets".into(),
+        ));
+    }
+    for classes in &classes {
+        if classes.iter().filter(|class| class.is_default).count() > 1 {
+            return Err(BridgeError("a direction has one default class".into()));
+        }
+    }
+    bridge::run(&options.bridge, |leaving, now| {
+        let pacer = |index: usize| {
+            let link = options.link.unwrap_or_else(|| rate_of(leaving[index]));
+            let overhead = options.bridge.overhead;
+            Pacer::new(&classes[index], link, options.tolerance, overhead, now)
+        };
+        [pacer(0), pacer(1)]
+    })
+}
+
+fn rate_of(link: &Link) -> Rate {
+    let bps = link
+        .speed_mbit()
+        .unwrap_or(10_000)
+        .saturating_mul(1_000_000);
+    Rate::from_bps(bps).expect("a speed that is told is above zero")
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text).map_err(|error| error.to_string())
+}

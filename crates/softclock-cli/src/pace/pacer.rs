@@ -1,0 +1,263 @@
+//! The discipline of `softclock pace`: classes on a byte clock (*PSPacer/HT*, II-B).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
+use softclock_core::packet::{Filter, Headers, segments};
+use softclock_core::{Instant, Rate};
+
+use super::class::Class;
+use crate::bridge::frame::{Counts, Discipline, Frame, Next, Row};
+
+/// The classes of one direction.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    clock: ByteClock<Frame>,
+    classes: Vec<Paced>,
+    default: Option<usize>,
+    /// What belongs to no class leaves at once.
+    unpaced: VecDeque<Frame>,
+    unpaced_packets: u64,
+    unpaced_bytes: u64,
+    overhead_bytes: u32,
+}
+
+#[derive(Debug)]
+struct Paced {
+    id: ClassId,
+    name: String,
+    filter: Filter,
+    rate: Rate,
+    whole_bytes: u64,
+}
+
+impl Pacer {
+    /// On a link of this rate, from `now` on. The first class whose filter matches a frame has it.
+    pub(super) fn new(
+        classes: &[Class],
+        link: Rate,
+        tolerance: Duration,
+        overhead_bytes: u32,
+        now: Instant,
+    ) -> Self {
+        let mut clock = ByteClock::new(link, now);
+        clock.set_tolerance(tolerance);
+        let paced = classes.iter().enumerate().map(|(index, class)| Paced {
+            id: clock.add_class(class.options),
+            name: class
+                .name
+                .clone()
+                .unwrap_or_else(|| match class.is_default {
+                    true => "default".into(),
+                    false => (index + 1).to_string(),
+                }),
+            filter: class.filter.clone(),
+            rate: class.options.rate,
+            whole_bytes: class.whole_bytes,
+        });
+        Self {
+            classes: paced.collect(),
+            clock,
+            default: classes.iter().position(|class| class.is_default),
+            unpaced: VecDeque::new(),
+            unpaced_packets: 0,
+            unpaced_bytes: 0,
+            overhead_bytes,
+        }
+    }
+
+    fn class_of(&self, headers: &Headers) -> Option<usize> {
+        let mut classes = self.classes.iter().enumerate();
+        let found = classes
+            .find(|(index, class)| Some(*index) != self.default && class.filter.matches(headers));
+        found.map(|(index, _)| index).or(self.default)
+    }
+
+    /// What a frame takes on the wire, in the segments that the link will make of it.
+    fn wire_bytes(&self, frame: &Frame, headers: &Headers) -> u64 {
+        let segmentation = frame.offload.segmentation;
+        let sizes = segmentation.zip(headers.payload_offset);
+        let sizes = sizes.map(|(segmentation, payload)| GsoSizes {
+            header_bytes: payload as u32,
+            segment_bytes: segmentation.segment_bytes.into(),
+        });
+        wire_bytes(frame.bytes.len() as u32, sizes, self.overhead_bytes)
+    }
+
+    /// What does not fit is dropped, and counted by the clock.
+    fn enqueue(&mut self, class: usize, frame: Frame, bytes: u64, now: Instant) {
+        let id = self.classes[class].id;
+        let _ = self.clock.enqueue(id, frame, bytes, now);
+    }
+}
+
+impl Discipline for Pacer {
+    fn on_frame(&mut self, frame: Frame, now: Instant) {
+        let headers = Headers::of_frame(&frame.bytes);
+        let bytes = self.wire_bytes(&frame, &headers);
+        let Some(class) = self.class_of(&headers) else {
+            self.unpaced_packets += 1;
+            self.unpaced_bytes += bytes;
+            return self.unpaced.push_back(frame);
+        };
+        if bytes > self.classes[class].whole_bytes
+            && let Some(segments) = segments(&frame.bytes, &headers, &frame.offload)
+        {
+            let (offload, arrived) = (segments.offload(), frame.arrived);
+            for bytes in segments {
+                let wire = wire_bytes(bytes.len() as u32, None, self.overhead_bytes);
+                let segment = Frame {
+                    bytes,
+                    offload,
+                    arrived,
+                };
+                self.enqueue(class, segment, wire, now);
+            }
+            return;
+        }
+        self.enqueue(class, frame, bytes, now);
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        if let Some(frame) = self.unpaced.pop_front() {
+            return Next::Send(frame);
+        }
+        match self.clock.dequeue(now) {
+            Dequeued::Send(_, frame) => Next::Send(frame),
+            Dequeued::Wait(due) => Next::Wait(due),
+            Dequeued::Empty => Next::Empty,
+        }
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let paced = self.classes.iter().map(|class| {
+            let statistics = self.clock.statistics(class.id);
+            Row {
+                name: class.name.clone(),
+                rule: class.rate.to_string(),
+                sent_packets: statistics.sent_packets,
+                sent_bytes: statistics.sent_bytes,
+                queued_packets: statistics.queued_packets,
+                queued_bytes: statistics.queued_bytes,
+                events: Counts::from([
+                    (
+                        "dropped for too many packets",
+                        statistics.dropped_for_packets,
+                    ),
+                    ("dropped for too many bytes", statistics.dropped_for_bytes),
+                ]),
+            }
+        });
+        let unpaced = Row {
+            name: "unpaced".into(),
+            sent_packets: self.unpaced_packets,
+            sent_bytes: self.unpaced_bytes,
+            ..Row::default()
+        };
+        let has_unpaced = self.default.is_none();
+        paced.chain(has_unpaced.then_some(unpaced)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softclock_core::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
+
+    /// A datagram of UDP over IPv4 with this destination port.
+    fn datagram(port: u16, bytes: usize) -> Frame {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9]);
+        frame.extend(port.to_be_bytes());
+        frame.resize(bytes, 0);
+        Frame {
+            bytes: frame,
+            offload: Offload::NONE,
+            arrived: Instant::ORIGIN,
+        }
+    }
+
+    fn pacer(classes: &[&str]) -> Pacer {
+        let classes: Vec<Class> = classes.iter().map(|text| text.parse().unwrap()).collect();
+        let link = Rate::from_bps(1_000_000_000).unwrap();
+        Pacer::new(&classes, link, Duration::ZERO, 0, Instant::ORIGIN)
+    }
+
+    fn ports_sent(pacer: &mut Pacer, until: Instant) -> Vec<u16> {
+        let mut now = Instant::ORIGIN;
+        let mut ports = Vec::new();
+        while now <= until {
+            match pacer.next(now) {
+                Next::Send(frame) => {
+                    ports.push(
+                        Headers::of_frame(&frame.bytes)
+                            .ports
+                            .map_or(0, |(_, port)| port),
+                    );
+                }
+                Next::Wait(due) => now = due,
+                Next::Empty => break,
+            }
+        }
+        ports
+    }
+
+    #[test]
+    fn the_first_match_has_it_and_the_default_the_rest() {
+        let mut pacer = pacer(&["default rate 8mbit", "rate 80mbit dport 80", "rate 8mbit"]);
+        for port in [80, 81, 80] {
+            pacer.on_frame(datagram(port, 1000), Instant::ORIGIN);
+        }
+        let packets: Vec<_> = pacer.rows().iter().map(|row| row.queued_packets).collect();
+        assert_eq!(packets, [0, 2, 1]);
+    }
+
+    /// Three segments of TCP over IPv4 that an offload has joined.
+    fn joined() -> Frame {
+        let mut frame = datagram(80, 54 + 3 * 1400);
+        frame.bytes[14 + 9] = 6;
+        frame.bytes[34 + 12] = 0x50;
+        frame.offload = Offload {
+            checksum: Some(PartialChecksum {
+                start: 34,
+                offset: 16,
+            }),
+            segmentation: Some(Segmentation {
+                kind: SegmentKind::Tcp4,
+                has_ecn: false,
+                header_bytes: 54,
+                segment_bytes: 1400,
+            }),
+        };
+        frame
+    }
+
+    #[test]
+    fn joined_packets_are_cut_unless_a_burst_allows_them() {
+        for (class, packets) in [
+            ("rate 8mbit", 3),
+            ("rate 8mbit burst 4361", 3),
+            ("rate 8mbit burst 4362", 1),
+        ] {
+            let mut pacer = pacer(&[class]);
+            pacer.on_frame(joined(), Instant::ORIGIN);
+            let row = &pacer.rows()[0];
+            assert_eq!(row.queued_packets, packets, "{class}");
+            assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
+        }
+    }
+
+    #[test]
+    fn what_no_class_wants_leaves_at_once() {
+        let mut pacer = pacer(&["rate 8mbit burst 0 dport 80"]);
+        for port in [80, 80, 81] {
+            pacer.on_frame(datagram(port, 1000), Instant::ORIGIN);
+        }
+        let mut ms = |ms: u64| ports_sent(&mut pacer, Instant::from_ns(ms * 1_000_000));
+        assert_eq!(ms(0), [81, 80]);
+        assert_eq!(ms(1), [80]);
+        assert_eq!(pacer.rows()[1].sent_packets, 1);
+    }
+}

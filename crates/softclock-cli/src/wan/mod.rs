@@ -1,0 +1,120 @@
+//! `softclock wan`: a bridge that behaves as a wide-area link.
+//!
+//! - [`emulator`]: the model of [`softclock_core::wan`] as the bridge's discipline.
+//! - [`each`]: settings for each direction.
+
+mod each;
+mod emulator;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use softclock_core::Rate;
+use softclock_core::wan::{Chance, Wan, WanOptions};
+
+use crate::bridge::{self, BridgeError, BridgeOptions};
+use each::{Each, Percentage, Time};
+use emulator::Emulator;
+
+/// The options of `softclock wan`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct WanCommandOptions {
+    #[command(flatten)]
+    bridge: BridgeOptions,
+
+    /// How long packets travel, such as 20ms
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    delay: Each<Time>,
+
+    /// By how much more or less, at most; uniform
+    #[arg(long, value_name = "TIME", default_value = "0")]
+    jitter: Each<Time>,
+
+    /// Rate of the bottleneck, such as 20mbit [default: no bottleneck]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Each<Rate>>,
+
+    /// Packets in the bottleneck at most
+    #[arg(long, value_name = "PACKETS", default_value = "1000")]
+    queue: Each<usize>,
+
+    /// Packets that are lost at random
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    loss: Each<Percentage>,
+
+    /// Packets that overtake others by travelling without the delay
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    reorder: Each<Percentage>,
+
+    /// Packets that arrive twice
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    duplicate: Each<Percentage>,
+
+    /// Packets in which a bit changes, behind Ethernet's header
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    corrupt: Each<Percentage>,
+
+    /// Where chance begins: the same seed and packets have the same fates [default: another each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Settings in a TOML file, named like these flags, which win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+One value holds for each direction; two, with a comma between, are for packets from A to B and from
+B to A. Delays count from the moment at which the kernel received the packet. Order is kept, but
+for --reorder.
+
+The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
+killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+
+Examples:
+  softclock wan eth0 eth1 --delay 40ms --jitter 5ms --loss 0.1%
+  softclock wan eth0 eth1 --rate 100mbit,20mbit --delay 15ms --queue 200
+";
+
+/// Emulates until it is ended.
+pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
+    if options.rate.is_some() && options.queue.0.contains(&0) {
+        return Err(BridgeError(
+            "a queue of 0 packets lets nothing pass; --queue 1 has room for the one that is being sent".into(),
+        ));
+    }
+    let seed = options
+        .seed
+        .unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    bridge::run(&options.bridge, |_, _| {
+        if options.seed.is_none() {
+            eprintln!("softclock: --seed {seed}");
+        }
+        let overhead = options.bridge.overhead;
+        [0, 1].map(|way| {
+            let own = seed.wrapping_add(way as u64);
+            Emulator::new(Wan::new(options.of_way(way), own), overhead)
+        })
+    })
+}
+
+impl WanCommandOptions {
+    /// What holds for one direction.
+    fn of_way(&self, way: usize) -> WanOptions {
+        let time = |each: &Each<Time>| -> Duration { each.0[way].0 };
+        let chance = |each: &Each<Percentage>| -> Chance { Chance::of_share(each.0[way].0) };
+        WanOptions {
+            delay: time(&self.delay),
+            jitter: time(&self.jitter),
+            rate: self.rate.map(|each| each.0[way]),
+            queue_packets: self.queue.0[way],
+            loss: chance(&self.loss),
+            reorder: chance(&self.reorder),
+            duplicate: chance(&self.duplicate),
+            corrupt: chance(&self.corrupt),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use std::process::{Command, Output};
+
+use crate::lab::{Place, lab};
+
+/// The one line that tells the mistake.
+fn mistake(output: &Output) -> String {
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+fn softclock(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_softclock"));
+    command
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+}
+
+#[test]
+fn mistakes_are_one_line() {
+    for (arguments, part) in [
+        (
+            &["pace", "nolink0", "nolink1", "--class", "rate 1mbit"][..],
+            "no interface nolink0",
+        ),
+        (
+            &["pace", "lo", "lo", "--class", "rate 1mbit"],
+            "two interfaces",
+        ),
+        (
+            &["pace", "lo", "nolink1", "--class", "rate 1mbit"],
+            "no interface nolink1; ip link",
+        ),
+        (&["pace", "a", "b"], "no class"),
+        (&["pace", "a"], "<B>"),
+        (
+            &["pace", "a", "b", "--class", "rate 1mbit colour blue"],
+            "'colour' is no part",
+        ),
+        (&["pace", "a", "b", "--class", "dport 80"], "needs a rate"),
+        (
+            &["pace", "a", "b", "--class", "rate 1mbit src x"],
+            "an address or a prefix",
+        ),
+        (&["pace", "a", "b", "--link", "fast"], "'fast'"),
+        (&["pace", "a", "b", "--overhead", "5000"], "--overhead"),
+        (&["wan", "a", "b", "--delay", "1ms,2ms,3ms"], "--delay"),
+        (&["wan", "a", "b", "--loss", "101%"], "percentage"),
+        (
+            &["wan", "a", "b", "--rate", "1mbit", "--queue", "0"],
+            "lets nothing pass",
+        ),
+        (&["wan", "nolink0", "lo"], "no interface nolink0"),
+    ] {
+        let line = mistake(&softclock(arguments));
+        assert!(line.contains(part), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn settings_come_from_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pace.toml");
+    let file = path.to_str().unwrap();
+    std::fs::write(&path, "class = [\"rate 1mbit\", \"rate\"]\n").unwrap();
+    let line = mistake(&softclock(&["pace", "a", "b", "--config", file]));
+    assert!(
+        line.contains("pace.toml:1") && line.contains("'rate' stands without"),
+        "{line}"
+    );
+    std::fs::write(&path, "class = [\"rate 1mbit\"]\n").unwrap();
+    let line = mistake(&softclock(&["pace", "nolink0", "b", "--config", file]));
+    assert!(line.contains("no interface nolink0"), "{line}");
+}
+
+#[test]
+fn links_that_cannot_be_bridged() {
+    softclock_testing::require!("setpriv");
+    let lab = lab!();
+    let line = mistake(&lab.softclock(&["pace", "lo", "veB", "--class", "rate 1mbit"]));
+    assert!(line.contains("lo has no Ethernet frames"), "{line}");
+    let unprivileged = |kept: &str| {
+        let mut command = lab.command(Place::Middle, "setpriv");
+        command.arg(format!("--bounding-set=-all{kept}"));
+        command.arg(env!("CARGO_BIN_EXE_softclock"));
+        command.args(["pace", "veA", "veB", "--class", "rate 1mbit"]);
+        mistake(&command.output().expect("ip is installed"))
+    };
+    let line = unprivileged("");
+    assert!(
+        line.contains("veA") && line.contains("CAP_NET_RAW"),
+        "{line}"
+    );
+    let line = unprivileged(",+net_raw");
+    assert!(line.contains("veA") && line.contains("CAP_BPF"), "{line}");
+}
+
+#[test]
+fn a_link_that_goes_away_ends_it() {
+    let lab = lab!();
+    let bridge = lab.bridge("pace", &["--class", "rate 1mbit"]);
+    lab.configure(Place::Middle, "link delete veA");
+    let line = bridge.fail();
+    assert!(line.contains("veA is gone"), "{line}");
+}

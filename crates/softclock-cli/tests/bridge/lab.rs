@@ -1,0 +1,226 @@
+//! Three network namespaces in a row, the program in the middle one:
+//! left (`west` 10.77.0.1, fd77::1) -- `veA` [middle] `veB` -- `east` (10.77.0.2, fd77::2).
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+
+/// The namespaces, which go with it.
+pub(crate) struct Lab {
+    prefix: String,
+}
+
+/// A place in the lab.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    West,
+    Middle,
+    East,
+}
+
+impl Lab {
+    /// A lab of this test's own, or why there can be none here.
+    pub(crate) fn new() -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !geteuid().is_root() {
+            return Err("needs root for network namespaces".into());
+        }
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let lab = Self {
+            prefix: format!("softclock-{}-{count}", std::process::id()),
+        };
+        for place in [Place::West, Place::Middle, Place::East] {
+            let added = ip(&["netns", "add", &lab.namespace(place)]);
+            if !added.status.success() {
+                return Err("network namespaces cannot be made here".into());
+            }
+        }
+        let [west, middle, east] =
+            [Place::West, Place::Middle, Place::East].map(|place| lab.namespace(place));
+        for (ours, theirs, namespace) in [("veA", "west", &west), ("veB", "east", &east)] {
+            let pair = [
+                "link", "add", "name", ours, "type", "veth", "peer", "name", theirs,
+            ];
+            let place = ["netns", namespace];
+            done(ip(&[&["-n", &middle][..], &pair, &place].concat()));
+            done(ip(&["-n", &middle, "link", "set", ours, "up"]));
+            done(ip(&["-n", namespace, "link", "set", theirs, "up"]));
+        }
+        lab.configure(Place::West, "addr add 10.77.0.1/24 dev west");
+        lab.configure(Place::East, "addr add 10.77.0.2/24 dev east");
+        lab.configure(Place::West, "addr add fd77::1/64 dev west nodad");
+        lab.configure(Place::East, "addr add fd77::2/64 dev east nodad");
+        Ok(lab)
+    }
+
+    /// `ip` with these words, at a place.
+    pub(crate) fn configure(&self, place: Place, words: &str) {
+        let namespace = self.namespace(place);
+        let words: Vec<_> = ["-n", &namespace]
+            .into_iter()
+            .chain(words.split(' '))
+            .collect();
+        done(ip(&words));
+    }
+
+    /// A command that runs at a place.
+    pub(crate) fn command(&self, place: Place, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(place), program]);
+        command
+    }
+
+    /// Runs words at a place to their end.
+    pub(crate) fn run(&self, place: Place, words: &str) -> Output {
+        let mut words = words.split(' ');
+        let mut command = self.command(place, words.next().expect("a program"));
+        command.args(words).output().expect("ip is installed")
+    }
+
+    /// The program in the middle, to its end.
+    pub(crate) fn softclock(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
+        command.args(arguments).output().expect("ip is installed")
+    }
+
+    /// Starts `softclock COMMAND veA veB --json` with these arguments, and waits until it carries frames.
+    pub(crate) fn bridge(&self, command: &str, arguments: &[&str]) -> Bridge {
+        let mut child = self
+            .command(Place::Middle, env!("CARGO_BIN_EXE_softclock"))
+            .args([command, "veA", "veB", "--json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ip is installed");
+        let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("between veA and veB") {
+            line.clear();
+            let read = errors.read_line(&mut line).expect("text");
+            assert_ne!(read, 0, "it ended before it carried frames");
+        }
+        Bridge { child, errors }
+    }
+
+    /// Megabits per second that arrive in the east from iperf3 in the west.
+    pub(crate) fn iperf(&self, port: u16, arguments: &str) -> f64 {
+        let port = port.to_string();
+        let mut server = self
+            .command(Place::East, "iperf3")
+            .args(["--server", "--one-off", "--forceflush", "--port", &port])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("ip is installed");
+        let mut hello = [0; 1];
+        let output = server.stdout.as_mut().expect("piped");
+        output.read_exact(&mut hello).expect("it listens");
+        let client = self
+            .command(Place::West, "iperf3")
+            .args([
+                "--json",
+                "--time",
+                "2",
+                "--connect-timeout",
+                "3000",
+                "--port",
+                &port,
+            ])
+            .args(arguments.split(' '))
+            .output()
+            .expect("ip is installed");
+        let _ = server.kill();
+        let _ = server.wait();
+        let report: Value = serde_json::from_slice(&client.stdout).expect("JSON");
+        let end = &report["end"];
+        let received = end.get("sum_received").unwrap_or(&end["sum"]);
+        let rate = received["bits_per_second"].as_f64();
+        rate.unwrap_or_else(|| panic!("no result: {report}")) / 1e6
+    }
+
+    fn namespace(&self, place: Place) -> String {
+        let name = match place {
+            Place::West => "west",
+            Place::Middle => "middle",
+            Place::East => "east",
+        };
+        format!("{}-{name}", self.prefix)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for place in [Place::West, Place::Middle, Place::East] {
+            ip(&["netns", "delete", &self.namespace(place)]);
+        }
+    }
+}
+
+/// A running bridge, killed with it.
+pub(crate) struct Bridge {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Bridge {
+    /// Ends it as an administrator would; what it says then.
+    pub(crate) fn end(mut self) -> Value {
+        kill_process(self.pid(), Signal::TERM).expect("our own child");
+        let mut text = String::new();
+        let output = self.child.stdout.as_mut().expect("piped");
+        output.read_to_string(&mut text).expect("text");
+        assert!(self.child.wait().expect("our own child").success());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Waits until it fails; what it says then.
+    pub(crate) fn fail(mut self) -> String {
+        let mut text = String::new();
+        self.errors.read_to_string(&mut text).expect("text");
+        assert!(!self.child.wait().expect("our own child").success());
+        text
+    }
+
+    /// Ends it as nothing else does.
+    pub(crate) fn kill(mut self) -> ExitStatus {
+        self.child.kill().expect("our own child");
+        self.child.wait().expect("our own child")
+    }
+
+    fn pid(&self) -> Pid {
+        // `ip netns exec` becomes the program.
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ip(words: &[&str]) -> Output {
+    let output = Command::new("ip").args(words).output();
+    output.expect("ip is installed")
+}
+
+fn done(output: Output) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+}
+
+/// A lab, or the end of the test.
+macro_rules! lab {
+    () => {{
+        softclock_testing::require!("ip", "ping", "iperf3");
+        match crate::lab::Lab::new() {
+            Ok(lab) => lab,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        }
+    }};
+}
+pub(crate) use lab;

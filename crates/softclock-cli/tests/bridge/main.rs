@@ -1,0 +1,7 @@
+//! `softclock pace` and `softclock wan` between two network namespaces, as their users see them: the real program.
+
+mod errors;
+mod lab;
+mod pace;
+mod ping;
+mod wan;

@@ -1,0 +1,161 @@
+use std::time::{Duration, Instant};
+
+use crate::lab::{Place, lab};
+use crate::ping::{ping, ping_at};
+
+#[test]
+fn all_kinds_of_traffic_pass() {
+    let lab = lab!();
+    let bridge = lab.bridge("pace", &["--class", "rate 400mbit"]);
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
+    assert_eq!(ping(&lab, "fd77::2", 5).numbers.len(), 5);
+    for arguments in ["-c 10.77.0.2", "-c fd77::2", "-c 10.77.0.2 -R"] {
+        let rate = lab.iperf(5201, arguments);
+        assert!(rate > 1.0 && rate < 440.0, "{arguments}: {rate} Mbit/s");
+    }
+    for arguments in ["-c 10.77.0.2 -u -b 5M", "-c fd77::2 -u -b 5M"] {
+        let rate = lab.iperf(5201, arguments);
+        assert!(rate > 2.0 && rate < 6.0, "{arguments}: {rate} Mbit/s");
+    }
+    let report = bridge.end();
+    for direction in 0..2 {
+        let class = &report["directions"][direction]["classes"][0];
+        assert!(class["packets"].as_u64() > Some(100), "{report}");
+    }
+}
+
+/// Offloaded packets that pass whole, and classes that share transmissions.
+#[test]
+fn bursts_and_batches_pass() {
+    let lab = lab!();
+    let class = "rate 100mbit burst 256kb";
+    let bridge = lab.bridge(
+        "pace",
+        &["--class", class, "--tolerance", "1ms", "--overhead", "24"],
+    );
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
+    for arguments in ["-c 10.77.0.2", "-c fd77::2"] {
+        let rate = lab.iperf(5201, arguments);
+        assert!(rate > 1.0 && rate < 110.0, "{arguments}: {rate} Mbit/s");
+    }
+    bridge.end();
+}
+
+#[test]
+fn vlans_pass() {
+    let lab = lab!();
+    for (place, link, host) in [(Place::West, "west", 1), (Place::East, "east", 2)] {
+        let added = lab.run(
+            place,
+            &format!("ip link add link {link} name tagged type vlan id 7"),
+        );
+        if !added.status.success() {
+            softclock_testing::skip!("this kernel has no links of VLANs");
+        }
+        lab.configure(place, &format!("addr add 10.78.0.{host}/24 dev tagged"));
+        lab.configure(place, "link set tagged up");
+    }
+    let bridge = lab.bridge("pace", &["--class", "rate 100mbit vlan 7"]);
+    assert_eq!(ping(&lab, "10.78.0.2", 5).numbers.len(), 5);
+    assert!(lab.iperf(5201, "-c 10.78.0.2") > 1.0);
+    let report = bridge.end();
+    let classes = &report["directions"][0]["classes"];
+    assert!(classes[0]["packets"].as_u64() > Some(100), "{report}");
+}
+
+#[test]
+fn classes_keep_apart() {
+    let lab = lab!();
+    let classes = [
+        "--class-ab",
+        "name slow rate 4mbit limit 50 dport 5201",
+        "--class-ab",
+        "name fast rate 40mbit limit 50 dport 5202",
+    ];
+    let bridge = lab.bridge("pace", &classes);
+    let slow = lab.iperf(5201, "-c 10.77.0.2 -u -b 20M");
+    let fast = lab.iperf(5202, "-c 10.77.0.2 -u -b 20M");
+    let tcp = lab.iperf(5201, "-c 10.77.0.2");
+    assert!(slow > 2.0 && slow < 5.0, "{slow} Mbit/s of 4");
+    assert!(tcp > 2.0 && tcp < 5.0, "{tcp} Mbit/s of 4");
+    assert!(fast > 10.0 && fast < 25.0, "{fast} Mbit/s of 20");
+    let report = bridge.end();
+    let there = &report["directions"][0]["classes"];
+    assert_eq!(
+        (&there[0]["name"], &there[1]["name"]),
+        (&"slow".into(), &"fast".into())
+    );
+    let dropped = &there[0]["events"]["dropped for too many packets"];
+    assert!(dropped.as_u64() > Some(10), "{report}");
+    let back = report["directions"][1]["classes"].as_array();
+    assert_eq!(
+        back.map(Vec::len),
+        Some(1),
+        "nothing is paced there: {report}"
+    );
+}
+
+/// Nothing outlives the process, however it ends.
+#[test]
+fn a_killed_bridge_leaves_links_as_they_were() {
+    let lab = lab!();
+    lab.configure(Place::Middle, "addr add 10.79.0.1/24 dev veA");
+    lab.configure(Place::West, "addr add 10.79.0.2/24 dev west");
+    let state = || {
+        let links = lab.run(Place::Middle, "ip -details address show");
+        let text = String::from_utf8_lossy(&links.stdout).into_owned();
+        assert!(
+            text.contains("promiscuity 0") && !text.contains("promiscuity 1"),
+            "{text}"
+        );
+        text
+    };
+    assert_eq!(
+        ping(&lab, "10.79.0.1", 3).numbers.len(),
+        3,
+        "the host answers"
+    );
+    // Addresses of IPv6 settle first.
+    std::thread::sleep(Duration::from_secs(2));
+    let before = state();
+    let bridge = lab.bridge("pace", &["--class", "rate 100mbit"]);
+    assert_eq!(
+        ping(&lab, "10.79.0.1", 3).numbers.len(),
+        0,
+        "the host is deaf"
+    );
+    assert_eq!(ping(&lab, "10.77.0.2", 3).numbers.len(), 3);
+    bridge.kill();
+    let killed = Instant::now();
+    // The kernel closes what a dead process held in its own time.
+    while ping_at(&lab, Place::West, "10.79.0.1", 1)
+        .numbers
+        .is_empty()
+    {
+        assert!(
+            killed.elapsed() < Duration::from_secs(20),
+            "the host stays deaf"
+        );
+    }
+    assert_eq!(
+        ping(&lab, "10.77.0.2", 1).numbers.len(),
+        0,
+        "nobody carries frames"
+    );
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn a_link_that_goes_down_and_up_is_carried_on() {
+    let lab = lab!();
+    let bridge = lab.bridge("pace", &["--class", "rate 100mbit"]);
+    assert_eq!(ping(&lab, "10.77.0.2", 2).numbers.len(), 2);
+    lab.configure(Place::Middle, "link set veB down");
+    assert_eq!(ping(&lab, "10.77.0.2", 2).numbers.len(), 0);
+    lab.configure(Place::Middle, "link set veB up");
+    let up = Instant::now();
+    while ping(&lab, "10.77.0.2", 1).numbers.is_empty() {
+        assert!(up.elapsed() < Duration::from_secs(20), "no frames any more");
+    }
+    bridge.end();
+}

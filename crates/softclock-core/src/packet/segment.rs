@@ -1,0 +1,144 @@
+//! Segmentation: frames that are longer than the link carries, as generic segmentation offload leaves them.
+
+use alloc::vec::Vec;
+
+use super::checksum::{ones_complement_sum, replaced};
+use super::{Headers, IPV4, Offload, PartialChecksum, SegmentKind, TCP, UDP};
+
+/// The segments of a frame, as complete frames; see [`segments`].
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    frame: &'a [u8],
+    network: usize,
+    transport: usize,
+    payload: usize,
+    is_ipv4: bool,
+    is_tcp: bool,
+    segment_bytes: usize,
+    checksum: PartialChecksum,
+    /// Where the next segment's payload begins.
+    next: usize,
+    index: u16,
+}
+
+/// Cuts a frame of TCP or UDP over IPv4 or IPv6 as its sender asks. `None` if it asks for nothing, for fragments, or for
+/// what the frame's headers contradict.
+///
+/// Lengths, identifications, sequence numbers and flags of the segments, and the checksum of IPv4, are as a sender without
+/// offload would have written them. The transport's checksum stays partial: [`Segments::offload`] says what is left to do.
+pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Option<Segments<'a>> {
+    let segmentation = offload.segmentation?;
+    let checksum = offload.checksum?;
+    let is_tcp = match (segmentation.kind, headers.protocol?) {
+        (SegmentKind::Tcp4 | SegmentKind::Tcp6, TCP) => true,
+        (SegmentKind::Udp, UDP) => false,
+        _ => return None,
+    };
+    let (network, transport) = (headers.network_offset, headers.transport_offset);
+    let payload = headers.payload_offset?;
+    let field = if is_tcp { 16 } else { 6 };
+    let fits = payload >= transport + if is_tcp { 20 } else { 8 }
+        && payload < frame.len()
+        && segmentation.segment_bytes > 0
+        && usize::from(checksum.start) == transport
+        && checksum.offset == field;
+    fits.then_some(Segments {
+        frame,
+        network,
+        transport,
+        payload,
+        is_ipv4: headers.ether_type == IPV4,
+        is_tcp,
+        segment_bytes: segmentation.segment_bytes.into(),
+        checksum,
+        next: payload,
+        index: 0,
+    })
+}
+
+impl Segments<'_> {
+    /// What is left to do with each segment.
+    pub fn offload(&self) -> Offload {
+        Offload {
+            checksum: Some(self.checksum),
+            segmentation: None,
+        }
+    }
+
+    fn set_network(&self, segment: &mut [u8]) {
+        let length = segment.len() - self.network;
+        let transport = self.transport - self.network;
+        let header = &mut segment[self.network..];
+        if !self.is_ipv4 {
+            return set_u16(header, 4, (length - IPV6_HEADER) as u16);
+        }
+        set_u16(header, 2, length as u16);
+        set_u16(header, 4, u16_at(header, 4).wrapping_add(self.index));
+        set_u16(header, 10, 0);
+        let checksum = !ones_complement_sum(&header[..transport]);
+        set_u16(header, 10, checksum);
+    }
+
+    fn set_transport(&self, segment: &mut [u8], begin: usize, is_last: bool) {
+        let whole = match self.is_tcp {
+            true => self.frame.len() - self.transport,
+            false => usize::from(u16_at(&self.frame[self.transport..], 4)),
+        };
+        let header = &mut segment[self.transport..];
+        let length = header.len();
+        if self.is_tcp {
+            let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+            let sequence = sequence.wrapping_add((begin - self.payload) as u32);
+            header[4..8].copy_from_slice(&sequence.to_be_bytes());
+            if !is_last {
+                header[13] &= !(FIN | PSH);
+            }
+            if self.index > 0 {
+                header[13] &= !CWR;
+            }
+        } else {
+            set_u16(header, 4, length as u16);
+        }
+        // The pseudo-header has the length, and nothing else of it differs.
+        let field = usize::from(self.checksum.offset);
+        let sum = replaced(u16_at(header, field), whole as u16, length as u16);
+        set_u16(header, field, sum);
+    }
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let begin = self.next;
+        if begin >= self.frame.len() {
+            return None;
+        }
+        let end = self.frame.len().min(begin + self.segment_bytes);
+        let mut segment = Vec::with_capacity(self.payload + end - begin);
+        segment.extend_from_slice(&self.frame[..self.payload]);
+        segment.extend_from_slice(&self.frame[begin..end]);
+        self.set_network(&mut segment);
+        self.set_transport(&mut segment, begin, end == self.frame.len());
+        self.next = end;
+        self.index = self.index.wrapping_add(1);
+        Some(segment)
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+const IPV6_HEADER: usize = 40;
+
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+use super::*;
+use crate::packet::{IPV6, Segmentation, complete_checksum};
+use alloc::vec;
+use proptest::prelude::*;
+
+/// The ones' complement sum of the pseudo-header of a packet whose transport has `length` bytes.
+fn pseudo_sum(frame: &[u8], headers: &Headers, length: usize) -> u16 {
+    let network = &frame[headers.network_offset..];
+    let addresses = match headers.ether_type {
+        IPV4 => &network[12..20],
+        _ => &network[8..40],
+    };
+    let mut pseudo = addresses.to_vec();
+    pseudo.extend((length as u32).to_be_bytes());
+    pseudo.extend([0, headers.protocol.unwrap()]);
+    ones_complement_sum(&pseudo)
+}
+
+/// A frame with its transport's checksum partial.
+fn frame(is_ipv4: bool, is_tcp: bool, tag: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    if tag {
+        frame.extend([0x81, 0, 0, 7]);
+    }
+    frame.extend(if is_ipv4 { IPV4 } else { IPV6 }.to_be_bytes());
+    let protocol = if is_tcp { TCP } else { UDP };
+    if is_ipv4 {
+        frame.extend([0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, protocol, 0, 0]);
+        frame.extend([10, 0, 0, 1, 192, 168, 7, 9]);
+    } else {
+        frame.extend([0x60, 0, 0, 0, 0, 0, protocol, 64]);
+        frame.extend([0x20; 16]);
+        frame.extend([0xfe; 16]);
+    }
+    let length = payload.len() + if is_tcp { 32 } else { 8 };
+    frame.extend([0x12, 0x34, 0x00, 0x50]);
+    if is_tcp {
+        frame.extend([
+            0xff, 0xff, 0xff, 0x00, 0, 0, 0, 1, 0x80, flags, 1, 1, 0, 0, 0, 0,
+        ]);
+        frame.extend([1; 12]);
+    } else {
+        frame.extend((length as u16).to_be_bytes());
+        frame.extend([0, 0]);
+    }
+    frame.extend(payload);
+    let headers = Headers::of_frame(&frame);
+    let field = headers.transport_offset + if is_tcp { 16 } else { 6 };
+    let sum = pseudo_sum(&frame, &headers, length);
+    set_u16(&mut frame, field, sum);
+    frame
+}
+
+fn offload(headers: &Headers, is_ipv4: bool, is_tcp: bool, segment_bytes: u16) -> Offload {
+    Offload {
+        checksum: Some(PartialChecksum {
+            start: headers.transport_offset as u16,
+            offset: if is_tcp { 16 } else { 6 },
+        }),
+        segmentation: Some(Segmentation {
+            kind: match (is_tcp, is_ipv4) {
+                (true, true) => SegmentKind::Tcp4,
+                (true, false) => SegmentKind::Tcp6,
+                (false, _) => SegmentKind::Udp,
+            },
+            has_ecn: false,
+            header_bytes: 0,
+            segment_bytes,
+        }),
+    }
+}
+
+proptest! {
+    #[test]
+    fn segments_are_the_frame(
+        (is_ipv4, is_tcp, tag) in any::<(bool, bool, bool)>(),
+        flags in any::<u8>(),
+        payload in prop::collection::vec(any::<u8>(), 1..3000),
+        segment_bytes in 1u16..1600,
+    ) {
+        let whole = frame(is_ipv4, is_tcp, tag, flags, &payload);
+        let headers = Headers::of_frame(&whole);
+        let offload = offload(&headers, is_ipv4, is_tcp, segment_bytes);
+        let segments = segments(&whole, &headers, &offload).unwrap();
+        let left = segments.offload().checksum.unwrap();
+        let count = payload.len().div_ceil(segment_bytes.into());
+        let mut joined: Vec<u8> = Vec::new();
+        for (index, mut segment) in segments.enumerate() {
+            prop_assert!(complete_checksum(&mut segment, left));
+            let own = Headers::of_frame(&segment);
+            let transport = &segment[own.transport_offset..];
+            let sum = u32::from(ones_complement_sum(transport))
+                + u32::from(pseudo_sum(&segment, &own, transport.len()));
+            prop_assert_eq!(sum % 0xffff, 0, "checksum of the transport");
+            let network = &segment[own.network_offset..];
+            if is_ipv4 {
+                prop_assert_eq!(ones_complement_sum(&network[..20]), 0xffff, "checksum of IPv4");
+                prop_assert_eq!(usize::from(u16_at(network, 2)), network.len());
+                prop_assert_eq!(u16_at(network, 4), 0xfffe_u16.wrapping_add(index as u16));
+            } else {
+                prop_assert_eq!(usize::from(u16_at(network, 4)) + 40, network.len());
+            }
+            if is_tcp {
+                let sequence = u32::from_be_bytes(transport[4..8].try_into().unwrap());
+                prop_assert_eq!(sequence, 0xffff_ff00_u32.wrapping_add(joined.len() as u32));
+                let (first, last) = (index == 0, index + 1 == count);
+                let expected = flags & if last { 0xff } else { !(FIN | PSH) } & if first { 0xff } else { !CWR };
+                prop_assert_eq!(transport[13], expected);
+            } else {
+                prop_assert_eq!(usize::from(u16_at(transport, 4)), transport.len());
+            }
+            prop_assert_eq!(own.ports, headers.ports);
+            joined.extend(&segment[own.payload_offset.unwrap()..]);
+        }
+        prop_assert_eq!(joined, payload);
+    }
+
+    #[test]
+    fn no_frame_panics(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        virtio in any::<[u8; Offload::BYTES]>(),
+        (is_ipv4, is_tcp) in any::<(bool, bool)>(),
+        cut in 0usize..200,
+    ) {
+        let mut well_formed = frame(is_ipv4, is_tcp, false, 0, &bytes);
+        well_formed.truncate(cut);
+        bytes.truncate(cut);
+        for frame in [bytes, well_formed] {
+            let headers = Headers::of_frame(&frame);
+            let claims = [Offload::from_bytes(&virtio), Some(offload(&headers, is_ipv4, is_tcp, 7))];
+            for claim in claims.into_iter().flatten() {
+                if let Some(segments) = segments(&frame, &headers, &claim) {
+                    segments.for_each(drop);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_asked_for_is_not_cut() {
+    let whole = frame(true, true, false, 0, &[0; 100]);
+    let headers = Headers::of_frame(&whole);
+    assert!(segments(&whole, &headers, &Offload::NONE).is_none());
+    let mut wrong = offload(&headers, true, true, 50);
+    assert_eq!(segments(&whole, &headers, &wrong).unwrap().count(), 2);
+    wrong.segmentation.as_mut().unwrap().kind = SegmentKind::UdpFragments;
+    assert!(segments(&whole, &headers, &wrong).is_none());
+    let mut without_checksum = offload(&headers, true, true, 50);
+    without_checksum.checksum = None;
+    assert!(segments(&whole, &headers, &without_checksum).is_none());
+}

@@ -1,0 +1,162 @@
+//! BPF programs, assembled by hand, loaded and attached by bpf(2) without a library.
+//!
+//! Programs are attached by links: closing the descriptor, or dying, detaches them (include/uapi/linux/bpf.h).
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// An instruction, as the processor of BPF reads it.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Instruction(u64);
+
+impl Instruction {
+    /// `r0 = value`: what the program returns.
+    pub const fn result(value: u32) -> Self {
+        Self((value as u64) << 32 | MOVE_IMMEDIATE)
+    }
+
+    /// `exit`.
+    pub const EXIT: Self = Self(0x95);
+}
+
+/// What a program is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProgramKind {
+    /// Traffic control (tcx).
+    TrafficControl,
+    /// The driver's receive path.
+    Xdp,
+}
+
+/// A program in the kernel. It goes with its last user.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// Loads a program.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN; `InvalidInput` for a program that the verifier refuses;
+    /// `ENOSYS` where the kernel has no BPF.
+    pub fn load(kind: ProgramKind, instructions: &[Instruction]) -> io::Result<Self> {
+        let request = LoadProgram {
+            kind: match kind {
+                ProgramKind::TrafficControl => BPF_PROG_TYPE_SCHED_CLS,
+                ProgramKind::Xdp => BPF_PROG_TYPE_XDP,
+            },
+            instructions: instructions.len() as u32,
+            program: instructions.as_ptr().expose_provenance() as u64,
+            licence: c"GPL".as_ptr().expose_provenance() as u64,
+            ..LoadProgram::default()
+        };
+        // The verifier gives up with EAGAIN when a signal is pending.
+        for _ in 1..LOAD_TRIES {
+            // SAFETY: `request` is what this command reads, and what it points to outlives the call.
+            match unsafe { bpf(BPF_PROG_LOAD, &request) } {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result.map(Self),
+            }
+        }
+        // SAFETY: as above.
+        unsafe { bpf(BPF_PROG_LOAD, &request) }.map(Self)
+    }
+
+    /// Attaches a program for traffic control to what a link receives, behind AF_PACKET sockets and before the network
+    /// stack (tcx, Linux 6.6), until the attachment is dropped.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN, `InvalidInput` where the kernel has no tcx.
+    pub fn attach_ingress(&self, link_index: u32) -> io::Result<Attachment> {
+        let request = CreateLink {
+            program: self.0.as_raw_fd() as u32,
+            target: link_index,
+            attach_type: BPF_TCX_INGRESS,
+            ..CreateLink::default()
+        };
+        // SAFETY: `request` is what this command reads, and it holds no pointers.
+        unsafe { bpf(BPF_LINK_CREATE, &request) }.map(Attachment)
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A program that is attached. Dropping it detaches the program.
+#[derive(Debug)]
+pub struct Attachment(#[expect(dead_code, reason = "held for its end")] OwnedFd);
+
+/// Drops whatever a link receives once AF_PACKET sockets have seen it, so that the host handles none of it.
+///
+/// # Errors
+/// Those of [`Program::load`] and [`Program::attach_ingress`].
+pub fn shut_ingress(link_index: u32) -> io::Result<Attachment> {
+    let program = [Instruction::result(TC_ACT_SHOT), Instruction::EXIT];
+    Program::load(ProgramKind::TrafficControl, &program)?.attach_ingress(link_index)
+}
+
+/// Makes the call, of those that give a descriptor.
+///
+/// # Safety
+/// `request` is laid out as the kernel's `union bpf_attr` for the command, and what it points to is valid.
+unsafe fn bpf<T>(command: libc::c_int, request: &T) -> io::Result<OwnedFd> {
+    let request: *const T = request;
+    // SAFETY: the kernel reads no more than the bytes it is told of; the rest is the caller's promise.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, request, size_of::<T>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+/// The beginning of `union bpf_attr` for BPF_PROG_LOAD.
+#[derive(Default)]
+#[repr(C)]
+struct LoadProgram {
+    kind: u32,
+    instructions: u32,
+    program: u64,
+    licence: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<LoadProgram>() == 48);
+
+/// The beginning of `union bpf_attr` for BPF_LINK_CREATE and tcx.
+#[derive(Default)]
+#[repr(C)]
+struct CreateLink {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    relative: u32,
+    padding: u32,
+    expected_revision: u64,
+}
+
+const _: () = assert!(size_of::<CreateLink>() == 32);
+
+/// As often as libbpf tries.
+const LOAD_TRIES: u32 = 5;
+
+/// The operation BPF_ALU64 | BPF_MOV | BPF_K on register 0.
+const MOVE_IMMEDIATE: u64 = 0xb7;
+
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_TCX_INGRESS: u32 = 46;
+
+/// include/uapi/linux/pkt_cls.h.
+const TC_ACT_SHOT: u32 = 2;
