@@ -1,6 +1,7 @@
 //! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier
 //! and address family runs all of it.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
@@ -9,14 +10,14 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use softclock::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use softclock::net::{ListenOptions, PacedBy, Pacer, Pacing, TcpListener, TcpStream, UdpSocket};
 use softclock::{Runtime, TriggerState};
 
 macro_rules! conformance {
-    ($($carrier:ident => $address:expr;)*) => {$(
+    ($($carrier:ident => $address:expr, $pacing:expr;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address;
+            conformance!(@tests $address, $pacing;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
                 half_close_lets_the_answer_through
@@ -39,13 +40,14 @@ macro_rules! conformance {
             );
         }
     )*};
-    (@tests $address:expr; $($test:ident)*) => {$(
+    (@tests $address:expr, $pacing:expr; $($test:ident)*) => {$(
         #[test]
         fn $test() {
             let address: IpAddr = $address.into();
             if std::net::UdpSocket::bind((address, 0)).is_err() {
                 softclock_testing::skip!("this machine has no {address}");
             }
+            PACING.set($pacing);
             Runtime::new().unwrap().block_on(async {
                 let limited = softclock::timeout(LIMIT, super::$test(SocketAddr::new(address, 0)));
                 limited.await.expect("the test hangs");
@@ -55,8 +57,22 @@ macro_rules! conformance {
 }
 
 conformance! {
-    kernel_v4 => Ipv4Addr::LOCALHOST;
-    kernel_v6 => Ipv6Addr::LOCALHOST;
+    kernel_v4 => Ipv4Addr::LOCALHOST, None;
+    kernel_v6 => Ipv6Addr::LOCALHOST, None;
+    paced_v4 => Ipv4Addr::LOCALHOST, Some(paced());
+    paced_v6 => Ipv6Addr::LOCALHOST, Some(paced());
+    paced_by_waking => Ipv4Addr::LOCALHOST, Some(Pacing { buffer_bytes: Some(0), ..paced() });
+    paced_by_the_kernel => Ipv4Addr::LOCALHOST, Some(Pacing { by: PacedBy::Kernel, ..paced() });
+}
+
+thread_local! {
+    /// How the streams of the test on this thread are paced.
+    static PACING: Cell<Option<Pacing>> = const { Cell::new(None) };
+}
+
+/// Fast enough for tests that wait for megabytes.
+fn paced() -> Pacing {
+    Pacing::of_rate("1gbit".parse().unwrap())
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -69,7 +85,13 @@ async fn pair(address: SocketAddr) -> (TcpStream, TcpStream) {
     let (server, peer) = listener.accept().await.unwrap();
     assert_eq!(peer, client.local_addr().unwrap());
     assert_eq!(server.local_addr().unwrap(), client.peer_addr().unwrap());
-    (client, server)
+    match PACING.get() {
+        None => (client, server),
+        pacing => {
+            let pacer = Pacer::new(pacing);
+            (client.paced(&pacer), server.paced(&pacer))
+        }
+    }
 }
 
 async fn read_to_end(stream: &TcpStream) -> Vec<u8> {

@@ -19,6 +19,7 @@ use super::events::Event;
 use super::mailbox::Mailbox;
 use super::sources::Sources;
 use super::statistics::TurnCounts;
+use crate::net::pacing::PacingCounts;
 
 /// Everything that belongs to one runtime.
 ///
@@ -51,6 +52,8 @@ pub(crate) struct Inner {
     /// Time in which the thread could not run.
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
+    /// What paced streams did, and what they go by.
+    pub(crate) pacing: PacingCounts,
 }
 
 thread_local! {
@@ -91,6 +94,7 @@ impl Inner {
             receive_buffer: Cell::default(),
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
+            pacing: PacingCounts::default(),
         })
     }
 
