@@ -14,7 +14,7 @@ use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::limits::LimitOptions;
-use crate::options::{ContentOptions, OperationOptions};
+use crate::options::{ContentOptions, OperationOptions, PaceOptions};
 use crate::top::TopOptions;
 
 /// A network runtime in which time is software, and the servers built on it.
@@ -88,6 +88,9 @@ pub(crate) struct ServeOptions {
 
     #[command(flatten)]
     pub(crate) operation: OperationOptions,
+
+    #[command(flatten)]
+    pub(crate) pace: PaceOptions,
 
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
@@ -356,6 +359,11 @@ mod tests {
             (&["--socket-mode", "888"], "octal"),
             (&["--tls-cert", "c"], "--tls-key"),
             (&["--metrics", "9100"], "write :9100"),
+            (&["--pace", "fast"], "it does not begin with a number"),
+            (&["--pace", "5mb"], "rates are written 100mbit"),
+            (&["--pace", "0"], "out of range"),
+            (&["--pace-total", "9600"], "less than 64kbit"),
+            (&["--pace-burst", "1mbit"], "--pace <RATE>"),
             (&["--config", "/does/not/exist"], "no such file"),
         ] {
             let line = serve(arguments).unwrap_err();

@@ -215,15 +215,31 @@ fn pieces_are_released_by_hand() {
         let pacer = Pacer::new(Some(pacing));
         let (one, _one) = pair(&pacer).await;
         let (two, _two) = pair(&pacer).await;
-        assert!(!pacer.release());
+        assert_eq!(pacer.release(1), 0);
         one.write_all(&[1; 3_000]).await.unwrap();
         two.write_all(&[1; 2_000]).await.unwrap();
         assert_eq!(statistics().pieces, 2, "those that begin");
-        assert!((0..3).all(|_| pacer.release()) && !pacer.release());
+        assert_eq!([1, 9, 9, 9].map(|most| pacer.release(most)), [1, 2, 0, 0]);
         assert_eq!((statistics().pieces, statistics().pending_bytes), (5, 0));
         one.write_all(&[1; 3_000]).await.unwrap();
         pacer.set(None);
         one.sent().await.unwrap();
+    });
+}
+
+#[test]
+fn at_a_rate_beyond_all_clocks_pieces_do_not_wait() {
+    run(async {
+        let pacing = Pacing {
+            piece_bytes: Some(1_000),
+            ..Pacing::of_rate(Rate::from_bps(u64::MAX).unwrap())
+        };
+        let (writer, reader) = pair(&Pacer::new(Some(pacing))).await;
+        let parts = [IoSlice::new(&[1; 500]), IoSlice::new(&[2; 4_000])];
+        let sent = std::future::poll_fn(|cx| writer.poll_write_vectored(cx, &parts)).await;
+        assert_eq!((sent.unwrap(), statistics().pieces), (4_500, 5));
+        assert_eq!(statistics().pending_bytes, 0);
+        reader.read_exact(&mut [0; 4_500]).await.unwrap();
     });
 }
 

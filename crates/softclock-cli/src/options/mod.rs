@@ -2,6 +2,8 @@
 
 mod content;
 mod operation;
+mod pace;
 
 pub(crate) use content::ContentOptions;
 pub(crate) use operation::OperationOptions;
+pub(crate) use pace::PaceOptions;

@@ -65,6 +65,7 @@ fn without_log(options: &ServeOptions) -> Result<Settings, StartError> {
         max_connections: options.limits.max_connections(descriptors),
         drain: options.drain,
         connection: options.limits.connection(),
+        pace: options.pace.pace(),
     };
     Ok(settings)
 }

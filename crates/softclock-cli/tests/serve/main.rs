@@ -14,6 +14,7 @@ mod injected;
 mod limits;
 mod metrics;
 mod multirange;
+mod pace;
 mod pages;
 mod pipelining;
 mod refusals;

@@ -52,19 +52,25 @@ impl Buffer {
     }
 }
 
-/// The first `max` bytes of `parts`, as far as they lie in the first [`PARTS`] of them, for `send`.
+/// The first `max` bytes of `parts` behind their first `skip`, as far as they lie in [`PARTS`] of them, for `send`.
 pub(super) fn with_front<R>(
     parts: &[IoSlice<'_>],
+    skip: usize,
     max: usize,
     send: impl FnOnce(&[IoSlice<'_>]) -> R,
 ) -> R {
     let mut front = [IoSlice::new(&[]); PARTS];
-    let (mut room, mut count) = (max, 0);
+    let (mut skip, mut room, mut count) = (skip, max, 0);
     for part in parts {
         if room == 0 || count == PARTS {
             break;
         }
-        let part = &part[..part.len().min(room)];
+        let rest = &part[skip.min(part.len())..];
+        skip -= part.len() - rest.len();
+        if rest.is_empty() {
+            continue;
+        }
+        let part = &rest[..rest.len().min(room)];
         room -= part.len();
         front[count] = IoSlice::new(part);
         count += 1;
@@ -100,14 +106,15 @@ mod tests {
     #[test]
     fn the_front_of_parts() {
         let parts = [IoSlice::new(b"abc"), IoSlice::new(b"defg")];
-        let front = |max| {
-            with_front(&parts, max, |front| {
+        let front = |skip, max| {
+            with_front(&parts, skip, max, |front| {
                 let bytes = front.iter().flat_map(|part| part.iter().copied());
                 bytes.collect::<Vec<_>>()
             })
         };
-        assert_eq!(front(2), b"ab");
-        assert_eq!(front(5), b"abcde");
-        assert_eq!(front(100), b"abcdefg");
+        assert_eq!(front(0, 2), b"ab");
+        assert_eq!(front(0, 5), b"abcde");
+        assert_eq!(front(2, 3), b"cde");
+        assert_eq!(front(3, 100), b"defg");
     }
 }

@@ -9,14 +9,16 @@
 //! since a finer clock would not tick anyway, and no less than a segment.
 //!
 //! - [`Pacing`], [`PacedBy`]: how; [`Pacer`]: for which streams, changed while they are in use.
-//! - `paced`, `state`: a paced stream, and what it knows.
+//! - `paced`, `write`, `handle`: a paced stream, its writer's side, and its end; `state`: what it knows.
 //! - `buffer`: what a write accepted and the kernel has not got yet.
 //! - `counts`: statistics, and the time between trigger states.
 
 mod buffer;
 mod counts;
+mod handle;
 mod paced;
 mod state;
+mod write;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,12 +32,14 @@ use crate::runtime::inner::Inner;
 
 pub(crate) use counts::PacingCounts;
 pub use counts::PacingStatistics;
-pub(crate) use paced::{Paced, PacedHandle};
+pub(crate) use handle::PacedHandle;
+pub(crate) use paced::Paced;
 
 /// How the writes of a stream are paced. Rates are of the stream's bytes, without the headers of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacing {
-    /// The rate kept on average since a train began; never exceeded by more than a piece.
+    /// The rate kept on average since a train began; never exceeded by more than a piece. If a piece takes less than a
+    /// microsecond at it, no event could clock them: a write then sends its pieces one after the other.
     pub rate: Rate,
     /// The rate at which a train catches up that has fallen behind because events were late: the paper's maximal
     /// allowable burst rate. Less than `rate` is `rate`.
@@ -147,14 +151,21 @@ impl Pacer {
         }
     }
 
-    /// Sends a piece of the stream that has waited for longest, if one waits ([`PacedBy::Release`]). May be called from a
-    /// soft event's handler.
+    /// Sends a piece of each of the `most` streams that have waited for longest ([`PacedBy::Release`]); returns how many
+    /// there were. May be called from a soft event's handler.
     ///
     /// # Panics
     /// Outside a runtime.
-    pub fn release(&self) -> bool {
-        let next = self.shared.waiting.borrow_mut().pop_front();
-        next.map(|stream| stream.on_due(crate::now())).is_some()
+    pub fn release(&self, most: usize) -> usize {
+        let waiting = &self.shared.waiting;
+        let count = waiting.borrow().len().min(most);
+        for _ in 0..count {
+            let next = waiting.borrow_mut().pop_front();
+            if let Some(stream) = next {
+                stream.on_due(crate::now());
+            }
+        }
+        count
     }
 
     fn version(&self) -> u32 {

@@ -7,18 +7,17 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem;
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use softclock_core::{Clock, FireWindow, Instant, TriggerState};
 use softclock_linux::socket;
 
-use super::buffer::with_front;
 use super::state::{State, Waits};
 use super::{PacedBy, Pacer, Pacing};
 use crate::net::Source;
@@ -28,22 +27,12 @@ use crate::time::timeout;
 
 /// A stream and what is to be sent on it.
 pub(crate) struct Paced {
-    source: Source,
-    state: RefCell<State>,
+    pub(super) source: Source,
+    pub(super) state: RefCell<State>,
     /// Closing resets the connection.
-    resets: Cell<bool>,
+    pub(super) resets: Cell<bool>,
     /// Nobody has the stream any more.
-    is_dropped: Cell<bool>,
-}
-
-/// What a write is to do.
-enum Step {
-    /// Give all to the kernel.
-    Unpaced,
-    /// Begin a train with a piece.
-    Begin,
-    /// Wait for those before.
-    Queue,
+    pub(super) is_dropped: Cell<bool>,
 }
 
 impl Paced {
@@ -67,60 +56,6 @@ impl Paced {
         let mut state = self.state.borrow_mut();
         state.pacer = pacer.clone();
         state.version = None;
-    }
-
-    pub(crate) fn poll_write(
-        self: &Rc<Self>,
-        cx: &Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if parts.iter().all(|part| part.is_empty()) {
-            return Poll::Ready(Ok(0));
-        }
-        let begun = match self.next_step()? {
-            Step::Unpaced => return self.source.poll_send_vectored(cx, parts),
-            Step::Begin => {
-                let piece = self.state.borrow().piece;
-                let send = |fd: BorrowedFd<'_>| send_front(fd, parts, piece);
-                let sent =
-                    self.source
-                        .poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
-                self.on_begun(ready!(sent)?)
-            }
-            Step::Queue => 0,
-        };
-        match begun + self.queue(parts, begun) {
-            0 => {
-                self.state.borrow_mut().add_writer(cx.waker());
-                Poll::Pending
-            }
-            taken => Poll::Ready(Ok(taken)),
-        }
-    }
-
-    /// As [`poll_write`](Self::poll_write), without waiting.
-    pub(crate) fn try_write(self: &Rc<Self>, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let parts = [IoSlice::new(bytes)];
-        let send = |max| {
-            let send = |fd: BorrowedFd<'_>| send_front(fd, &parts, max);
-            self.source
-                .try_call(Direction::Write, TriggerState::IpOutput, send)
-        };
-        let begun = match self.next_step()? {
-            Step::Unpaced => return send(usize::MAX),
-            Step::Begin => {
-                let piece = self.state.borrow().piece;
-                self.on_begun(send(piece)?)
-            }
-            Step::Queue => 0,
-        };
-        match begun + self.queue(&parts, begun) {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            taken => Ok(taken),
-        }
     }
 
     /// Ready when the kernel has all that was written.
@@ -197,55 +132,6 @@ impl Paced {
         self.wait_until(&mut state, now);
     }
 
-    fn next_step(&self) -> io::Result<Step> {
-        let mut state = self.state.borrow_mut();
-        if let Some(error) = state.error.take() {
-            return Err(error);
-        }
-        if state.end {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        if !state.pending.is_empty() || state.waits != Waits::Nothing {
-            return Ok(Step::Queue);
-        }
-        let now = self.source.runtime().clock.now();
-        self.follow(&mut state, now);
-        let by = state.pacing.map(|pacing| pacing.by);
-        Ok(match by {
-            None | Some(PacedBy::Kernel) => Step::Unpaced,
-            Some(PacedBy::Release) => Step::Begin,
-            Some(PacedBy::SoftEvents) if state.may_send(now).is_none() => Step::Begin,
-            Some(PacedBy::SoftEvents) => Step::Queue,
-        })
-    }
-
-    /// The first piece of a train was sent.
-    fn on_begun(&self, sent: usize) -> usize {
-        let now = self.source.runtime().clock.now();
-        self.on_sent(&mut self.state.borrow_mut(), now, sent);
-        sent
-    }
-
-    /// Accepts what there is room for of `parts` behind their first `skip` bytes; returns how much.
-    fn queue(self: &Rc<Self>, parts: &[IoSlice<'_>], skip: usize) -> usize {
-        let runtime = self.source.runtime();
-        let now = runtime.clock.now();
-        let mut state = self.state.borrow_mut();
-        let room = state.room.saturating_sub(state.pending.len());
-        let taken = state.pending.append(parts, skip, room);
-        runtime.pacing.on_accepted(taken);
-        if state.waits == Waits::Nothing {
-            let at = state.clock.next_send(now);
-            // Without a buffer the event is also what ends the train.
-            if !state.pending.is_empty() || state.room == 0 {
-                self.wait_until(&mut state, at);
-            } else {
-                state.clock.end();
-            }
-        }
-        taken
-    }
-
     /// Sends a piece of what is pending.
     fn transmit(self: &Rc<Self>, state: &mut State, now: Instant) {
         self.follow(state, now);
@@ -270,7 +156,7 @@ impl Paced {
         }
     }
 
-    fn on_sent(&self, state: &mut State, now: Instant, sent: usize) {
+    pub(super) fn on_sent(&self, state: &mut State, now: Instant, sent: usize) {
         let begins = !state.clock.is_in_train();
         self.source.runtime().pacing.on_piece(sent, begins);
         let piece = state.piece as u64;
@@ -302,14 +188,14 @@ impl Paced {
         state.error = Some(error);
     }
 
-    fn discard(&self, state: &mut State) {
+    pub(super) fn discard(&self, state: &mut State) {
         let pending = state.pending.len();
         self.source.runtime().pacing.on_gone(pending);
         state.pending.clear();
     }
 
     /// Has the next piece sent at `at`, or when it is released.
-    fn wait_until(self: &Rc<Self>, state: &mut State, at: Instant) {
+    pub(super) fn wait_until(self: &Rc<Self>, state: &mut State, at: Instant) {
         if state
             .pacing
             .is_some_and(|pacing| pacing.by == PacedBy::Release)
@@ -354,7 +240,7 @@ impl Paced {
     }
 
     /// Learns what has changed at the pacer, and how far trigger states are apart.
-    fn follow(&self, state: &mut State, now: Instant) {
+    pub(super) fn follow(&self, state: &mut State, now: Instant) {
         let version = Some(state.pacer.version());
         if state.version != version {
             let before = mem::replace(&mut state.pacing, state.pacer.pacing());
@@ -399,38 +285,6 @@ impl Drop for Paced {
             let _ = self.source.quiet_call(Direction::Write, send);
             self.source.runtime().pacing.on_gone(rest.len());
         }
-    }
-}
-
-/// The stream as its user has it. Dropping it lets what was written be sent, unless closing is to reset the connection.
-#[derive(Debug)]
-pub(crate) struct PacedHandle(pub(crate) Rc<Paced>);
-
-impl Drop for PacedHandle {
-    fn drop(&mut self) {
-        let stream = &self.0;
-        stream.is_dropped.set(true);
-        let mut state = stream.state.borrow_mut();
-        let writers = mem::take(&mut state.writers);
-        let mut event = None;
-        if stream.resets.get() {
-            stream.discard(&mut state);
-            if let Waits::Event(key) = state.waits {
-                event = stream.source.runtime().timers.borrow_mut().cancel(key);
-            }
-        }
-        // Both may own what owns the stream.
-        drop(state);
-        drop((writers, event));
-    }
-}
-
-/// Gives the first `max` bytes of `parts` to the kernel.
-fn send_front(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>], max: usize) -> io::Result<usize> {
-    match parts {
-        [part] => socket::tcp::send(fd, &part[..part.len().min(max)]),
-        [part, ..] if part.len() >= max => socket::tcp::send(fd, &part[..max]),
-        _ => with_front(parts, max, |front| socket::tcp::send_vectored(fd, front)),
     }
 }
 
