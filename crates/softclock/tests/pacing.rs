@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use softclock::net::{PacedBy, Pacer, Pacing, PacingStatistics, TcpListener, TcpStream};
+use softclock::net::{PacedBy, Pacer, Pacing, PacingStatistics, TcpListener, TcpStream, UdpSocket};
 use softclock::{Rate, Runtime};
 
 fn run<F: Future>(test: F) -> F::Output {
@@ -240,6 +240,32 @@ fn at_a_rate_beyond_all_clocks_pieces_do_not_wait() {
         assert_eq!((sent.unwrap(), statistics().pieces), (4_500, 5));
         assert_eq!(statistics().pending_bytes, 0);
         reader.read_exact(&mut [0; 4_500]).await.unwrap();
+    });
+}
+
+#[test]
+fn trains_of_datagrams_take_as_long_as_the_rate_says() {
+    run(async {
+        let loopback = (Ipv4Addr::LOCALHOST, 0);
+        let sink = UdpSocket::bind(loopback).unwrap();
+        let (sender, to) = (
+            UdpSocket::bind(loopback).unwrap(),
+            sink.local_addr().unwrap(),
+        );
+        let time_of = async |pacing| {
+            sender.set_pacing(pacing);
+            let begun = softclock::now();
+            let train = sender.send_train(&[1; 100_000], 1_000, Some(to));
+            train.await.unwrap();
+            softclock::now().since(begun)
+        };
+        let slow = time_of(Some(Pacing::of_rate(rate("8mbit")))).await;
+        assert!(slow >= Duration::from_millis(95), "{slow:?}");
+        let before = statistics().pieces;
+        let unpaced = time_of(None).await;
+        let batches = statistics().pieces - before;
+        assert!(unpaced < slow / 2, "{unpaced:?} {slow:?}");
+        assert!(batches == 2 || batches == 100, "{batches}");
     });
 }
 

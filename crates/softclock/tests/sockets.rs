@@ -35,6 +35,7 @@ macro_rules! conformance {
                 listeners_share_a_port_when_asked
                 a_reader_that_never_waits_lets_others_run
                 datagrams_keep_their_bounds
+                trains_of_datagrams_keep_their_bounds
                 an_unreachable_peer_is_told_once
                 calls_are_trigger_states_of_their_kind
             );
@@ -345,6 +346,29 @@ async fn datagrams_keep_their_bounds(address: SocketAddr) {
     one.connect(there).unwrap();
     two.send(b"reply").await.unwrap();
     assert_eq!(one.recv(&mut buffer).await.unwrap(), 5);
+}
+
+async fn trains_of_datagrams_keep_their_bounds(address: SocketAddr) {
+    let (one, two) = (
+        UdpSocket::bind(address).unwrap(),
+        UdpSocket::bind(address).unwrap(),
+    );
+    let there = two.local_addr().unwrap();
+    let bytes: Vec<u8> = (0..20_500).map(|i| (i * 31 >> 3) as u8).collect();
+    for pacing in [None, PACING.get(), Some(paced())] {
+        one.set_pacing(pacing);
+        one.send_train(&bytes, 1_000, Some(there)).await.unwrap();
+        let mut buffer = [0; 2_000];
+        for expected in bytes.chunks(1_000) {
+            let (received, _) = two.recv_from(&mut buffer).await.unwrap();
+            assert!(&buffer[..received] == expected);
+        }
+    }
+    one.connect(there).unwrap();
+    one.send_train(&[7; 10], 10, None).await.unwrap();
+    assert_eq!(two.recv(&mut [0; 20]).await.unwrap(), 10);
+    let error = one.send_train(&[7], 0, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
 async fn an_unreachable_peer_is_told_once(address: SocketAddr) {

@@ -26,3 +26,4 @@ mod sockets;
 mod streaming;
 mod tls;
 mod top;
+mod window;

@@ -10,11 +10,13 @@
 //!
 //! - [`Pacing`], [`PacedBy`]: how; [`Pacer`]: for which streams, changed while they are in use.
 //! - `paced`, `write`, `handle`: a paced stream, its writer's side, and its end; `state`: what it knows.
+//! - `datagrams`: trains of datagrams.
 //! - `buffer`: what a write accepted and the kernel has not got yet.
 //! - `counts`: statistics, and the time between trigger states.
 
 mod buffer;
 mod counts;
+mod datagrams;
 mod handle;
 mod paced;
 mod state;
@@ -32,6 +34,7 @@ use crate::runtime::inner::Inner;
 
 pub(crate) use counts::PacingCounts;
 pub use counts::PacingStatistics;
+pub(crate) use datagrams::DatagramPacing;
 pub(crate) use handle::PacedHandle;
 pub(crate) use paced::Paced;
 
