@@ -205,6 +205,31 @@ fn changes_reach_streams_in_use() {
 }
 
 #[test]
+fn without_a_buffer_the_writer_is_woken_for_each_piece() {
+    run(async {
+        let pacing = Pacing {
+            buffer_bytes: Some(0),
+            piece_bytes: Some(1_000),
+            ..Pacing::of_rate(rate("80mbit"))
+        };
+        let (writer, reader) = pair(&Pacer::new(Some(pacing))).await;
+        for train in 1..4 {
+            assert_eq!(writer.write(&[1; 6_300]).await.unwrap(), 1_000);
+            assert!(writer.is_held_back());
+            writer.write_all(&[1; 5_300]).await.unwrap();
+            assert_eq!(
+                (statistics().pieces, statistics().pending_bytes),
+                (7 * train, 0)
+            );
+            // Longer than the last piece takes, so that the train ends.
+            softclock::sleep(Duration::from_millis(1)).await;
+            assert_eq!(statistics().trains, train);
+        }
+        reader.read_exact(&mut [0; 3 * 6_300]).await.unwrap();
+    });
+}
+
+#[test]
 fn pieces_are_released_by_hand() {
     run(async {
         let pacing = Pacing {

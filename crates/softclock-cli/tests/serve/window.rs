@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{self, Command};
 use std::thread;
@@ -77,6 +78,18 @@ impl Link {
         Server::spawn(&mut command)
     }
 
+    /// A connection from the client's side.
+    fn connect(&self, address: SocketAddr) -> TcpStream {
+        let namespace = File::open(Path::new("/run/netns").join(&self.client)).unwrap();
+        // A thread is in a namespace, and a socket stays in that of its birth.
+        let client = thread::spawn(move || {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), network).unwrap();
+            TcpStream::connect(address).unwrap()
+        });
+        client.join().unwrap()
+    }
+
     /// The congestion windows of the server's connections.
     fn windows(&self) -> Vec<u64> {
         let mut command = Command::new("ip");
@@ -100,28 +113,21 @@ impl Drop for Link {
 
 /// When the bytes of a response arrived, from the first on: time, and how many there were by then.
 fn arrivals(link: &Link, address: SocketAddr) -> Vec<(Duration, usize)> {
-    let namespace = File::open(Path::new("/run/netns").join(&link.client)).unwrap();
-    // A namespace is a thread's.
-    let client = thread::spawn(move || {
-        move_into_link_name_space((&namespace).into(), Some(LinkNameSpaceType::Network)).unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
-        let request = b"GET /f HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).unwrap();
-        let (mut arrivals, mut all, mut buffer) = (Vec::new(), 0, vec![0; 1 << 16]);
-        let mut begun = None;
-        loop {
-            match stream.read(&mut buffer).unwrap() {
-                0 => return arrivals,
-                read => all += read,
-            }
-            let begun = *begun.get_or_insert_with(Instant::now);
-            arrivals.push((begun.elapsed(), all));
+    let mut stream = link.connect(address);
+    let patience = Some(Duration::from_secs(30));
+    stream.set_read_timeout(patience).unwrap();
+    let request = b"GET /f HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let (mut arrivals, mut all, mut buffer) = (Vec::new(), 0, vec![0; 1 << 16]);
+    let mut begun = None;
+    loop {
+        match stream.read(&mut buffer).unwrap() {
+            0 => return arrivals,
+            read => all += read,
         }
-    });
-    client.join().unwrap()
+        let begun = *begun.get_or_insert_with(Instant::now);
+        arrivals.push((begun.elapsed(), all));
+    }
 }
 
 #[test]
@@ -152,19 +158,10 @@ fn a_large_first_window_leaves_paced() {
         "{half} of it in half of the time"
     );
 
-    // The window is there from the first segment on: while the rate holds back, none has been used up.
+    // The window is there from the first segment on.
     let server = link.serve(directory.path(), &["--pace", "64kbit"]);
-    let namespace = File::open(Path::new("/run/netns").join(&link.client)).unwrap();
-    let address = server.address();
-    let windows = thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            move_into_link_name_space((&namespace).into(), Some(LinkNameSpaceType::Network))
-                .unwrap();
-            TcpStream::connect(address).unwrap()
-        });
-        let _stream = client.join().unwrap();
-        link.windows()
-    });
+    let _stream = link.connect(server.address());
+    let windows = link.windows();
     assert!(
         windows.iter().any(|&window| window >= WINDOW),
         "{windows:?}"
