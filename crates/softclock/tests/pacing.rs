@@ -346,7 +346,7 @@ proptest! {
                 for step in steps {
                     let at = written.len();
                     let mut more = |bytes: usize| {
-                        let next = (written.len()..).map(|i| (i * 31 >> 3) as u8);
+                        let next = (written.len()..).map(|i| ((i * 31) >> 3) as u8);
                         written.extend(next.take(bytes).collect::<Vec<_>>());
                     };
                     match step {

@@ -354,7 +354,7 @@ async fn trains_of_datagrams_keep_their_bounds(address: SocketAddr) {
         UdpSocket::bind(address).unwrap(),
     );
     let there = two.local_addr().unwrap();
-    let bytes: Vec<u8> = (0..20_500).map(|i| (i * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..20_500).map(|i| ((i * 31) >> 3) as u8).collect();
     for pacing in [None, PACING.get(), Some(paced())] {
         one.set_pacing(pacing);
         one.send_train(&bytes, 1_000, Some(there)).await.unwrap();

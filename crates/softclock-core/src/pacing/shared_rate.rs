@@ -94,7 +94,7 @@ mod tests {
             let mut shared = SharedRate::new(mbit(100), slack);
             let (mut now, mut sent) = (us(10_000), Vec::new());
             for (pause_us, bytes) in sends {
-                now = now + Duration::from_micros(pause_us);
+                now += Duration::from_micros(pause_us);
                 let at = shared.reserve(now, bytes);
                 prop_assert!(at >= now);
                 sent.push((at, bytes));

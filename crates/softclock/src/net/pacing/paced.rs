@@ -241,16 +241,20 @@ impl Paced {
 
     /// Learns what has changed at the pacer, and how far trigger states are apart.
     pub(super) fn follow(&self, state: &mut State, now: Instant) {
-        let version = Some(state.pacer.version());
-        if state.version != version {
-            let before = mem::replace(&mut state.pacing, state.pacer.pacing());
-            state.version = version;
-            self.tell_kernel(before, state.pacing);
-        }
-        let Some(pacing) = state.pacing else { return };
         let runtime = self.source.runtime();
-        let piece = pacing.piece(runtime.pacing.trigger_interval(runtime, now));
-        state.set_piece(&pacing, piece);
+        let version = Some(state.pacer.version());
+        let interval = runtime.pacing.trigger_interval(runtime, now);
+        // What follows has divisions, and hardly ever a reason.
+        if (state.version, state.trigger_interval) == (version, interval) {
+            return;
+        }
+        let before = mem::replace(&mut state.pacing, state.pacer.pacing());
+        state.version = version;
+        state.trigger_interval = interval;
+        self.tell_kernel(before, state.pacing);
+        if let Some(pacing) = state.pacing {
+            state.set_piece(&pacing, pacing.piece(interval));
+        }
     }
 
     /// Has the kernel pace, or no longer.
