@@ -6,11 +6,13 @@
 //!
 //! - [`intervals`]: the trigger states of the server in their sequence, and statistics of the intervals.
 //! - [`compare`]: slices of time with and without something, in pairs.
+//! - [`paced`]: the same server with responses in pieces, and what lets these go.
 //! - [`synthetic`]: the paper's synthetic handler as a soft event, a signal and a timer descriptor.
 //! - [`toggles`]: what is switched on and off: soft events, signals, timer descriptors.
 
 pub mod compare;
 pub mod intervals;
+pub mod paced;
 pub mod synthetic;
 pub mod toggles;
 
@@ -68,6 +70,16 @@ where
     F: Future<Output = io::Result<R>>,
     R: Send,
 {
+    run_server(workload, |listening, stop| {
+        serve(workload, listening, stop, control)
+    })
+}
+
+/// Keeps the server busy that `serve` runs, until it ends.
+fn run_server<R: Send>(
+    workload: &Workload,
+    serve: impl FnOnce(Sender<SocketAddr>, &AtomicBool) -> io::Result<R> + Send,
+) -> io::Result<R> {
     let processors = Processors::detect();
     let stop = AtomicBool::new(false);
     let (listening, address) = mpsc::channel();
@@ -78,7 +90,7 @@ where
             pin(processors.server);
             // Also if it fails before it gets that far.
             let _stop = StopOnDrop(&stop);
-            serve(workload, listening, &stop, control)
+            serve(listening, &stop)
         })?;
         if workload.neighbour {
             scope.spawn(|| {

@@ -369,6 +369,11 @@ mod tests {
             (&["--socket-mode", "888"], "octal"),
             (&["--tls-cert", "c"], "--tls-key"),
             (&["--metrics", "9100"], "write :9100"),
+            (&["--pace", "fast"], "it does not begin with a number"),
+            (&["--pace", "5mb"], "rates are written 100mbit"),
+            (&["--pace", "0"], "out of range"),
+            (&["--pace-total", "9600"], "less than 64kbit"),
+            (&["--pace-burst", "1mbit"], "--pace <RATE>"),
             (&["--config", "/does/not/exist"], "no such file"),
         ] {
             let line = serve(arguments).unwrap_err();

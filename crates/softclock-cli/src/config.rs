@@ -276,6 +276,10 @@ mod tests {
             ("a b", "1: "),
             ("threads = 1\nthreads = 2", "2: duplicate key"),
             ("config = \"x\"", "1: unknown setting 'config'"),
+            (
+                "pace = \"5mb\"",
+                "1: invalid value '5mb' for 'pace <RATE>': unknown unit",
+            ),
             ("check = true", "1: unknown setting 'check'"),
             ("[serve]\nthreads = 1", "1: unknown setting 'serve'"),
         ] {

@@ -105,6 +105,10 @@ impl Socket for Stream {
         }
     }
 
+    fn is_held_back(&self) -> bool {
+        matches!(self.carrier(), Carrier::Tcp(stream) if stream.is_held_back())
+    }
+
     fn give_up(&self) {
         if let Carrier::Tcp(stream) = self.carrier() {
             // If this fails, the kernel gives up by itself, later.

@@ -9,6 +9,7 @@ use http::header::{
     ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
 };
 use http::{Response, StatusCode};
+use softclock::Rate;
 use softclock::fs::Failure;
 
 use crate::address::{ListenAddress, Place};
@@ -151,6 +152,13 @@ pub enum StartError {
     NoCertificate(ListenAddress),
     /// This address can't speak TLS.
     PlainOnly(ListenAddress),
+    /// Connections would catch up at less than their rate.
+    SlowBurst {
+        /// The rate at which they would.
+        burst: Rate,
+        /// Theirs.
+        rate: Rate,
+    },
     /// An address stands twice among those to listen on.
     Repeated(ListenAddress),
     /// A proxy without upstreams.
@@ -187,6 +195,10 @@ impl fmt::Display for StartError {
                 f,
                 "cannot listen on {address}: metrics are told without TLS; leave out tls:"
             ),
+            Self::SlowBurst { burst, rate } => write!(
+                f,
+                "--pace-burst {burst} is less than --pace {rate}; leave it out for twice as much"
+            ),
             Self::Repeated(address) => {
                 write!(
                     f,
@@ -212,9 +224,11 @@ impl std::error::Error for StartError {
             | Self::AccessLog(_, error)
             | Self::Upstream(_, error) => Some(error),
             Self::Tls(error) => Some(error),
-            Self::NoCertificate(_) | Self::PlainOnly(_) | Self::Repeated(_) | Self::NoUpstream => {
-                None
-            }
+            Self::NoCertificate(_)
+            | Self::PlainOnly(_)
+            | Self::SlowBurst { .. }
+            | Self::Repeated(_)
+            | Self::NoUpstream => None,
         }
     }
 }

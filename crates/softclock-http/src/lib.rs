@@ -25,6 +25,8 @@
 //!   them. Every read is first tried on the loop, where it answers from the page cache, and else goes to a helper
 //!   thread ([`softclock::fs`]).
 //!
+//! Connections can be paced ([`Pace`]): responses then leave in pieces clocked by soft events, below all of this.
+//!
 //! [`path`], [`range`], [`coding`] and [`conditional`] are pure: they touch neither files nor clocks. So is the cache.
 //!
 //! Each system call on the way is a trigger state of the runtime's soft timers.
@@ -54,6 +56,7 @@ mod media;
 mod members;
 mod metrics;
 mod multipart;
+mod pace;
 pub mod path;
 mod patience;
 mod pool;
@@ -79,6 +82,7 @@ pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};
+pub use pace::Pace;
 pub use proxy::{
     HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError,
 };

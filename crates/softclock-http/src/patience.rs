@@ -99,7 +99,7 @@ impl Patience {
         }
     }
 
-    /// The send buffer took something.
+    /// The send buffer took something; or the client is not waited for, but we hold back (0 bytes).
     pub(crate) fn on_written(&mut self, bytes: usize) {
         let sending = &mut self.sending;
         sending.stalled = None;

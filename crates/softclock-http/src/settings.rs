@@ -43,7 +43,7 @@ impl Settings {
     /// Tells what contradicts itself, without listening.
     ///
     /// # Errors
-    /// [`StartError::NoCertificate`], [`StartError::PlainOnly`], [`StartError::Repeated`].
+    /// [`StartError::NoCertificate`], [`StartError::PlainOnly`], [`StartError::SlowBurst`], [`StartError::Repeated`].
     pub fn check(&self) -> Result<(), StartError> {
         self.clone().checked().map(drop)
     }
@@ -59,6 +59,12 @@ impl Settings {
         }
         if let Some(address) = all().find(|address| address.tls && self.tls.is_none()) {
             return Err(StartError::NoCertificate(address.clone()));
+        }
+        let pace = self.worker.pace;
+        if let (Some(burst), Some(rate)) = (pace.burst, pace.rate)
+            && burst < rate
+        {
+            return Err(StartError::SlowBurst { burst, rate });
         }
         for (index, address) in all().enumerate() {
             let free = matches!(&address.place, Place::One(one) if one.port() == 0);
@@ -76,6 +82,7 @@ impl Settings {
     /// What one of `threads` serves by. What stays of the `previous` is taken over.
     pub(crate) fn live(&self, threads: usize, previous: Option<&Live>) -> Live {
         let mut options = self.worker;
+        options.pace = options.pace.for_one_of(threads);
         options.max_connections = (options.max_connections / threads).max(1);
         Live {
             served: self.served.live(threads, previous),

@@ -13,6 +13,11 @@ pub(crate) trait Socket: Write + Unpin {
     /// Bytes written that the client has not acknowledged; 0 where nobody knows.
     fn unacknowledged(&self) -> u64;
 
+    /// Whether what was written waits for its time, not for the client.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
     /// Makes closing discard what the client has not taken.
     fn give_up(&self);
 }

@@ -216,6 +216,8 @@ impl<S: Socket> GuardedStream<S> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.patience.on_written(*bytes),
             Poll::Ready(Err(_)) => {}
+            // Our own rate is not the client's fault.
+            Poll::Pending if self.socket.is_held_back() => self.patience.on_written(0),
             Poll::Pending => {
                 ready!(self.patience.poll_write(&self.socket, cx));
                 self.end = Some(End::Stuck);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::JoinHandle;
-use softclock::net::TcpListener;
+use softclock::net::{Pacer, TcpListener, all_paced_sent};
 
 use crate::access_log::AccessLog;
 use crate::carrier::{Carrier, Peer, Stream};
@@ -20,6 +20,7 @@ use crate::exchange::Client;
 use crate::http1::Conversation;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
+use crate::pace::Pace;
 use crate::proxy::UpstreamReport;
 use crate::served::LiveServed;
 use crate::site::Site;
@@ -35,6 +36,8 @@ pub struct WorkerOptions {
     pub drain: Duration,
     /// How connections are treated.
     pub connection: ConnectionOptions,
+    /// How fast responses are sent.
+    pub pace: Pace,
 }
 
 impl Default for WorkerOptions {
@@ -43,6 +46,7 @@ impl Default for WorkerOptions {
             max_connections: 10_000,
             drain: Duration::from_secs(10),
             connection: ConnectionOptions::default(),
+            pace: Pace::default(),
         }
     }
 }
@@ -78,6 +82,8 @@ pub(crate) struct Worker {
     live: RefCell<Rc<Live>>,
     pub(crate) members: Rc<Members>,
     pub(crate) telemetry: Telemetry,
+    /// Has the connections that were accepted while there was a rate.
+    pacer: Pacer,
     /// Listeners by the number that [`listen`](Self::listen) gave.
     accepting: RefCell<Vec<Option<Accepting>>>,
 }
@@ -90,7 +96,10 @@ struct Accepting {
 
 impl Worker {
     pub(crate) fn new(live: Live) -> Rc<Self> {
+        let pacer = Pacer::default();
+        live.options.pace.apply(&pacer);
         Rc::new(Self {
+            pacer,
             members: Members::new(live.options.max_connections),
             live: RefCell::new(Rc::new(live)),
             telemetry: Telemetry::default(),
@@ -115,6 +124,7 @@ impl Worker {
     /// Serves new requests by `live` from now on.
     pub(crate) fn set_live(&self, live: Live) {
         self.members.set_limit(live.options.max_connections);
+        live.options.pace.apply(&self.pacer);
         let old = self.live.replace(Rc::new(live));
         drop(old);
     }
@@ -152,17 +162,29 @@ impl Worker {
         tasks.into_iter().for_each(|task| task.abort());
         self.members.end();
         let drain = self.live().options.drain;
-        let _ = softclock::timeout(drain, self.members.empty()).await;
+        let all = async {
+            self.members.empty().await;
+            all_paced_sent().await;
+        };
+        let _ = softclock::timeout(drain, all).await;
         self.members.count()
     }
 
     fn start(self: &Rc<Self>, carrier: Carrier, peer: Peer, tls: bool, membership: Membership) {
         tracing::trace!(%peer, "accepted");
         self.telemetry.on_accepted();
-        if let Carrier::Tcp(stream) = &carrier {
-            // Without it the last segment of a response may wait for the client's delayed acknowledgement.
-            let _ = stream.set_nodelay(true);
-        }
+        let carrier = match carrier {
+            Carrier::Tcp(stream) if self.pacer.pacing().is_some() => {
+                Carrier::Tcp(stream.paced(&self.pacer))
+            }
+            carrier => {
+                if let Carrier::Tcp(stream) = &carrier {
+                    // Without it the last segment of a response may wait for the client's delayed acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                }
+                carrier
+            }
+        };
         let live = self.live();
         let options = &live.options.connection;
         let client = Client::new(Rc::clone(self), peer, tls);

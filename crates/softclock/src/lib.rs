@@ -62,7 +62,7 @@ pub use runtime::{
     Builder, EventContext, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
     Statistics, UnknownMechanism,
 };
-pub use softclock_core::{FireWindow, Histogram, Instant, TriggerState, TriggerTrace};
+pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
 pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};
 pub use time::{Elapsed, Interval, Sleep, interval, sleep, sleep_until, timeout};
 

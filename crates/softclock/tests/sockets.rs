@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use softclock::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use softclock::net::{ListenOptions, PacedBy, Pacer, Pacing, TcpListener, TcpStream, UdpSocket};
 use softclock::{Mechanism, Runtime, TriggerState};
 
 macro_rules! conformance {
-    ($($carrier:ident => $address:ident by $mechanism:ident;)*) => {$(
+    ($($carrier:ident => $address:ident by $mechanism:ident, $pacing:expr;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address $mechanism;
+            conformance!(@tests $address $mechanism, $pacing;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
                 half_close_lets_the_answer_through
@@ -36,12 +36,13 @@ macro_rules! conformance {
                 a_reader_that_never_waits_lets_others_run
                 a_long_write_lets_others_run
                 datagrams_keep_their_bounds
+                trains_of_datagrams_keep_their_bounds
                 an_unreachable_peer_is_told_once
                 calls_are_trigger_states_of_their_kind
             );
         }
     )*};
-    (@tests $address:ident $mechanism:ident; $($test:ident)*) => {$(
+    (@tests $address:ident $mechanism:ident, $pacing:expr; $($test:ident)*) => {$(
         #[test]
         fn $test() {
             let address: IpAddr = $address::LOCALHOST.into();
@@ -54,6 +55,7 @@ macro_rules! conformance {
                 Err(error) => softclock_testing::skip!("{error}"),
             };
             assert_eq!(runtime.statistics().mechanism, mechanism);
+            PACING.set($pacing);
             runtime.block_on(async {
                 let limited = softclock::timeout(LIMIT, super::$test(SocketAddr::new(address, 0)));
                 limited.await.expect("the test hangs");
@@ -63,12 +65,28 @@ macro_rules! conformance {
 }
 
 conformance! {
-    kernel_v4_by_epoll => Ipv4Addr by Epoll;
-    kernel_v4_by_io_uring => Ipv4Addr by IoUring;
-    kernel_v4_by_poll => Ipv4Addr by Poll;
-    kernel_v4_by_select => Ipv4Addr by Select;
-    kernel_v6_by_epoll => Ipv6Addr by Epoll;
-    kernel_v6_by_io_uring => Ipv6Addr by IoUring;
+    kernel_v4_by_epoll => Ipv4Addr by Epoll, None;
+    kernel_v4_by_io_uring => Ipv4Addr by IoUring, None;
+    kernel_v4_by_poll => Ipv4Addr by Poll, None;
+    kernel_v4_by_select => Ipv4Addr by Select, None;
+    kernel_v6_by_epoll => Ipv6Addr by Epoll, None;
+    kernel_v6_by_io_uring => Ipv6Addr by IoUring, None;
+    paced_v4 => Ipv4Addr by Epoll, Some(paced());
+    paced_v4_by_io_uring => Ipv4Addr by IoUring, Some(paced());
+    paced_v4_by_poll => Ipv4Addr by Poll, Some(paced());
+    paced_v6 => Ipv6Addr by Epoll, Some(paced());
+    paced_by_waking => Ipv4Addr by Epoll, Some(Pacing { buffer_bytes: Some(0), ..paced() });
+    paced_by_the_kernel => Ipv4Addr by Epoll, Some(Pacing { by: PacedBy::Kernel, ..paced() });
+}
+
+thread_local! {
+    /// How the streams of the test on this thread are paced.
+    static PACING: Cell<Option<Pacing>> = const { Cell::new(None) };
+}
+
+/// Fast enough for tests that wait for megabytes.
+fn paced() -> Pacing {
+    Pacing::of_rate("1gbit".parse().unwrap())
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -81,7 +99,13 @@ async fn pair(address: SocketAddr) -> (TcpStream, TcpStream) {
     let (server, peer) = listener.accept().await.unwrap();
     assert_eq!(peer, client.local_addr().unwrap());
     assert_eq!(server.local_addr().unwrap(), client.peer_addr().unwrap());
-    (client, server)
+    match PACING.get() {
+        None => (client, server),
+        pacing => {
+            let pacer = Pacer::new(pacing);
+            (client.paced(&pacer), server.paced(&pacer))
+        }
+    }
 }
 
 async fn read_to_end(stream: &TcpStream) -> Vec<u8> {
@@ -364,6 +388,29 @@ async fn datagrams_keep_their_bounds(address: SocketAddr) {
     one.connect(there).unwrap();
     two.send(b"reply").await.unwrap();
     assert_eq!(one.recv(&mut buffer).await.unwrap(), 5);
+}
+
+async fn trains_of_datagrams_keep_their_bounds(address: SocketAddr) {
+    let (one, two) = (
+        UdpSocket::bind(address).unwrap(),
+        UdpSocket::bind(address).unwrap(),
+    );
+    let there = two.local_addr().unwrap();
+    let bytes: Vec<u8> = (0..20_500).map(|i| ((i * 31) >> 3) as u8).collect();
+    for pacing in [None, PACING.get(), Some(paced())] {
+        one.set_pacing(pacing);
+        one.send_train(&bytes, 1_000, Some(there)).await.unwrap();
+        let mut buffer = [0; 2_000];
+        for expected in bytes.chunks(1_000) {
+            let (received, _) = two.recv_from(&mut buffer).await.unwrap();
+            assert!(&buffer[..received] == expected);
+        }
+    }
+    one.connect(there).unwrap();
+    one.send_train(&[7; 10], 10, None).await.unwrap();
+    assert_eq!(two.recv(&mut [0; 20]).await.unwrap(), 10);
+    let error = one.send_train(&[7], 0, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
 async fn an_unreachable_peer_is_told_once(address: SocketAddr) {

@@ -270,6 +270,11 @@ impl Samples {
         })
     }
 
+    /// Events for each request.
+    pub fn events_per_request(&self) -> Vec<f64> {
+        self.of_pairs_with_events(|pair| pair.on.events as f64 / pair.on.requests as f64)
+    }
+
     /// Microseconds from an event to the next.
     pub fn event_interval_us(&self) -> Vec<f64> {
         self.of_pairs_with_events(|pair| pair.on.wall_ns as f64 / pair.on.events as f64 / 1e3)

@@ -16,6 +16,8 @@ pub mod table_13;
 pub mod table_2;
 pub mod table_4;
 pub mod table_5;
+pub mod table_6;
+pub mod table_8;
 pub mod wheel;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
@@ -29,6 +31,8 @@ pub const ALL: &[&Experiment] = &[
     &table_4::EXPERIMENT,
     &figure_3::EXPERIMENT,
     &table_5::EXPERIMENT,
+    &table_6::EXPERIMENT,
+    &table_8::EXPERIMENT,
     &table_13::EXPERIMENT,
     &event_figure_6::EXPERIMENT,
     &event_figure_7::EXPERIMENT,

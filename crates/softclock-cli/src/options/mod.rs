@@ -2,10 +2,12 @@
 
 mod content;
 mod operation;
+mod pacing;
 mod server;
 mod upstream;
 
 pub(crate) use content::ContentOptions;
 pub(crate) use operation::OperationOptions;
+pub(crate) use pacing::PacingOptions;
 pub(crate) use server::ServerOptions;
 pub(crate) use upstream::UpstreamOptions;

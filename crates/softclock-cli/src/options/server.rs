@@ -7,7 +7,7 @@ use clap::Args;
 use softclock::Mechanism;
 use softclock_http::ListenAddress;
 
-use super::OperationOptions;
+use super::{OperationOptions, PacingOptions};
 use crate::cli::{LogLevel, mechanism, percent, seconds};
 use crate::limits::LimitOptions;
 
@@ -55,6 +55,9 @@ pub(crate) struct ServerOptions {
     /// Log to stderr what is at least so important [default: warn]
     #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
     pub(crate) log_level: Option<LogLevel>,
+
+    #[command(flatten)]
+    pub(crate) pace: PacingOptions,
 
     #[command(flatten)]
     pub(crate) operation: OperationOptions,

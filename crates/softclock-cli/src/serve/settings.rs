@@ -61,6 +61,7 @@ fn without_log(program: &Program) -> Result<Settings, StartError> {
         max_connections: options.limits.max_connections(descriptors),
         drain: options.drain,
         connection: options.limits.connection(),
+        pace: options.pace.pace(),
     };
     Ok(settings)
 }

@@ -84,6 +84,16 @@ fn requests(text: &mut String, change: &Change<'_>) {
     );
     let bytes = change.rate("softclock_http_body_bytes_total");
     let _ = writeln!(text, "sent         {:>9}B/s", number(bytes));
+    let paced = change.rate("softclock_paced_bytes_total");
+    if paced > 0.0 {
+        let _ = writeln!(
+            text,
+            "paced        {:>9}B/s  {} pieces /s, {} trains /s",
+            number(paced),
+            number(change.rate("softclock_paced_pieces_total")),
+            number(change.rate("softclock_paced_trains_total")),
+        );
+    }
     let _ = writeln!(
         text,
         "connections  {:>9}     of {} at most, {} accepted /s",

@@ -20,7 +20,7 @@ fn certify(directory: &Path, name: &str) {
     fs::write(directory.join("cert.pem"), made.cert.pem()).unwrap();
 }
 
-fn start(directory: &TempDir, options: &[&str]) -> Server {
+pub(crate) fn start(directory: &TempDir, options: &[&str]) -> Server {
     let path = |name: &str| directory.path().join(name);
     let mut command = softclock();
     command
@@ -34,7 +34,7 @@ fn start(directory: &TempDir, options: &[&str]) -> Server {
     Server::spawn(&mut command)
 }
 
-fn curl(directory: &Path, server: &Server, target: &str, options: &[&str]) -> Output {
+pub(crate) fn curl(directory: &Path, server: &Server, target: &str, options: &[&str]) -> Output {
     let mut command = Command::new("curl");
     command
         .args(["-sS", "--max-time", "30", "--cacert"])
@@ -45,7 +45,7 @@ fn curl(directory: &Path, server: &Server, target: &str, options: &[&str]) -> Ou
     command.output().unwrap()
 }
 
-fn with_site(files: &[(&str, &[u8])]) -> TempDir {
+pub(crate) fn with_site(files: &[(&str, &[u8])]) -> TempDir {
     let directory = directory(files);
     certify(directory.path(), "one.test");
     directory

@@ -2,12 +2,15 @@
 //!
 //! - [`RateClock`]: one train of transmissions at a target rate, with a burst rate to catch up (*Soft Timers*, 4.1, 5.6).
 //! - [`ByteClock`]: classes of packets on one link, each at its own rate (*PSPacer/HT*, II-B).
+//! - [`SharedRate`]: one rate that many senders keep together, each of which asks when it may send.
 //! - [`wire_bytes`]: what a packet takes on the wire.
 
 pub mod byte_clock;
 mod rate_clock;
+mod shared_rate;
 mod wire;
 
 pub use byte_clock::{ByteClock, ClassId, ClassOptions, ClassStatistics, Dequeued, DropReason};
 pub use rate_clock::RateClock;
+pub use shared_rate::SharedRate;
 pub use wire::{GsoSizes, wire_bytes};

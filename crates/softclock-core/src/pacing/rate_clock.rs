@@ -27,6 +27,8 @@ struct Train {
     /// When the next transmission would be sent if none had ever been late.
     on_schedule: Instant,
     last: Instant,
+    /// What the last transmission takes at the target rate.
+    last_ns: u64,
 }
 
 impl RateClock {
@@ -41,6 +43,11 @@ impl RateClock {
         }
     }
 
+    /// Whether a train is in progress.
+    pub fn is_in_train(&self) -> bool {
+        self.train.as_ref().is_some_and(|train| !train.ended)
+    }
+
     /// The target interval.
     pub fn target(&self) -> Duration {
         Duration::from_nanos(self.target_ns)
@@ -50,21 +57,17 @@ impl RateClock {
     pub fn set_intervals(&mut self, target: Duration, minimum: Duration) {
         let train = self.train.take();
         *self = Self::new(target, minimum);
-        if let Some(Train { last, .. }) = train {
-            let on_schedule = last.add_ns(self.target_ns);
-            self.train = Some(Train {
-                ended: false,
-                on_schedule,
-                last,
-            });
-        }
+        self.train = train.map(|train| Train {
+            on_schedule: train.last.add_ns(self.target_ns),
+            ..train
+        });
     }
 
     /// When the next transmission is to be scheduled: `now` if it begins a train.
     pub fn next_send(&self, now: Instant) -> Instant {
         match &self.train {
             None => now,
-            Some(train) if train.ended => now.max(train.last.add_ns(self.target_ns)),
+            Some(train) if train.ended => now.max(train.last.add_ns(train.last_ns)),
             Some(train) => train.on_schedule.max(train.last.add_ns(self.minimum_ns)),
         }
     }
@@ -79,6 +82,7 @@ impl RateClock {
             ended: false,
             on_schedule: due.add_ns(self.target_ns),
             last: now,
+            last_ns: self.target_ns,
         });
     }
 
@@ -90,6 +94,7 @@ impl RateClock {
         {
             let unused = u128::from(self.target_ns) * u128::from(full - bytes) / u128::from(full);
             train.on_schedule = train.on_schedule.sub_ns(unused as u64);
+            train.last_ns -= unused as u64;
         }
     }
 
@@ -100,7 +105,8 @@ impl RateClock {
         schedule.map_or(Duration::ZERO, |schedule| now.since(schedule))
     }
 
-    /// The source has run dry. The next transmission begins a train, but not before the target interval has passed.
+    /// The source has run dry. The next transmission begins a train, but not before the time has passed that the last
+    /// takes at the target rate.
     pub fn end(&mut self) {
         if let Some(train) = &mut self.train {
             train.ended = true;
@@ -261,5 +267,7 @@ mod tests {
         let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(4));
         clock.on_transmit_part(us(0), 500, 1000);
         assert_eq!(clock.next_send(us(1)), us(20));
+        clock.end();
+        assert_eq!(clock.next_send(us(1)), us(20), "of the next train too");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use softclock::net::PacingStatistics;
 use softclock::{Histogram, TriggerState};
 
 use super::text::Kind::{Counter, Gauge};
@@ -29,6 +30,7 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
     server(&mut page, reports, log);
     upstreams(&mut page, reports);
     timers(&mut page, reports);
+    pacing(&mut page, reports);
     triggers(&mut page, reports);
     threads(&mut page, reports);
     page.into_text()
@@ -150,6 +152,28 @@ fn timers(page: &mut Page, reports: &[Report]) {
     let help = "Soft events fired after their deadline.";
     page.family("softclock_deadlines_missed_total", Counter, help);
     page.value(sum(|report| report.statistics.events.deadlines_missed));
+}
+
+fn pacing(page: &mut Page, reports: &[Report]) {
+    let sum = |of: fn(&PacingStatistics) -> u64| {
+        let pacing = reports.iter().map(|report| &report.statistics.pacing);
+        pacing.map(of).sum::<u64>()
+    };
+    let help = "Trains of pieces begun on paced connections: responses, or several in a row.";
+    page.family("softclock_paced_trains_total", Counter, help);
+    page.value(sum(|pacing| pacing.trains));
+    let help = "Pieces that paced connections gave to the kernel.";
+    page.family("softclock_paced_pieces_total", Counter, help);
+    page.value(sum(|pacing| pacing.pieces));
+    let help = "Bytes of these pieces.";
+    page.family("softclock_paced_bytes_total", Counter, help);
+    page.value(sum(|pacing| pacing.bytes));
+    let help = "Times the kernel had no room for a piece, because the client was slow.";
+    page.family("softclock_paced_blocked_total", Counter, help);
+    page.value(sum(|pacing| pacing.blocked));
+    let help = "Bytes that wait for their time now.";
+    page.family("softclock_paced_pending_bytes", Gauge, help);
+    page.value(sum(|pacing| pacing.pending_bytes));
 }
 
 fn triggers(page: &mut Page, reports: &[Report]) {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -136,6 +136,27 @@ pub fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
 /// Sends small pieces at once (TCP_NODELAY) or lets the kernel collect them.
 pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// The rate in bytes a second at which the kernel itself paces the connection's segments (SO_MAX_PACING_RATE); `None`
+/// for the rate of its own choice.
+pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: Option<u64>) -> io::Result<()> {
+    let rate = bytes_per_second.unwrap_or(u64::MAX);
+    // SAFETY: the option's value is read from `rate`, which lives through the call, and is as long as said. Kernels
+    // take 8 bytes since 4.20.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            size_of::<u64>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// What closing does with unsent data: `None` sends it in the background, zero drops it and resets the connection, a

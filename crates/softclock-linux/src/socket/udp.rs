@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{self, RecvFlags, SendFlags, SocketType, sockopt};
 
@@ -47,6 +47,97 @@ pub fn send(fd: BorrowedFd<'_>, datagram: &[u8]) -> io::Result<usize> {
     Ok(net::send(fd, datagram, SendFlags::NOSIGNAL)?)
 }
 
+/// Sends `bytes` as datagrams of `segment_bytes`, the last of what is left, in one walk through the kernel (UDP_SEGMENT of
+/// udp(7)). At most [`MOST_SEGMENTS`], and 65 507 bytes.
+///
+/// Kernels before 4.18, devices without checksums, and segments beyond the path's MTU fail with `InvalidInput`,
+/// `Unsupported` or EIO ([`is_without_segments`]).
+pub fn send_segments(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    segment_bytes: u16,
+    peer: Option<SocketAddr>,
+) -> io::Result<usize> {
+    let mut peer = peer.map(raw_address);
+    let mut part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut control = Control([0; 4]);
+    // SAFETY: of all zeros, the structure is one without address, data and control.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    if let Some((address, length)) = &mut peer {
+        message.msg_name = std::ptr::from_mut(address).cast();
+        message.msg_namelen = *length;
+    }
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    // SAFETY: a pure computation.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
+    // SAFETY: the control buffer is aligned for its header and has room for one with two bytes, as asserted below, so
+    // that the first header is there and its data within.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = libc::CMSG_LEN(2) as _;
+        libc::CMSG_DATA(header)
+            .cast::<u16>()
+            .write_unaligned(segment_bytes);
+    }
+    // SAFETY: everything the message points to lives through the call, and is only read by it.
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether [`send_segments`] failed because there is no segmentation here, so that datagrams have to go one by one.
+pub fn is_without_segments(error: &io::Error) -> bool {
+    let errors = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
+    error
+        .raw_os_error()
+        .is_some_and(|error| errors.contains(&error))
+}
+
+/// Aligned as a control message's header.
+#[repr(C)]
+struct Control([u64; 4]);
+
+// SAFETY: a pure computation.
+const _: () = assert!(size_of::<Control>() >= unsafe { libc::CMSG_SPACE(2) } as usize);
+const _: () = assert!(align_of::<Control>() >= align_of::<libc::cmsghdr>());
+
+/// As the kernel has it, and its length.
+fn raw_address(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
+    // SAFETY: all zeros are a valid address of no family.
+    let mut raw: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            // SAFETY: the structure for IPv4 is shorter and no more aligned, and both are plain numbers.
+            let raw = unsafe { &mut *(&raw mut raw).cast::<libc::sockaddr_in>() };
+            raw.sin_family = libc::AF_INET as _;
+            raw.sin_port = v4.port().to_be();
+            raw.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            raw.sin6_family = libc::AF_INET6 as _;
+            raw.sin6_port = v6.port().to_be();
+            raw.sin6_flowinfo = v6.flowinfo();
+            raw.sin6_addr.s6_addr = v6.ip().octets();
+            raw.sin6_scope_id = v6.scope_id();
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (raw, length as libc::socklen_t)
+}
+
+/// Segments that all kernels take at once (UDP_MAX_SEGMENTS of linux/udp.h).
+pub const MOST_SEGMENTS: usize = 64;
+
+const _: () = assert!(align_of::<libc::sockaddr_in>() <= align_of::<libc::sockaddr_in6>());
+const _: () = assert!(size_of::<libc::sockaddr_in>() <= size_of::<libc::sockaddr_in6>());
+
 /// Receives a datagram and whence it came; what does not fit into `buffer` is lost.
 pub fn recv_from(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
     let (received, _, peer) = net::recvfrom(fd, buffer, RecvFlags::empty())?;
@@ -88,6 +179,30 @@ mod tests {
             assert_eq!(recv(there.as_fd(), &mut buffer).unwrap(), 0);
             let empty = recv(there.as_fd(), &mut buffer).unwrap_err();
             assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn segments_arrive_as_datagrams() {
+        for address in loopbacks() {
+            let here = bind(address, &BindOptions::default()).unwrap();
+            let there = bind(address, &BindOptions::default()).unwrap();
+            let to = local_addr(there.as_fd()).unwrap();
+            match send_segments(here.as_fd(), b"abcdefgh", 3, Some(to)) {
+                Err(error) if is_without_segments(&error) => {
+                    println!("skipped: this kernel does not segment datagrams: {error}");
+                    continue;
+                }
+                sent => assert_eq!(sent.unwrap(), 8),
+            }
+            connect(here.as_fd(), to).unwrap();
+            assert_eq!(send_segments(here.as_fd(), b"ij", 3, None).unwrap(), 2);
+            for expected in [&b"abc"[..], b"def", b"gh", b"ij"] {
+                let mut buffer = [0; 10];
+                until_readable(there.as_fd());
+                let received = recv(there.as_fd(), &mut buffer).unwrap();
+                assert_eq!(&buffer[..received], expected);
+            }
         }
     }
 

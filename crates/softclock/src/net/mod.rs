@@ -4,9 +4,12 @@
 //! that made it. Each type holds an enum of what carries it: the kernel today, other stacks beside it
 //! later; so there is no promise of a raw descriptor.
 //!
+//! Writes to a TCP stream can be paced ([`Pacing`]): they go out in pieces, clocked by soft events.
+//!
 //! One poll of a task may make 128 socket calls; then it is put behind the other tasks.
 
 mod listener;
+pub(crate) mod pacing;
 mod source;
 mod stream;
 mod transfer;
@@ -14,6 +17,7 @@ mod udp;
 mod unix;
 
 pub use listener::{TcpListener, bind_tcp};
+pub use pacing::{PacedBy, Pacer, Pacing, PacingStatistics, all_paced_sent};
 pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};
 pub use softclock_linux::socket::tcp::ListenOptions;
 pub use softclock_linux::socket::udp::BindOptions;

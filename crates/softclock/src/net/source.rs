@@ -62,6 +62,10 @@ impl<F: AsFd> Source<F> {
         &self.fd
     }
 
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        &self.runtime
+    }
+
     /// Makes `call` when the descriptor is ready for it, as often as it is interrupted; then passes a trigger
     /// state of the kind `state`.
     pub(crate) fn poll_call<R>(
@@ -96,6 +100,17 @@ impl<F: AsFd> Source<F> {
         &self,
         direction: Direction,
         state: TriggerState,
+        call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let result = self.quiet_call(direction, call);
+        self.runtime.trigger(state);
+        result
+    }
+
+    /// As [`try_call`](Self::try_call), without a trigger state: nothing else happens meanwhile.
+    pub(crate) fn quiet_call<R>(
+        &self,
+        direction: Direction,
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
@@ -107,7 +122,6 @@ impl<F: AsFd> Source<F> {
                     _ => {}
                 }
             }
-            self.runtime.trigger(state);
             return result;
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use softclock_core::TriggerState;
 use softclock_linux::socket;
 
+use super::pacing::{Paced, PacedHandle, Pacer};
 use super::source::Source;
 use crate::runtime::sources::Direction;
 
@@ -24,6 +25,16 @@ pub struct TcpStream {
 
 enum Carrier {
     Kernel(Source),
+    Paced(PacedHandle),
+}
+
+impl Carrier {
+    fn source(&self) -> &Source {
+        match self {
+            Self::Kernel(source) => source,
+            Self::Paced(stream) => stream.0.source(),
+        }
+    }
 }
 
 impl TcpStream {
@@ -45,6 +56,43 @@ impl TcpStream {
         Ok(Self {
             carrier: Carrier::Kernel(Source::new(fd)?),
         })
+    }
+
+    /// Has `pacer` pace what is written from now on, which turns small segments on (`TCP_NODELAY`).
+    ///
+    /// A write then takes what a bounded buffer has room for, and events send it in pieces ([`Pacing`](super::Pacing)). An error of such
+    /// a piece is told by the next write. [`shutdown`](Self::shutdown) takes effect behind what was written, and dropping
+    /// the stream lets it be sent, at the rate, unless the runtime ends (then the kernel gets it at once) or the peer
+    /// takes nothing for a minute. Stays in effect for as long as the stream lives; [`Pacer::set`] changes it.
+    #[must_use]
+    pub fn paced(self, pacer: &Pacer) -> Self {
+        let carrier = match self.carrier {
+            Carrier::Kernel(source) => Carrier::Paced(PacedHandle(Paced::new(source, pacer))),
+            Carrier::Paced(stream) => {
+                stream.0.set_pacer(pacer);
+                Carrier::Paced(stream)
+            }
+        };
+        Self { carrier }
+    }
+
+    /// Whether what was written waits for its time, as a [paced](Self::paced) stream's, not for the peer.
+    pub fn is_held_back(&self) -> bool {
+        match &self.carrier {
+            Carrier::Kernel(_) => false,
+            Carrier::Paced(stream) => stream.0.is_held_back(),
+        }
+    }
+
+    /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::paced).
+    ///
+    /// # Errors
+    /// Those of `send(2)`, of what was accepted before.
+    pub async fn sent(&self) -> io::Result<()> {
+        match &self.carrier {
+            Carrier::Kernel(_) => Ok(()),
+            Carrier::Paced(stream) => poll_fn(|cx| stream.0.poll_sent(cx)).await,
+        }
     }
 
     /// Reads what has arrived, up to the size of `buffer`; 0 at the end of the stream.
@@ -94,9 +142,13 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if it takes nothing; else those of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let Carrier::Kernel(source) = &self.carrier;
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        source.try_call(Direction::Write, TriggerState::IpOutput, send)
+        match &self.carrier {
+            Carrier::Kernel(source) => {
+                source.try_call(Direction::Write, TriggerState::IpOutput, send)
+            }
+            Carrier::Paced(stream) => stream.0.try_write(bytes),
+        }
     }
 
     /// As [`read`](Self::read), for futures written by hand.
@@ -104,8 +156,7 @@ impl TcpStream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.poll_recv(cx, buffer)
+        self.carrier.source().poll_recv(cx, buffer)
     }
 
     /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
@@ -116,8 +167,7 @@ impl TcpStream {
         max: usize,
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<()>> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.poll_recv_with(cx, max, take)
+        self.carrier.source().poll_recv_with(cx, max, take)
     }
 
     /// As [`write`](Self::write), for futures written by hand.
@@ -125,8 +175,10 @@ impl TcpStream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.poll_send(cx, bytes)
+        match &self.carrier {
+            Carrier::Kernel(source) => source.poll_send(cx, bytes),
+            Carrier::Paced(stream) => stream.0.poll_write(cx, &[IoSlice::new(bytes)]),
+        }
     }
 
     /// As [`poll_write`](Self::poll_write), from several buffers.
@@ -138,8 +190,10 @@ impl TcpStream {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.poll_send_vectored(cx, buffers)
+        match &self.carrier {
+            Carrier::Kernel(source) => source.poll_send_vectored(cx, buffers),
+            Carrier::Paced(stream) => stream.0.poll_write(cx, buffers),
+        }
     }
 
     /// Ends one direction or both: the peer reads the end of the stream after what was written.
@@ -147,8 +201,10 @@ impl TcpStream {
     /// # Errors
     /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.shutdown(how)
+        match &self.carrier {
+            Carrier::Kernel(source) => source.shutdown(how),
+            Carrier::Paced(stream) => stream.0.shutdown(how),
+        }
     }
 
     /// Whether small segments are sent at once (`TCP_NODELAY`).
@@ -156,8 +212,9 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(|fd| socket::tcp::set_nodelay(fd, nodelay))
+        self.carrier
+            .source()
+            .call(|fd| socket::tcp::set_nodelay(fd, nodelay))
     }
 
     /// How long undelivered data outlives the connection's closing (`SO_LINGER`). `None` is the system's choice,
@@ -173,8 +230,12 @@ impl TcpStream {
                 "a lingering close would block the runtime's thread",
             ));
         }
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(|fd| socket::tcp::set_linger(fd, linger))
+        if let Carrier::Paced(stream) = &self.carrier {
+            stream.0.set_resets(linger.is_some());
+        }
+        self.carrier
+            .source()
+            .call(|fd| socket::tcp::set_linger(fd, linger))
     }
 
     /// Bytes written that the peer's kernel has not acknowledged yet: progress that shows before the send buffer has
@@ -183,8 +244,11 @@ impl TcpStream {
     /// # Errors
     /// Those of `ioctl(2)`.
     pub fn unacknowledged(&self) -> io::Result<u64> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(socket::tcp::unacknowledged)
+        let with_kernel = self.carrier.source().call(socket::tcp::unacknowledged)?;
+        Ok(match &self.carrier {
+            Carrier::Kernel(_) => with_kernel,
+            Carrier::Paced(stream) => with_kernel + stream.0.pending() as u64,
+        })
     }
 
     /// The connection's own address.
@@ -192,8 +256,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(socket::local_addr)
+        self.carrier.source().call(socket::local_addr)
     }
 
     /// The peer's address.
@@ -201,8 +264,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(socket::peer_addr)
+        self.carrier.source().call(socket::peer_addr)
     }
 }
 

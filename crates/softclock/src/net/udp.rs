@@ -11,12 +11,14 @@ use softclock_core::TriggerState;
 use softclock_linux::socket;
 use softclock_linux::socket::udp::BindOptions;
 
+use super::pacing::{DatagramPacing, Pacing};
 use super::source::Source;
 use crate::runtime::sources::Direction;
 
 /// A UDP socket. Its methods take `&self`, so that tasks may share it.
 pub struct UdpSocket {
     carrier: Carrier,
+    pacing: DatagramPacing,
 }
 
 enum Carrier {
@@ -40,6 +42,7 @@ impl UdpSocket {
         let fd = socket::udp::bind(address.into(), options)?;
         Ok(Self {
             carrier: Carrier::Kernel(Source::new(fd)?),
+            pacing: DatagramPacing::new(),
         })
     }
 
@@ -119,6 +122,61 @@ impl UdpSocket {
         .await
     }
 
+    /// Paces the trains of [`send_train`](Self::send_train) from the next batch on, by soft events that wake the sender;
+    /// `None` sends them as fast as the send buffer takes them. Other datagrams go at once. [`Pacing::by`] and
+    /// [`Pacing::buffer_bytes`] have no meaning here.
+    pub fn set_pacing(&self, pacing: Option<Pacing>) {
+        self.pacing.set(pacing);
+    }
+
+    /// Sends `bytes` as datagrams of `segment_bytes`, the last of what is left, to `peer`, or to the connected one.
+    ///
+    /// They go in batches that the kernel cuts (UDP_SEGMENT), or one by one where it cannot. A batch is as large as what
+    /// the rate gives in the median time between trigger states: more would be a burst, less another walk through the
+    /// kernel for nothing. One train at a time: two at once share the rate, and their order is open.
+    ///
+    /// # Errors
+    /// Those of `sendmsg(2)`, where some of the train has been sent; [`io::ErrorKind::InvalidInput`] for segments of no
+    /// bytes.
+    pub async fn send_train(
+        &self,
+        bytes: &[u8],
+        segment_bytes: u16,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<()> {
+        if segment_bytes == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let Carrier::Kernel(source) = &self.carrier;
+        let runtime = source.runtime();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (batch, at) = self.pacing.next_batch(runtime, segment_bytes.into());
+            if at > crate::now() {
+                crate::sleep_until(at).await;
+            }
+            let now = &rest[..rest.len().min(batch)];
+            let send = |fd: BorrowedFd<'_>| send_batch(fd, now, segment_bytes, peer);
+            let sent =
+                poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, send));
+            match sent.await {
+                Ok(sent) => {
+                    self.pacing.on_sent(runtime, sent, batch);
+                    rest = &rest[sent..];
+                }
+                Err(error)
+                    if now.len() > segment_bytes.into()
+                        && socket::udp::is_without_segments(&error) =>
+                {
+                    self.pacing.on_uncut();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.pacing.end();
+        Ok(())
+    }
+
     /// The socket's own address.
     ///
     /// # Errors
@@ -126,6 +184,21 @@ impl UdpSocket {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let Carrier::Kernel(source) = &self.carrier;
         source.call(socket::local_addr)
+    }
+}
+
+fn send_batch(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    segment_bytes: u16,
+    peer: Option<SocketAddr>,
+) -> io::Result<usize> {
+    match peer {
+        _ if bytes.len() > segment_bytes.into() => {
+            socket::udp::send_segments(fd, bytes, segment_bytes, peer)
+        }
+        Some(peer) => socket::udp::send_to(fd, bytes, peer),
+        None => socket::udp::send(fd, bytes),
     }
 }
 

@@ -15,6 +15,7 @@ use softclock_core::time::TICK_NS;
 use softclock_core::{Due, FireWindow, Instant, SoftTimers, TimerKey};
 
 use super::inner::Inner;
+use crate::net::pacing::Paced;
 
 /// What waits in the timing wheel.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) enum Event {
     Wake(Waker),
     /// Calls a handler.
     Call(Rc<Handler>),
+    /// Sends the next piece of a paced stream.
+    Transmit(Rc<Paced>),
 }
 
 pub(crate) struct Handler {
@@ -161,6 +164,7 @@ impl Inner {
         match due.value {
             Event::Wake(waker) => waker.wake(),
             Event::Call(handler) => self.call(handler, due.due, now),
+            Event::Transmit(stream) => stream.on_due(now),
         }
     }
 

@@ -19,6 +19,7 @@ use super::mailbox::Mailbox;
 use super::ready::Ready;
 use super::sources::Sources;
 use super::statistics::TurnCounts;
+use crate::net::pacing::PacingCounts;
 
 /// Everything that belongs to one runtime.
 ///
@@ -51,6 +52,8 @@ pub(crate) struct Inner {
     /// Time in which the thread could not run.
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
+    /// What paced streams did, and what they go by.
+    pub(crate) pacing: PacingCounts,
 }
 
 thread_local! {
@@ -94,6 +97,7 @@ impl Inner {
             receive_buffer: Cell::default(),
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
+            pacing: PacingCounts::default(),
         })
     }
 

@@ -10,6 +10,7 @@ use softclock_linux::clock::{ClockSource, cpu_time_ns};
 use softclock_linux::events::Mechanism;
 
 use super::inner::Inner;
+use crate::net::PacingStatistics;
 
 /// All counts and histograms of a runtime, at one moment.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Statistics {
     /// that a task itself spends in blocking calls counts too.
     /// Lateness includes it; the bound on lateness counts running time only.
     pub not_running: Duration,
+    /// Paced streams and datagrams.
+    pub pacing: PacingStatistics,
 }
 
 #[derive(Default)]
@@ -93,6 +96,7 @@ impl Inner {
             blocked: counts.blocked.get(),
             spun: self.idle.borrow().spun(),
             not_running: self.sample_run_time(),
+            pacing: self.pacing.statistics(),
         }
     }
 }

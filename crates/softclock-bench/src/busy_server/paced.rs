@@ -1,0 +1,237 @@
+//! What lets the pieces of a busy server's responses go, switched on and off.
+//!
+//! All connections of the server have one pacer, so that a change of it reaches them while they are in use.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use softclock::alarm::{AlarmCounter, SignalTimer};
+use softclock::net::{PacedBy, Pacer, Pacing, TcpListener};
+use softclock::{Descriptor, EventContext, JoinHandle, Rate, Runtime, SoftEvent};
+use softclock_http::{ConnectionOptions, Site, serve_connection};
+
+use super::toggles::Toggle;
+use super::{FILE, FILE_BYTES, Workload, run_server};
+
+/// As [`run`](super::run), where all connections have the pacer that `control` is given.
+///
+/// # Errors
+/// As [`run`](super::run).
+pub fn run<R, F>(workload: &Workload, control: impl FnOnce(Pacer) -> F + Send) -> io::Result<R>
+where
+    F: Future<Output = io::Result<R>>,
+    R: Send,
+{
+    run_server(workload, |listening, stop| {
+        serve(workload, listening, stop, control)
+    })
+}
+
+fn serve<R, F: Future<Output = io::Result<R>>>(
+    workload: &Workload,
+    listening: Sender<SocketAddr>,
+    stop: &AtomicBool,
+    control: impl FnOnce(Pacer) -> F,
+) -> io::Result<R> {
+    let directory = tempfile::tempdir()?;
+    fs::write(directory.path().join(FILE), vec![b'x'; FILE_BYTES])?;
+    let site = Site::directory(directory.path()).map_err(io::Error::other)?;
+    Runtime::new()?.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let pacer = Pacer::default();
+        softclock::spawn_local(accept(listener, pacer.clone(), Rc::new(site)));
+        // Clients that are gone already tell why themselves.
+        let _ = listening.send(address);
+        softclock::sleep(workload.warm_up).await;
+        let result = control(pacer).await;
+        // The clients first, who would complain of closed connections.
+        stop.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+async fn accept(listener: TcpListener, pacer: Pacer, site: Rc<Site>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (stream, site) = (stream.paced(&pacer), Rc::clone(&site));
+        softclock::spawn_local(async move {
+            // Connections end when the clients do.
+            let _ = serve_connection(stream, site, &ConnectionOptions::default()).await;
+        });
+    }
+}
+
+/// The bytes of a piece: a segment of Ethernet.
+pub const PIECE_BYTES: usize = 1448;
+
+/// Pacing in one way, against pieces that are sent without waiting, or against whole responses.
+pub struct Paced {
+    pacer: Pacer,
+    means: Means,
+    /// What it is compared with.
+    base: Option<Pacing>,
+    running: Option<Running>,
+    pieces: u64,
+}
+
+/// What lets a piece go.
+#[derive(Clone, Copy, Debug)]
+pub enum Means {
+    /// Nothing is waited for: the pieces alone.
+    AtOnce,
+    /// A soft event at each trigger state, for one piece of one connection.
+    EachTrigger,
+    /// A soft event a piece and connection, at a rate.
+    Rate(Pacing),
+    /// A signal of a POSIX timer with this period, for a piece of each connection; they go at the end of the call that
+    /// the signal interrupted.
+    Signal(Duration),
+    /// A timer descriptor with this period, for a piece of each connection, read by a task.
+    Timerfd(Duration),
+}
+
+enum Running {
+    Event(SoftEvent),
+    Signal(
+        SoftEvent,
+        #[expect(dead_code, reason = "stops when dropped")] SignalTimer,
+    ),
+    Task(JoinHandle<()>),
+}
+
+impl Paced {
+    /// Pieces let go by `means`, compared with pieces that are sent at once.
+    pub fn against_pieces(pacer: &Pacer, means: Means) -> Self {
+        Self::new(pacer, means, Some(at_once()))
+    }
+
+    /// Pieces let go by `means`, compared with whole responses.
+    pub fn against_whole(pacer: &Pacer, means: Means) -> Self {
+        Self::new(pacer, means, None)
+    }
+
+    fn new(pacer: &Pacer, means: Means, base: Option<Pacing>) -> Self {
+        Self {
+            pacer: pacer.clone(),
+            means,
+            base,
+            running: None,
+            pieces: 0,
+        }
+    }
+}
+
+/// Pieces without a wait: at a rate beyond all that soft events can clock.
+fn at_once() -> Pacing {
+    Pacing {
+        piece_bytes: Some(PIECE_BYTES),
+        ..Pacing::of_rate(Rate::from_bps(u64::MAX).expect("more than zero"))
+    }
+}
+
+fn released() -> Pacing {
+    Pacing {
+        by: PacedBy::Release,
+        ..at_once()
+    }
+}
+
+impl Toggle for Paced {
+    fn start(&mut self, slice: Duration) -> io::Result<()> {
+        let pacing = match self.means {
+            Means::AtOnce => at_once(),
+            Means::Rate(pacing) => pacing,
+            _ => released(),
+        };
+        self.pacer.set(Some(pacing));
+        self.pieces = softclock::statistics().pacing.pieces;
+        let pacer = self.pacer.clone();
+        self.running = match self.means {
+            Means::AtOnce | Means::Rate(_) => None,
+            Means::EachTrigger => Some(Running::Event(each_trigger(move || {
+                pacer.release(1);
+            }))),
+            Means::Signal(period) => {
+                let mut seen = SIGNALS.fires();
+                let event = each_trigger(move || {
+                    let fires = SIGNALS.fires();
+                    if fires != seen {
+                        seen = fires;
+                        pacer.release(usize::MAX);
+                    }
+                });
+                // Frequent signals leave the thread no time to notice that the slice is over.
+                let until = softclock::now() + slice * 2;
+                let timer = SignalTimer::start_until(&SIGNALS, period, until)?;
+                Some(Running::Signal(event, timer))
+            }
+            Means::Timerfd(period) => Some(Running::Task(read_timer(period, pacer)?)),
+        };
+        Ok(())
+    }
+
+    fn stop(&mut self) -> io::Result<u64> {
+        match self.running.take() {
+            Some(Running::Event(event) | Running::Signal(event, _)) => {
+                event.cancel();
+            }
+            Some(Running::Task(task)) => task.abort(),
+            None => {}
+        }
+        let pieces = softclock::statistics().pacing.pieces - self.pieces;
+        self.pacer.set(None);
+        Ok(pieces)
+    }
+
+    fn before_off(&mut self) {
+        self.pacer.set(self.base);
+    }
+
+    fn after_off(&mut self) {
+        self.pacer.set(None);
+    }
+}
+
+/// Calls `f` at each trigger state.
+fn each_trigger(mut f: impl FnMut() + 'static) -> SoftEvent {
+    softclock::schedule_soft_event(0, move |event: &mut EventContext<'_>| {
+        f();
+        event.reschedule(0);
+    })
+}
+
+/// A task that releases a piece of each connection when the timer has expired.
+fn read_timer(period: Duration, pacer: Pacer) -> io::Result<JoinHandle<()>> {
+    let timer = timerfd_create(
+        TimerfdClockId::Monotonic,
+        TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+    )?;
+    let period = Timespec::try_from(period).map_err(io::Error::other)?;
+    let each = Itimerspec {
+        it_interval: period,
+        it_value: period,
+    };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &each)?;
+    let timer = Descriptor::new(timer)?;
+    Ok(softclock::spawn_local(async move {
+        loop {
+            let mut expirations = [0; 8];
+            let read = timer.read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?));
+            if read.await.is_err() {
+                return;
+            }
+            pacer.release(usize::MAX);
+        }
+    }))
+}
+
+static SIGNALS: AlarmCounter = AlarmCounter::new();

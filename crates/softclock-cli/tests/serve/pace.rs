@@ -1,0 +1,199 @@
+//! `--pace`: responses at a rate. Times are compared with those of the same run, and with what the rate makes least.
+
+use std::fs;
+use std::io;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::Client;
+use crate::server::{Server, directory, noise, softclock};
+use crate::tls;
+
+/// How long it takes to get `count` copies of a file of `content` at the same time.
+fn time_of(server: &Server, content: &[u8], count: usize) -> Duration {
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                let response = server.connect().get("/f");
+                assert!(response.body == content);
+            });
+        }
+    });
+    begun.elapsed()
+}
+
+#[test]
+fn a_response_takes_as_long_as_the_rate_says() {
+    let content = noise(400_000);
+    let directory = directory(&[("f", &content)]);
+    let start = |options: &[&str]| Server::start(Some(directory.path()), options);
+    let slow = time_of(&start(&["--pace", "8mbit"]), &content, 1);
+    assert!(slow > Duration::from_millis(390), "{slow:?}");
+    let fast = time_of(&start(&["--pace", "800mbit"]), &content, 1);
+    let unpaced = time_of(&start(&[]), &content, 1);
+    assert!(slow > 2 * fast && slow > 2 * unpaced, "{slow:?} {fast:?}");
+}
+
+#[test]
+fn each_connection_has_its_rate_and_all_have_the_total() {
+    let content = noise(100_000);
+    let directory = directory(&[("f", &content)]);
+    for threads in ["1", "2"] {
+        let start = |more: &[&str]| {
+            let options = [&["--threads", threads, "--pace", "8mbit"], more].concat();
+            Server::start(Some(directory.path()), &options)
+        };
+        let apart = time_of(&start(&[]), &content, 8);
+        // 800 KB at 1 MB/s, or more where a thread has more than its part of the connections.
+        let together = time_of(&start(&["--pace-total", "8mbit"]), &content, 8);
+        assert!(together > Duration::from_millis(700), "{together:?}");
+        assert!(together > 2 * apart, "{together:?} {apart:?}");
+    }
+    let total = Server::start(Some(directory.path()), &["--pace-total", "8mbit"]);
+    assert!(time_of(&total, &content, 4) > Duration::from_millis(370));
+}
+
+#[test]
+fn pipelined_requests_and_small_responses_are_one_train() {
+    let directory = directory(&[("f", &[b'x'; 2_000])]);
+    let options = ["--pace", "8mbit", "--metrics", "127.0.0.1:0"];
+    let server = Server::start(Some(directory.path()), &options);
+    let mut client = server.connect();
+    let begun = Instant::now();
+    client.send(&b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n".repeat(100));
+    for _ in 0..100 {
+        assert_eq!(client.response("GET").body, [b'x'; 2_000]);
+    }
+    assert!(begun.elapsed() > Duration::from_millis(190));
+    let page = Client::connect(server.metrics()).get("/metrics");
+    let value = |name: &str| {
+        let mut lines = page.text().lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap().parse::<u64>().unwrap()
+    };
+    assert!(value("softclock_paced_bytes_total") > 200_000);
+    assert!(value("softclock_paced_pieces_total") > value("softclock_paced_trains_total"));
+    assert_eq!(value("softclock_paced_pending_bytes"), 0);
+}
+
+#[test]
+fn clients_are_not_slow_because_we_are() {
+    let content = noise(60_000);
+    let directory = directory(&[("f", &content)]);
+    let options = ["--pace", "64kbit", "--send-timeout", "0.3", "--min-rate"];
+    let options = [&options[..], &["1000000", "--idle-timeout", "0.3"]].concat();
+    let server = Server::start(Some(directory.path()), &options);
+    let took = time_of(&server, &content, 2);
+    assert!(took > Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
+fn clients_that_take_nothing_are_slow_all_the_same() {
+    let content = noise(20_000_000);
+    let directory = directory(&[("f", &content)]);
+    let options = ["--pace", "10gbit", "--send-timeout", "0.5"];
+    let server = Server::start(Some(directory.path()), &options);
+    let mut client = server.connect();
+    client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
+    thread::sleep(Duration::from_millis(2_000));
+    let mut buffer = vec![0; 1 << 16];
+    let error = loop {
+        match client.read(&mut buffer) {
+            Ok(0) => panic!("an end in place of a reset"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn both_versions_of_http_are_paced_through_tls() {
+    softclock_testing::require!("curl");
+    let content = noise(300_000);
+    let directory = tls::with_site(&[("site/f", &content)]);
+    let server = tls::start(&directory, &["--pace", "8mbit"]);
+    for version in ["--http1.1", "--http2"] {
+        let begun = Instant::now();
+        let output = tls::curl(directory.path(), &server, "/f", &[version]);
+        assert!(output.stdout == content, "{version}");
+        assert!(begun.elapsed() > Duration::from_millis(290), "{version}");
+    }
+}
+
+#[test]
+fn the_end_waits_for_what_is_paced() {
+    let content = noise(200_000);
+    let directory = directory(&[("f", &content)]);
+    let mut server = Server::start(Some(directory.path()), &["--pace", "4mbit"]);
+    let mut client = server.connect();
+    client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
+    let begun = Instant::now();
+    assert_eq!(client.head().status, 200);
+    server.signal(Signal::TERM);
+    let mut body = vec![0; content.len()];
+    client.read_exact(&mut body);
+    assert!(body == content);
+    assert!(begun.elapsed() > Duration::from_millis(350));
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_reload_changes_the_rate_of_connections_in_use() {
+    let content = noise(2_000_000);
+    let directory = directory(&[("site/f", &content)]);
+    let file = directory.path().join("softclock.toml");
+    let write = |pace: &str| {
+        let site = directory.path().join("site");
+        let text = format!(
+            "directory = \"{}\"\nlisten = \"127.0.0.1:0\"\nlog-level = \"info\"\npace = \"{pace}\"\n",
+            site.display()
+        );
+        let new = directory.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &file).unwrap();
+    };
+    write("800kbit");
+    let server = Server::spawn(softclock().args(["serve", "--config"]).arg(&file));
+    let mut client = server.connect();
+    let begun = Instant::now();
+    client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    write("1gbit");
+    server.signal(Signal::HUP);
+    server.until_logged("reloaded");
+    let mut body = vec![0; content.len()];
+    client.read_exact(&mut body);
+    assert!(body == content);
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(10),
+        "20 s at the first: {took:?}"
+    );
+}
+
+#[test]
+fn wrong_rates_are_one_line() {
+    for (options, part) in [
+        (&["--pace", "5mb"][..], "rates are written 100mbit"),
+        (&["--pace", "9600"], "less than 64kbit"),
+        (
+            &["--pace", "2mbit", "--pace-burst", "1mbit"],
+            "--pace-burst 1mbit is less than --pace 2mbit",
+        ),
+    ] {
+        let mut command: Command = softclock();
+        let output = command.args(["serve", "--check"]).args(options).output();
+        let output = output.unwrap();
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && line.lines().count() == 1,
+            "{line}"
+        );
+        assert!(line.contains(part), "{line}");
+    }
+}

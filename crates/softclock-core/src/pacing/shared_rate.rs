@@ -1,0 +1,113 @@
+//! One rate for many senders.
+
+use core::time::Duration;
+
+use crate::Instant;
+use crate::time::saturating_ns;
+use crate::units::Rate;
+
+/// A rate that many senders keep together (the virtual scheduling algorithm of ITU-T I.371).
+///
+/// Who is about to send reserves the next free time, and sends when that has come. Each has one reservation at a time,
+/// so that senders take turns, whatever they send. Since times are given out ahead, a sender that is late does not make
+/// the others late. What nobody reserved is lost but for the slack, which lets a few senders catch up.
+///
+/// A reservation is a few additions and a division.
+#[derive(Clone, Debug)]
+pub struct SharedRate {
+    rate: Rate,
+    slack_ns: u64,
+    next_free: Instant,
+}
+
+impl SharedRate {
+    /// This rate, at which at most `slack` is made up: so much time's worth may go out at once after a pause.
+    pub fn new(rate: Rate, slack: Duration) -> Self {
+        Self {
+            rate,
+            slack_ns: saturating_ns(slack),
+            next_free: Instant::from_ns(0),
+        }
+    }
+
+    /// The rate kept.
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Changes the rate of what is reserved from now on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+    }
+
+    /// When `bytes` may be sent; not before `now`. The time is theirs, whether they use it or not.
+    pub fn reserve(&mut self, now: Instant, bytes: u64) -> Instant {
+        let from = self.next_free.max(now.sub_ns(self.slack_ns));
+        self.next_free = from + self.rate.time_of(bytes);
+        from.max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const fn us(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    fn mbit(rate: u64) -> Rate {
+        Rate::from_bps(rate * 1_000_000).unwrap()
+    }
+
+    #[test]
+    fn senders_take_turns() {
+        let mut shared = SharedRate::new(mbit(100), Duration::ZERO);
+        assert_eq!(shared.reserve(us(1000), 1500), us(1000));
+        assert_eq!(shared.reserve(us(1000), 1500), us(1120));
+        assert_eq!(shared.reserve(us(1001), 750), us(1240));
+        assert_eq!(shared.reserve(us(1002), 1500), us(1300));
+        assert_eq!(
+            shared.reserve(us(5000), 1500),
+            us(5000),
+            "a pause is not made up"
+        );
+    }
+
+    #[test]
+    fn the_slack_is_made_up() {
+        let mut shared = SharedRate::new(mbit(100), Duration::from_micros(200));
+        assert_eq!(shared.reserve(us(1000), 1500), us(1000));
+        assert_eq!(shared.reserve(us(1000), 1500), us(1000));
+        assert_eq!(shared.reserve(us(1000), 1500), us(1040));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_and_the_slack(
+            slack_us in 0u64..1000,
+            sends in proptest::collection::vec((0u64..500, 1u64..3000), 1..200),
+        ) {
+            let slack = Duration::from_micros(slack_us);
+            let mut shared = SharedRate::new(mbit(100), slack);
+            let (mut now, mut sent) = (us(10_000), Vec::new());
+            for (pause_us, bytes) in sends {
+                now += Duration::from_micros(pause_us);
+                let at = shared.reserve(now, bytes);
+                prop_assert!(at >= now);
+                sent.push((at, bytes));
+            }
+            for first in 0..sent.len() {
+                let mut sum = 0;
+                for &(at, bytes) in &sent[first..] {
+                    // Rounding gives each send less than a nanosecond too much.
+                    let allowed = mbit(100).bytes_in(at.since(sent[first].0) + slack);
+                    prop_assert!(sum <= allowed + 1, "{sum} bytes, not {allowed}");
+                    sum += bytes;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Bytes that a write accepted and the kernel has not got yet.
+
+use std::io::IoSlice;
+
+/// A queue of bytes that lie in one piece.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first bytes, up to `max`.
+    pub(super) fn front(&self, max: usize) -> &[u8] {
+        let all = &self.bytes[self.start..];
+        &all[..all.len().min(max)]
+    }
+
+    /// Appends what `parts` hold behind their first `skip` bytes, up to `max` bytes; returns how many.
+    pub(super) fn append(&mut self, parts: &[IoSlice<'_>], skip: usize, max: usize) -> usize {
+        // Moves each byte once at most, as the writer fills what is half empty.
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        let (mut skip, before) = (skip, self.bytes.len());
+        for part in parts {
+            let rest = &part[skip.min(part.len())..];
+            skip -= part.len() - rest.len();
+            let room = max - (self.bytes.len() - before);
+            self.bytes.extend_from_slice(&rest[..rest.len().min(room)]);
+        }
+        self.bytes.len() - before
+    }
+
+    /// Removes the first `count` bytes. An empty buffer keeps no memory: idle connections are many.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// The first `max` bytes of `parts` behind their first `skip`, as far as they lie in [`PARTS`] of them, for `send`.
+pub(super) fn with_front<R>(
+    parts: &[IoSlice<'_>],
+    skip: usize,
+    max: usize,
+    send: impl FnOnce(&[IoSlice<'_>]) -> R,
+) -> R {
+    let mut front = [IoSlice::new(&[]); PARTS];
+    let (mut skip, mut room, mut count) = (skip, max, 0);
+    for part in parts {
+        if room == 0 || count == PARTS {
+            break;
+        }
+        let rest = &part[skip.min(part.len())..];
+        skip -= part.len() - rest.len();
+        if rest.is_empty() {
+            continue;
+        }
+        let part = &rest[..rest.len().min(room)];
+        room -= part.len();
+        front[count] = IoSlice::new(part);
+        count += 1;
+    }
+    send(&front[..count])
+}
+
+/// A head and a body, and then some.
+const PARTS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_leave_as_they_came() {
+        let mut buffer = Buffer::default();
+        let parts = [
+            IoSlice::new(b"abc"),
+            IoSlice::new(b""),
+            IoSlice::new(b"defg"),
+        ];
+        assert_eq!(buffer.append(&parts, 2, 3), 3);
+        assert_eq!(buffer.front(2), b"cd");
+        buffer.consume(2);
+        assert_eq!(buffer.append(&parts, 5, 100), 2);
+        assert_eq!(buffer.front(100), b"efg");
+        buffer.consume(3);
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.append(&parts, 7, 100), 0);
+    }
+
+    #[test]
+    fn the_front_of_parts() {
+        let parts = [IoSlice::new(b"abc"), IoSlice::new(b"defg")];
+        let front = |skip, max| {
+            with_front(&parts, skip, max, |front| {
+                let bytes = front.iter().flat_map(|part| part.iter().copied());
+                bytes.collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(front(0, 2), b"ab");
+        assert_eq!(front(0, 5), b"abcde");
+        assert_eq!(front(2, 3), b"cde");
+        assert_eq!(front(3, 100), b"defg");
+    }
+}

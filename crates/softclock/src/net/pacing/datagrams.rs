@@ -1,0 +1,92 @@
+//! Trains of datagrams: batches that the kernel cuts, clocked by soft events.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use softclock_core::pacing::RateClock;
+use softclock_core::{Clock, Instant};
+use softclock_linux::socket::udp::MOST_SEGMENTS;
+
+use super::Pacing;
+use crate::runtime::inner::Inner;
+
+/// How the trains of a socket are paced.
+pub(crate) struct DatagramPacing {
+    pacing: Cell<Option<Pacing>>,
+    clock: RefCell<RateClock>,
+    /// Whether the kernel cuts batches, as far as is known.
+    cuts: Cell<bool>,
+}
+
+impl DatagramPacing {
+    pub(crate) fn new() -> Self {
+        Self {
+            pacing: Cell::new(None),
+            clock: RefCell::new(RateClock::new(Duration::ZERO, Duration::ZERO)),
+            cuts: Cell::new(true),
+        }
+    }
+
+    pub(crate) fn set(&self, pacing: Option<Pacing>) {
+        self.pacing.set(pacing);
+    }
+
+    /// The kernel does not cut: datagrams go one by one.
+    pub(crate) fn on_uncut(&self) {
+        self.cuts.set(false);
+    }
+
+    /// How many bytes of datagrams of `segment` bytes go next, and when.
+    pub(crate) fn next_batch(&self, runtime: &Inner, segment: usize) -> (usize, Instant) {
+        let now = runtime.clock.now();
+        let Some(pacing) = self.pacing.get() else {
+            return (self.whole_segments(MOST_BATCH, segment), now);
+        };
+        let piece = pacing.piece(runtime.pacing.trigger_interval(runtime, now));
+        let batch = self.whole_segments(piece, segment);
+        let mut clock = self.clock.borrow_mut();
+        let target = pacing.rate.time_of(batch as u64);
+        if clock.target() != target {
+            clock.set_intervals(target, pacing.burst.time_of(batch as u64));
+        }
+        (batch, clock.next_send(now))
+    }
+
+    pub(crate) fn on_sent(&self, runtime: &Inner, sent: usize, batch: usize) {
+        let mut clock = self.clock.borrow_mut();
+        runtime.pacing.on_piece(sent, !clock.is_in_train());
+        clock.on_transmit_part(runtime.clock.now(), sent as u64, batch as u64);
+    }
+
+    /// There is nothing more to be sent.
+    pub(crate) fn end(&self) {
+        self.clock.borrow_mut().end();
+    }
+
+    fn whole_segments(&self, bytes: usize, segment: usize) -> usize {
+        let most = match self.cuts.get() {
+            true => (MOST_BATCH / segment).clamp(1, MOST_SEGMENTS),
+            false => 1,
+        };
+        (bytes / segment).clamp(1, most) * segment
+    }
+}
+
+/// What a datagram of IPv4 may carry bounds a batch too.
+const MOST_BATCH: usize = 65_507;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_whole_segments() {
+        let pacing = DatagramPacing::new();
+        assert_eq!(pacing.whole_segments(5_000, 1_472), 3 * 1_472);
+        assert_eq!(pacing.whole_segments(100, 1_472), 1_472);
+        assert_eq!(pacing.whole_segments(MOST_BATCH, 1_472), 44 * 1_472);
+        assert_eq!(pacing.whole_segments(MOST_BATCH, 100), 64 * 100);
+        pacing.on_uncut();
+        assert_eq!(pacing.whole_segments(5_000, 1_472), 1_472);
+    }
+}

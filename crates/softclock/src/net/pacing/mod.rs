@@ -1,0 +1,245 @@
+//! Pacing: writes that go out in pieces, clocked by soft events (*Soft Timers*, sections 4.1 and 5.5).
+//!
+//! A paced stream gives the kernel one piece at a time. The first of a train goes out in the write itself; what follows is
+//! copied into a bounded buffer of the stream's own, from which an event sends a piece whenever the rate allows, at
+//! whichever trigger state comes next, without waking the task. A train ends when the buffer is empty.
+//!
+//! What pacing costs is above all the pieces: each is a system call and a walk through the kernel's protocols of its own.
+//! So a piece is as large as the rate allows for: as much as goes out at it in the median time between two trigger states,
+//! since a finer clock would not tick anyway, and no less than a segment.
+//!
+//! - [`Pacing`], [`PacedBy`]: how; [`Pacer`]: for which streams, changed while they are in use.
+//! - `paced`, `write`, `handle`: a paced stream, its writer's side, and its end; `state`: what it knows.
+//! - `datagrams`: trains of datagrams.
+//! - `buffer`: what a write accepted and the kernel has not got yet.
+//! - `counts`: statistics, and the time between trigger states.
+
+mod buffer;
+mod counts;
+mod datagrams;
+mod handle;
+mod paced;
+mod state;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use softclock_core::pacing::SharedRate;
+use softclock_core::{Instant, Rate};
+
+use crate::runtime::inner::Inner;
+
+pub(crate) use counts::PacingCounts;
+pub use counts::PacingStatistics;
+pub(crate) use datagrams::DatagramPacing;
+pub(crate) use handle::PacedHandle;
+pub(crate) use paced::Paced;
+
+/// How the writes of a stream are paced. Rates are of the stream's bytes, without the headers of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pacing {
+    /// The rate kept on average since a train began; never exceeded by more than a piece. If a piece takes less than a
+    /// microsecond at it, no event could clock them: a write then sends its pieces one after the other.
+    pub rate: Rate,
+    /// The rate at which a train catches up that has fallen behind because events were late: the paper's maximal
+    /// allowable burst rate. Less than `rate` is `rate`.
+    pub burst: Rate,
+    /// Bytes of a piece, 1 to 65536. `None` is 1448, a segment of Ethernet, or as much as `rate` gives in the median time
+    /// between trigger states if that is more.
+    pub piece_bytes: Option<usize>,
+    /// Bytes that the stream takes from its writer ahead of time. With 0 it takes none, and the writer is woken for each
+    /// piece, which costs more and is less exact. `None` is 50 ms at the rate, from two pieces to 64 KiB.
+    pub buffer_bytes: Option<usize>,
+    /// Who lets the pieces go.
+    pub by: PacedBy,
+}
+
+/// Who lets the pieces of a paced stream go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PacedBy {
+    /// A soft event for each.
+    #[default]
+    SoftEvents,
+    /// [`Pacer::release`], called for each by the program. The rate is not looked at, and there must be a buffer.
+    Release,
+    /// The kernel (SO_MAX_PACING_RATE), whatever its pieces and its clock. There is no catching up.
+    Kernel,
+}
+
+impl Pacing {
+    /// This rate, and up to twice as much to catch up.
+    pub const fn of_rate(rate: Rate) -> Self {
+        let burst = match Rate::from_bps(rate.bps().saturating_mul(2)) {
+            Some(burst) => burst,
+            None => rate,
+        };
+        Self {
+            rate,
+            burst,
+            piece_bytes: None,
+            buffer_bytes: None,
+            by: PacedBy::SoftEvents,
+        }
+    }
+
+    /// The bytes of a piece, where the median time between trigger states is this.
+    pub(super) fn piece(&self, trigger_interval: Duration) -> usize {
+        let wanted = self.piece_bytes.unwrap_or_else(|| {
+            let bytes = self.rate.bytes_in(trigger_interval);
+            usize::try_from(bytes)
+                .unwrap_or(usize::MAX)
+                .max(SEGMENT_BYTES)
+        });
+        wanted.clamp(1, MOST_BYTES)
+    }
+
+    /// The bytes of the buffer, with pieces of this size.
+    fn buffer(&self, piece: usize) -> usize {
+        self.buffer_bytes.unwrap_or_else(|| {
+            let bytes = usize::try_from(self.rate.bytes_in(BUFFERED)).unwrap_or(usize::MAX);
+            bytes.min(MOST_BYTES).max(2 * piece)
+        })
+    }
+}
+
+/// Paces streams of one thread ([`TcpStream::paced`](super::TcpStream::paced)): each at a rate of its own, and, if so
+/// asked, all together at a total rate. Changes reach the streams in use. Clones are the same pacer.
+#[derive(Clone, Debug, Default)]
+pub struct Pacer {
+    shared: Rc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    pacing: Cell<Option<Pacing>>,
+    /// Of the pacing: how often it was changed.
+    version: Cell<u32>,
+    total: RefCell<Option<SharedRate>>,
+    /// Streams whose next piece waits to be released.
+    waiting: RefCell<VecDeque<Rc<Paced>>>,
+}
+
+impl Pacer {
+    /// Paces so; `None` does not pace, for now.
+    pub fn new(pacing: Option<Pacing>) -> Self {
+        let pacer = Self::default();
+        pacer.shared.pacing.set(pacing);
+        pacer
+    }
+
+    /// How streams are paced.
+    pub fn pacing(&self) -> Option<Pacing> {
+        self.shared.pacing.get()
+    }
+
+    /// Changes how streams are paced, from their next piece on.
+    pub fn set(&self, pacing: Option<Pacing>) {
+        let shared = &self.shared;
+        shared.pacing.set(pacing);
+        shared.version.set(shared.version.get().wrapping_add(1));
+        let waiting = shared.waiting.take();
+        waiting.into_iter().for_each(|stream| stream.resume());
+    }
+
+    /// The rate that all streams of this pacer keep together, in turn, piece by piece; `None` for any. Up to a
+    /// millisecond's worth goes out at once after a pause.
+    pub fn set_total(&self, total: Option<Rate>) {
+        let mut shared = self.shared.total.borrow_mut();
+        match (&mut *shared, total) {
+            (Some(shared), Some(rate)) => shared.set_rate(rate),
+            (shared, total) => *shared = total.map(|rate| SharedRate::new(rate, TOTAL_SLACK)),
+        }
+    }
+
+    /// Sends a piece of each of the `most` streams that have waited for longest ([`PacedBy::Release`]); returns how many
+    /// there were. May be called from a soft event's handler.
+    ///
+    /// # Panics
+    /// Outside a runtime.
+    pub fn release(&self, most: usize) -> usize {
+        let waiting = &self.shared.waiting;
+        let count = waiting.borrow().len().min(most);
+        for _ in 0..count {
+            let next = waiting.borrow_mut().pop_front();
+            if let Some(stream) = next {
+                stream.on_due(crate::now());
+            }
+        }
+        count
+    }
+
+    fn version(&self) -> u32 {
+        self.shared.version.get()
+    }
+
+    /// When `bytes` may go as far as the total is concerned.
+    fn reserve(&self, now: Instant, bytes: usize) -> Instant {
+        match &mut *self.shared.total.borrow_mut() {
+            Some(total) => total.reserve(now, bytes as u64),
+            None => now,
+        }
+    }
+
+    fn wait_for_release(&self, stream: Rc<Paced>) {
+        self.shared.waiting.borrow_mut().push_back(stream);
+    }
+}
+
+/// Waits until the kernel has all that paced streams of this thread accepted, those that were dropped too.
+///
+/// # Panics
+/// Outside a runtime.
+pub async fn all_paced_sent() {
+    let pending = || Inner::with_current(|runtime| runtime.pacing.pending());
+    while pending() > 0 {
+        crate::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// What a packet of Ethernet carries of TCP, with time stamps.
+const SEGMENT_BYTES: usize = 1448;
+
+/// The kernel takes no larger piece at once for its own segmentation.
+const MOST_BYTES: usize = 64 << 10;
+
+/// The writer is woken when half of it is sent, so that it may be late by some milliseconds.
+const BUFFERED: Duration = Duration::from_millis(50);
+
+/// Trigger states of a crowded machine are sometimes that late.
+const TOTAL_SLACK: Duration = Duration::from_millis(1);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mbit(rate: u64) -> Rate {
+        Rate::from_bps(rate * 1_000_000).unwrap()
+    }
+
+    #[test]
+    fn pieces_are_as_large_as_trigger_states_are_apart() {
+        let pacing = Pacing::of_rate(mbit(1000));
+        assert_eq!(pacing.piece(Duration::from_micros(1)), SEGMENT_BYTES);
+        assert_eq!(pacing.piece(Duration::from_micros(20)), 2_500);
+        assert_eq!(pacing.piece(Duration::from_secs(1)), MOST_BYTES);
+        let stated = Pacing {
+            piece_bytes: Some(3_000),
+            ..pacing
+        };
+        assert_eq!(stated.piece(Duration::from_micros(20)), 3_000);
+    }
+
+    #[test]
+    fn buffers_hold_two_pieces_at_least() {
+        assert_eq!(Pacing::of_rate(mbit(1000)).buffer(1_448), MOST_BYTES);
+        assert_eq!(Pacing::of_rate(mbit(1)).buffer(1_448), 6_250);
+        let slow = Pacing::of_rate(Rate::from_bps(9_600).unwrap());
+        assert_eq!(slow.buffer(1_448), 2 * 1_448);
+        assert_eq!(slow.burst.bps(), 19_200);
+    }
+}

@@ -1,0 +1,296 @@
+//! A paced stream: what its writer gave goes out piece by piece.
+//!
+//! At any time one of these holds: nothing is to be sent; an event will send the next piece; the piece waits to be
+//! released; the kernel has no room, and a task waits for it. The event holds the stream, so that what was accepted is
+//! still sent after the stream was dropped; what is left when the runtime ends goes to the kernel at once.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::mem;
+use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use softclock_core::{Clock, FireWindow, Instant, TriggerState};
+use softclock_linux::socket;
+
+use super::state::{State, Waits};
+use super::{PacedBy, Pacer, Pacing};
+use crate::net::Source;
+use crate::runtime::events::Event;
+use crate::runtime::sources::Direction;
+use crate::time::timeout;
+
+/// A stream and what is to be sent on it.
+pub(crate) struct Paced {
+    pub(super) source: Source,
+    pub(super) state: RefCell<State>,
+    /// Closing resets the connection.
+    pub(super) resets: Cell<bool>,
+    /// Nobody has the stream any more.
+    pub(super) is_dropped: Cell<bool>,
+}
+
+impl Paced {
+    pub(crate) fn new(source: Source, pacer: &Pacer) -> Rc<Self> {
+        // Else the kernel would wait for the rest of a segment.
+        let _ = source.call(|fd| socket::tcp::set_nodelay(fd, true));
+        Rc::new(Self {
+            source,
+            state: RefCell::new(State::new(pacer.clone())),
+            resets: Cell::new(false),
+            is_dropped: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Another pacer has the stream from the next piece on.
+    pub(crate) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
+        let mut state = self.state.borrow_mut();
+        state.pacer = pacer.clone();
+        state.version = None;
+    }
+
+    /// Ready when the kernel has all that was written.
+    pub(crate) fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state.borrow_mut();
+        match state.error.take() {
+            Some(error) => Poll::Ready(Err(error)),
+            None if state.pending.is_empty() => Poll::Ready(Ok(())),
+            None => {
+                state.add_writer(cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Bytes that the kernel has not got yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.state.borrow().pending.len()
+    }
+
+    /// Whether it is the rate that the next piece waits for, not the peer.
+    pub(crate) fn is_held_back(&self) -> bool {
+        matches!(self.state.borrow().waits, Waits::Event(_) | Waits::Release)
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let mut state = self.state.borrow_mut();
+        if how == Shutdown::Read || state.pending.is_empty() {
+            drop(state);
+            return self.source.shutdown(how);
+        }
+        state.end = true;
+        drop(state);
+        match how {
+            Shutdown::Both => self.source.shutdown(Shutdown::Read),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether closing is to reset the connection.
+    pub(crate) fn set_resets(&self, resets: bool) {
+        self.resets.set(resets);
+    }
+
+    /// Sends what may go by now: from a handler, without a trigger state.
+    pub(crate) fn on_due(self: Rc<Self>, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        state.waits = Waits::Nothing;
+        if state.pending.is_empty() {
+            // Writers that are woken for each piece: nobody there is the end of the train.
+            if state.writers.is_empty() {
+                state.clock.end();
+            }
+        } else {
+            self.transmit(&mut state, now);
+        }
+        // While the runtime waits for the kernel, the writer is told so, to be patient or not.
+        let has_room = state.pending.len() <= state.room / 2 || state.waits == Waits::Kernel;
+        let wake = if has_room {
+            mem::take(&mut state.writers)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// How the next piece goes may have changed.
+    pub(super) fn resume(self: Rc<Self>) {
+        let now = self.source.runtime().clock.now();
+        let mut state = self.state.borrow_mut();
+        state.waits = Waits::Nothing;
+        self.follow(&mut state, now);
+        self.wait_until(&mut state, now);
+    }
+
+    /// Sends a piece of what is pending.
+    fn transmit(self: &Rc<Self>, state: &mut State, now: Instant) {
+        self.follow(state, now);
+        if state.is_clocked()
+            && let Some(at) = state.may_send(now)
+        {
+            return self.wait_until(state, at);
+        }
+        // While it is not paced, what is left goes at once.
+        let max = state.pacing.map_or(usize::MAX, |_| state.piece);
+        let piece = state.pending.front(max);
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, piece);
+        match self.source.quiet_call(Direction::Write, send) {
+            Ok(sent) => {
+                state.pending.consume(sent);
+                self.source.runtime().pacing.on_gone(sent);
+                self.on_sent(state, now, sent);
+                self.on_taken(state, now);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_kernel(state),
+            Err(error) => self.fail(state, error),
+        }
+    }
+
+    pub(super) fn on_sent(&self, state: &mut State, now: Instant, sent: usize) {
+        let begins = !state.clock.is_in_train();
+        self.source.runtime().pacing.on_piece(sent, begins);
+        let piece = state.piece as u64;
+        state.clock.on_transmit_part(now, sent as u64, piece);
+        state.reserved = None;
+    }
+
+    /// The kernel took a piece: the next, or the end.
+    fn on_taken(self: &Rc<Self>, state: &mut State, now: Instant) {
+        if !state.pending.is_empty() {
+            let at = match state.is_clocked() {
+                true => state.clock.next_send(now),
+                false => now,
+            };
+            return self.wait_until(state, at);
+        }
+        state.clock.end();
+        if mem::take(&mut state.end) {
+            // A connection that is gone needs no end.
+            let end = |fd: BorrowedFd<'_>| socket::tcp::shutdown(fd, Shutdown::Write);
+            let _ = self.source.quiet_call(Direction::Write, end);
+        }
+    }
+
+    fn fail(&self, state: &mut State, error: io::Error) {
+        self.discard(state);
+        state.clock.end();
+        state.end = false;
+        state.error = Some(error);
+    }
+
+    pub(super) fn discard(&self, state: &mut State) {
+        let pending = state.pending.len();
+        self.source.runtime().pacing.on_gone(pending);
+        state.pending.clear();
+    }
+
+    /// Has the next piece sent at `at`, or when it is released.
+    pub(super) fn wait_until(self: &Rc<Self>, state: &mut State, at: Instant) {
+        if state
+            .pacing
+            .is_some_and(|pacing| pacing.by == PacedBy::Release)
+        {
+            state.waits = Waits::Release;
+            return state.pacer.wait_for_release(Rc::clone(self));
+        }
+        let event = Event::Transmit(Rc::clone(self));
+        let mut timers = self.source.runtime().timers.borrow_mut();
+        state.waits = Waits::Event(timers.schedule(FireWindow::from(at), event));
+    }
+
+    /// Has a task wait for room in the kernel: this is rare.
+    fn wait_for_kernel(self: &Rc<Self>, state: &mut State) {
+        state.waits = Waits::Kernel;
+        // The peer is late, not an event: there is nothing to catch up with.
+        state.clock.end();
+        let runtime = self.source.runtime();
+        runtime.pacing.on_blocked();
+        let stream = Rc::clone(self);
+        drop(runtime.spawn(async move {
+            if stream.until_writable().await {
+                stream.resume();
+            }
+        }));
+    }
+
+    /// False if nobody has the stream any more and its peer takes nothing.
+    async fn until_writable(&self) -> bool {
+        loop {
+            let writable = poll_fn(|cx| {
+                let nothing = |_: BorrowedFd<'_>| Ok(());
+                self.source
+                    .poll_call(cx, Direction::Write, TriggerState::TcpIpOther, nothing)
+            });
+            match timeout(LINGER, writable).await {
+                Ok(_) => return true,
+                Err(_) if self.is_dropped.get() => return false,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Learns what has changed at the pacer, and how far trigger states are apart.
+    pub(super) fn follow(&self, state: &mut State, now: Instant) {
+        let runtime = self.source.runtime();
+        let version = Some(state.pacer.version());
+        let interval = runtime.pacing.trigger_interval(runtime, now);
+        // What follows has divisions, and hardly ever a reason.
+        if (state.version, state.trigger_interval) == (version, interval) {
+            return;
+        }
+        let before = mem::replace(&mut state.pacing, state.pacer.pacing());
+        state.version = version;
+        state.trigger_interval = interval;
+        self.tell_kernel(before, state.pacing);
+        if let Some(pacing) = state.pacing {
+            state.set_piece(&pacing, pacing.piece(interval));
+        }
+    }
+
+    /// Has the kernel pace, or no longer.
+    fn tell_kernel(&self, before: Option<Pacing>, now: Option<Pacing>) {
+        let rate = |pacing: Option<Pacing>| {
+            let pacing = pacing.filter(|pacing| pacing.by == PacedBy::Kernel)?;
+            Some(pacing.rate.bps().div_ceil(8))
+        };
+        if rate(before) != rate(now) {
+            let set = |fd: BorrowedFd<'_>| socket::tcp::set_max_pacing_rate(fd, rate(now));
+            // A kernel that cannot, does not pace.
+            let _ = self.source.quiet_call(Direction::Write, set);
+        }
+    }
+}
+
+impl fmt::Debug for Paced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paced")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Paced {
+    /// Sends what is left at the runtime's end, as far as the kernel has room.
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let rest = state.pending.front(usize::MAX);
+        if !rest.is_empty() {
+            let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, rest);
+            let _ = self.source.quiet_call(Direction::Write, send);
+            self.source.runtime().pacing.on_gone(rest.len());
+        }
+    }
+}
+
+/// How long a peer may take nothing of what is left of a stream that was dropped.
+const LINGER: Duration = Duration::from_secs(60);

@@ -1,0 +1,99 @@
+//! What a paced stream knows: how it is paced, what is pending, and what it waits for.
+
+use std::io;
+use std::task::Waker;
+use std::time::Duration;
+
+use softclock_core::pacing::RateClock;
+use softclock_core::{Instant, Rate, TimerKey};
+
+use super::buffer::Buffer;
+use super::{PacedBy, Pacer, Pacing};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) pacer: Pacer,
+    /// Of the pacer's, as of `version`.
+    pub(super) pacing: Option<Pacing>,
+    pub(super) version: Option<u32>,
+    /// The time between trigger states that `piece` was made for.
+    pub(super) trigger_interval: Duration,
+    pub(super) clock: RateClock,
+    pub(super) piece: usize,
+    pub(super) room: usize,
+    pub(super) pending: Buffer,
+    pub(super) waits: Waits,
+    /// The time that the total rate has for the next piece.
+    pub(super) reserved: Option<Instant>,
+    /// Who waits for room, or for the end of sending.
+    pub(super) writers: Vec<Waker>,
+    /// The direction to end when all is sent.
+    pub(super) end: bool,
+    pub(super) error: Option<io::Error>,
+}
+
+/// What the next piece waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Waits {
+    Nothing,
+    Event(TimerKey),
+    Release,
+    Kernel,
+}
+
+impl State {
+    pub(super) fn new(pacer: Pacer) -> Self {
+        Self {
+            pacer,
+            pacing: None,
+            version: None,
+            trigger_interval: Duration::ZERO,
+            clock: RateClock::new(Duration::ZERO, Duration::ZERO),
+            piece: 0,
+            room: 0,
+            pending: Buffer::default(),
+            waits: Waits::Nothing,
+            reserved: None,
+            writers: Vec::new(),
+            end: false,
+            error: None,
+        }
+    }
+
+    pub(super) fn is_clocked(&self) -> bool {
+        let by = self.pacing.map(|pacing| pacing.by);
+        by == Some(PacedBy::SoftEvents)
+    }
+
+    /// When the next piece may go, if not now.
+    pub(super) fn may_send(&mut self, now: Instant) -> Option<Instant> {
+        let own = self.clock.next_send(now);
+        if own > now {
+            return Some(own);
+        }
+        // What a write will begin with is not known yet: the total counts it as a whole piece.
+        let bytes = match self.pending.is_empty() {
+            true => self.piece,
+            false => self.pending.len().min(self.piece),
+        };
+        let reserve = || self.pacer.reserve(now, bytes);
+        let reserved = *self.reserved.get_or_insert_with(reserve);
+        (reserved > now).then_some(reserved)
+    }
+
+    pub(super) fn set_piece(&mut self, pacing: &Pacing, piece: usize) {
+        let interval = |rate: Rate| rate.time_of(piece as u64);
+        let target = interval(pacing.rate);
+        if (self.piece, self.clock.target()) != (piece, target) {
+            self.clock.set_intervals(target, interval(pacing.burst));
+            self.piece = piece;
+        }
+        self.room = pacing.buffer(piece);
+    }
+
+    pub(super) fn add_writer(&mut self, waker: &Waker) {
+        if !self.writers.iter().any(|writer| writer.will_wake(waker)) {
+            self.writers.push(waker.clone());
+        }
+    }
+}

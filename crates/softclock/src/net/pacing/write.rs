@@ -1,0 +1,165 @@
+//! The writer's side of a paced stream: what begins a train goes out at once, the rest is queued.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use softclock_core::time::TICK_NS;
+use softclock_core::{Clock, TriggerState};
+use softclock_linux::socket;
+
+use super::buffer::with_front;
+use super::state::Waits;
+use super::{Paced, PacedBy};
+use crate::runtime::sources::Direction;
+
+/// What a write is to do.
+enum Step {
+    /// Give all to the kernel.
+    Unpaced,
+    /// Begin a train with a piece.
+    Begin,
+    /// Wait for those before.
+    Queue,
+}
+
+/// A call that sends.
+type Send<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<usize>;
+
+impl Paced {
+    pub(crate) fn poll_write(
+        self: &Rc<Self>,
+        cx: &Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if parts.iter().all(|part| part.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        let call = |send: Send<'_>| {
+            let state = TriggerState::IpOutput;
+            self.source.poll_call(cx, Direction::Write, state, send)
+        };
+        let begun = match self.next_step()? {
+            Step::Unpaced => return self.source.poll_send_vectored(cx, parts),
+            Step::Begin => ready!(self.begin(parts, call))?,
+            Step::Queue => 0,
+        };
+        match begun + self.queue(parts, begun) {
+            0 => {
+                self.state.borrow_mut().add_writer(cx.waker());
+                Poll::Pending
+            }
+            taken => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    /// As [`poll_write`](Self::poll_write), without waiting.
+    pub(crate) fn try_write(self: &Rc<Self>, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let parts = [IoSlice::new(bytes)];
+        let call = |send: Send<'_>| {
+            let state = TriggerState::IpOutput;
+            self.source.try_call(Direction::Write, state, send)
+        };
+        let begun = match self.next_step()? {
+            Step::Unpaced => return call(&mut |fd| socket::tcp::send(fd, bytes)),
+            Step::Begin => match self.begin(&parts, |send| Poll::Ready(call(send))) {
+                Poll::Ready(begun) => begun?,
+                Poll::Pending => 0,
+            },
+            Step::Queue => 0,
+        };
+        match begun + self.queue(&parts, begun) {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            taken => Ok(taken),
+        }
+    }
+
+    fn next_step(&self) -> io::Result<Step> {
+        let mut state = self.state.borrow_mut();
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        if state.end {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if !state.pending.is_empty() || state.waits != Waits::Nothing {
+            return Ok(Step::Queue);
+        }
+        let now = self.source.runtime().clock.now();
+        self.follow(&mut state, now);
+        let by = state.pacing.map(|pacing| pacing.by);
+        Ok(match by {
+            None | Some(PacedBy::Kernel) => Step::Unpaced,
+            Some(PacedBy::Release) => Step::Begin,
+            Some(PacedBy::SoftEvents) if state.may_send(now).is_none() => Step::Begin,
+            Some(PacedBy::SoftEvents) => Step::Queue,
+        })
+    }
+
+    /// Sends the first piece of a train by `call`, or all of them where none has to wait; gives how much was sent.
+    fn begin(
+        &self,
+        parts: &[IoSlice<'_>],
+        mut call: impl FnMut(Send<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let piece = self.state.borrow().piece;
+        let offered: usize = parts.iter().map(|part| part.len()).sum();
+        let mut begun = 0;
+        loop {
+            let sent = match call(&mut |fd| send_front(fd, parts, begun, piece)) {
+                Poll::Ready(Ok(sent)) => sent,
+                // Comes again with the next call.
+                _ if begun > 0 => return Poll::Ready(Ok(begun)),
+                nothing => return nothing,
+            };
+            begun += sent;
+            let now = self.source.runtime().clock.now();
+            let mut state = self.state.borrow_mut();
+            self.on_sent(&mut state, now, sent);
+            if begun == offered || state.clock.target() >= TICK {
+                return Poll::Ready(Ok(begun));
+            }
+        }
+    }
+
+    /// Accepts what there is room for of `parts` behind their first `skip` bytes; returns how much.
+    fn queue(self: &Rc<Self>, parts: &[IoSlice<'_>], skip: usize) -> usize {
+        let runtime = self.source.runtime();
+        let now = runtime.clock.now();
+        let mut state = self.state.borrow_mut();
+        let room = state.room.saturating_sub(state.pending.len());
+        let taken = state.pending.append(parts, skip, room);
+        runtime.pacing.on_accepted(taken);
+        if state.waits == Waits::Nothing {
+            let at = state.clock.next_send(now);
+            // Without a buffer the event is also what ends the train.
+            if !state.pending.is_empty() || state.room == 0 {
+                self.wait_until(&mut state, at);
+            } else {
+                state.clock.end();
+            }
+        }
+        taken
+    }
+}
+
+/// Gives `max` bytes of `parts`, behind the first `skip`, to the kernel.
+fn send_front(
+    fd: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    skip: usize,
+    max: usize,
+) -> io::Result<usize> {
+    with_front(parts, skip, max, |front| match front {
+        [part] => socket::tcp::send(fd, part),
+        _ => socket::tcp::send_vectored(fd, front),
+    })
+}
+
+/// What soft events are clocked by.
+const TICK: Duration = Duration::from_nanos(TICK_NS);

@@ -1,0 +1,388 @@
+//! Paced streams: what arrives, when, and what happens to what was accepted. Times are compared within a test only.
+
+use std::io::{ErrorKind, IoSlice};
+use std::net::{Ipv4Addr, Shutdown};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use softclock::net::{PacedBy, Pacer, Pacing, PacingStatistics, TcpListener, TcpStream, UdpSocket};
+use softclock::{Rate, Runtime};
+
+fn run<F: Future>(test: F) -> F::Output {
+    let limited = async { softclock::timeout(Duration::from_secs(60), test).await };
+    let ended = Runtime::new().unwrap().block_on(limited);
+    ended.expect("the test hangs")
+}
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+fn statistics() -> PacingStatistics {
+    softclock::statistics().pacing
+}
+
+/// A paced stream and its reader.
+async fn pair(pacer: &Pacer) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap());
+    let client = client.await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    (server.paced(pacer), client)
+}
+
+async fn read_to_end(stream: &TcpStream) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer).await.unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&buffer[..n]),
+        }
+    }
+}
+
+/// How long `bytes` take from the first write until they have arrived.
+async fn time_of(pacing: Option<Pacing>, bytes: usize) -> Duration {
+    let (writer, reader) = pair(&Pacer::new(pacing)).await;
+    let begun = softclock::now();
+    writer.write_all(&vec![1; bytes]).await.unwrap();
+    drop(writer);
+    assert_eq!(read_to_end(&reader).await.len(), bytes);
+    softclock::now().since(begun)
+}
+
+#[test]
+fn a_rate_is_kept_from_above_and_not_much_less() {
+    run(async {
+        let slow = time_of(Some(Pacing::of_rate(rate("8mbit"))), 100_000).await;
+        // The first piece and the last take no time.
+        assert!(slow >= Duration::from_millis(96), "{slow:?}");
+        let fast = time_of(Some(Pacing::of_rate(rate("800mbit"))), 100_000).await;
+        let unpaced = time_of(None, 100_000).await;
+        assert!(fast < slow / 2 && unpaced < slow / 2, "{fast:?} {slow:?}");
+    });
+}
+
+#[test]
+fn pieces_leave_without_waking_the_writer() {
+    run(async {
+        let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("100mbit"))))).await;
+        assert_eq!(writer.write(&[7; 20_000]).await.unwrap(), 20_000);
+        // The first piece may have arrived.
+        let left = writer.unacknowledged().unwrap();
+        assert!((15_000..=20_000).contains(&left), "{left}");
+        assert!(writer.is_held_back());
+        writer.sent().await.unwrap();
+        assert!(!writer.is_held_back());
+        let sent = statistics();
+        assert_eq!(
+            (sent.trains, sent.bytes, sent.pending_bytes),
+            (1, 20_000, 0)
+        );
+        assert!((2..=14).contains(&sent.pieces), "{sent:?}");
+        reader.read_exact(&mut [0; 20_000]).await.unwrap();
+    });
+}
+
+#[test]
+fn an_end_is_told_behind_what_was_written() {
+    run(async {
+        let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("10mbit"))))).await;
+        writer.write_all(&[7; 20_000]).await.unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+        let error = writer.write(b"more").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        reader.write_all(b"answer").await.unwrap();
+        assert_eq!(read_to_end(&reader).await, [7; 20_000]);
+        writer.read_exact(&mut [0; 6]).await.unwrap();
+    });
+}
+
+#[test]
+fn zero_linger_discards_what_was_accepted() {
+    run(async {
+        let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("1mbit"))))).await;
+        let accepted = writer.write(&[7; 4_000]).await.unwrap();
+        assert_eq!(accepted, 4_000);
+        writer.set_linger(Some(Duration::ZERO)).unwrap();
+        drop(writer);
+        assert_eq!(statistics().pending_bytes, 0);
+        let mut buffer = [0; 8_000];
+        let error = loop {
+            match reader.read(&mut buffer).await {
+                Ok(n) => assert!((1..4_000).contains(&n)),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn what_is_left_at_the_runtime_s_end_is_sent_at_once() {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let runtime = Runtime::new().unwrap();
+    let stream = runtime.block_on(async {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = stream.paced(&Pacer::new(Some(Pacing::of_rate(rate("9600")))));
+        assert_eq!(stream.write(&[7; 3_000]).await.unwrap(), 3_000);
+        stream
+    });
+    drop((stream, runtime));
+    let (mut peer, _) = listener.accept().unwrap();
+    let mut all = Vec::new();
+    std::io::Read::read_to_end(&mut peer, &mut all).unwrap();
+    assert_eq!(all, [7; 3_000]);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_waited_for() {
+    run(async {
+        let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("10gbit"))))).await;
+        let bytes = 16 << 20;
+        let task = softclock::spawn_local(async move {
+            writer.write_all(&vec![3; bytes]).await.unwrap();
+            writer
+        });
+        while statistics().blocked == 0 {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        let mut received = 0;
+        let mut buffer = vec![0; 1 << 16];
+        while received < bytes {
+            received += reader.read(&mut buffer).await.unwrap();
+        }
+        assert!(!task.await.is_held_back());
+    });
+}
+
+#[test]
+fn streams_share_a_total_rate() {
+    run(async {
+        let pacer = Pacer::new(Some(Pacing::of_rate(rate("80mbit"))));
+        let time_of_four = async |total: Option<&str>| {
+            pacer.set_total(total.map(rate));
+            let begun = softclock::now();
+            let mut readers = Vec::new();
+            for _ in 0..4 {
+                let (writer, reader) = pair(&pacer).await;
+                softclock::spawn_local(async move {
+                    writer.write_all(&[1; 50_000]).await.unwrap();
+                });
+                let read = async move { assert_eq!(read_to_end(&reader).await.len(), 50_000) };
+                readers.push(softclock::spawn_local(read));
+            }
+            for reader in readers {
+                reader.await;
+            }
+            softclock::now().since(begun)
+        };
+        let apart = time_of_four(None).await;
+        let together = time_of_four(Some("8mbit")).await;
+        assert!(together > Duration::from_millis(180), "{together:?}");
+        assert!(apart < together / 2, "{apart:?} {together:?}");
+    });
+}
+
+#[test]
+fn changes_reach_streams_in_use() {
+    run(async {
+        let pacer = Pacer::new(Some(Pacing::of_rate(rate("800kbit"))));
+        let (writer, reader) = pair(&pacer).await;
+        let begun = softclock::now();
+        let task = softclock::spawn_local(async move { writer.write_all(&[1; 1_000_000]).await });
+        softclock::sleep(Duration::from_millis(50)).await;
+        pacer.set(None);
+        assert_eq!(read_to_end(&reader).await.len(), 1_000_000);
+        task.await.unwrap();
+        let took = softclock::now().since(begun);
+        assert!(
+            took < Duration::from_secs(5),
+            "10 s at the first rate: {took:?}"
+        );
+    });
+}
+
+#[test]
+fn without_a_buffer_the_writer_is_woken_for_each_piece() {
+    run(async {
+        let pacing = Pacing {
+            buffer_bytes: Some(0),
+            piece_bytes: Some(1_000),
+            ..Pacing::of_rate(rate("80mbit"))
+        };
+        let (writer, reader) = pair(&Pacer::new(Some(pacing))).await;
+        for train in 1..4 {
+            assert_eq!(writer.write(&[1; 6_300]).await.unwrap(), 1_000);
+            assert!(writer.is_held_back());
+            writer.write_all(&[1; 5_300]).await.unwrap();
+            assert_eq!(
+                (statistics().pieces, statistics().pending_bytes),
+                (7 * train, 0)
+            );
+            // Longer than the last piece takes, so that the train ends.
+            softclock::sleep(Duration::from_millis(1)).await;
+            assert_eq!(statistics().trains, train);
+        }
+        reader.read_exact(&mut [0; 3 * 6_300]).await.unwrap();
+    });
+}
+
+#[test]
+fn pieces_are_released_by_hand() {
+    run(async {
+        let pacing = Pacing {
+            by: PacedBy::Release,
+            piece_bytes: Some(1_000),
+            ..Pacing::of_rate(rate("1gbit"))
+        };
+        let pacer = Pacer::new(Some(pacing));
+        let (one, _one) = pair(&pacer).await;
+        let (two, _two) = pair(&pacer).await;
+        assert_eq!(pacer.release(1), 0);
+        one.write_all(&[1; 3_000]).await.unwrap();
+        two.write_all(&[1; 2_000]).await.unwrap();
+        assert_eq!(statistics().pieces, 2, "those that begin");
+        assert_eq!([1, 9, 9, 9].map(|most| pacer.release(most)), [1, 2, 0, 0]);
+        assert_eq!((statistics().pieces, statistics().pending_bytes), (5, 0));
+        one.write_all(&[1; 3_000]).await.unwrap();
+        pacer.set(None);
+        one.sent().await.unwrap();
+    });
+}
+
+#[test]
+fn at_a_rate_beyond_all_clocks_pieces_do_not_wait() {
+    run(async {
+        let pacing = Pacing {
+            piece_bytes: Some(1_000),
+            ..Pacing::of_rate(Rate::from_bps(u64::MAX).unwrap())
+        };
+        let (writer, reader) = pair(&Pacer::new(Some(pacing))).await;
+        let parts = [IoSlice::new(&[1; 500]), IoSlice::new(&[2; 4_000])];
+        let sent = std::future::poll_fn(|cx| writer.poll_write_vectored(cx, &parts)).await;
+        assert_eq!((sent.unwrap(), statistics().pieces), (4_500, 5));
+        assert_eq!(statistics().pending_bytes, 0);
+        reader.read_exact(&mut [0; 4_500]).await.unwrap();
+    });
+}
+
+#[test]
+fn trains_of_datagrams_take_as_long_as_the_rate_says() {
+    run(async {
+        let loopback = (Ipv4Addr::LOCALHOST, 0);
+        let sink = UdpSocket::bind(loopback).unwrap();
+        let (sender, to) = (
+            UdpSocket::bind(loopback).unwrap(),
+            sink.local_addr().unwrap(),
+        );
+        let time_of = async |pacing| {
+            sender.set_pacing(pacing);
+            let begun = softclock::now();
+            let train = sender.send_train(&[1; 100_000], 1_000, Some(to));
+            train.await.unwrap();
+            softclock::now().since(begun)
+        };
+        let slow = time_of(Some(Pacing::of_rate(rate("8mbit")))).await;
+        assert!(slow >= Duration::from_millis(95), "{slow:?}");
+        let before = statistics().pieces;
+        let unpaced = time_of(None).await;
+        let batches = statistics().pieces - before;
+        assert!(unpaced < slow / 2, "{unpaced:?} {slow:?}");
+        assert!(batches == 2 || batches == 100, "{batches}");
+    });
+}
+
+#[test]
+fn handlers_may_write() {
+    run(async {
+        let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("100mbit"))))).await;
+        softclock::schedule_soft_event(10, move |_| {
+            assert_eq!(writer.try_write(&[1; 5_000]).unwrap(), 5_000);
+        });
+        reader.read_exact(&mut [0; 5_000]).await.unwrap();
+    });
+}
+
+/// What a writer does.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize),
+    Vectored(Vec<usize>),
+    Pause(u64),
+    Rate(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..60_000usize).prop_map(Step::Write),
+        proptest::collection::vec(0..4_000usize, 0..12).prop_map(Step::Vectored),
+        (0..2_000u64).prop_map(Step::Pause),
+        (20_000_000..20_000_000_000u64).prop_map(Step::Rate),
+    ]
+}
+
+fn fast(bps: u64) -> Option<Pacing> {
+    Rate::from_bps(bps).map(Pacing::of_rate)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn bytes_arrive_complete_and_in_order(
+        steps in proptest::collection::vec(step(), 1..12),
+        buffer_bytes in prop_oneof![Just(None), (0..20_000usize).prop_map(Some)],
+        piece_bytes in prop_oneof![Just(None), (200..70_000usize).prop_map(Some)],
+        pauses in proptest::collection::vec(0..3_000u64, 1..8),
+    ) {
+        run(async {
+            let first = fast(100_000_000).map(|pacing| Pacing { buffer_bytes, piece_bytes, ..pacing });
+            let pacer = Pacer::new(first);
+            let (writer, reader) = pair(&pacer).await;
+            let task = softclock::spawn_local(async move {
+                let mut written: Vec<u8> = Vec::new();
+                for step in steps {
+                    let at = written.len();
+                    let mut more = |bytes: usize| {
+                        let next = (written.len()..).map(|i| ((i * 31) >> 3) as u8);
+                        written.extend(next.take(bytes).collect::<Vec<_>>());
+                    };
+                    match step {
+                        Step::Write(bytes) => {
+                            more(bytes);
+                            writer.write_all(&written[at..]).await.unwrap();
+                        }
+                        Step::Vectored(sizes) => {
+                            let mut ends = vec![at];
+                            for size in sizes {
+                                more(size);
+                                ends.push(ends[ends.len() - 1] + size);
+                            }
+                            let parts: Vec<_> = ends
+                                .windows(2)
+                                .map(|ends| IoSlice::new(&written[ends[0]..ends[1]]))
+                                .collect();
+                            let sent = std::future::poll_fn(|cx| writer.poll_write_vectored(cx, &parts));
+                            let sent = sent.await.unwrap();
+                            written.truncate(at + sent);
+                        }
+                        Step::Pause(us) => softclock::sleep(Duration::from_micros(us)).await,
+                        Step::Rate(bps) => pacer.set(fast(bps)),
+                    }
+                }
+                written
+            });
+            let (mut read, mut buffer) = (Vec::new(), vec![0; 10_000]);
+            for pause in pauses.into_iter().cycle() {
+                softclock::sleep(Duration::from_micros(pause)).await;
+                match reader.read(&mut buffer).await.unwrap() {
+                    0 => break,
+                    n => read.extend_from_slice(&buffer[..n]),
+                }
+            }
+            assert!(read == task.await);
+        });
+    }
+}
