@@ -48,7 +48,7 @@ pub(crate) struct BridgeOptions {
     pub(crate) overhead: u32,
 
     /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "10", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "25", value_parser = percent)]
     spin_cap: f64,
 
     /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none

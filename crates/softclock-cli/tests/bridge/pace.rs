@@ -1,4 +1,8 @@
+use std::io::Read;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{Place, lab};
 use crate::ping::{ping, ping_at};
@@ -22,6 +26,39 @@ fn all_kinds_of_traffic_pass() {
         let class = &report["directions"][direction]["classes"][0];
         assert!(class["packets"].as_u64() > Some(100), "{report}");
     }
+}
+
+/// A sender of bursts comes out even: few frames follow each other closely.
+#[test]
+fn frames_leave_apart() {
+    softclock_testing::require!("tcpdump");
+    let lab = lab!();
+    let bridge = lab.bridge("pace", &["--class-ab", "rate 10mbit"]);
+    let mut capture = lab.command(Place::East, "tcpdump");
+    capture.args("-n -tt --nano -Q in -i east -c 1500 tcp and greater 1000".split(' '));
+    let capture = capture.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut capture = capture.expect("ip is installed");
+    // It captures what it captures: all that is needed are some hundred frames.
+    let rate = lab.iperf(5201, "-c 10.77.0.2");
+    kill_process(Pid::from_child(&capture), Signal::TERM).expect("our own child");
+    let mut text = String::new();
+    let output = capture.stdout.as_mut().expect("piped");
+    output.read_to_string(&mut text).expect("text");
+    capture.wait().expect("our own child");
+    bridge.end();
+    let times = text
+        .lines()
+        .filter_map(|line| line.split(' ').next()?.parse().ok());
+    let times: Vec<f64> = times.collect();
+    assert!(times.len() > 200, "{} frames at {rate} Mbit/s", times.len());
+    let target = 1514.0 * 8.0 / 10e6;
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    let close = gaps.filter(|gap| *gap < target / 10.0).count();
+    assert!(
+        close < times.len() / 10,
+        "{close} of {} close together",
+        times.len()
+    );
 }
 
 /// Offloaded packets that pass whole, and classes that share transmissions.

@@ -114,8 +114,8 @@ pub struct ByteClock<P> {
     tolerance_ns: u64,
     /// Bytes that the link could have sent.
     present: u64,
-    /// The same, or what was sent if that is more.
-    global: u64,
+    /// When the link has sent what it was given.
+    busy_until: u64,
     classes: Vec<Class<P>>,
     /// Classes that have packets, by clock, then by turn.
     active: BinaryHeap<Reverse<(u64, u64, u32)>>,
@@ -142,7 +142,7 @@ impl<P> ByteClock<P> {
             start,
             tolerance_ns: 0,
             present: 0,
-            global: 0,
+            busy_until: 0,
             classes: Vec::new(),
             active: BinaryHeap::new(),
             turn: 0,
@@ -225,8 +225,8 @@ impl<P> ByteClock<P> {
             return Dequeued::Wait(self.round_up(self.time_of(clock)));
         }
         let ahead = self.link.bytes_in(Duration::from_nanos(self.tolerance_ns));
-        if self.global > self.present.saturating_add(ahead) {
-            return Dequeued::Wait(self.time_of(self.global - ahead));
+        if self.busy_until > self.present.saturating_add(ahead) {
+            return Dequeued::Wait(self.time_of(self.busy_until - ahead));
         }
         self.active.pop();
         let link = self.link;
@@ -238,9 +238,16 @@ impl<P> ByteClock<P> {
         class.statistics.queued_bytes -= bytes;
         class.statistics.sent_packets += 1;
         class.statistics.sent_bytes += bytes;
-        class.advance(bytes, link, self.global);
+        // What was due within the present nanosecond was sent when it was due.
+        let due = clock.max(self.busy_until);
+        let begin = if self.present.saturating_sub(due) <= link.bps().div_ceil(8_000_000_000) {
+            due
+        } else {
+            self.present
+        };
+        class.advance(bytes, link, begin);
         let more = !class.queue.is_empty();
-        self.global += bytes;
+        self.busy_until = begin + bytes;
         if more {
             self.activate(index);
         }
@@ -271,7 +278,6 @@ impl<P> ByteClock<P> {
     fn follow(&mut self, now: Instant) {
         let time = now.since(self.start);
         self.present = self.present.max(self.link.bytes_in(time));
-        self.global = self.global.max(self.present);
     }
 
     /// The first instant at which the link could have sent so many bytes.
@@ -292,8 +298,8 @@ impl<P> ByteClock<P> {
 }
 
 impl<P> Class<P> {
-    /// A packet of so many bytes is sent at this value of the global clock.
-    fn advance(&mut self, bytes: u64, link: Rate, global: u64) {
+    /// A packet of so many bytes is sent from this value of the global clock on.
+    fn advance(&mut self, bytes: u64, link: Rate, begin: u64) {
         let rate = u128::from(self.options.rate.bps());
         let total = u128::from(bytes) * u128::from(link.bps()) + u128::from(self.remainder);
         self.remainder = (total % rate) as u64;
@@ -301,7 +307,7 @@ impl<P> Class<P> {
         if let Some(peak) = self.options.peak {
             let apart = u128::from(bytes) * u128::from(link.bps());
             let apart = apart.div_ceil(u128::from(peak.bps())) as u64;
-            self.not_before = global.saturating_add(apart);
+            self.not_before = begin.saturating_add(apart);
         }
     }
 

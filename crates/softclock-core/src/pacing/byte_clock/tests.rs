@@ -180,9 +180,7 @@ proptest! {
         for (&size, &(_, _, at)) in sizes.iter().zip(&sent) {
             let advance = before * u128::from(link) / class_rate;
             let due = (advance * 8_000_000_000).div_ceil(u128::from(link));
-            // The link is free again at a whole nanosecond.
-            let late = u128::from(at.as_ns()) - due;
-            prop_assert!(late <= 1, "{late} ns late");
+            prop_assert_eq!(u128::from(at.as_ns()), due);
             before += u128::from(size);
         }
         prop_assert_eq!(sent.len(), sizes.len());
