@@ -26,6 +26,8 @@ pub struct PacingStatistics {
 #[derive(Default)]
 pub(crate) struct PacingCounts {
     statistics: Cell<PacingStatistics>,
+    /// Streams that wait for an event.
+    waiting: Cell<u32>,
     interval: Cell<Duration>,
     next_look: Cell<Option<Instant>>,
     /// All intervals until the last look.
@@ -61,13 +63,22 @@ impl PacingCounts {
         self.change(|counts| counts.pending_bytes -= bytes as u64);
     }
 
+    pub(crate) fn on_wait(&self) {
+        self.waiting.set(self.waiting.get() + 1);
+    }
+
+    pub(crate) fn on_waited(&self) {
+        self.waiting.set(self.waiting.get() - 1);
+    }
+
     fn change(&self, change: impl FnOnce(&mut PacingStatistics)) {
         let mut statistics = self.statistics.get();
         change(&mut statistics);
         self.statistics.set(statistics);
     }
 
-    /// The median time between trigger states of late. Looked up ten times a second at most, as that takes some
+    /// The time from one turn of a stream to its next if each trigger state served one: the median time between trigger
+    /// states of late, times the streams that wait. Looked up ten times a second at most, as that takes some
     /// microseconds; in between it costs a comparison.
     pub(crate) fn trigger_interval(&self, runtime: &Inner, now: Instant) -> Duration {
         if self.next_look.get().is_none_or(|next| next <= now) {
@@ -86,7 +97,7 @@ impl PacingCounts {
         };
         if recent.count() >= FEW {
             let median = Duration::from_nanos(recent.quantile_ns(0.5));
-            self.interval.set(median);
+            self.interval.set(median * self.waiting.get().max(1));
             *looked_at = Some(Box::new(all));
         }
     }
@@ -112,7 +123,13 @@ mod tests {
         counts.look(all.clone());
         let early = counts.interval.get();
         (0..FEW).for_each(|_| all.record(50_000));
+        counts.look(all.clone());
+        let late = counts.interval.get();
+        assert!(late > early * 10);
+        (0..3).for_each(|_| counts.on_wait());
+        counts.on_waited();
+        (0..2 * FEW).for_each(|_| all.record(50_000));
         counts.look(all);
-        assert!(counts.interval.get() > early * 10);
+        assert_eq!(counts.interval.get(), 2 * late);
     }
 }

@@ -20,6 +20,7 @@ impl Drop for PacedHandle {
         if stream.resets.get() {
             stream.discard(&mut state);
             if let Waits::Event(key) = state.waits {
+                stream.source.runtime().pacing.on_waited();
                 event = stream.source.runtime().timers.borrow_mut().cancel(key);
             }
         }

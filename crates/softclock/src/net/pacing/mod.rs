@@ -5,8 +5,9 @@
 //! whichever trigger state comes next, without waking the task. A train ends when the buffer is empty.
 //!
 //! What pacing costs is above all the pieces: each is a system call and a walk through the kernel's protocols of its own.
-//! So a piece is as large as the rate allows for: as much as goes out at it in the median time between two trigger states,
-//! since a finer clock would not tick anyway, and no less than a segment.
+//! So a piece is as large as the rate allows for: as much as goes out at it until the stream's next turn, if each trigger
+//! state served one of the streams that wait, since a finer clock would not tick anyway. It is no less than a segment, and
+//! no more than a millisecond's worth.
 //!
 //! - [`Pacing`], [`PacedBy`]: how; [`Pacer`]: for which streams, changed while they are in use.
 //! - `paced`, `write`, `handle`: a paced stream, its writer's side, and its end; `state`: what it knows.
@@ -48,7 +49,8 @@ pub struct Pacing {
     /// allowable burst rate. Less than `rate` is `rate`.
     pub burst: Rate,
     /// Bytes of a piece, 1 to 65536. `None` is 1448, a segment of Ethernet, or as much as `rate` gives in the median time
-    /// between trigger states if that is more.
+    /// between trigger states, times the streams that wait, if that is more; but then no more than it gives in a
+    /// millisecond.
     pub piece_bytes: Option<usize>,
     /// Bytes that the stream takes from its writer ahead of time. With 0 it takes none, and the writer is woken for each
     /// piece, which costs more and is less exact. `None` is 50 ms at the rate, from two pieces to 64 KiB.
@@ -85,10 +87,10 @@ impl Pacing {
         }
     }
 
-    /// The bytes of a piece, where the median time between trigger states is this.
-    pub(super) fn piece(&self, trigger_interval: Duration) -> usize {
+    /// The bytes of a piece, where a stream's turn comes after this time.
+    pub(super) fn piece(&self, turn: Duration) -> usize {
         let wanted = self.piece_bytes.unwrap_or_else(|| {
-            let bytes = self.rate.bytes_in(trigger_interval);
+            let bytes = self.rate.bytes_in(turn.min(LONGEST_PIECE));
             usize::try_from(bytes)
                 .unwrap_or(usize::MAX)
                 .max(SEGMENT_BYTES)
@@ -202,6 +204,9 @@ pub async fn all_paced_sent() {
 /// What a packet of Ethernet carries of TCP, with time stamps.
 const SEGMENT_BYTES: usize = 1448;
 
+/// Longer pieces would be bursts again, however many streams there are.
+const LONGEST_PIECE: Duration = Duration::from_millis(1);
+
 /// The kernel takes no larger piece at once for its own segmentation.
 const MOST_BYTES: usize = 64 << 10;
 
@@ -227,6 +232,8 @@ mod tests {
         assert_eq!(pacing.piece(Duration::from_micros(1)), SEGMENT_BYTES);
         assert_eq!(pacing.piece(Duration::from_micros(20)), 2_500);
         assert_eq!(pacing.piece(Duration::from_secs(1)), MOST_BYTES);
+        let slower = Pacing::of_rate(mbit(100));
+        assert_eq!(slower.piece(Duration::from_secs(1)), 12_500);
         let stated = Pacing {
             piece_bytes: Some(3_000),
             ..pacing

@@ -103,7 +103,9 @@ impl Paced {
     /// Sends what may go by now: from a handler, without a trigger state.
     pub(crate) fn on_due(self: Rc<Self>, now: Instant) {
         let mut state = self.state.borrow_mut();
-        state.waits = Waits::Nothing;
+        if let Waits::Event(_) = mem::replace(&mut state.waits, Waits::Nothing) {
+            self.source.runtime().pacing.on_waited();
+        }
         if state.pending.is_empty() {
             // Writers that are woken for each piece: nobody there is the end of the train.
             if state.writers.is_empty() {
@@ -204,6 +206,7 @@ impl Paced {
             return state.pacer.wait_for_release(Rc::clone(self));
         }
         let event = Event::Transmit(Rc::clone(self));
+        self.source.runtime().pacing.on_wait();
         let mut timers = self.source.runtime().timers.borrow_mut();
         state.waits = Waits::Event(timers.schedule(FireWindow::from(at), event));
     }
