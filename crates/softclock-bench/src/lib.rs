@@ -24,5 +24,7 @@ pub mod report;
 pub mod servers;
 pub mod simulation;
 pub mod sleepers;
+pub mod slice;
+pub mod stage;
 pub mod svg;
 pub mod table;

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod event_bench;
 pub mod event_figure_6;
 pub mod event_figure_7;
+pub mod event_figure_8;
 pub mod figure_3;
 pub mod head;
 pub mod servers_static;
@@ -31,6 +32,7 @@ pub const ALL: &[&Experiment] = &[
     &table_13::EXPERIMENT,
     &event_figure_6::EXPERIMENT,
     &event_figure_7::EXPERIMENT,
+    &event_figure_8::EXPERIMENT,
     &event_bench::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
