@@ -18,6 +18,7 @@ pub mod measure;
 pub mod output;
 pub mod page;
 pub mod peer_program;
+pub mod perf;
 pub mod processors;
 pub mod random;
 pub mod report;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use softclock::fs::raise_descriptor_limit;
 
 use crate::closed_loop::{Load, Target};
-use crate::load::{Cold, ColdOptions};
+use crate::load::{self, Cold, ColdOptions, HotOptions, HotResult};
 use crate::processors::Processors;
 use crate::servers::{Kind, ProxyKind, Server, readable_by_all};
 use crate::slice::Slice;
@@ -173,6 +173,40 @@ impl Crowd<'_> {
         Ok(slice)
     }
 
+    /// How many requests a second it answers at most, by a closed loop: the median of some slices.
+    ///
+    /// # Errors
+    /// Those of [`measure`](Self::measure).
+    pub fn saturation(&self, connections: usize, slice: Duration) -> io::Result<f64> {
+        let rate = |_| Ok(self.measure(connections, slice)?.requests_per_second());
+        let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
+        rates.sort_by(f64::total_cmp);
+        Ok(rates[SLICES / 2])
+    }
+
+    /// Sends requests at this rate for so long, in an open loop.
+    ///
+    /// # Errors
+    /// The clients could not run, or the server closed cold connections.
+    pub fn hot(
+        &self,
+        rate: f64,
+        duration: Duration,
+        most_outstanding: usize,
+    ) -> io::Result<HotResult> {
+        let target = load::Target::new(self.server.address(), PATH);
+        let options = HotOptions {
+            duration,
+            most_outstanding,
+            ..HotOptions::new(target, rate)
+        };
+        let Stage { processors, .. } = self.stage;
+        let run = || load::hot::run(&options, |_, _| {});
+        let result = processors.on(processors.clients, run)?;
+        self.check()?;
+        Ok(result)
+    }
+
     /// Whether the server has at least as many descriptors as there are cold connections.
     ///
     /// # Errors
@@ -190,10 +224,13 @@ impl Crowd<'_> {
 }
 
 /// What is asked for.
-pub const PATH: &str = "/file.html";
+const PATH: &str = "/file.html";
 
 /// As large as the paper's.
 const FILE_BYTES: usize = 1 << 10;
+
+/// Of a closed loop, to find the saturation.
+const SLICES: usize = 3;
 
 /// How long accepting may take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,6 +7,8 @@ pub mod event_bench;
 pub mod event_figure_6;
 pub mod event_figure_7;
 pub mod event_figure_8;
+pub mod event_figure_9;
+pub mod event_table_2;
 pub mod figure_3;
 pub mod head;
 pub mod servers_static;
@@ -33,6 +35,8 @@ pub const ALL: &[&Experiment] = &[
     &event_figure_6::EXPERIMENT,
     &event_figure_7::EXPERIMENT,
     &event_figure_8::EXPERIMENT,
+    &event_figure_9::EXPERIMENT,
+    &event_table_2::EXPERIMENT,
     &event_bench::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,

@@ -30,14 +30,16 @@ pub(super) fn proxy(
     Ok(command)
 }
 
-/// Connections to the upstream are kept and any request may use them; clients that send none are waited for. It wants
-/// two descriptors for each connection that it may have.
+/// Connections to the upstream are kept and any request may use them, also when most descriptors are in use, where it would
+/// stop to keep them; clients that send none are waited for. It wants two descriptors for each connection that it may have.
 fn configuration(address: SocketAddr, upstream: SocketAddr, descriptors: u64) -> String {
     let connections = descriptors.saturating_sub(FOR_ITSELF) / 2;
     format!(
         "global
     nbthread 1
     maxconn {connections}
+    tune.pool-low-fd-ratio 100
+    tune.pool-high-fd-ratio 100
 defaults
     mode http
     option http-keep-alive

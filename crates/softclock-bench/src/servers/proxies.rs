@@ -62,7 +62,10 @@ impl ProxyKind {
         match self {
             Self::Softclock(_) => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Self::Nginx => version(nginx::program(), "-v"),
-            Self::HaProxy => version(haproxy::program(), "-v"),
+            Self::HaProxy => {
+                let said = version(haproxy::program(), "-v")?;
+                said.split_whitespace().nth(2).map(str::to_owned)
+            }
         }
     }
 
