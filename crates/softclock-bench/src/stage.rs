@@ -241,5 +241,5 @@ const NOTES: [&str; 2] = [
     "the proxy has one processor and one thread; upstream, hot and cold clients share another; a file of 1 KB; connections \
      are kept on both sides; no logs",
     "each proxy has its defaults but for connections that may carry any number of requests, up to 64 kept to the upstream \
-     (HAProxy: http-reuse always), and patience with clients that send nothing",
+     (HAProxy: http-reuse always, and kept however many descriptors are in use), and patience with clients that send nothing",
 ];
