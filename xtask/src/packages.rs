@@ -41,6 +41,11 @@ const PACKAGES: &[Package] = &[
         purpose: "the server ours is compared with",
     },
     Package {
+        name: "haproxy",
+        holds: Program("haproxy"),
+        purpose: "the proxy ours is compared with",
+    },
+    Package {
         name: "slowhttptest",
         holds: Program("slowhttptest"),
         purpose: "attacks the server slowly",

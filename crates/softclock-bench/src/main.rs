@@ -10,12 +10,13 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
+use softclock::events::Mechanism;
 use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
 use softclock_bench::load::{Hold, Load};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
-use softclock_bench::servers::serve;
+use softclock_bench::servers::{proxy, serve};
 use softclock_bench::{experiments, output, sleepers, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
@@ -42,6 +43,9 @@ enum Command {
     /// The server of `softclock serve`, for the experiments that need it in a process of its own.
     #[command(hide = true)]
     Serve(Serve),
+    /// The server of `softclock proxy`, likewise.
+    #[command(hide = true)]
+    Proxy(Proxy),
     /// What `soft-timers/sleep-precision` starts: sleeps and prints what it found.
     #[command(hide = true)]
     Sleep(Sleep),
@@ -86,6 +90,17 @@ struct Serve {
 }
 
 #[derive(Args)]
+struct Proxy {
+    /// Where it listens.
+    address: SocketAddr,
+    /// Where requests are passed on to.
+    upstream: SocketAddr,
+    /// How it learns which sockets are ready.
+    #[arg(long, value_name = "MECHANISM")]
+    events: Mechanism,
+}
+
+#[derive(Args)]
 struct Sleep {
     kind: sleepers::Kind,
     #[command(flatten)]
@@ -109,6 +124,7 @@ fn main() -> ExitCode {
             .and_then(|text| show(&text)),
         Command::Hold(hold) => hold.execute().map_err(went_wrong),
         Command::Serve(serve) => serve.execute(),
+        Command::Proxy(proxy) => proxy.execute(),
         Command::Sleep(Sleep { kind, order }) => {
             sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
         }
@@ -214,6 +230,13 @@ impl Page {
 impl Serve {
     fn execute(&self) -> Result<(), Failure> {
         serve(self.address, self.directory.as_deref(), self.mark)
+            .map_err(|error| failure(1, error.to_string()))
+    }
+}
+
+impl Proxy {
+    fn execute(&self) -> Result<(), Failure> {
+        proxy(self.address, self.upstream, self.events)
             .map_err(|error| failure(1, error.to_string()))
     }
 }

@@ -1,8 +1,10 @@
-//! Web servers as processes: `softclock serve` and its peers, each with one worker, started for a measurement and ended
+//! Web servers and proxies as processes: ours and their peers, each with one worker, started for a measurement and ended
 //! with it.
 
 mod caddy;
+mod haproxy;
 mod nginx;
+mod proxies;
 mod softclock;
 
 use std::fs::{self, File};
@@ -18,7 +20,8 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
 
-pub use softclock::serve;
+pub use proxies::ProxyKind;
+pub use softclock::{proxy, serve};
 
 /// A server that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +74,7 @@ impl Kind {
             Self::Nginx(_) => (nginx::program(), "-v"),
             Self::Caddy => (caddy::PROGRAM, "version"),
         };
-        let output = Command::new(program).arg(argument).output().ok()?;
-        // nginx says it on standard error.
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let version = said.lines().next()?.trim();
-        Some(version.replace("nginx version: nginx/", ""))
+        version(program, argument)
     }
 
     /// Starts it with the files of `root`, which everybody must be able to read; it takes connections when this
@@ -85,15 +83,11 @@ impl Kind {
     /// # Errors
     /// A program that is not there, does not start or does not listen; with what it said.
     pub fn start(self, root: &Path) -> io::Result<Server> {
-        let address = free_address()?;
-        let directory = tempfile::tempdir()?;
-        readable_by_all(directory.path())?;
-        let command = match self {
-            Self::Softclock => softclock::command(root, address)?,
-            Self::Nginx(files) => nginx::command(files, root, address, directory.path())?,
-            Self::Caddy => caddy::command(root, address, directory.path())?,
-        };
-        Server::start(command, address, directory)
+        Server::start(|address, directory| match self {
+            Self::Softclock => softclock::command(root, address),
+            Self::Nginx(files) => nginx::command(files, root, address, directory),
+            Self::Caddy => caddy::command(root, address, directory),
+        })
     }
 }
 
@@ -106,11 +100,12 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(
-        mut command: Command,
-        address: SocketAddr,
-        directory: tempfile::TempDir,
-    ) -> io::Result<Self> {
+    /// What `command` makes for an address and a directory of its own.
+    fn start(command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>) -> io::Result<Self> {
+        let address = free_address()?;
+        let directory = tempfile::tempdir()?;
+        readable_by_all(directory.path())?;
+        let mut command = command(address, directory.path())?;
         let log = File::create(directory.path().join(LOG))?;
         end_with_parent(&mut command)
             // Ours ends when it closes.
@@ -150,7 +145,21 @@ impl Server {
     /// # Errors
     /// When it has ended.
     pub fn cpu_time(&self) -> io::Result<Duration> {
-        processes(self.child.id()).into_iter().map(cpu_time).sum()
+        self.processes().into_iter().map(cpu_time).sum()
+    }
+
+    /// Its processes' ids.
+    pub fn processes(&self) -> Vec<u32> {
+        processes(self.child.id())
+    }
+
+    /// The descriptors that its processes have open.
+    ///
+    /// # Errors
+    /// When it has ended, or belongs to somebody else.
+    pub fn descriptors(&self) -> io::Result<usize> {
+        let count = |id| Ok(fs::read_dir(format!("/proc/{id}/fd"))?.count());
+        self.processes().into_iter().map(count).sum()
     }
 }
 
@@ -173,6 +182,16 @@ impl Drop for Server {
         }
         let _ = self.child.wait();
     }
+}
+
+/// What the program says of its version; `None` if it is not installed.
+fn version(program: &str, argument: &str) -> Option<String> {
+    let output = Command::new(program).arg(argument).output().ok()?;
+    // nginx says it on standard error.
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let version = said.lines().next()?.trim();
+    Some(version.replace("nginx version: nginx/", ""))
 }
 
 /// A process and its children, which is all that these servers have.

@@ -6,6 +6,9 @@ pub mod clock;
 pub mod event_bench;
 pub mod event_figure_6;
 pub mod event_figure_7;
+pub mod event_figure_8;
+pub mod event_figure_9;
+pub mod event_table_2;
 pub mod event_wake_one;
 pub mod figure_3;
 pub mod head;
@@ -36,6 +39,9 @@ pub const ALL: &[&Experiment] = &[
     &table_13::EXPERIMENT,
     &event_figure_6::EXPERIMENT,
     &event_figure_7::EXPERIMENT,
+    &event_figure_8::EXPERIMENT,
+    &event_figure_9::EXPERIMENT,
+    &event_table_2::EXPERIMENT,
     &event_bench::EXPERIMENT,
     &event_wake_one::EXPERIMENT,
     &head::EXPERIMENT,

@@ -7,15 +7,15 @@ use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use softclock::fs::raise_descriptor_limit;
 
-use crate::closed_loop::{Load, Outcome, Target, response_bytes};
+use crate::closed_loop::{Load, Target};
 use crate::processors::Processors;
 use crate::report::{Context, Experiment, Report, Row};
 use crate::servers::{Kind, Server, readable_by_all};
+use crate::slice::Slice;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -37,7 +37,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     };
     let servers = bench.start(directory.path())?;
     let cases = plan.cases();
-    let mut samples: Vec<Vec<Vec<Sample>>> = cases
+    let mut samples: Vec<Vec<Vec<Slice>>> = cases
         .iter()
         .map(|_| servers.iter().map(|_| Vec::new()).collect())
         .collect();
@@ -95,32 +95,6 @@ impl Case {
     }
 }
 
-/// What a server did in a slice of time.
-struct Sample {
-    /// Responses, the last ones in part.
-    requests: f64,
-    cpu: Duration,
-    outcome: Outcome,
-}
-
-impl Sample {
-    fn requests_per_cpu_second(&self) -> f64 {
-        self.requests / self.cpu.as_secs_f64()
-    }
-
-    fn cpu_us_per_request(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e6 / self.requests
-    }
-
-    fn requests_per_second(&self) -> f64 {
-        self.requests / self.outcome.elapsed.as_secs_f64()
-    }
-
-    fn p99_ms(&self) -> Option<f64> {
-        Some(self.outcome.p99?.as_secs_f64() * 1e3)
-    }
-}
-
 struct Bench {
     processors: Processors,
     load: Load,
@@ -145,40 +119,14 @@ impl Bench {
         installed.map(start).collect()
     }
 
-    fn measure(&self, server: &Server, case: &Case) -> io::Result<Sample> {
+    fn measure(&self, server: &Server, case: &Case) -> io::Result<Slice> {
         let target = Target {
             address: server.address(),
             path: case.file.path,
             connections: case.connections,
             keep_alive: case.keep_alive,
         };
-        let response = response_bytes(&target)?;
-        let before = server.cpu_time()?;
-        let outcome = self.processors.on(self.processors.clients, || {
-            let start = Instant::now();
-            // On a crowded machine it may take longer than a slice for the server to run at all.
-            let has_run = || {
-                server
-                    .cpu_time()
-                    .is_ok_and(|now| now.saturating_sub(before) >= LEAST)
-            };
-            let over = || {
-                let elapsed = start.elapsed();
-                elapsed >= self.slice && (has_run() || elapsed >= PATIENCE)
-            };
-            self.load.run(&target, over)
-        })?;
-        let cpu = server.cpu_time()?.saturating_sub(before);
-        thread::sleep(SETTLE);
-        let requests = outcome.bytes as f64 / response as f64;
-        if requests == 0.0 || cpu.is_zero() {
-            return Err(io::Error::other("no requests were answered"));
-        }
-        Ok(Sample {
-            requests,
-            cpu,
-            outcome,
-        })
+        Slice::measure(server, &target, self.load, &self.processors, self.slice)
     }
 }
 
@@ -191,10 +139,10 @@ fn write_files(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn case_rows(case: &Case, kinds: &[Kind], samples: &[Vec<Sample>]) -> Vec<Row> {
+fn case_rows(case: &Case, kinds: &[Kind], samples: &[Vec<Slice>]) -> Vec<Row> {
     let name = case.name();
     let mut rows = Vec::new();
-    let mut add = |metric: &str, unit, of: &dyn Fn(usize, &Sample) -> Option<f64>| {
+    let mut add = |metric: &str, unit, of: &dyn Fn(usize, &Slice) -> Option<f64>| {
         for (kind, samples) in kinds.iter().zip(samples) {
             let values: Option<Vec<f64>> = (samples.iter().enumerate())
                 .map(|(round, sample)| of(round, sample))
@@ -224,7 +172,7 @@ fn case_rows(case: &Case, kinds: &[Kind], samples: &[Vec<Sample>]) -> Vec<Row> {
     rows
 }
 
-fn notes(bench: &Bench, kinds: &[Kind], samples: &[Vec<Vec<Sample>>]) -> Vec<String> {
+fn notes(bench: &Bench, kinds: &[Kind], samples: &[Vec<Vec<Slice>>]) -> Vec<String> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.push(bench.load.note().to_owned());
     if !bench.processors.are_two() {
@@ -317,14 +265,6 @@ const LARGE: File = File {
     path: "/large.html",
     bytes: 1 << 20,
 };
-
-/// Some of the kernel's steps of processor time.
-const LEAST: Duration = Duration::from_millis(20);
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// For connections that were cut at the end of a slice to be closed.
-const SETTLE: Duration = Duration::from_millis(50);
 
 const BESIDE_NGINX: &str = "requests a processor second, relative to nginx with sendfile on";
 

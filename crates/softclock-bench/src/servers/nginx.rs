@@ -34,19 +34,6 @@ pub(super) fn command(
     address: SocketAddr,
     directory: &Path,
 ) -> io::Result<Command> {
-    let path = write_file(
-        directory,
-        "nginx.conf",
-        &configuration(files, root, address),
-    )?;
-    let mut command = Command::new(program());
-    command.args(["-e", "stderr", "-p"]);
-    command.arg(directory).arg("-c").arg(path);
-    Ok(command)
-}
-
-/// Its defaults, but for what is compared, and for connections that may carry any number of requests.
-fn configuration(files: Files, root: &Path, address: SocketAddr) -> String {
     let files = match files {
         Files::Sendfile => "sendfile on;",
         Files::Read => "sendfile off;",
@@ -55,13 +42,46 @@ fn configuration(files: Files, root: &Path, address: SocketAddr) -> String {
         }
     };
     let root = root.display();
+    let server = format!("{files} server {{ listen {address} backlog=1024; root {root}; }}");
+    start(&configuration(2048, &server), directory)
+}
+
+/// Passes requests on, with as many connections kept as ours keeps, and with patience for clients that send none.
+pub(super) fn proxy(
+    address: SocketAddr,
+    upstream: SocketAddr,
+    descriptors: u64,
+    directory: &Path,
+) -> io::Result<Command> {
+    let server = format!(
+        "client_header_timeout 1h; keepalive_timeout 1h;
+             upstream u {{ server {upstream}; keepalive 64; keepalive_requests 1000000000; }}
+             server {{
+                 listen {address} backlog=1024;
+                 location / {{ proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+             }}"
+    );
+    start(&configuration(descriptors, &server), directory)
+}
+
+fn start(configuration: &str, directory: &Path) -> io::Result<Command> {
+    let path = write_file(directory, "nginx.conf", configuration)?;
+    let mut command = Command::new(program());
+    command.args(["-e", "stderr", "-p"]);
+    command.arg(directory).arg("-c").arg(path);
+    Ok(command)
+}
+
+/// Its defaults, but for what is compared, and for connections that may carry any number of requests.
+fn configuration(connections: u64, server: &str) -> String {
+    let descriptors = connections.max(4096);
     format!(
-        "daemon off; worker_processes 1; worker_rlimit_nofile 4096; pid nginx.pid;
-         events {{ worker_connections 2048; }}
+        "daemon off; worker_processes 1; worker_rlimit_nofile {descriptors}; pid nginx.pid;
+         events {{ worker_connections {connections}; }}
          http {{
-             access_log off; keepalive_requests 1000000000; {files}
+             access_log off; keepalive_requests 1000000000;
              client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
-             server {{ listen {address} backlog=1024; root {root}; }}
+             {server}
          }}"
     )
 }

@@ -1,0 +1,62 @@
+//! HAProxy with one thread, as a proxy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use super::write_file;
+
+/// Where Debian has it is not in everybody's path.
+pub(super) fn program() -> &'static str {
+    let debians = "/usr/sbin/haproxy";
+    if Path::new(debians).exists() {
+        debians
+    } else {
+        "haproxy"
+    }
+}
+
+pub(super) fn proxy(
+    address: SocketAddr,
+    upstream: SocketAddr,
+    descriptors: u64,
+    directory: &Path,
+) -> io::Result<Command> {
+    let configuration = configuration(address, upstream, descriptors);
+    let path = write_file(directory, "haproxy.cfg", &configuration)?;
+    let mut command = Command::new(program());
+    command.arg("-db").arg("-f").arg(path);
+    Ok(command)
+}
+
+/// Connections to the upstream are kept and any request may use them, also when most descriptors are in use, where it would
+/// stop to keep them; clients that send none are waited for. It wants two descriptors for each connection that it may have.
+fn configuration(address: SocketAddr, upstream: SocketAddr, descriptors: u64) -> String {
+    let connections = descriptors.saturating_sub(FOR_ITSELF) / 2;
+    format!(
+        "global
+    nbthread 1
+    maxconn {connections}
+    tune.pool-low-fd-ratio 100
+    tune.pool-high-fd-ratio 100
+defaults
+    mode http
+    option http-keep-alive
+    http-reuse always
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    timeout http-request 1h
+    timeout http-keep-alive 1h
+frontend f
+    bind {address} backlog 1024
+    default_backend b
+backend b
+    server s {upstream}
+"
+    )
+}
+
+/// Descriptors that it wants besides.
+const FOR_ITSELF: u64 = 200;

@@ -1,0 +1,97 @@
+//! Reverse proxies in front of one upstream.
+
+use std::io;
+use std::net::SocketAddr;
+
+use ::softclock::events::Mechanism;
+use ::softclock::fs::raise_descriptor_limit;
+
+use super::{Server, haproxy, nginx, softclock, version};
+
+/// A proxy that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyKind {
+    /// The proxy of `softclock proxy`, with its defaults, in another process of this program.
+    Softclock(Mechanism),
+    /// nginx, with one worker.
+    Nginx,
+    /// HAProxy, with one thread.
+    HaProxy,
+}
+
+impl ProxyKind {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 6] = [
+        Self::Softclock(Mechanism::Select),
+        Self::Softclock(Mechanism::Poll),
+        Self::OURS,
+        Self::IO_URING,
+        Self::Nginx,
+        Self::HaProxy,
+    ];
+
+    /// Ours as it is unless something else is asked for.
+    pub const OURS: Self = Self::Softclock(Mechanism::Epoll);
+
+    /// Ours by what may be forbidden.
+    pub const IO_URING: Self = Self::Softclock(Mechanism::IoUring);
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Softclock(Mechanism::Select) => "softclock, select",
+            Self::Softclock(Mechanism::Poll) => "softclock, poll",
+            Self::Softclock(Mechanism::Epoll) => "softclock, epoll",
+            Self::Softclock(Mechanism::IoUring) => "softclock, io_uring",
+            Self::Nginx => "nginx",
+            Self::HaProxy => "HAProxy",
+        }
+    }
+
+    /// Debian's package that it is in, if it is not this program.
+    pub fn package(self) -> Option<&'static str> {
+        match self {
+            Self::Softclock(_) => None,
+            Self::Nginx => Some("nginx"),
+            Self::HaProxy => Some("haproxy"),
+        }
+    }
+
+    /// What it says of its version; `None` if it is not installed.
+    pub fn version(self) -> Option<String> {
+        match self {
+            Self::Softclock(_) => Some(env!("CARGO_PKG_VERSION").to_owned()),
+            Self::Nginx => version(nginx::program(), "-v"),
+            Self::HaProxy => {
+                let said = version(haproxy::program(), "-v")?;
+                said.split_whitespace().nth(2).map(str::to_owned)
+            }
+        }
+    }
+
+    /// Whether it can have so many descriptors, as far as that depends on what waits for them.
+    pub fn can_wait_for(self, descriptors: usize) -> bool {
+        self != Self::Softclock(Mechanism::Select) || descriptors + FOR_ITSELF <= FD_SETSIZE
+    }
+
+    /// Starts it before `upstream`; it takes connections when this returns. It stays on the processor that this thread is
+    /// pinned to, and ends when this thread does.
+    ///
+    /// # Errors
+    /// A program that is not there, does not start or does not listen; with what it said.
+    pub fn start(self, upstream: SocketAddr) -> io::Result<Server> {
+        // What children inherit.
+        let descriptors = raise_descriptor_limit();
+        Server::start(|address, directory| match self {
+            Self::Softclock(mechanism) => softclock::proxy_command(address, upstream, mechanism),
+            Self::Nginx => nginx::proxy(address, upstream, descriptors, directory),
+            Self::HaProxy => haproxy::proxy(address, upstream, descriptors, directory),
+        })
+    }
+}
+
+/// Descriptors are below this for `select`.
+const FD_SETSIZE: usize = 1024;
+
+/// Descriptors of ours that are no connections.
+const FOR_ITSELF: usize = 32;
