@@ -89,8 +89,9 @@ fn alarms_are_trigger_states_with_intervals_and_lateness() {
     static COUNTER: AlarmCounter = AlarmCounter::new();
     run(async {
         let begin = std::time::Instant::now();
-        softclock::schedule_alarm_safe(&COUNTER, MS, Some(MS)).unwrap();
+        let id = softclock::schedule_alarm_safe(&COUNTER, MS, Some(MS)).unwrap();
         compute(200 * MS);
+        softclock::cancel_alarm_safe(id);
         let triggers = softclock::statistics().triggers;
         let wall = begin.elapsed();
         for (state, by) in [

@@ -67,9 +67,19 @@ impl Port {
 
     /// Waits for the next frame. Only a link that is gone ends this.
     pub(crate) async fn receive(&self, buffer: &mut [u8]) -> Result<Frame, BridgeError> {
+        let mut is_down = false;
         loop {
             let socket = self.socket.descriptor();
-            let received = self.socket.read_with(|_| socket.receive(buffer)).await;
+            let receiving = self.socket.read_with(|_| socket.receive(buffer));
+            let received = if is_down {
+                // The kernel tells that a link goes down, and not that it goes away after that.
+                match softclock::timeout(LOOK_UP, receiving).await {
+                    Ok(received) => received,
+                    Err(_) => Err(Errno::NETDOWN.into()),
+                }
+            } else {
+                receiving.await
+            };
             match received {
                 Ok(received) => {
                     return Ok(Frame {
@@ -78,7 +88,10 @@ impl Port {
                         arrived: softclock::now().sub_ns(age_ns(received.age)),
                     });
                 }
-                Err(error) => self.on_receive_error(&error)?,
+                Err(error) => {
+                    self.on_receive_error(&error)?;
+                    is_down = Errno::from_io_error(&error) == Some(Errno::NETDOWN);
+                }
             }
         }
     }
@@ -140,6 +153,9 @@ fn age_ns(age: Duration) -> u64 {
 
 /// A frame that has waited for longer is none.
 const MOST_AGE: Duration = Duration::from_secs(1);
+
+/// How often a link that is down is looked for.
+const LOOK_UP: Duration = Duration::from_millis(200);
 
 /// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;

@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) idle: RefCell<IdleRule>,
     pub(crate) spinning: Cell<bool>,
+    /// When the kernel was last asked for events.
+    pub(crate) looked: Cell<Instant>,
     /// Calls on sockets that the running task may still make before it must let others run.
     pub(crate) call_budget: Cell<u32>,
     /// Where bytes arrive whose taker has no initialised memory; taken while in use.
@@ -92,6 +94,7 @@ impl Inner {
             wakeup,
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
+            looked: Cell::new(Instant::ORIGIN),
             call_budget: Cell::new(CALLS_PER_POLL),
             #[cfg(feature = "hyper")]
             receive_buffer: Cell::default(),

@@ -134,13 +134,20 @@ impl Inner {
         self.wake_for(events);
     }
 
-    /// There is work, and perhaps more of it in the kernel.
+    /// There is work, and perhaps more of it in the kernel; not so soon after the last look, for a look costs more than
+    /// a short task.
     fn look_aside(&self, events: &mut Vec<Event>) {
         events.clear();
-        if self.poller.borrow_mut().is_pending() {
+        let since = self.last_trigger().ns_since(self.looked.get());
+        if since >= LOOKS_APART_NS && self.poller.borrow_mut().is_pending() {
             self.poll_sources(Timeout::Now, events);
             self.trigger(TriggerState::SystemCall);
+            self.looked.set(self.last_trigger());
         }
+    }
+
+    fn last_trigger(&self) -> Instant {
+        self.timers.borrow().last_check()
     }
 
     /// Nothing is ready: halts, blocks or spins as the idle rule says.
@@ -154,6 +161,7 @@ impl Inner {
             IdleStep::Block(time) => self.block(now, Some(time), events),
         }
         self.trigger(TriggerState::Idle);
+        self.looked.set(self.last_trigger());
     }
 
     /// A step of a spin, or the first look of a turn that has enough to do.
@@ -238,6 +246,9 @@ impl Wake for MainWaker {
 
 /// A wait after which the clock may be wrong by more than 100 ns.
 const LONG_WAIT: Duration = Duration::from_millis(100);
+
+/// So long the kernel is not asked again while tasks are ready.
+const LOOKS_APART_NS: u64 = 20_000;
 
 /// Tasks run between two looks at the kernel.
 const TASKS_PER_TURN: usize = 64;
