@@ -79,28 +79,6 @@ fn bursts_and_batches_pass() {
 }
 
 #[test]
-fn vlans_pass() {
-    let lab = lab!();
-    for (place, link, host) in [(Place::West, "west", 1), (Place::East, "east", 2)] {
-        let added = lab.run(
-            place,
-            &format!("ip link add link {link} name tagged type vlan id 7"),
-        );
-        if !added.status.success() {
-            softclock_testing::skip!("this kernel has no links of VLANs");
-        }
-        lab.configure(place, &format!("addr add 10.78.0.{host}/24 dev tagged"));
-        lab.configure(place, "link set tagged up");
-    }
-    let bridge = lab.bridge("pace", &["--class", "rate 100mbit vlan 7"]);
-    assert_eq!(ping(&lab, "10.78.0.2", 5).numbers.len(), 5);
-    assert!(lab.iperf(5201, "-c 10.78.0.2") > 1.0);
-    let report = bridge.end();
-    let classes = &report["directions"][0]["classes"];
-    assert!(classes[0]["packets"].as_u64() > Some(100), "{report}");
-}
-
-#[test]
 fn classes_keep_apart() {
     let lab = lab!();
     let classes = [
