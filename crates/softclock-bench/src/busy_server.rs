@@ -14,6 +14,7 @@ pub mod compare;
 pub mod intervals;
 pub mod paced;
 pub mod synthetic;
+pub mod timerfd;
 pub mod toggles;
 
 use std::fs;

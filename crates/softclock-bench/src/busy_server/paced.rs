@@ -10,15 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 use softclock::alarm::{AlarmCounter, SignalTimer};
 use softclock::net::{PacedBy, Pacer, Pacing, TcpListener};
-use softclock::{Descriptor, EventContext, JoinHandle, Rate, Runtime, SoftEvent};
+use softclock::{EventContext, JoinHandle, Rate, Runtime, SoftEvent};
 use softclock_http::{ConnectionOptions, Site, serve_connection};
 
+use super::timerfd::{Again, read_timer};
 use super::toggles::Toggle;
 use super::{FILE, FILE_BYTES, Workload, run_server};
 
@@ -105,7 +102,7 @@ enum Running {
         SoftEvent,
         #[expect(dead_code, reason = "stops when dropped")] SignalTimer,
     ),
-    Task(JoinHandle<()>),
+    Task(JoinHandle<io::Result<()>>),
 }
 
 impl Paced {
@@ -174,7 +171,12 @@ impl Toggle for Paced {
                 let timer = SignalTimer::start_until(&SIGNALS, period, until)?;
                 Some(Running::Signal(event, timer))
             }
-            Means::Timerfd(period) => Some(Running::Task(read_timer(period, pacer)?)),
+            Means::Timerfd(period) => {
+                let release = move || {
+                    pacer.release(usize::MAX);
+                };
+                Some(Running::Task(read_timer(Again::Each(period), release)?))
+            }
         };
         Ok(())
     }
@@ -207,31 +209,6 @@ fn each_trigger(mut f: impl FnMut() + 'static) -> SoftEvent {
         f();
         event.reschedule(0);
     })
-}
-
-/// A task that releases a piece of each connection when the timer has expired.
-fn read_timer(period: Duration, pacer: Pacer) -> io::Result<JoinHandle<()>> {
-    let timer = timerfd_create(
-        TimerfdClockId::Monotonic,
-        TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-    )?;
-    let period = Timespec::try_from(period).map_err(io::Error::other)?;
-    let each = Itimerspec {
-        it_interval: period,
-        it_value: period,
-    };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &each)?;
-    let timer = Descriptor::new(timer)?;
-    Ok(softclock::spawn_local(async move {
-        loop {
-            let mut expirations = [0; 8];
-            let read = timer.read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?));
-            if read.await.is_err() {
-                return;
-            }
-            pacer.release(usize::MAX);
-        }
-    }))
 }
 
 static SIGNALS: AlarmCounter = AlarmCounter::new();

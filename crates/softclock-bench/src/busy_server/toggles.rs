@@ -1,16 +1,14 @@
-//! What is switched on and off beside a busy server: events with a null handler, by one means or another.
+//! What is switched on and off beside a busy server: events, by one means or another.
 
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-use softclock::alarm::{AlarmCounter, SignalTimer};
-use softclock::{AlarmId, Descriptor, EventContext, FireWindow, JoinHandle, SoftEvent};
+use softclock::alarm::{AlarmCounter, AlarmSafe, SignalTimer};
+use softclock::{AlarmId, EventContext, FireWindow, JoinHandle, SoftEvent};
+
+use super::timerfd::{Again, read_timer};
 
 /// Something that can be on or off in a slice of time. Called on the server's thread, in its runtime.
 pub trait Toggle {
@@ -47,8 +45,9 @@ impl Toggle for Nothing {
 }
 
 /// A soft event that reschedules itself.
-pub struct Soft {
+pub struct Soft<H> {
     spacing: Spacing,
+    handler: H,
     fired: Rc<Cell<u64>>,
     event: Option<SoftEvent>,
 }
@@ -62,25 +61,31 @@ pub enum Spacing {
     Rate(u64),
 }
 
-impl Soft {
-    /// An event with this spacing.
-    pub fn new(spacing: Spacing) -> Self {
+impl<H> Soft<H> {
+    /// An event with this spacing, that does this.
+    pub fn new(spacing: Spacing, handler: H) -> Self {
         Self {
             spacing,
+            handler,
             fired: Rc::default(),
             event: None,
         }
     }
 }
 
-impl Toggle for Soft {
+impl<H: Fn() + Copy + 'static> Toggle for Soft<H> {
     fn start(&mut self, _: Duration) -> io::Result<()> {
         self.fired.set(0);
         let fired = Rc::clone(&self.fired);
+        let handler = self.handler;
+        let fire = move || {
+            handler();
+            fired.set(fired.get() + 1);
+        };
         let event = match self.spacing {
             Spacing::Since(ticks) => {
                 softclock::schedule_soft_event(ticks, move |event: &mut EventContext<'_>| {
-                    fired.set(fired.get() + 1);
+                    fire();
                     event.reschedule(ticks);
                 })
             }
@@ -89,7 +94,7 @@ impl Toggle for Soft {
                 let mut due = softclock::now() + period;
                 let first = FireWindow::from(due);
                 softclock::schedule_within(first, move |event: &mut EventContext<'_>| {
-                    fired.set(fired.get() + 1);
+                    fire();
                     due += period;
                     event.reschedule_within(FireWindow::from(due));
                 })
@@ -107,18 +112,39 @@ impl Toggle for Soft {
     }
 }
 
-/// A periodic signal of a POSIX timer.
+/// A signal of a POSIX timer, again and again.
 pub struct Signal {
-    period: Duration,
+    again: Again,
+    handler: SignalHandler,
     timer: Option<SignalTimer>,
     before: u64,
 }
 
-impl Signal {
-    /// A signal each `period`.
-    pub fn new(period: Duration) -> Self {
+/// What runs in a signal, and how often it has.
+#[derive(Clone, Copy)]
+pub struct SignalHandler {
+    /// Lives for ever, as it must.
+    pub handler: &'static dyn AlarmSafe,
+    /// The number of its firings.
+    pub fires: fn() -> u64,
+}
+
+impl SignalHandler {
+    /// It only counts.
+    pub fn null() -> Self {
         Self {
-            period,
+            handler: &SIGNALS,
+            fires: || SIGNALS.fires(),
+        }
+    }
+}
+
+impl Signal {
+    /// A signal that comes again so, and runs this.
+    pub fn new(again: Again, handler: SignalHandler) -> Self {
+        Self {
+            again,
+            handler,
             timer: None,
             before: 0,
         }
@@ -127,31 +153,38 @@ impl Signal {
 
 impl Toggle for Signal {
     fn start(&mut self, slice: Duration) -> io::Result<()> {
-        self.before = SIGNALS.fires();
+        let handler = self.handler.handler;
+        self.before = (self.handler.fires)();
         // Frequent signals leave the thread no time to notice that the slice is over.
         let until = softclock::now() + slice * 2;
-        self.timer = Some(SignalTimer::start_until(&SIGNALS, self.period, until)?);
+        let timer = match self.again {
+            Again::Each(period) => SignalTimer::start_until(handler, period, until)?,
+            Again::After(delay) => SignalTimer::start_after(handler, delay, until)?,
+        };
+        self.timer = Some(timer);
         Ok(())
     }
 
     fn stop(&mut self) -> io::Result<u64> {
         self.timer = None;
-        Ok(SIGNALS.fires() - self.before)
+        Ok((self.handler.fires)() - self.before)
     }
 }
 
-/// A periodic timer descriptor that a task of the server reads.
+/// A timer descriptor that a task of the server reads.
 pub struct Timerfd {
-    period: Duration,
+    again: Again,
+    handler: fn(),
     fired: Rc<Cell<u64>>,
     reader: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Timerfd {
-    /// A descriptor that becomes readable each `period`.
-    pub fn new(period: Duration) -> Self {
+    /// A descriptor that becomes readable so, and a task that then does this.
+    pub fn new(again: Again, handler: fn()) -> Self {
         Self {
-            period,
+            again,
+            handler,
             fired: Rc::default(),
             reader: None,
         }
@@ -160,28 +193,12 @@ impl Timerfd {
 
 impl Toggle for Timerfd {
     fn start(&mut self, _: Duration) -> io::Result<()> {
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
-        let period = Timespec::try_from(self.period).map_err(io::Error::other)?;
-        let each = Itimerspec {
-            it_interval: period,
-            it_value: period,
-        };
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &each)?;
-        let timer = Descriptor::new(timer)?;
         self.fired.set(0);
-        let fired = Rc::clone(&self.fired);
-        self.reader = Some(softclock::spawn_local(async move {
-            let mut expirations = [0; 8];
-            loop {
-                timer
-                    .read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?))
-                    .await?;
-                fired.set(fired.get() + 1);
-            }
-        }));
+        let (fired, handler) = (Rc::clone(&self.fired), self.handler);
+        self.reader = Some(read_timer(self.again, move || {
+            handler();
+            fired.set(fired.get() + 1);
+        })?);
         Ok(())
     }
 

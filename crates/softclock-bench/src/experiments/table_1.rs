@@ -11,8 +11,9 @@ use std::time::Duration;
 use softclock::Histogram;
 
 use crate::busy_server::compare::{Case, Plan, Samples, compare};
+use crate::busy_server::timerfd::Again;
 use crate::busy_server::toggles::{
-    Backup, Deadline, Nothing, Signal, Soft, Spacing, Timerfd, Toggle,
+    Backup, Deadline, Nothing, Signal, SignalHandler, Soft, Spacing, Timerfd, Toggle,
 };
 use crate::busy_server::{self, Workload};
 use crate::report::{Context, Experiment, Report, Row};
@@ -98,7 +99,7 @@ fn variants() -> Vec<Variant> {
         soft("soft event, 20 us after the last", 20, soft_event).paper(Some(0.0), None),
         soft("soft event, 100 us after the last", 100, soft_event).paper(Some(0.0), None),
         soft("soft event, each 10 us, none left out", 10, |period| {
-            Box::new(Soft::new(Spacing::Rate(ticks(period))))
+            Box::new(Soft::new(Spacing::Rate(ticks(period)), || ()))
         }),
         small("backup timer, adapted up to 32 ms", 32_000, backup),
         small("backup timer, each tick of the kernel", 0, backup),
@@ -112,14 +113,14 @@ fn variants() -> Vec<Variant> {
     for us in HARDWARE_US {
         let name = format!("signal, each {us} us");
         let signal = Variant::new(name, Kind::Large, us, |period| {
-            Box::new(Signal::new(period))
+            Box::new(Signal::new(Again::Each(period), SignalHandler::null()))
         });
         variants.push(signal.paper(Some(4.36), None));
     }
     for us in HARDWARE_US {
         let name = format!("timerfd, each {us} us");
         let timerfd = Variant::new(name, Kind::Large, us, |period| {
-            Box::new(Timerfd::new(period))
+            Box::new(Timerfd::new(Again::Each(period), || ()))
         });
         variants.push(timerfd);
     }
@@ -149,7 +150,7 @@ impl Variant {
 }
 
 fn soft_event(period: Duration) -> Box<dyn Toggle> {
-    Box::new(Soft::new(Spacing::Since(ticks(period))))
+    Box::new(Soft::new(Spacing::Since(ticks(period)), || ()))
 }
 
 fn backup(longest: Duration) -> Box<dyn Toggle> {

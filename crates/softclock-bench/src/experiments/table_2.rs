@@ -7,7 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::busy_server::compare::{Case, Plan, Samples, compare};
-use crate::busy_server::synthetic::{SignalTouch, SoftTouch, TimerfdTouch};
+use crate::busy_server::synthetic;
 use crate::busy_server::toggles::Toggle;
 use crate::busy_server::{self, Workload};
 use crate::report::{Context, Experiment, Report, Row};
@@ -55,7 +55,7 @@ const fn soft(name: &'static str, us: u64, paper: Option<f64>) -> Variant {
     Variant {
         name,
         us,
-        toggle: |us| Box::new(SoftTouch::new(us)),
+        toggle: synthetic::soft,
         pairs: 4,
         paper,
     }
@@ -65,7 +65,7 @@ const fn signal(name: &'static str, us: u64, paper: Option<f64>) -> Variant {
     Variant {
         name,
         us,
-        toggle: |us| Box::new(SignalTouch::new(us)),
+        toggle: synthetic::signal,
         pairs: 1,
         paper,
     }
@@ -75,7 +75,7 @@ const fn timerfd(name: &'static str, us: u64) -> Variant {
     Variant {
         name,
         us,
-        toggle: |us| Box::new(TimerfdTouch::new(us)),
+        toggle: synthetic::timerfd,
         pairs: 1,
         paper: None,
     }
