@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use softclock::net::UdpSocket;
 use softclock::{EventContext, FireWindow, Instant};
-use softclock_core::pacing::RateClock;
+use softclock_core::pacing::{RateClock, ST_APACHE_US};
 
 use crate::busy_server::intervals::{KEEP, Summary, all_intervals_us, trace};
 use crate::busy_server::paced::PIECE_BYTES;
@@ -189,22 +189,12 @@ fn simulate(mut clock: RateClock, triggers_us: &[f64]) -> Vec<f64> {
     intervals(&sent)
 }
 
-/// Intervals with the distribution of ST-Apache (Table IV: mean 31.5 us, median 18, deviation 32): lower and upper bound,
-/// uniform in between, and how many of 10 000.
+/// Intervals with the distribution of ST-Apache.
 fn st_apache() -> Vec<f64> {
-    const PARTS: [(f64, f64, usize); 7] = [
-        (2.0, 11.0, 2720),
-        (11.0, 18.0, 2280),
-        (18.0, 32.0, 2040),
-        (32.0, 60.0, 1350),
-        (60.0, 100.0, 1080),
-        (100.0, 140.0, 526),
-        (140.0, 476.0, 4),
-    ];
-    let part = |(low, high, count): (f64, f64, usize)| {
-        (0..count).map(move |i| low + (high - low) * (i as f64 + 0.5) / count as f64)
+    let part = |(low, high, count): (f64, f64, u32)| {
+        (0..count).map(move |i| low + (high - low) * (f64::from(i) + 0.5) / f64::from(count))
     };
-    let sorted: Vec<f64> = PARTS.into_iter().flat_map(part).collect();
+    let sorted: Vec<f64> = ST_APACHE_US.into_iter().flat_map(part).collect();
     // xorshift, for a shuffle that is the same everywhere.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = || {
