@@ -181,6 +181,7 @@ impl Worker {
                 if let Carrier::Tcp(stream) = &carrier {
                     // Without it the last segment of a response may wait for the client's delayed acknowledgement.
                     let _ = stream.set_nodelay(true);
+                    let _ = stream.set_notsent_lowat(UNSENT_BYTES);
                 }
                 carrier
             }
@@ -244,6 +245,10 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
         }
     }
 }
+
+/// What may wait in the kernel for a client's window: without a limit a client that hardly reads has the kernel copy
+/// megabytes at once while the others wait.
+const UNSENT_BYTES: u32 = 128 << 10;
 
 /// After an error in accepting that would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

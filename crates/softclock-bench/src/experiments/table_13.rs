@@ -73,10 +73,16 @@ async fn measure(context: &Context, plan: Plan) -> io::Result<Vec<(Samples, Fire
 #[derive(Default)]
 struct Fired {
     by: [Option<Histogram>; FiredBy::ALL.len()],
+    /// How often the alarm was set, moved or taken back, each a system call.
+    settings: u64,
+    /// How often it landed, in vain or not.
+    landings: u64,
 }
 
 impl Fired {
     fn add(&mut self, before: &AlarmStats, after: &AlarmStats) {
+        self.settings += (after.arms + after.pushes) - (before.arms + before.pushes);
+        self.landings += after.deadline_alarms.count() - before.deadline_alarms.count();
         for by in FiredBy::ALL {
             let since = after.fired[by as usize].since(&before.fired[by as usize]);
             match &mut self.by[by as usize] {
@@ -181,6 +187,8 @@ fn variant_rows(variant: &Variant, samples: &Samples, fired: &Fired) -> Vec<Row>
         one("lateness, p99.9", "us", all.quantile_ns(0.999) as f64 / 1e3),
     ];
     if let Some(us) = variant.deadline_us {
+        rows.push(one(SETTINGS, "%", share(fired.settings)));
+        rows.push(one(LANDINGS, "%", share(fired.landings)));
         rows.push(one(MISSED, "%", 100.0 * all.share_above(us * 1000)));
     }
     rows
@@ -189,6 +197,8 @@ fn variant_rows(variant: &Variant, samples: &Samples, fired: &Fired) -> Vec<Row>
 const MORE: &str = "more processor time a request";
 const MORE_BOUNDS: &str = "more processor time: 95 % bounds of the median";
 const BY_ALARM: &str = "share of events fired by the alarm";
+const SETTINGS: &str = "settings of the alarm, of events";
+const LANDINGS: &str = "alarms that landed, of events";
 const MISSED: &str = "share of events later than their deadline";
 
 const VARIANTS: [Variant; 5] = [

@@ -40,8 +40,8 @@ impl DeadlinePlan {
     }
 }
 
-/// An alarm that lands costs some 25 us, setting it anew less than 1 us; so many nanoseconds before it lands it is
-/// worth it. The trigger states must come more often than this for a superfluous alarm never to land.
+/// An alarm that lands costs some 25 us, setting it anew 1 us, or 13 where a host has to program it; so many nanoseconds
+/// before it lands it is worth it. The trigger states must come more often than this for a superfluous alarm never to land.
 pub(super) const IMMINENT_NS: u64 = 30_000;
 
 #[cfg(test)]

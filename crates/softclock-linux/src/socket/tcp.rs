@@ -141,16 +141,31 @@ pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// The rate in bytes a second at which the kernel itself paces the connection's segments (SO_MAX_PACING_RATE); `None`
 /// for the rate of its own choice.
 pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: Option<u64>) -> io::Result<()> {
+    // Kernels take 8 bytes since 4.20.
     let rate = bytes_per_second.unwrap_or(u64::MAX);
-    // SAFETY: the option's value is read from `rate`, which lives through the call, and is as long as said. Kernels
-    // take 8 bytes since 4.20.
+    set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)
+}
+
+/// The bytes waiting for the window, not yet sent, from which on the socket takes no more (TCP_NOTSENT_LOWAT).
+pub fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
+/// Sets an option whose value is an integer.
+fn set_option<T: Into<u64> + Copy>(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: T,
+) -> io::Result<()> {
+    // SAFETY: the option's value is read from `value`, which lives through the call, and is as long as said.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const rate).cast(),
-            size_of::<u64>() as libc::socklen_t,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     };
     match result {
@@ -249,15 +264,29 @@ mod tests {
         }
     }
 
+    /// Sends until the socket takes no more; tells how much it took.
+    fn fill(fd: &OwnedFd) -> u64 {
+        let chunk = vec![0; 1 << 16];
+        let sent = std::iter::from_fn(|| send(fd.as_fd(), &chunk).ok());
+        sent.map(|n| n as u64).sum()
+    }
+
+    #[test]
+    fn what_waits_for_the_window_can_be_limited() {
+        for address in loopbacks() {
+            let (free, _there) = pair(address).unwrap();
+            let (limited, _there) = pair(address).unwrap();
+            set_notsent_lowat(limited.as_fd(), 1 << 16).unwrap();
+            let (free, limited) = (fill(&free), fill(&limited));
+            assert!(limited < free / 2, "{limited} and {free}");
+        }
+    }
+
     #[test]
     fn what_is_not_taken_is_not_acknowledged() {
         for address in loopbacks() {
             let (here, there) = pair(address).unwrap();
-            let chunk = vec![0; 1 << 16];
-            let mut written = 0;
-            while let Ok(n) = send(here.as_fd(), &chunk) {
-                written += n as u64;
-            }
+            let written = fill(&here);
             let waiting = unacknowledged(here.as_fd()).unwrap();
             assert!((1..=written).contains(&waiting), "{waiting} of {written}");
             assert_eq!(unacknowledged(there.as_fd()).unwrap(), 0);

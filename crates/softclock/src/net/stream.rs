@@ -217,6 +217,21 @@ impl TcpStream {
             .call(|fd| socket::tcp::set_nodelay(fd, nodelay))
     }
 
+    /// How many bytes may wait in the kernel for the peer's window before it takes no more
+    /// (`TCP_NOTSENT_LOWAT`, at most 4 GiB; 0 for the system's choice, which mostly is no limit).
+    ///
+    /// Without a limit the kernel copies megabytes at once for a peer that hardly reads, and the thread's other
+    /// connections wait meanwhile. What is in flight is not counted, so that a limit of some round trips of a turn of
+    /// the loop costs no throughput.
+    ///
+    /// # Errors
+    /// Those of `setsockopt(2)`.
+    pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
+        self.carrier
+            .source()
+            .call(|fd| socket::tcp::set_notsent_lowat(fd, bytes))
+    }
+
     /// How long undelivered data outlives the connection's closing (`SO_LINGER`). `None` is the system's choice,
     /// in the background; zero drops it and resets the connection. Other values make closing block the
     /// thread and are refused.
