@@ -64,11 +64,10 @@ impl IdleRule {
         if self.cap == 0.0 {
             return IdleStep::Block(Duration::from_nanos(left_ns));
         }
-        if left_ns > self.margin_ns {
-            return IdleStep::Block(Duration::from_nanos(left_ns - self.margin_ns));
-        }
-        if self.credit_ns < left_ns {
-            return IdleStep::Block(Duration::from_nanos(left_ns));
+        // With less to spin than a wait is late by, some of that is late rather than all of it every now and then.
+        let margin_ns = self.margin_ns.min(self.credit_ns);
+        if left_ns > margin_ns {
+            return IdleStep::Block(Duration::from_nanos(left_ns - margin_ns));
         }
         self.spinning_since = Some(now);
         IdleStep::Spin

@@ -1,16 +1,19 @@
 //! A bridge between two interfaces that decides when each frame leaves: the engine of `softclock pace` and `softclock wan`.
 //!
 //! - [`frame`]: frames, and the contract of what treats them ([`Discipline`]).
+//! - [`side`]: what an interface's name stands for.
 //! - [`port`]: an interface taken over, until the process ends.
 //! - [`way`]: one direction: receive, decide, transmit on time.
 //! - [`report`]: what happened, as text and JSON; pure.
 //!
 //! One thread, one runtime. Frames are received by AF_PACKET sockets, which see them before the host does; a program at
-//! tcx ingress then drops them, so that the host does not handle them too. All of it goes with the process.
+//! tcx ingress then drops them, so that the host does not handle them too. Or a side is a TAP device of our own, whose frames
+//! are exchanged with the host. All of it goes with the process.
 
 pub(crate) mod frame;
 mod port;
 mod report;
+mod side;
 mod way;
 
 use std::fmt;
@@ -19,7 +22,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Args;
-use rustix::io::Errno;
 use softclock::signal::{Signal, Signals};
 use softclock::{Instant, Runtime};
 use softclock_linux::link::Link;
@@ -30,12 +32,13 @@ use crate::demo::screen::Drawing;
 use frame::Discipline;
 use port::Port;
 use report::Report;
+use side::Side;
 use way::Way;
 
 /// Options of every bridge.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BridgeOptions {
-    /// One interface
+    /// One interface; tap:NAME makes a TAP device of that name
     #[arg(value_name = "A")]
     a: String,
 
@@ -79,15 +82,15 @@ impl fmt::Display for BridgeError {
 }
 
 /// Bridges until a signal or the end of the time asked for. `discipline` is made for each direction, from A to B first, by
-/// the link on which its frames leave.
+/// the link on which its frames leave, if it is there already.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
-    disciplines: impl FnOnce([&Link; 2], Instant) -> [D; 2],
+    disciplines: impl FnOnce([Option<&Link>; 2], Instant) -> [D; 2],
 ) -> Result<(), BridgeError> {
-    let [a, b] = [&options.a, &options.b].map(|name| link(name));
+    let [a, b] = [&options.a, &options.b].map(|name| Side::named(name));
     let (a, b) = (a?, b?);
-    if a.index() == b.index() {
-        let name = a.name();
+    if a.is(&b) {
+        let name = &options.a;
         return Err(BridgeError(format!(
             "{name} is both sides: a bridge needs two interfaces"
         )));
@@ -97,8 +100,8 @@ pub(crate) fn run<D: Discipline>(
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
     let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
     runtime.map_err(failed)?.block_on(async {
-        let made = disciplines([&b, &a], softclock::now());
-        let (a, b) = (Rc::new(Port::open(a)?), Rc::new(Port::open(b)?));
+        let made = disciplines([b.link(), a.link()], softclock::now());
+        let (a, b) = (Rc::new(Port::open(&a)?), Rc::new(Port::open(&b)?));
         set_priority(options);
         let [there, back] = made;
         let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
@@ -116,17 +119,6 @@ fn set_priority(options: &BridgeOptions) {
     {
         eprintln!("softclock: no real-time priority, so other load delays frames: {error}");
     }
-}
-
-fn link(name: &str) -> Result<Link, BridgeError> {
-    Link::named(name).map_err(|error| {
-        BridgeError(match Errno::from_io_error(&error) {
-            Some(Errno::NODEV) => {
-                format!("there is no interface {name}; ip link lists those there are")
-            }
-            _ => format!("cannot find interface {name}: {error}"),
-        })
-    })
 }
 
 /// Carries frames in both directions and shows how that goes.
@@ -149,7 +141,7 @@ async fn carry<D: Discipline>(
     });
     if !options.quiet {
         let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
-        eprintln!("softclock: between {a} and {b}, by AF_PACKET; Ctrl-C ends it");
+        eprintln!("softclock: between {a} and {b}; Ctrl-C ends it");
     }
     let result = watch(&ways, &ended, options).await;
     // A closed standard output is no failure of the bridge.
@@ -169,8 +161,10 @@ async fn watch<D: Discipline>(
     let mut previous = Report::of(ways, Duration::ZERO);
     let all = options.duration.unwrap_or(Duration::MAX);
     loop {
+        // Reports of many classes take their time, and so are made only for somebody to see.
+        let frame = if on_screen { FRAME } else { Duration::MAX };
         let left = all.saturating_sub(softclock::now().since(begun));
-        let result = softclock::timeout(left.min(FRAME), ended.recv()).await;
+        let result = softclock::timeout(left.min(frame), ended.recv()).await;
         let report = Report::of(ways, softclock::now().since(begun));
         if let Some(drawing) = &mut drawing {
             let _ = drawing.draw(&report.lines(Some(&previous)));

@@ -21,6 +21,8 @@ pub(crate) struct Report {
 struct WayReport {
     from: String,
     to: String,
+    /// By what frames are received.
+    mechanism: &'static str,
     rows: Vec<Row>,
     /// What was lost at the port that receives.
     port_drops: Counts,
@@ -36,6 +38,7 @@ impl Report {
             WayReport {
                 from: way.from.link().name().to_owned(),
                 to: way.to.link().name().to_owned(),
+                mechanism: way.from.mechanism(),
                 rows: way.discipline.borrow().rows(),
                 port_drops: way.from.drops(),
                 lateness_ns: (!lateness.is_empty()).then(quantiles),
@@ -82,7 +85,7 @@ impl Report {
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let ways: Vec<_> = self.ways.iter().map(WayReport::json).collect();
-        json!({ "mechanism": "packet", "seconds": self.after.as_secs_f64(), "directions": ways })
+        json!({ "seconds": self.after.as_secs_f64(), "directions": ways })
     }
 }
 
@@ -104,6 +107,7 @@ impl WayReport {
         json!({
             "from": self.from,
             "to": self.to,
+            "mechanism": self.mechanism,
             "classes": self.rows.iter().map(class).collect::<Vec<_>>(),
             "port_drops": self.port_drops,
             "lateness_ns": lateness,
@@ -158,6 +162,7 @@ mod tests {
             ways: vec![WayReport {
                 from: "a".into(),
                 to: "b".into(),
+                mechanism: "packet",
                 rows: vec![row],
                 port_drops: Counts::new(),
                 lateness_ns: Some([1500, 2000, 3000]),

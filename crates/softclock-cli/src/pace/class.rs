@@ -107,16 +107,26 @@ impl Parts {
         }
         let limit = self.limit.unwrap_or(LIMIT);
         // Who names a burst allows it at the link's rate, as with tc; else what is late is made up for gently.
-        let gentle = Rate::from_bps(rate.bps().saturating_mul(2));
-        let catch_up = rate.bytes_in(CATCH_UP).max(LEAST_CATCH_UP_BYTES);
+        let gentle = (rate.bps() / 100).saturating_mul(100 + CATCH_UP_PERCENT);
+        let peak = match (self.peak, self.burst) {
+            (None, None) => Rate::from_bps(gentle.max(rate.bps())),
+            (peak, _) => peak,
+        };
+        let of_time = |time| rate.bytes_in(time).max(LEAST_BYTES_BEHIND);
+        let burst_bytes = self.burst.unwrap_or_else(|| of_time(AFTER_IDLENESS));
+        let late_bytes = match peak {
+            Some(_) => burst_bytes.max(of_time(AFTER_LATENESS)),
+            None => burst_bytes,
+        };
         Ok(Class {
             name: self.name,
             filter,
             is_default: self.is_default,
             options: ClassOptions {
                 rate,
-                peak: self.peak.or(gentle.filter(|_| self.burst.is_none())),
-                burst_bytes: self.burst.unwrap_or(catch_up),
+                peak,
+                burst_bytes,
+                late_bytes,
                 most_packets: limit,
                 most_bytes: (limit as u64 * BYTES_PER_PACKET).max(LEAST_BYTES),
             },
@@ -142,9 +152,15 @@ const BYTES_PER_PACKET: u64 = 2 << 10;
 /// Some packets that are segmented later fit into any queue.
 const LEAST_BYTES: u64 = 256 << 10;
 
-/// How long a class that names no burst may be delayed and still catch up.
-const CATCH_UP: Duration = Duration::from_millis(10);
-const LEAST_CATCH_UP_BYTES: u64 = 15 << 10;
+/// What a class that names neither a peak nor a burst sends above its rate while it catches up. At 100 Mbit/s and with
+/// frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
+const CATCH_UP_PERCENT: u64 = 15;
+
+/// How long a class that names no burst may have been idle and still catch up.
+const AFTER_IDLENESS: Duration = Duration::from_millis(10);
+/// How long a class whose peak is bounded may have been kept from sending and still catch up.
+const AFTER_LATENESS: Duration = Duration::from_millis(100);
+const LEAST_BYTES_BEHIND: u64 = 15 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -173,14 +189,13 @@ mod tests {
     #[test]
     fn what_is_not_said() {
         let plain = class("rate 100mbit");
-        assert_eq!(plain.options.peak.unwrap().bps(), 200_000_000);
+        assert_eq!(plain.options.peak.unwrap().bps(), 115_000_000);
         assert_eq!((plain.options.burst_bytes, plain.whole_bytes), (125_000, 0));
+        assert_eq!(plain.options.late_bytes, 1_250_000);
         assert_eq!(plain.options.most_packets, LIMIT);
-        assert_eq!(class("rate 100mbit burst 20kb").options.peak, None);
-        assert_eq!(
-            class("rate 1kbit").options.burst_bytes,
-            LEAST_CATCH_UP_BYTES
-        );
+        let bursts = class("rate 100mbit burst 20kb").options;
+        assert_eq!((bursts.peak, bursts.late_bytes), (None, 20 << 10));
+        assert_eq!(class("rate 1kbit").options.burst_bytes, LEAST_BYTES_BEHIND);
     }
 
     #[test]

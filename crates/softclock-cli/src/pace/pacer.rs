@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
-use softclock_core::packet::{Filter, Headers, segments};
+use softclock_core::packet::{Classifier, Headers, segments};
 use softclock_core::{Instant, Rate};
 
 use super::class::Class;
@@ -15,7 +15,11 @@ use crate::bridge::frame::{Counts, Discipline, Frame, Next, Row};
 pub(super) struct Pacer {
     clock: ByteClock<Frame>,
     classes: Vec<Paced>,
-    default: Option<usize>,
+    /// Which class a packet belongs to, by its place in `order`.
+    classifier: Classifier,
+    /// The classes in the order in which they are asked: the default one is the last.
+    order: Vec<usize>,
+    has_default: bool,
     /// What belongs to no class leaves at once.
     unpaced: VecDeque<Frame>,
     unpaced_packets: u64,
@@ -27,7 +31,6 @@ pub(super) struct Pacer {
 struct Paced {
     id: ClassId,
     name: String,
-    filter: Filter,
     rate: Rate,
     whole_bytes: u64,
 }
@@ -52,14 +55,17 @@ impl Pacer {
                     true => "default".into(),
                     false => (index + 1).to_string(),
                 }),
-            filter: class.filter.clone(),
             rate: class.options.rate,
             whole_bytes: class.whole_bytes,
         });
+        let mut order: Vec<usize> = (0..classes.len()).collect();
+        order.sort_by_key(|&index| classes[index].is_default);
         Self {
             classes: paced.collect(),
             clock,
-            default: classes.iter().position(|class| class.is_default),
+            classifier: Classifier::new(order.iter().map(|&index| &classes[index].filter)),
+            has_default: classes.iter().any(|class| class.is_default),
+            order,
             unpaced: VecDeque::new(),
             unpaced_packets: 0,
             unpaced_bytes: 0,
@@ -68,10 +74,8 @@ impl Pacer {
     }
 
     fn class_of(&self, headers: &Headers) -> Option<usize> {
-        let mut classes = self.classes.iter().enumerate();
-        let found = classes
-            .find(|(index, class)| Some(*index) != self.default && class.filter.matches(headers));
-        found.map(|(index, _)| index).or(self.default)
+        let place = self.classifier.first_match(headers)?;
+        Some(self.order[place])
     }
 
     /// What a frame takes on the wire, in the segments that the link will make of it.
@@ -155,8 +159,9 @@ impl Discipline for Pacer {
             sent_bytes: self.unpaced_bytes,
             ..Row::default()
         };
-        let has_unpaced = self.default.is_none();
-        paced.chain(has_unpaced.then_some(unpaced)).collect()
+        paced
+            .chain((!self.has_default).then_some(unpaced))
+            .collect()
     }
 }
 

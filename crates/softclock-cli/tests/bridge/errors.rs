@@ -3,7 +3,7 @@ use std::process::{Command, Output};
 use crate::lab::{Place, lab};
 
 /// The one line that tells the mistake.
-fn mistake(output: &Output) -> String {
+pub(crate) fn mistake(output: &Output) -> String {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(text.lines().count(), 1, "{text}");

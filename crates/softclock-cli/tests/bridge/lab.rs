@@ -80,6 +80,12 @@ impl Lab {
         command.args(words).output().expect("ip is installed")
     }
 
+    /// Whether a place has an interface of this name.
+    pub(crate) fn has_link(&self, place: Place, name: &str) -> bool {
+        let output = self.run(place, &format!("ip link show {name}"));
+        output.status.success()
+    }
+
     /// The program in the middle, to its end.
     pub(crate) fn softclock(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
@@ -88,9 +94,21 @@ impl Lab {
 
     /// Starts `softclock COMMAND veA veB --json` with these arguments, and waits until it carries frames.
     pub(crate) fn bridge(&self, command: &str, arguments: &[&str]) -> Bridge {
+        self.bridge_between(command, ["veA", "veB"], arguments)
+    }
+
+    /// The same between other interfaces.
+    pub(crate) fn bridge_between(
+        &self,
+        command: &str,
+        sides: [&str; 2],
+        arguments: &[&str],
+    ) -> Bridge {
         let mut child = self
             .command(Place::Middle, env!("CARGO_BIN_EXE_softclock"))
-            .args([command, "veA", "veB", "--json"])
+            .arg(command)
+            .args(sides)
+            .arg("--json")
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -98,7 +116,7 @@ impl Lab {
             .expect("ip is installed");
         let mut errors = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
-        while !line.contains("between veA and veB") {
+        while !line.contains("between ") {
             line.clear();
             let read = errors.read_line(&mut line).expect("text");
             assert_ne!(read, 0, "it ended before it carried frames");
@@ -108,6 +126,11 @@ impl Lab {
 
     /// Megabits per second that arrive in the east from iperf3 in the west.
     pub(crate) fn iperf(&self, port: u16, arguments: &str) -> f64 {
+        self.iperf_from(Place::West, port, arguments)
+    }
+
+    /// The same from another place.
+    pub(crate) fn iperf_from(&self, place: Place, port: u16, arguments: &str) -> f64 {
         let port = port.to_string();
         let mut server = self
             .command(Place::East, "iperf3")
@@ -119,7 +142,7 @@ impl Lab {
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
         let client = self
-            .command(Place::West, "iperf3")
+            .command(place, "iperf3")
             .args([
                 "--json",
                 "--time",
@@ -141,7 +164,7 @@ impl Lab {
         rate.unwrap_or_else(|| panic!("no result: {report}")) / 1e6
     }
 
-    fn namespace(&self, place: Place) -> String {
+    pub(crate) fn namespace(&self, place: Place) -> String {
         let name = match place {
             Place::West => "west",
             Place::Middle => "middle",

@@ -1,7 +1,9 @@
 //! `softclock pace` and `softclock wan` between two network namespaces, as their users see them: the real program.
 
+mod bond;
 mod errors;
 mod lab;
 mod pace;
 mod ping;
+mod tap;
 mod wan;

@@ -6,8 +6,10 @@
 //! the least clock goes first; if that clock lies ahead of the global one, nothing is sent until then.
 //!
 //! A packet that is sent late does not move its class's clock, so the class catches up: at its peak rate if it has one,
-//! else at the link's. A class that falls behind further than its burst, because it was idle or nobody sent for it in
-//! time, is moved up: what it did not use beyond the burst is lost to it.
+//! else at the link's. Transmissions at the peak rate have due times of their own, which lateness of up to 50 us does not
+//! move, so that a sender that is always a little late keeps the peak rate too. A class that falls behind further than its
+//! burst, because it was idle, or than what it may be late, because nobody sent for it in time, is moved up: what it did
+//! not use beyond that is lost to it.
 //!
 //! The arithmetic is exact. Clocks count whole bytes, and each class keeps the remainder of its divisions, so that no
 //! rounding adds up: after any number of bytes in a row, a class is where one division of the sum would have put it.
@@ -47,8 +49,10 @@ pub struct ClassOptions {
     pub rate: Rate,
     /// The rate at which it catches up after delays; `None` for the link's.
     pub peak: Option<Rate>,
-    /// How many bytes it may be behind and still catch up.
+    /// How many bytes it may be behind after it was idle, and still catch up.
     pub burst_bytes: u64,
+    /// How many bytes it may be behind because nobody sent for it in time though packets waited, and still catch up.
+    pub late_bytes: u64,
     /// Packets that may wait.
     pub most_packets: usize,
     /// Bytes on the wire that may wait.
@@ -56,12 +60,13 @@ pub struct ClassOptions {
 }
 
 impl ClassOptions {
-    /// This rate, a burst of 64 KiB, and queues of 1000 packets or 1 MiB.
+    /// This rate, a burst of 64 KiB and as much for lateness, and queues of 1000 packets or 1 MiB.
     pub const fn of_rate(rate: Rate) -> Self {
         Self {
             rate,
             peak: None,
             burst_bytes: 64 << 10,
+            late_bytes: 64 << 10,
             most_packets: 1000,
             most_bytes: 1 << 20,
         }
@@ -112,6 +117,10 @@ pub struct ByteClock<P> {
     /// Where the clocks began.
     start: Instant,
     tolerance_ns: u64,
+    /// The same in bytes of the link.
+    tolerance: u64,
+    /// How late a packet may be sent without delaying those behind it at the peak rate, in bytes of the link.
+    slack: u64,
     /// Bytes that the link could have sent.
     present: u64,
     /// When the link has sent what it was given.
@@ -141,6 +150,8 @@ impl<P> ByteClock<P> {
             link,
             start,
             tolerance_ns: 0,
+            tolerance: 0,
+            slack: link.bytes_in(SLACK),
             present: 0,
             busy_until: 0,
             classes: Vec::new(),
@@ -152,6 +163,8 @@ impl<P> ByteClock<P> {
     /// Packets may go out later by up to this much, so that those of many classes go together.
     pub fn set_tolerance(&mut self, tolerance: Duration) {
         self.tolerance_ns = saturating_ns(tolerance);
+        self.tolerance = self.link.bytes_in(tolerance);
+        self.slack = self.link.bytes_in(tolerance.max(SLACK));
     }
 
     /// Adds a class. A rate above the link's is the link's.
@@ -210,7 +223,8 @@ impl<P> ByteClock<P> {
         statistics.queued_bytes += bytes;
         class.queue.push_back((packet, bytes));
         if class.queue.len() == 1 {
-            self.activate(id.0);
+            let burst = class.options.burst_bytes;
+            self.activate(id.0, burst);
         }
         Ok(())
     }
@@ -224,9 +238,8 @@ impl<P> ByteClock<P> {
         if clock > self.present {
             return Dequeued::Wait(self.round_up(self.time_of(clock)));
         }
-        let ahead = self.link.bytes_in(Duration::from_nanos(self.tolerance_ns));
-        if self.busy_until > self.present.saturating_add(ahead) {
-            return Dequeued::Wait(self.time_of(self.busy_until - ahead));
+        if self.busy_until > self.present.saturating_add(self.tolerance) {
+            return Dequeued::Wait(self.time_of(self.busy_until - self.tolerance));
         }
         self.active.pop();
         let link = self.link;
@@ -245,11 +258,11 @@ impl<P> ByteClock<P> {
         } else {
             self.present
         };
-        class.advance(bytes, link, begin);
-        let more = !class.queue.is_empty();
+        class.advance(bytes, link, begin, self.slack);
+        let late = (!class.queue.is_empty()).then_some(class.options.late_bytes);
         self.busy_until = begin + bytes;
-        if more {
-            self.activate(index);
+        if let Some(late) = late {
+            self.activate(index, late);
         }
         Dequeued::Send(ClassId(index), packet)
     }
@@ -264,11 +277,11 @@ impl<P> ByteClock<P> {
             .map(|(packet, _)| packet)
     }
 
-    /// Puts a class that has packets where its clock says.
-    fn activate(&mut self, index: u32) {
+    /// Puts a class that has packets where its clock says, behind by so many bytes of its own at most.
+    fn activate(&mut self, index: u32, behind: u64) {
         let link = self.link;
         let class = &mut self.classes[index as usize];
-        class.move_up(link, self.present);
+        class.move_up(link, self.present, behind);
         self.turn += 1;
         let due = class.clock.max(class.not_before);
         self.active.push(Reverse((due, self.turn, index)));
@@ -299,7 +312,7 @@ impl<P> ByteClock<P> {
 
 impl<P> Class<P> {
     /// A packet of so many bytes is sent from this value of the global clock on.
-    fn advance(&mut self, bytes: u64, link: Rate, begin: u64) {
+    fn advance(&mut self, bytes: u64, link: Rate, begin: u64, slack: u64) {
         let rate = u128::from(self.options.rate.bps());
         let total = u128::from(bytes) * u128::from(link.bps()) + u128::from(self.remainder);
         self.remainder = (total % rate) as u64;
@@ -307,21 +320,25 @@ impl<P> Class<P> {
         if let Some(peak) = self.options.peak {
             let apart = u128::from(bytes) * u128::from(link.bps());
             let apart = apart.div_ceil(u128::from(peak.bps())) as u64;
-            self.not_before = begin.saturating_add(apart);
+            let due = self.not_before.max(begin.saturating_sub(slack));
+            self.not_before = due.saturating_add(apart);
         }
     }
 
-    /// A class that is behind by more than its burst loses the rest.
-    fn move_up(&mut self, link: Rate, present: u64) {
-        let burst = u128::from(self.options.burst_bytes) * u128::from(link.bps())
-            / u128::from(self.options.rate.bps());
-        let earliest = present.saturating_sub(u64::try_from(burst).unwrap_or(u64::MAX));
+    /// A class that is behind by more loses the rest.
+    fn move_up(&mut self, link: Rate, present: u64, behind: u64) {
+        let behind =
+            u128::from(behind) * u128::from(link.bps()) / u128::from(self.options.rate.bps());
+        let earliest = present.saturating_sub(u64::try_from(behind).unwrap_or(u64::MAX));
         if self.clock < earliest {
             self.clock = earliest;
             self.remainder = 0;
         }
     }
 }
+
+/// What a blocking wait is late by, at most, as long as nothing else delays it.
+const SLACK: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests;

@@ -24,22 +24,22 @@ use super::{Headers, ICMP, ICMPV6, SCTP, TCP, UDP};
 /// Fragments but the first have no ports, and so match no condition on them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    source: Option<Prefix>,
-    destination: Option<Prefix>,
-    either: Option<Prefix>,
-    source_port: Option<Ports>,
-    destination_port: Option<Ports>,
-    either_port: Option<Ports>,
-    protocol: Option<u8>,
-    dscp: Option<u8>,
-    vlan: Option<u16>,
+    pub(super) source: Option<Prefix>,
+    pub(super) destination: Option<Prefix>,
+    pub(super) either: Option<Prefix>,
+    pub(super) source_port: Option<Ports>,
+    pub(super) destination_port: Option<Ports>,
+    pub(super) either_port: Option<Ports>,
+    pub(super) protocol: Option<u8>,
+    pub(super) dscp: Option<u8>,
+    pub(super) vlan: Option<u16>,
 }
 
-type Ports = RangeInclusive<u16>;
+pub(super) type Ports = RangeInclusive<u16>;
 
 /// Addresses that begin alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Prefix {
+pub(super) struct Prefix {
     address: IpAddr,
     bits: u32,
 }
@@ -175,6 +175,28 @@ impl Prefix {
             None => most,
         };
         Some(Self { address, bits })
+    }
+
+    /// The first address and the last.
+    pub(super) fn range(self) -> (IpAddr, IpAddr) {
+        match self.address {
+            IpAddr::V4(address) => {
+                let others = u32::MAX.checked_shr(self.bits).unwrap_or(0);
+                let first = address.to_bits() & !others;
+                (
+                    IpAddr::V4(first.into()),
+                    IpAddr::V4((first | others).into()),
+                )
+            }
+            IpAddr::V6(address) => {
+                let others = u128::MAX.checked_shr(self.bits).unwrap_or(0);
+                let first = address.to_bits() & !others;
+                (
+                    IpAddr::V6(first.into()),
+                    IpAddr::V6((first | others).into()),
+                )
+            }
+        }
     }
 
     fn holds(&self, address: Option<IpAddr>) -> bool {

@@ -5,6 +5,7 @@
 //! panics, and no more than [`MOST_EXTENSIONS`] extension headers of IPv6 are walked.
 
 mod checksum;
+mod classifier;
 mod filter;
 mod offload;
 mod segment;
@@ -12,6 +13,7 @@ mod segment;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use checksum::{complete_checksum, ones_complement_sum};
+pub use classifier::Classifier;
 pub use filter::{Filter, FilterError};
 pub use offload::{Offload, PartialChecksum, SegmentKind, Segmentation};
 pub use segment::{Segments, segments};

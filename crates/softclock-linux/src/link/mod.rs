@@ -2,8 +2,10 @@
 //!
 //! - [`Link`]: an interface, by name and number.
 //! - [`PacketSocket`]: its frames, by AF_PACKET.
+//! - [`Tap`]: a link of our own, whose frames we exchange with the host.
 
 mod packet_socket;
+mod tap;
 
 use std::fs;
 use std::io;
@@ -11,6 +13,7 @@ use std::io;
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 pub use packet_socket::{PacketSocket, Received};
+pub use tap::Tap;
 
 /// A network interface of this process' network namespace.
 #[derive(Clone, Debug)]
@@ -53,6 +56,16 @@ impl Link {
     pub fn speed_mbit(&self) -> Option<u64> {
         let text = fs::read_to_string(format!("/sys/class/net/{}/speed", self.name)).ok()?;
         text.trim().parse().ok().filter(|&speed| speed > 0)
+    }
+
+    /// One of the counts that the kernel keeps of it, such as `tx_dropped`.
+    ///
+    /// # Errors
+    /// Those of reading it: `NotFound` for links of other namespaces.
+    pub(crate) fn statistic(&self, name: &str) -> io::Result<u64> {
+        let path = format!("/sys/class/net/{}/statistics/{name}", self.name);
+        let text = fs::read_to_string(path)?;
+        text.trim().parse().map_err(io::Error::other)
     }
 }
 

@@ -6,9 +6,10 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-fn unbounded(rate: Rate) -> ClassOptions {
+fn unbounded(rate: Rate, burst_bytes: u64) -> ClassOptions {
     ClassOptions {
-        burst_bytes: 0,
+        burst_bytes,
+        late_bytes: burst_bytes,
         most_packets: usize::MAX,
         most_bytes: u64::MAX,
         ..ClassOptions::of_rate(rate)
@@ -33,7 +34,7 @@ fn run<P: Copy>(clock: &mut ByteClock<P>, mut now: Instant) -> Vec<(ClassId, P, 
 #[test]
 fn a_class_keeps_its_interval() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
-    let class = clock.add_class(unbounded(rate("100mbit")));
+    let class = clock.add_class(unbounded(rate("100mbit"), 0));
     for packet in 0..100 {
         clock.enqueue(class, packet, 1500, Instant::ORIGIN).unwrap();
     }
@@ -48,8 +49,8 @@ fn a_class_keeps_its_interval() {
 #[test]
 fn classes_take_turns_and_the_link_is_never_exceeded() {
     let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
-    let classes =
-        [60, 40].map(|mbit| clock.add_class(unbounded(Rate::from_bps(mbit * 1_000_000).unwrap())));
+    let classes = [60, 40]
+        .map(|mbit| clock.add_class(unbounded(Rate::from_bps(mbit * 1_000_000).unwrap(), 0)));
     for packet in 0..600 {
         for class in classes {
             clock.enqueue(class, packet, 1000, Instant::ORIGIN).unwrap();
@@ -69,34 +70,89 @@ fn it_catches_up_at_the_peak_rate() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
     let class = clock.add_class(ClassOptions {
         peak: Some(rate("200mbit")),
-        burst_bytes: 15_000,
-        ..unbounded(rate("100mbit"))
+        ..unbounded(rate("100mbit"), 15_000)
     });
     for packet in 0..30 {
         clock.enqueue(class, packet, 1500, Instant::ORIGIN).unwrap();
     }
     let at = |us: u64| Instant::from_ns(us * 1000);
     assert_eq!(clock.dequeue(at(0)), Dequeued::Send(class, 0));
-    // Nobody asks for 600 us: five packets are due.
+    // Nobody asks for 600 us: five packets are due. Those behind it are due as if this one had been sent
+    // 50 us ago, but the link is busy until 612 us.
     assert_eq!(clock.dequeue(at(600)), Dequeued::Send(class, 1));
     let sent = run(&mut clock, at(600));
     let gaps: Vec<u64> = sent
         .windows(2)
         .map(|pair| pair[1].2.ns_since(pair[0].2))
         .collect();
-    assert_eq!(sent[0].2, at(660));
-    assert_eq!(gaps[..2], [60_000; 2]);
+    assert_eq!(sent[0].2, at(612));
+    assert_eq!(gaps[..3], [58_000, 60_000, 60_000]);
     assert_eq!(*gaps.last().unwrap(), 120_000);
     assert_eq!(sent.last().unwrap().2, at(29 * 120), "the average is kept");
+}
+
+/// A sender that is late by up to 50 us each time keeps the rate, though the peak is hardly above it; and the peak rate
+/// holds over any time longer than that.
+#[test]
+fn lateness_costs_no_rate() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let class = clock.add_class(ClassOptions {
+        peak: Some(rate("115mbit")),
+        ..unbounded(rate("100mbit"), 125_000)
+    });
+    let mut now = Instant::ORIGIN;
+    let mut sent = Vec::new();
+    for packet in 0..10_000u64 {
+        clock.enqueue(class, packet, 1500, Instant::ORIGIN).unwrap();
+    }
+    let mut random = 1u64;
+    loop {
+        match clock.dequeue(now) {
+            Dequeued::Send(..) => sent.push(now.as_ns()),
+            Dequeued::Wait(due) => {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                now = due.add_ns((random >> 33) % 50_000);
+            }
+            Dequeued::Empty => break,
+        }
+    }
+    let exact = 9_999 * 120_000;
+    let last = *sent.last().unwrap();
+    assert!((exact..exact + 50_000).contains(&last), "{last}");
+    for window in sent.windows(11) {
+        assert!(window[10] - window[0] >= 1_000_000, "11 within 1 ms");
+    }
+    assert!(sent.windows(2).all(|pair| pair[1] - pair[0] >= 50_000));
+}
+
+/// What nobody sent in time is made up for; what a class did not want to send is not.
+#[test]
+fn lateness_is_not_idleness() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let class = clock.add_class(ClassOptions {
+        peak: Some(rate("200mbit")),
+        late_bytes: 125_000,
+        ..unbounded(rate("100mbit"), 1500)
+    });
+    let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+    for packet in 0..200 {
+        clock.enqueue(class, packet, 1500, at(0)).unwrap();
+    }
+    assert_eq!(clock.dequeue(at(0)), Dequeued::Send(class, 0));
+    let sent = run(&mut clock, at(10));
+    assert_eq!(sent.last().unwrap().2.as_ns(), 199 * 120_000);
+    for packet in 0..100 {
+        clock.enqueue(class, packet, 1500, at(100)).unwrap();
+    }
+    let sent = run(&mut clock, at(100));
+    let took = sent.last().unwrap().2.ns_since(at(100));
+    assert!((98 * 120_000..=99 * 120_000).contains(&took), "{took}");
 }
 
 #[test]
 fn an_idle_class_keeps_its_burst_and_no_more() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
-    let class = clock.add_class(ClassOptions {
-        burst_bytes: 3000,
-        ..unbounded(rate("100mbit"))
-    });
+    let class = clock.add_class(unbounded(rate("100mbit"), 3000));
     let late = Instant::from_ns(1_000_000_000);
     for packet in 0..10 {
         clock.enqueue(class, packet, 1500, late).unwrap();
@@ -139,10 +195,8 @@ fn a_tolerance_gathers_classes_and_keeps_their_rates() {
         clock.set_tolerance(Duration::from_micros(tolerance));
         // Out of step with each other.
         for class in 0..200u64 {
-            let id = clock.add_class(ClassOptions {
-                burst_bytes: 3000,
-                ..unbounded(Rate::from_bps(1_000_000 + class * 1_009).unwrap())
-            });
+            let rate = Rate::from_bps(1_000_000 + class * 1_009).unwrap();
+            let id = clock.add_class(unbounded(rate, 3000));
             (0..20).for_each(|packet| clock.enqueue(id, packet, 1500, Instant::ORIGIN).unwrap());
         }
         let sent = run(&mut clock, Instant::ORIGIN);
@@ -167,10 +221,7 @@ proptest! {
     ) {
         let class_rate = (u128::from(link) * u128::from(share) / 1_000_000).max(1_000) as u64;
         let mut clock = ByteClock::new(Rate::from_bps(link).unwrap(), Instant::ORIGIN);
-        let class = clock.add_class(ClassOptions {
-            burst_bytes: 1500,
-            ..unbounded(Rate::from_bps(class_rate).unwrap())
-        });
+        let class = clock.add_class(unbounded(Rate::from_bps(class_rate).unwrap(), 1500));
         for (number, &size) in (0..).zip(&sizes) {
             clock.enqueue(class, number, size, Instant::ORIGIN).unwrap();
         }
@@ -194,9 +245,8 @@ proptest! {
     ) {
         let link = rate("1gbit");
         let mut clock = ByteClock::new(link, Instant::ORIGIN);
-        let options = [10, 100, 300].map(|mbit| ClassOptions {
-            burst_bytes: 3000,
-            ..unbounded(Rate::from_bps(mbit * 1_000_000).unwrap())
+        let options = [10, 100, 300].map(|mbit| {
+            unbounded(Rate::from_bps(mbit * 1_000_000).unwrap(), 3000)
         });
         let classes = options.map(|options| clock.add_class(options));
         let mut now = Instant::ORIGIN;

@@ -1,0 +1,29 @@
+use crate::lab::{Place, lab};
+use crate::ping::ping;
+
+/// A bond is an interface as others are.
+#[test]
+fn a_bond_is_paced() {
+    let lab = lab!();
+    let bond = lab.run(
+        Place::Middle,
+        "ip link add bond0 type bond mode active-backup",
+    );
+    if !bond.status.success() {
+        softclock_testing::skip!("this kernel has no bonds");
+    }
+    lab.configure(Place::Middle, "link set veB down");
+    lab.configure(Place::Middle, "link set veB master bond0");
+    lab.configure(Place::Middle, "link set bond0 up");
+    let bridge = lab.bridge_between("pace", ["veA", "bond0"], &["--class", "rate 20mbit"]);
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
+    assert_eq!(ping(&lab, "fd77::2", 5).numbers.len(), 5);
+    for arguments in ["-c 10.77.0.2", "-c 10.77.0.2 -R"] {
+        let rate = lab.iperf(5201, arguments);
+        assert!(
+            rate > 1.0 && rate < 25.0,
+            "{arguments}: {rate} Mbit/s of 20"
+        );
+    }
+    bridge.end();
+}

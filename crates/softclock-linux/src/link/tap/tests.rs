@@ -1,0 +1,125 @@
+use super::*;
+use crate::link::PacketSocket;
+use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
+
+/// A link of this test's own, or why there can be none here.
+fn tap(name: &str) -> Result<Tap, String> {
+    let name = format!("{name}{}", std::process::id());
+    match Tap::create(&name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err("needs root for TAP devices".into())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!("no {DEVICE}")),
+        tap => Ok(tap.unwrap()),
+    }
+}
+
+macro_rules! tap {
+    ($name:literal) => {
+        match tap($name) {
+            Ok(tap) => tap,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        }
+    };
+}
+
+/// The next frame of our own: the host sends some, too.
+fn next(mut receive: impl FnMut(&mut [u8]) -> io::Result<Received>) -> (Vec<u8>, Offload) {
+    let mut buffer = vec![0; PacketSocket::MOST_BYTES];
+    for _ in 0..2000 {
+        match receive(&mut buffer) {
+            Ok(received) if buffer[6..12] == SENDER => {
+                return (buffer[..received.bytes].to_vec(), received.offload);
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("no frame")
+}
+
+/// TCP over IPv4, as far as a kernel looks at it.
+fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
+    let mut frame = [&[0xff; 6][..], &SENDER, tag, &[0x08, 0x00]].concat();
+    let length = (bytes - 14 - tag.len()) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 1]);
+    frame.resize(bytes, 7);
+    frame
+}
+
+const SENDER: [u8; 6] = [2, 0, 0, 0, 0x5c, 2];
+
+#[test]
+fn frames_pass_both_ways_as_they_are() {
+    let tap = tap!("sct");
+    let host = PacketSocket::open(tap.link(), 1 << 20).unwrap();
+    let joined = Offload {
+        checksum: Some(PartialChecksum {
+            start: 34,
+            offset: 16,
+        }),
+        segmentation: Some(Segmentation {
+            kind: SegmentKind::Tcp4,
+            has_ecn: false,
+            header_bytes: 54,
+            segment_bytes: 1400,
+        }),
+    };
+    for (tag, bytes, offload) in [
+        (&[][..], 1000, Offload::NONE),
+        (&[0x81, 0, 0x20, 7], 1001, Offload::NONE),
+        (&[0x88, 0xa8, 0, 9], 1002, Offload::NONE),
+        (&[], 9000, joined),
+        (&[0x81, 0, 0x20, 7], 9000, joined.shifted(4)),
+    ] {
+        let sent = frame(tag, bytes);
+        host.send(&sent, &offload).unwrap();
+        let (arrived, left) = next(|buffer| tap.receive(buffer));
+        assert_eq!((&arrived, left.checksum), (&sent, offload.checksum));
+        let size = |offload: Offload| offload.segmentation.map(|how| how.segment_bytes);
+        assert_eq!(size(left), size(offload), "{tag:?}");
+        tap.send(&sent, &offload).unwrap();
+        let (arrived, left) = next(|buffer| host.receive(buffer));
+        assert_eq!((&arrived, left.checksum), (&sent, offload.checksum));
+        assert_eq!(size(left), size(offload), "{tag:?}");
+    }
+}
+
+#[test]
+fn a_tap_is_new_and_goes_with_its_descriptor() {
+    let tap = tap!("scn");
+    let link = tap.link().clone();
+    let error = Tap::create(link.name()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
+    assert!(link.exists(), "the one that is there stays");
+    drop(tap);
+    assert!(!link.exists());
+}
+
+#[test]
+fn frames_that_nobody_takes_are_counted() {
+    let tap = tap!("scl");
+    let host = PacketSocket::open(tap.link(), 1 << 20).unwrap();
+    tap.take_lost().unwrap();
+    for _ in 0..5000 {
+        // The queues have room for 1000 at most.
+        let _ = host.send(&frame(&[], 100), &Offload::NONE);
+    }
+    let lost = tap.take_lost().unwrap();
+    assert!(lost >= 1000, "{lost}");
+    assert!(tap.take_lost().unwrap() < lost);
+}
+
+#[test]
+fn what_can_be_no_name() {
+    for name in ["", "a%d", "0123456789abcdef"] {
+        let error = Tap::create(name).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");
+    }
+}
