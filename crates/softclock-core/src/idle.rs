@@ -58,11 +58,8 @@ impl IdleRule {
             return IdleStep::Halt;
         };
         let left_ns = due.ns_since(now);
-        if left_ns == 0 {
-            return IdleStep::Spin;
-        }
-        if self.cap == 0.0 {
-            return IdleStep::Block(Duration::from_nanos(left_ns));
+        if self.cap == 0.0 || left_ns == 0 {
+            return block_or_look(left_ns);
         }
         // With less to spin than a wait is late by, some of that is late rather than all of it every now and then.
         let margin_ns = self.margin_ns.min(self.credit_ns);
@@ -71,6 +68,13 @@ impl IdleRule {
         }
         self.spinning_since = Some(now);
         IdleStep::Spin
+    }
+
+    /// As [`next_step`](Self::next_step), where nobody minds that the next event is as late as a blocking wait: it is not
+    /// spun for.
+    pub fn next_rough_step(&mut self, now: Instant, next_due: Option<Instant>) -> IdleStep {
+        self.settle(now);
+        next_due.map_or(IdleStep::Halt, |due| block_or_look(due.ns_since(now)))
     }
 
     /// The thread has something to do again, or is about to block: what it spun is charged.
@@ -113,6 +117,14 @@ impl IdleRule {
     }
 }
 
+/// Until an event that is so far away.
+fn block_or_look(left_ns: u64) -> IdleStep {
+    match left_ns {
+        0 => IdleStep::Spin,
+        _ => IdleStep::Block(Duration::from_nanos(left_ns)),
+    }
+}
+
 const START_MARGIN_NS: u64 = 40_000;
 const MIN_MARGIN_NS: u64 = 5_000;
 const MAX_MARGIN_NS: u64 = 200_000;
@@ -129,6 +141,21 @@ mod tests {
 
     fn at(us: u64) -> Instant {
         Instant::from_ns(us * US)
+    }
+
+    #[test]
+    fn nothing_is_spun_for_what_may_be_late() {
+        let mut rule = IdleRule::new(0.5);
+        rule.next_step(at(0), None);
+        let near = Some(at(1_030));
+        assert_eq!(
+            rule.next_rough_step(at(1_000), near),
+            IdleStep::Block(Duration::from_micros(30))
+        );
+        assert_eq!(rule.next_step(at(1_000), near), IdleStep::Spin);
+        // What is due is looked at.
+        assert_eq!(rule.next_rough_step(at(1_030), near), IdleStep::Spin);
+        assert_eq!(rule.next_rough_step(at(1_030), None), IdleStep::Halt);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct FireWindow {
     pub earliest: Instant,
     /// An alarm should fire it now if no trigger state has; `None` leaves that to the backup.
     pub deadline: Option<Instant>,
+    /// Nobody minds that it is as late as an idle thread wakes up.
+    pub rough: bool,
 }
 
 impl FireWindow {
@@ -33,6 +35,16 @@ impl FireWindow {
         Self {
             earliest,
             deadline: None,
+            rough: false,
+        }
+    }
+
+    /// From `earliest` on, when it is convenient: an idle thread need not be on time for it.
+    pub const fn roughly(earliest: Instant) -> Self {
+        Self {
+            earliest,
+            deadline: None,
+            rough: true,
         }
     }
 
@@ -41,6 +53,7 @@ impl FireWindow {
         Self {
             earliest,
             deadline: Some(earliest + slack),
+            rough: false,
         }
     }
 }
@@ -76,6 +89,8 @@ pub struct SoftTimers<T> {
     deadlines: TimerWheel<TimerKey>,
     /// No event is due before this: all that a check at a trigger state compares with.
     next_due: Instant,
+    /// Pending events that are not rough.
+    exact: usize,
     backup_period: Duration,
     triggers: TriggerStatistics,
     trace: Option<TriggerTrace>,
@@ -97,6 +112,7 @@ impl<T> Cleared<T> {
 struct Event<T> {
     value: T,
     deadline: Option<Deadline>,
+    rough: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +129,7 @@ impl<T> SoftTimers<T> {
             events: TimerWheel::new(),
             deadlines: TimerWheel::new(),
             next_due: Instant::FAR_FUTURE,
+            exact: 0,
             backup_period,
             triggers: TriggerStatistics::new(start),
             trace: None,
@@ -155,8 +172,10 @@ impl<T> SoftTimers<T> {
         let event = Event {
             value,
             deadline: None,
+            rough: window.rough,
         };
         let key = self.events.schedule(window.earliest, event);
+        self.exact += usize::from(!window.rough);
         if let Some(at) = window.deadline {
             self.set_deadline(key, window.earliest, at);
         }
@@ -169,6 +188,7 @@ impl<T> SoftTimers<T> {
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         let event = self.events.cancel(key)?;
         self.forget_deadline(event.deadline);
+        self.exact -= usize::from(!event.rough);
         self.counts.cancelled += 1;
         self.refresh();
         Some(event.value)
@@ -234,6 +254,11 @@ impl<T> SoftTimers<T> {
         (self.next_due != Instant::FAR_FUTURE).then_some(self.next_due)
     }
 
+    /// Whether an event is pending that is not [rough](FireWindow::rough): only then an idle thread has to be on time.
+    pub const fn has_exact(&self) -> bool {
+        self.exact > 0
+    }
+
     /// The instant for which an alarm should be armed: not later than the earliest deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next_due()
@@ -247,6 +272,7 @@ impl<T> SoftTimers<T> {
     /// Takes all pending events out, in no particular order. For the end of a program; O(1) and a new wheel.
     pub fn clear(&mut self) -> Cleared<T> {
         self.next_due = Instant::FAR_FUTURE;
+        self.exact = 0;
         self.deadlines = TimerWheel::new();
         Cleared(mem::take(&mut self.events))
     }
@@ -291,7 +317,13 @@ impl<T> SoftTimers<T> {
             _ => self.events.pop_due(now),
         };
         self.refresh();
-        let (due, Event { value, deadline }) = popped?;
+        let (due, event) = popped?;
+        let Event {
+            value,
+            deadline,
+            rough,
+        } = event;
+        self.exact -= usize::from(!rough);
         if deadline.is_some_and(|deadline| now > deadline.at) {
             self.counts.deadlines_missed += 1;
         }

@@ -53,6 +53,14 @@ impl Instant {
     pub const fn sub_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_sub(ns))
     }
+
+    /// The first instant from this one on that is a multiple of `ns` (at least 1) after the origin.
+    pub const fn round_up(self, ns: u64) -> Self {
+        match self.0.checked_next_multiple_of(ns) {
+            Some(rounded) => Self(rounded),
+            None => Self::FAR_FUTURE,
+        }
+    }
 }
 
 impl Add<Duration> for Instant {
@@ -113,6 +121,9 @@ mod tests {
         assert_eq!(Instant::FAR_FUTURE + Duration::MAX, Instant::FAR_FUTURE);
         assert_eq!(Instant::ORIGIN - Duration::from_secs(1), Instant::ORIGIN);
         assert_eq!(Instant::ORIGIN.since(Instant::from_ns(5)), Duration::ZERO);
+        assert_eq!(Instant::FAR_FUTURE.round_up(8), Instant::FAR_FUTURE);
+        assert_eq!(Instant::from_ns(16).round_up(8), Instant::from_ns(16));
+        assert_eq!(Instant::from_ns(17).round_up(8), Instant::from_ns(24));
     }
 
     #[test]

@@ -75,7 +75,10 @@ impl Model {
         let key = match deadline {
             None => self.timers.schedule_soft_event(self.now, ticks, id),
             Some(_) => {
-                let window = FireWindow { earliest, deadline };
+                let window = FireWindow {
+                    deadline,
+                    ..FireWindow::from(earliest)
+                };
                 self.timers.schedule(window, id)
             }
         };
@@ -250,6 +253,29 @@ fn the_paper_s_operations() {
         12_345
     );
     assert_eq!(timers.interrupt_clock_resolution(), 250);
+}
+
+#[test]
+fn rough_events_fire_as_others_do_but_are_not_waited_for() {
+    let mut timers = SoftTimers::new(Instant::ORIGIN, Duration::from_millis(4));
+    let at = |ticks: u64| Instant::from_ns(ticks * TICK_NS);
+    let rough = timers.schedule(FireWindow::roughly(at(5)), "rough");
+    assert!(!timers.has_exact());
+    timers.schedule(FireWindow::from(at(7)), "exact");
+    let cancelled = timers.schedule(FireWindow::within(at(8), Duration::ZERO), "cancelled");
+    assert!(timers.reschedule(rough, at(6)));
+    let fire = |timers: &mut SoftTimers<_>, ticks| {
+        let due = timers.check(TriggerState::SystemCall, at(ticks));
+        due.map(|due| due.value)
+    };
+    assert_eq!(fire(&mut timers, 7), Some("rough"));
+    assert_eq!(fire(&mut timers, 8), Some("exact"));
+    assert!(timers.has_exact());
+    assert!(timers.cancel(cancelled).is_some());
+    assert!(!timers.has_exact());
+    timers.schedule(FireWindow::from(at(9)), "cleared");
+    drop(timers.clear());
+    assert!(!timers.has_exact());
 }
 
 /// Figure 1: T = 1.

@@ -12,8 +12,8 @@
 //! - Dropping a [`Source`] ends its events at once, also those that are queued; one that gets the same descriptor number
 //!   later has nothing to do with them.
 //!
-//! io_uring and epoll, of which the first that works is taken ([`EventQueue::with_mechanism`] forces one), tell edges; `poll`
-//! and `select` tell states, so that with them the next event of a source comes only after something was reported as
+//! epoll is taken, or `poll` where it is forbidden ([`EventQueue::with_mechanism`] forces one). io_uring and epoll tell edges;
+//! `poll` and `select` tell states, so that with them the next event of a source comes only after something was reported as
 //! consumed. As in the paper, one may find a descriptor not ready after all: descriptors should
 //! be nonblocking.
 //!

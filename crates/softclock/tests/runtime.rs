@@ -51,6 +51,33 @@ fn a_dropped_sleep_leaves_no_timer() {
 }
 
 #[test]
+fn sleeps_with_slack_end_together_and_without_a_spin() {
+    run(async {
+        let before = softclock::statistics();
+        let tasks: Vec<_> = (1..=20)
+            .map(|ms| {
+                softclock::spawn_local(async move {
+                    let start = softclock::now();
+                    let mut sleep = softclock::sleep(ms * MS).with_slack(17 * MS);
+                    if ms % 2 == 0 {
+                        sleep.reset(start + ms * MS + US);
+                    }
+                    sleep.await;
+                    assert!(softclock::now().since(start) >= ms * MS);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        let after = softclock::statistics();
+        assert_eq!(after.spun, before.spun);
+        // Three instants at most, before each of which the thread may look once or twice.
+        assert!(after.blocks - before.blocks < 12, "{after:?}");
+    });
+}
+
+#[test]
 fn intervals_do_not_drift() {
     run(async {
         let mut interval = softclock::interval(200 * US);

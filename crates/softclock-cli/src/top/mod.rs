@@ -2,7 +2,7 @@
 //!
 //! - [`fetch`]: asks for the page.
 //! - [`sample`]: what it says at one moment.
-//! - [`view`]: two samples as text; pure.
+//! - [`view`]: two samples as text, a proxy's upstreams among it; pure.
 //! - [`terminal`]: the screen and the keys.
 
 mod fetch;
@@ -24,7 +24,7 @@ use terminal::{Key, Terminal};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct TopOptions {
-    /// Where the server tells its metrics (serve --metrics): IP:PORT, unix:PATH, or a URL
+    /// Where the server tells its metrics (--metrics of serve and proxy): IP:PORT, unix:PATH, or a URL
     #[arg(value_name = "ADDR", default_value = "127.0.0.1:9180")]
     target: Target,
 
@@ -85,7 +85,7 @@ fn sample(options: &TopOptions) -> Result<Sample, TopError> {
     let page = target.fetch().map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                "nobody answers there; start softclock serve with --metrics ADDR".into()
+                "nobody answers there; start softclock serve or proxy with --metrics ADDR".into()
             }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".into(),
             _ => error.to_string(),

@@ -46,11 +46,13 @@ impl Sample {
         sums
     }
 
-    /// A histogram's counts between its bounds, by upper bound in seconds.
-    pub(super) fn histogram(&self, name: &str) -> Vec<(f64, f64)> {
+    /// A histogram's counts between its bounds, by upper bound in seconds; `of` is a label and its value, where the metric
+    /// has one for each.
+    pub(super) fn histogram(&self, name: &str, of: Option<(&str, &str)>) -> Vec<(f64, f64)> {
         let cumulative = format!("{name}_bucket");
         let mut buckets: Vec<(f64, f64)> = self
             .range(&cumulative)
+            .filter(|(key, _)| of.is_none_or(|(label, value)| label_of(key, label) == Some(value)))
             .filter_map(|(key, &count)| {
                 let bound = match label_of(key, "le")? {
                     "+Inf" => f64::INFINITY,
@@ -75,13 +77,29 @@ impl Sample {
     }
 }
 
-/// The value of a label; ours need no escapes.
+/// The value of a label, with its escapes.
 fn label_of<'a>(key: &'a str, label: &str) -> Option<&'a str> {
-    let labels = key.split_once('{')?.1.strip_suffix('}')?;
-    labels.split("\",").find_map(|pair| {
-        let (name, value) = pair.split_once("=\"")?;
-        (name == label).then(|| value.trim_end_matches('"'))
-    })
+    let mut labels = key.split_once('{')?.1;
+    loop {
+        let (name, rest) = labels.split_once("=\"")?;
+        let (value, rest) = rest.split_at(end_of_value(rest)?);
+        if name == label {
+            return Some(value);
+        }
+        labels = rest.strip_prefix("\",")?;
+    }
+}
+
+/// Where the first quotation mark is that no backslash stands before.
+fn end_of_value(text: &str) -> Option<usize> {
+    let mut bytes = text.bytes().enumerate();
+    loop {
+        match bytes.next()? {
+            (end, b'"') => return Some(end),
+            (_, b'\\') => drop(bytes.next()),
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -92,16 +110,22 @@ mod tests {
     fn labels_and_histograms() {
         let page = "# TYPE x counter\nsoftclock_threads 2\n\
             x{a=\"1\",b=\"p\"} 3\nx{a=\"2\",b=\"p\"} 4\nx{a=\"1\",b=\"q\"} 5\n\
-            h_bucket{le=\"0.5\"} 1\nh_bucket{le=\"+Inf\"} 9\nh_bucket{le=\"10\"} 4\n";
+            h_bucket{le=\"0.5\"} 1\nh_bucket{le=\"+Inf\"} 9\nh_bucket{le=\"10\"} 4\n\
+            i_bucket{of=\"y\",le=\"1\"} 2\ni_bucket{of=\"z\",le=\"1\"} 3\n\
+            n{of=\"\\\"q\\\",\\\\\",then=\"t\"} 1\n";
         let sample = Sample::parse(page, Instant::now()).unwrap();
         assert_eq!(sample.value("softclock_threads"), 2.0);
         assert_eq!(sample.by_label("x", "a"), [("1", 8.0), ("2", 4.0)]);
         assert_eq!(sample.by_label("x", "b"), [("p", 7.0), ("q", 5.0)]);
         let infinity = f64::INFINITY;
         assert_eq!(
-            sample.histogram("h"),
+            sample.histogram("h", None),
             [(0.5, 1.0), (10.0, 3.0), (infinity, 5.0)]
         );
+        assert_eq!(sample.histogram("i", Some(("of", "z"))), [(1.0, 3.0)]);
+        assert_eq!(sample.by_label("n", "of"), [("\\\"q\\\",\\\\", 1.0)]);
+        assert_eq!(sample.by_label("n", "then"), [("t", 1.0)]);
+        assert_eq!(sample.by_label("n", "none"), []);
         assert!(Sample::parse("<html>", Instant::now()).is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! Two samples as text: what happened between them.
 
+mod upstreams;
+
 use std::fmt::Write;
 
 use super::sample::Sample;
@@ -26,10 +28,16 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     );
     requests(&mut text, &change);
     threads_line(&mut text, &change);
+    upstreams::table(&mut text, &change, width);
     triggers(&mut text, &change);
     histograms(&mut text, &change);
-    let cut = |line: &str| line.chars().take(width).collect::<String>() + "\n";
+    let cut = |line: &str| line.chars().take(width).map(shown).collect::<String>() + "\n";
     text.lines().map(cut).collect()
+}
+
+/// What the page says is no command to the terminal.
+fn shown(c: char) -> char {
+    if c.is_control() { '?' } else { c }
 }
 
 /// From one sample to the next.
@@ -58,11 +66,12 @@ impl Change<'_> {
     }
 
     /// What was counted in between.
-    fn histogram(&self, name: &str) -> Vec<(f64, f64)> {
-        let before = self.previous.histogram(name);
-        let now = self.current.histogram(name).into_iter();
+    fn histogram(&self, name: &str, of: Option<(&str, &str)>) -> Vec<(f64, f64)> {
+        let before = self.previous.histogram(name, of);
+        let now = self.current.histogram(name, of).into_iter();
+        // An upstream that is new was not there before.
         let before = before.into_iter().map(|(_, count)| count);
-        now.zip(before)
+        now.zip(before.chain(std::iter::repeat(0.0)))
             .map(|((bound, now), before)| (bound, (now - before).max(0.0)))
             .collect()
     }
@@ -164,7 +173,7 @@ fn histograms(text: &mut String, change: &Change<'_>) {
         ("between triggers", "softclock_trigger_interval_seconds"),
         ("timers' lateness", "softclock_event_lateness_seconds"),
     ] {
-        let buckets = change.histogram(name);
+        let buckets = change.histogram(name, None);
         let (p50, p99) = (quantile(&buckets, 0.5), quantile(&buckets, 0.99));
         let columns = octaves(&buckets);
         let _ = writeln!(

@@ -104,6 +104,7 @@ fn the_log_and_the_metrics_name_the_upstream() {
         ("active", 0),
         ("idle_connections", 1),
         ("up_threads", 1),
+        ("response_seconds_count", 2),
     ] {
         let line = format!("softclock_upstream_{name}{{upstream=\"{url}\"}} {value}\n");
         assert!(

@@ -18,5 +18,6 @@ mod retries;
 mod soak;
 mod timeouts;
 mod tls;
+mod top;
 mod upgrades;
 mod upstream;

@@ -50,6 +50,7 @@ fn soak() {
             thread::spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
                     ask(address, number % 2 == 0, &content, &counts);
+                    thread::sleep(PAUSE);
                 }
             })
         })
@@ -96,3 +97,6 @@ fn ask(address: SocketAddr, is_small: bool, content: &[u8], counts: &[Arc<Atomic
         counts[0].fetch_add(1, Ordering::SeqCst);
     }
 }
+
+/// Between connections: what is tested is endurance, beside whatever else the machine does.
+const PAUSE: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use softclock::net::PacingStatistics;
 use softclock::{Histogram, TriggerState};
 
-use super::text::Kind::{Counter, Gauge};
+use super::text::Kind::{self, Counter, Gauge};
 use super::text::{Page, seconds};
 use crate::access_log::LogCounts;
 use crate::control::Report;
@@ -136,6 +136,14 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
         "Threads that send requests there; the others leave it out for a while.",
         |report| u64::from(report.is_up),
     );
+    let help = "Time from when an upstream was given a request to the head of its response, connecting included.";
+    page.family("softclock_upstream_response_seconds", Kind::Histogram, help);
+    for (upstream, reports) in &all {
+        let mut times = Histogram::new();
+        let of_threads = reports.iter().map(|report| &report.response_times);
+        of_threads.for_each(|of_thread| times.merge(of_thread));
+        page.distribution(&[("upstream", upstream)], &times);
+    }
 }
 
 fn timers(page: &mut Page, reports: &[Report]) {
@@ -201,16 +209,15 @@ fn triggers(page: &mut Page, reports: &[Report]) {
         reports.iter().for_each(|report| all.merge(&of(report)));
         all
     };
-    page.histogram(
-        "softclock_trigger_interval_seconds",
-        "Time from one trigger state of a thread to its next; long ones are of idle threads.",
-        &merged(|report| report.statistics.triggers.intervals()),
-    );
-    page.histogram(
-        "softclock_event_lateness_seconds",
-        "Time from when a soft event was due to when it was fired.",
-        &merged(|report| report.statistics.triggers.lateness()),
-    );
+    let help =
+        "Time from one trigger state of a thread to its next; long ones are of idle threads.";
+    page.family("softclock_trigger_interval_seconds", Kind::Histogram, help);
+    let intervals = merged(|report| report.statistics.triggers.intervals());
+    page.distribution(&[], &intervals);
+    let help = "Time from when a soft event was due to when it was fired.";
+    page.family("softclock_event_lateness_seconds", Kind::Histogram, help);
+    let lateness = merged(|report| report.statistics.triggers.lateness());
+    page.distribution(&[], &lateness);
 }
 
 fn threads(page: &mut Page, reports: &[Report]) {

@@ -18,6 +18,8 @@ pub(super) enum Kind {
     Counter,
     /// A state.
     Gauge,
+    /// How values are distributed.
+    Histogram,
 }
 
 impl Page {
@@ -26,8 +28,12 @@ impl Page {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
-        self.head(name, kind, help);
+        self.family = name;
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        // Writing to memory does not fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     /// A value of the family without labels.
@@ -40,32 +46,28 @@ impl Page {
         self.sample("", labels, value);
     }
 
-    /// A family that is a histogram: cumulative counts below bounds in seconds.
-    pub(super) fn histogram(&mut self, name: &'static str, help: &str, histogram: &Histogram) {
-        self.head(name, "histogram", help);
+    /// A histogram of the family with these labels: cumulative counts below bounds in seconds.
+    pub(super) fn distribution(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let mut buckets = histogram.buckets().peekable();
         let mut below = 0;
+        let bucket = |page: &mut Self, bound: &str, count: u64| {
+            let labels = [labels, &[("le", bound)]].concat();
+            page.sample("_bucket", &labels, count);
+        };
         for bound in bounds() {
             while let Some((_, count)) = buckets.next_if(|&(upper, _)| upper <= bound) {
                 below += count;
             }
-            self.sample("_bucket", &[("le", &seconds(bound))], below);
+            bucket(self, &seconds(bound), below);
         }
         let count = below + buckets.map(|(_, count)| count).sum::<u64>();
-        self.sample("_bucket", &[("le", "+Inf")], count);
-        self.sample("_sum", &[], seconds(histogram.sum_ns()));
-        self.sample("_count", &[], count);
+        bucket(self, "+Inf", count);
+        self.sample("_sum", labels, seconds(histogram.sum_ns()));
+        self.sample("_count", labels, count);
     }
 
     pub(super) fn into_text(self) -> String {
         self.text
-    }
-
-    fn head(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.family = name;
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        // Writing to memory does not fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
@@ -118,7 +120,9 @@ mod tests {
             histogram.record(ns);
         }
         let mut page = Page::default();
-        page.histogram("h", "H.", &histogram);
+        page.family("h", Kind::Histogram, "H.");
+        page.distribution(&[], &histogram);
+        page.distribution(&[("of", "x")], &histogram);
         let text = page.into_text();
         for line in [
             "h_bucket{le=\"0.000000255\"} 2",
@@ -128,6 +132,8 @@ mod tests {
             "h_bucket{le=\"+Inf\"} 6",
             "h_sum 68.719479294",
             "h_count 6",
+            "h_bucket{of=\"x\",le=\"+Inf\"} 6",
+            "h_count{of=\"x\"} 6",
         ] {
             assert!(
                 text.lines().any(|own| own == line),

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, SERVER, X_CONTENT_TYPE_OPTIONS};
-use http::uri::{Parts as UriParts, PathAndQuery};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::body::{RequestBody, ResponseBody, Upload};
@@ -185,11 +185,11 @@ impl Forwarder {
             }
         };
         link.watch.begin(self.options.timeouts);
-        let request = outgoing.request_for(upstream, &self.options, &link.watch);
-        let received = match link.send(request).await {
-            Ok(response) => outgoing.checked(response),
-            Err(failure) => Err(failure),
+        let received = match outgoing.request_for(upstream, &self.options, &link.watch) {
+            Some(request) => link.send(request).await,
+            None => Err(Failure::TooLong),
         };
+        let received = received.and_then(|response| outgoing.checked(response));
         match received {
             Ok(response) => Ok((response, link)),
             Err(failure) => Err(outgoing.failed(failure, Some(&link.watch))),
@@ -287,28 +287,19 @@ impl Outgoing {
         upstream: &Upstream,
         options: &ProxyOptions,
         watch: &Rc<Watch>,
-    ) -> Request<RequestBody> {
+    ) -> Option<Request<RequestBody>> {
+        let target = upstream.target();
+        let uri = target.url.target(&self.target)?;
         let body = RequestBody::new(self.upload.clone(), Rc::clone(watch));
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
-        let target = upstream.target();
-        *request.uri_mut() = self.uri(target.url.prefix());
+        *request.uri_mut() = uri;
         *request.headers_mut() = self.headers.clone();
         if options.rewrite_host || !self.headers.contains_key(HOST) {
             let host = target.url.host().clone();
             request.headers_mut().insert(HOST, host);
         }
-        request
-    }
-
-    fn uri(&self, prefix: &str) -> Uri {
-        let mut parts = UriParts::default();
-        let is_path = self.target.as_str().starts_with('/');
-        let prefixed = (!prefix.is_empty() && is_path)
-            .then(|| format!("{prefix}{}", self.target).parse().ok())
-            .flatten();
-        parts.path_and_query = Some(prefixed.unwrap_or_else(|| self.target.clone()));
-        Uri::from_parts(parts).expect("a path alone is a target")
+        Some(request)
     }
 
     /// Makes the response fit for the client.

@@ -117,7 +117,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     );
     if present.contains(&CONNECTION) {
         let named = tokens(headers, &CONNECTION).filter(|word| !ABOUT_IT.contains(word));
-        present.extend(named.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()));
+        present.extend(named.filter_map(|name| HeaderName::from_bytes(name).ok()));
     }
     for name in present {
         headers.remove(name);
@@ -183,16 +183,17 @@ fn join<'a>(values: impl Iterator<Item = &'a HeaderValue>, separator: &[u8]) -> 
 }
 
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    tokens(headers, name).any(|own| own.eq_ignore_ascii_case(token))
+    tokens(headers, name).any(|own| own.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// The words of a list, without parameters.
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+/// The words of a list, without parameters. Bytes, since a value may hold some that are no text.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let values = headers.get_all(name).into_iter();
-    values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|word| word.split(';').next().unwrap_or_default().trim())
+    let words = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    words.map(|word| {
+        let end = word.iter().position(|&byte| byte == b';');
+        word[..end.unwrap_or(word.len())].trim_ascii()
+    })
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -200,7 +201,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// What Connection says of the connection itself, mostly.
-const ABOUT_IT: [&str; 3] = ["close", "keep-alive", "Keep-Alive"];
+const ABOUT_IT: [&[u8]; 3] = [b"close", b"keep-alive", b"Keep-Alive"];
 
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
@@ -349,6 +350,17 @@ mod tests {
             asked(&[("connection", "upgrade"), ("upgrade", "h2c")], RECEIVED),
             None
         );
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_hide_nothing() {
+        let mut headers = map(&[("x-private", "1")]);
+        let list = HeaderValue::from_bytes(b"upgrade, x-private, \x80").unwrap();
+        headers.insert(CONNECTION, list);
+        let protocols = HeaderValue::from_bytes(b"websocket, h2c, \x80").unwrap();
+        headers.insert(UPGRADE, protocols);
+        assert_eq!(prepare_request(&mut headers, &RECEIVED), Ok(None));
+        assert!(!headers.contains_key("x-private") && !headers.contains_key(UPGRADE));
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! as both wait for the same things. So a request passes through without a switch of tasks, and neither side is read
 //! faster than the other takes it.
 //!
-//! `health.rs`, `headers.rs`, `failure.rs` and `url.rs` are pure.
+//! `health.rs`, `headers.rs`, `failure.rs` and `url.rs` are pure; `properties.rs` says what holds for any input of theirs.
 
 mod body;
 mod failure;
@@ -28,6 +28,8 @@ mod headers;
 mod health;
 mod link;
 mod pool;
+#[cfg(test)]
+mod properties;
 mod stream;
 mod target;
 mod tunnel;

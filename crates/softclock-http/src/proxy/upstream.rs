@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softclock::net::{TcpStream, UnixStream};
+use softclock::{Histogram, Instant};
 
 use super::ProxyOptions;
 use super::failure::Failure;
@@ -31,6 +32,7 @@ pub(crate) struct Upstream {
     pub(super) pool: Rc<Pool>,
     active: Cell<usize>,
     counts: Cell<UpstreamCounts>,
+    response_times: RefCell<Histogram>,
 }
 
 /// Totals since the start.
@@ -54,6 +56,8 @@ pub(crate) struct UpstreamReport {
     pub(crate) active: usize,
     pub(crate) idle: usize,
     pub(crate) is_up: bool,
+    /// From the beginning of an attempt to the head of its response.
+    pub(crate) response_times: Histogram,
 }
 
 impl Upstream {
@@ -65,6 +69,7 @@ impl Upstream {
             pool: Rc::default(),
             active: Cell::new(0),
             counts: Cell::default(),
+            response_times: RefCell::default(),
         })
     }
 
@@ -99,6 +104,7 @@ impl Upstream {
             active: self.active.get(),
             idle: self.pool.len(),
             is_up: self.health.get().is_up(),
+            response_times: self.response_times.borrow().clone(),
         }
     }
 
@@ -151,6 +157,7 @@ impl fmt::Display for Upstream {
 /// A request that is with an upstream, until it is dropped.
 pub(super) struct Attempt {
     pub(super) upstream: Rc<Upstream>,
+    begun: Instant,
     /// Whether it has told something about the upstream's health.
     is_judged: bool,
 }
@@ -162,6 +169,7 @@ impl Attempt {
         upstream.change_health(Health::on_attempt);
         Self {
             upstream: Rc::clone(upstream),
+            begun: softclock::now(),
             is_judged: false,
         }
     }
@@ -169,6 +177,8 @@ impl Attempt {
     /// It was answered.
     pub(super) fn on_success(&mut self) {
         self.is_judged = true;
+        let time = softclock::now().ns_since(self.begun);
+        self.upstream.response_times.borrow_mut().record(time);
         if self.upstream.change_health(Health::on_success) {
             tracing::info!(upstream = %self.upstream, "answers again");
         }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Uri};
 
 /// A server that requests are passed on to.
 ///
@@ -29,9 +29,15 @@ pub(super) enum UpstreamPlace {
 }
 
 impl UpstreamUrl {
-    /// What is put before the paths of requests.
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
+    /// What it is asked for in place of `asked`: the same below its prefix. Nothing where that is longer than a target may
+    /// be.
+    pub(super) fn target(&self, asked: &PathAndQuery) -> Option<Uri> {
+        if self.prefix.is_empty() || asked == "*" {
+            return Some(asked.clone().into());
+        }
+        // A target may begin with its query; shown, it has the path that it stands for.
+        let target = format!("{}{asked}", self.prefix);
+        PathAndQuery::try_from(target).ok().map(Uri::from)
     }
 
     /// What it is called itself.
@@ -44,8 +50,11 @@ impl FromStr for UpstreamUrl {
     type Err = UpstreamUrlError;
 
     fn from_str(text: &str) -> Result<Self, UpstreamUrlError> {
+        if text.contains(char::is_control) {
+            return Err(malformed());
+        }
         if let Some(path) = text.strip_prefix("unix:") {
-            return match path.is_empty() || path.contains('\0') {
+            return match path.is_empty() {
                 true => Err(UpstreamUrlError::new("write unix:PATH")),
                 false => Ok(Self {
                     place: UpstreamPlace::Unix(path.into()),
@@ -75,8 +84,9 @@ fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
     let host = parsed.host();
     let port = match authority[host.len()..].strip_prefix(':') {
         None => 80,
-        Some(port) => match port.parse() {
-            Ok(port @ 1..) => port,
+        Some(digits) => match digits.parse() {
+            // A number may have a sign, a port may not.
+            Ok(port @ 1..) if !digits.starts_with('+') => port,
             _ => return Err(UpstreamUrlError::new("a port is 1 to 65535")),
         },
     };
@@ -172,12 +182,33 @@ mod tests {
         ] {
             let url: UpstreamUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
-            assert_eq!((url.prefix(), url.host().to_str().unwrap()), (prefix, host));
+            assert_eq!((&*url.prefix, url.host().to_str().unwrap()), (prefix, host));
             assert_eq!(
                 url.to_string().parse::<UpstreamUrl>().unwrap().place,
                 url.place
             );
         }
+    }
+
+    #[test]
+    fn requests_stay_below_the_prefix() {
+        let target = |url: &str, asked: &str| {
+            let url: UpstreamUrl = url.parse().unwrap();
+            let target = url.target(&asked.parse().unwrap());
+            target.map(|target| target.to_string())
+        };
+        for (asked, bare, below) in [
+            ("/", "/", "/p/"),
+            ("/a?b", "/a?b", "/p/a?b"),
+            ("?b", "/?b", "/p/?b"),
+            ("*", "*", "*"),
+        ] {
+            assert_eq!(target("http://a", asked).unwrap(), bare);
+            assert_eq!(target("http://a/p/", asked).unwrap(), below);
+        }
+        let long = format!("/{}", "x".repeat(65_533));
+        assert_eq!(target("http://a", &long).unwrap(), long);
+        assert_eq!(target("http://a/p", &long), None);
     }
 
     #[test]
@@ -193,6 +224,7 @@ mod tests {
             ("http://:80", "write http://HOST"),
             ("http://a:0", "a port is"),
             ("http://a:x", "a port is"),
+            ("http://a:+80", "a port is"),
             ("http://a:65536", "a port is"),
             ("http://u:p@a", "password"),
             ("http://a/?x", "no query"),
@@ -201,6 +233,8 @@ mod tests {
             ("http://[::1", "write http://HOST"),
             ("http://a/ x", "write http://HOST"),
             ("ftp://a", "write http://HOST"),
+            ("unix:/a\nb", "write http://HOST"),
+            ("/a\nb", "write http://HOST"),
         ] {
             let line = text.parse::<UpstreamUrl>().unwrap_err().to_string();
             assert!(

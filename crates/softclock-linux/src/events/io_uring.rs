@@ -285,8 +285,12 @@ const OF_NO_DESCRIPTOR: u64 = u32::MAX as u64;
 /// Places for what is to be submitted at the next wait. More take system calls in between.
 const SUBMISSIONS: u32 = 256;
 
-/// Places for completions, 64 KiB. More make the kernel keep a list, and end the polls concerned.
-const COMPLETIONS: u32 = 4096;
+/// Places for completions, 128 KiB. More make the kernel keep a list, and end the polls concerned.
+///
+/// The kernel finds a poll to be removed in a hash table, which it makes the larger the more places there are, up to 256
+/// lists for so many. It looks through half of one on average, and of a connection that was idle for long through all of
+/// it, as new polls come first: with 18 000 polls that is 6 us more than without.
+const COMPLETIONS: u32 = 8192;
 
 /// Of include/uapi/linux/io_uring.h, as are the following.
 const ENTER_GETEVENTS: u32 = 1;

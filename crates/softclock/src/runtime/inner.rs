@@ -194,6 +194,11 @@ impl Inner {
         }
     }
 
+    /// Whether somebody minds how late events are in an idle thread.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.alarms.next_due() != Instant::FAR_FUTURE || self.timers.borrow().has_exact()
+    }
+
     /// A task was woken: by a timer, if one is just being fired.
     pub(crate) fn on_woken(&self, task: Runnable) {
         let mut ready = self.ready.borrow_mut();

@@ -102,7 +102,8 @@ impl Builder {
     /// The share of its time, 0 to 1, that an idle thread may spin so that events fire on time; default 0.05.
     ///
     /// A blocking wait returns some 50 us late, so the thread blocks until shortly before an event and spins for
-    /// the rest. With 0, or when the share is used up, events of an idle thread are as late as the wait.
+    /// the rest. With 0, or when the share is used up, events of an idle thread are as late as the wait. Nothing is spun
+    /// while all that is pending may be late ([`Sleep::with_slack`](crate::Sleep::with_slack)).
     #[must_use]
     pub fn spin_cap(mut self, share: f64) -> Self {
         self.spin_cap = share;

@@ -153,7 +153,12 @@ impl Inner {
     /// Nothing is ready: halts, blocks or spins as the idle rule says.
     fn rest(&self, events: &mut Vec<Event>) {
         let now = self.clock.now();
-        let step = self.idle.borrow_mut().next_step(now, self.next_due());
+        let mut idle = self.idle.borrow_mut();
+        let step = match self.is_exact() {
+            true => idle.next_step(now, self.next_due()),
+            false => idle.next_rough_step(now, self.next_due()),
+        };
+        drop(idle);
         self.spinning.set(step == IdleStep::Spin);
         match step {
             IdleStep::Spin => self.look(events),

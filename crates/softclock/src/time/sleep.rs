@@ -23,6 +23,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,
+        slack_ns: 0,
         timer: None,
     }
 }
@@ -33,6 +34,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "a Sleep does nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
+    /// 0, or a power of two.
+    slack_ns: u64,
     timer: Option<Timer>,
 }
 
@@ -44,6 +47,24 @@ struct Timer {
 }
 
 impl Sleep {
+    /// Lets it end up to `slack` (at least 1 ns) late, as fits the thread best: together with others that may be late, and
+    /// never by spinning. For timeouts, of which a server has many and few pass.
+    ///
+    /// To be called before it is polled.
+    pub fn with_slack(mut self, slack: Duration) -> Self {
+        let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        self.slack_ns = 1 << slack_ns.max(1).ilog2();
+        self
+    }
+
+    fn window(&self) -> FireWindow {
+        match self.slack_ns {
+            0 => FireWindow::from(self.deadline),
+            // Few instants for all: a thread wakes up once for those of the same.
+            slack => FireWindow::roughly(self.deadline.round_up(slack)),
+        }
+    }
+
     /// When the sleep ends.
     pub const fn deadline(&self) -> Instant {
         self.deadline
@@ -53,8 +74,9 @@ impl Sleep {
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(timer) = self.timer {
+            let due = self.window().earliest;
             let moved = Inner::with_id(timer.runtime, |runtime| {
-                runtime.timers.borrow_mut().reschedule(timer.key, deadline)
+                runtime.timers.borrow_mut().reschedule(timer.key, due)
             });
             if moved != Some(true) {
                 self.timer = None;
@@ -83,10 +105,9 @@ impl Future for Sleep {
             }
             // The event may have fired on the very tick of a deadline that has not quite passed.
             let event = Event::Wake(cx.waker().clone());
-            let key = runtime
-                .timers
-                .borrow_mut()
-                .schedule(FireWindow::from(self.deadline), event);
+            let mut timers = runtime.timers.borrow_mut();
+            let key = timers.schedule(self.window(), event);
+            drop(timers);
             self.timer = Some(Timer {
                 runtime: runtime.mailbox.id(),
                 key,

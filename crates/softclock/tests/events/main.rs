@@ -1,16 +1,17 @@
 //! Explicit event delivery over real descriptors.
 
+mod wake_one;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use softclock::events::{
-    Delivery, EventQueue, Mechanism, Readiness, Source, SourceEvent, SourceId,
-};
+use softclock::events::{EventQueue, Mechanism, Readiness, Source, SourceEvent, SourceId};
+
+use wake_one::threads_share_a_listener;
 
 const READ: Readiness = Readiness::READABLE;
 const NONE: Readiness = Readiness::NONE;
@@ -47,6 +48,11 @@ on_each_mechanism!(
     arrivals_before_delivery_are_one_event
     events_that_have_become_meaningless_are_not_delivered
     a_closed_source_leaves_nothing_to_the_next_of_its_number
+    a_number_used_again_has_nothing_of_the_former
+    a_duplicate_that_is_left_is_silent
+    what_is_queued_is_given_without_waiting
+    a_wait_ends_when_something_comes
+    each_queue_is_told
     all_events_come_through_a_small_array
     the_timeout_passes_when_nothing_comes
     a_source_of_another_queue_is_refused
@@ -162,19 +168,92 @@ fn a_closed_source_leaves_nothing_to_the_next_of_its_number(mechanism: Mechanism
     };
     let (number, id) = (closed.as_raw_fd(), closed.id());
     drop(closed);
-    let mut held = Vec::new();
-    let heir = loop {
-        let (here, there) = UnixStream::pair().unwrap();
-        if here.as_raw_fd() == number {
-            break queue.add(here);
-        }
-        held.push((here, there));
-        assert!(held.len() < 1000, "the number is taken by another test");
-    };
+    let (heir, _peer) = heir(&queue, number);
     assert_ne!(heir.id(), id);
-    queue.declare_interest(&heir, READ, None).unwrap();
-    let events = take(&queue, NOW);
-    assert!(events.iter().all(|event| event.0 != id), "{events:?}");
+    assert_eq!(take(&queue, NOW), []);
+}
+
+fn a_number_used_again_has_nothing_of_the_former(mechanism: Mechanism) {
+    let queue = queue(mechanism);
+    let (former, former_peer) = connection(&queue);
+    let number = former.as_raw_fd();
+    // This one the kernel still has.
+    (&former_peer).write_all(b"x").unwrap();
+    drop(former);
+    let (heir, peer) = heir(&queue, number);
+    assert_eq!(take(&queue, NOW), []);
+    (&peer).write_all(b"x").unwrap();
+    assert_eq!(take(&queue, LONG), [(heir.id(), READ)]);
+}
+
+/// A connection as [`connection`] makes it, whose source has this number.
+fn heir(queue: &EventQueue, number: RawFd) -> (Source<UnixStream>, UnixStream) {
+    let mut held = Vec::new();
+    loop {
+        let (source, peer) = connection(queue);
+        if source.as_raw_fd() == number {
+            return (source, peer);
+        }
+        held.push((source, peer));
+        assert!(held.len() < 1000, "the number is taken by another test");
+    }
+}
+
+fn a_duplicate_that_is_left_is_silent(mechanism: Mechanism) {
+    let queue = queue(mechanism);
+    let (here, there) = connection(&queue);
+    let duplicate = here.try_clone().unwrap();
+    drop(here);
+    (&there).write_all(b"x").unwrap();
+    assert_eq!(take(&queue, NOW), []);
+    (&duplicate).read_exact(&mut [0]).unwrap();
+}
+
+fn what_is_queued_is_given_without_waiting(mechanism: Mechanism) {
+    let queue = queue(mechanism);
+    let pairs: Vec<_> = (0..3).map(|_| connection(&queue)).collect();
+    pairs
+        .iter()
+        .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
+    let mut one = [SourceEvent::NONE];
+    assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
+    // For ever, and yet it does not wait for the array to be full.
+    assert_eq!(take(&queue, None).len(), 2);
+}
+
+fn a_wait_ends_when_something_comes(mechanism: Mechanism) {
+    let queue = queue(mechanism);
+    let (here, there) = connection(&queue);
+    let pause = Duration::from_millis(20);
+    let start = Instant::now();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(pause);
+        (&there).write_all(b"x").unwrap();
+        there
+    });
+    assert_eq!(take(&queue, None), [(here.id(), READ)]);
+    assert!(start.elapsed() >= pause);
+    drop(thread.join().unwrap());
+}
+
+fn each_queue_is_told(mechanism: Mechanism) {
+    let queues = [(); 3].map(|()| queue(mechanism));
+    let (here, there) = UnixStream::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    let sources = queues.each_ref().map(|queue| {
+        let source = queue.add(here.try_clone().unwrap());
+        queue.declare_interest(&source, READ, None).unwrap();
+        source
+    });
+    for _ in 0..3 {
+        (&there).write_all(b"x").unwrap();
+        for (queue, source) in queues.iter().zip(&sources) {
+            assert_eq!(take(queue, LONG), [(source.id(), READ)]);
+        }
+        for source in &sources {
+            read_all(source);
+        }
+    }
 }
 
 fn all_events_come_through_a_small_array(mechanism: Mechanism) {
@@ -221,70 +300,6 @@ fn a_descriptor_given_back_is_open_and_silent(mechanism: Mechanism) {
     there.write_all(b"x").unwrap();
     assert!(take(&queue, NOW).is_empty());
     stream.read_exact(&mut [0]).unwrap();
-}
-
-fn threads_share_a_listener(mechanism: Mechanism) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let accept = || {
-        let queue = queue(mechanism);
-        let source = queue.add(listener.try_clone().unwrap());
-        queue.declare_interest(&source, READ, None).unwrap();
-        let mut accepted = 0;
-        while !take(&queue, Some(Duration::from_secs(1))).is_empty() {
-            while source.accept().is_ok() {
-                accepted += 1;
-            }
-            source.consumed(READ);
-        }
-        accepted
-    };
-    let total: usize = std::thread::scope(|scope| {
-        let threads = [scope.spawn(accept), scope.spawn(accept)];
-        let clients: Vec<_> = (0..50)
-            .map(|_| TcpStream::connect(address).unwrap())
-            .collect();
-        let total = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum();
-        drop(clients);
-        total
-    });
-    assert_eq!(total, 50);
-}
-
-#[test]
-fn an_event_for_one_thread_reaches_one() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let count = |told: &AtomicUsize, accepted: &AtomicUsize| {
-        let queue = queue(Mechanism::Epoll);
-        let source = queue.add_for(listener.try_clone().unwrap(), Delivery::One);
-        queue.declare_interest(&source, READ, None).unwrap();
-        while accepted.load(Ordering::SeqCst) < 20 {
-            let events = take(&queue, Some(Duration::from_millis(100)));
-            told.fetch_add(events.len(), Ordering::SeqCst);
-            while source.accept().is_ok() {
-                accepted.fetch_add(1, Ordering::SeqCst);
-            }
-            source.consumed(READ);
-        }
-    };
-    let (told, accepted) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        (0..4).for_each(|_| drop(scope.spawn(|| count(&told, &accepted))));
-        for number in 1..=20 {
-            let _client = TcpStream::connect(address).unwrap();
-            while accepted.load(Ordering::SeqCst) < number {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    });
-    // All four would make 80; more than one is told now and then.
-    assert!(told.load(Ordering::SeqCst) < 40, "{told:?}");
 }
 
 #[test]

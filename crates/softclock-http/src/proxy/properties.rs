@@ -1,0 +1,299 @@
+//! What must hold for any upstream, any target and any fields; the entry of the property tests and of the fuzzer (`fuzz/`).
+
+#[cfg(test)]
+mod tests;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, GetAll, HOST, HeaderMap, HeaderName, HeaderValue,
+    TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::uri::PathAndQuery;
+use http::{Uri, Version};
+
+use super::headers::{Received, prepare_request, prepare_response};
+use super::url::UpstreamUrl;
+
+/// Checks everything. The first byte says what the others are: an upstream and a target, or a request's fields, or a
+/// response's; and what else is known of it.
+///
+/// # Panics
+/// If anything is wrong.
+pub(super) fn check(data: &[u8]) {
+    let Some((&kind, data)) = data.split_first() else {
+        return;
+    };
+    let version = match kind >> 2 & 3 {
+        0 => Version::HTTP_10,
+        1 => Version::HTTP_2,
+        _ => Version::HTTP_11,
+    };
+    let flags = [16, 32, 64, 128].map(|bit| kind & bit != 0);
+    match kind & 3 {
+        0 | 1 => check_request(fields(data), version, flags),
+        2 => check_response(fields(data), version, flags[0]),
+        _ => {
+            let text = String::from_utf8_lossy(data);
+            let (upstream, asked) = text.split_once('\n').unwrap_or((&text, "/"));
+            check_upstream(upstream, asked);
+        }
+    }
+}
+
+/// Lines of a name, a colon and a value, as many as could come.
+fn fields(lines: &[u8]) -> HeaderMap {
+    let field = |line: &[u8]| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
+        Some((name, value))
+    };
+    lines
+        .split(|&byte| byte == b'\n')
+        .filter_map(field)
+        .collect()
+}
+
+/// An upstream is shown as it may be written, and gets requests below its prefix only.
+fn check_upstream(text: &str, asked: &str) {
+    let upstream: UpstreamUrl = match text.parse() {
+        Ok(upstream) => upstream,
+        Err(error) => {
+            let advice = error.to_string();
+            assert!(!advice.is_empty() && !advice.contains(char::is_control));
+            return;
+        }
+    };
+    let shown = upstream.to_string();
+    assert!(!shown.contains(char::is_control));
+    let again: UpstreamUrl = shown.parse().expect("it is shown as it may be written");
+    assert_eq!(again.place, upstream.place);
+    assert_eq!(again.to_string(), shown);
+    let host = upstream.host().to_str().expect("text");
+    assert!(!host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']));
+    if let Some((_, port)) = host.rsplit_once(':').filter(|_| !host.ends_with(']')) {
+        assert!(port.bytes().all(|byte| byte.is_ascii_digit()));
+    }
+    let Ok(asked) = asked.parse::<PathAndQuery>() else {
+        return;
+    };
+    let of = |upstream: &UpstreamUrl| upstream.target(&asked).as_ref().map(Uri::to_string);
+    let (bare, below) = (asked.to_string(), of(&upstream));
+    assert_eq!(below, of(&again));
+    let Some(prefix) = upstream.target(&PathAndQuery::from_static("/")) else {
+        return;
+    };
+    let prefix = prefix.to_string();
+    let prefix = prefix.strip_suffix('/').expect("what is asked for");
+    match below {
+        Some(target) if bare == "*" => assert_eq!(target, bare),
+        Some(target) => assert_eq!(target.strip_prefix(prefix), Some(bare.as_str())),
+        None => assert!(prefix.len() + bare.len() > usize::from(u16::MAX - 1)),
+    }
+}
+
+/// `flags`: a peer is known, TLS, there is a body, the target names a host.
+fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
+    let [has_peer, secure, has_body, has_authority] = flags;
+    let peer = HeaderValue::from_static("192.0.2.1");
+    let received = Received {
+        version,
+        peer: has_peer.then_some(&peer),
+        secure,
+        authority: has_authority.then_some("h:1"),
+        has_body,
+    };
+    let mut after = before.clone();
+    let Ok(upgrade) = prepare_request(&mut after, &received) else {
+        assert!(count(&before, &CONTENT_LENGTH) > 1);
+        return;
+    };
+    let own = [EXPECT, HOST, COOKIE, VIA, FOR, PROTO, FORWARDED_HOST];
+    check_others(&before, &after, &own);
+    check_only(&after, &EXPECT, None);
+    check_cookies(&before, &after, version);
+    check_via(&before, &after, version);
+    check_forwarded(&before, &after, &received);
+    // One length or one coding, and none without a body.
+    let chunked = has_body && !after.contains_key(CONTENT_LENGTH);
+    assert!(count(&after, &CONTENT_LENGTH) <= 1);
+    check_only(
+        &after,
+        &TRANSFER_ENCODING,
+        chunked.then_some(&b"chunked"[..]),
+    );
+    // What is said of our own connection.
+    let may_upgrade = version == Version::HTTP_11
+        && !has_body
+        && words(&before, &CONNECTION).any(|word| word == b"upgrade")
+        && words(&before, &UPGRADE).all(|word| word != b"h2c");
+    let expected = before.get(UPGRADE).filter(|_| may_upgrade);
+    assert_eq!(upgrade.as_ref(), expected);
+    check_only(&after, &UPGRADE, expected.map(HeaderValue::as_bytes));
+    let trailers = upgrade.is_none() && words(&before, &TE).any(|word| word == b"trailers");
+    check_only(&after, &TE, trailers.then_some(&b"trailers"[..]));
+    let about = upgrade.map(|_| &b"upgrade"[..]);
+    check_only(&after, &CONNECTION, about.or(trailers.then_some(b"te")));
+}
+
+fn check_response(before: HeaderMap, version: Version, upgraded: bool) {
+    let mut after = before.clone();
+    let prepared = prepare_response(&mut after, version, upgraded);
+    let codings = values(before.get_all(TRANSFER_ENCODING));
+    let is_known = match codings[..] {
+        [] => true,
+        [coding] => coding.eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    };
+    assert_eq!(prepared.is_ok(), is_known);
+    if !is_known {
+        return;
+    }
+    check_others(&before, &after, &[VIA, CONTENT_LENGTH]);
+    check_via(&before, &after, version);
+    assert!(count(&after, &CONTENT_LENGTH) <= 1 && !after.contains_key(TRANSFER_ENCODING));
+    assert!(codings.is_empty() || !after.contains_key(CONTENT_LENGTH));
+    assert!(
+        is_named(&before, &CONTENT_LENGTH)
+            || !codings.is_empty()
+            || after.get(CONTENT_LENGTH) == before.get(CONTENT_LENGTH)
+    );
+    let protocol = before.get(UPGRADE).filter(|_| upgraded);
+    check_only(&after, &UPGRADE, protocol.map(HeaderValue::as_bytes));
+    check_only(&after, &CONNECTION, protocol.map(|_| &b"upgrade"[..]));
+    check_only(&after, &TE, None);
+}
+
+/// All but `own` and those of one connection is as before; these are gone, unless they are ours (checked elsewhere).
+fn check_others(before: &HeaderMap, after: &HeaderMap, own: &[HeaderName]) {
+    let ours = [CONNECTION, UPGRADE, TE, TRANSFER_ENCODING];
+    let others = before.keys().chain(after.keys());
+    for name in others.filter(|name| !own.contains(name) && !ours.contains(name)) {
+        let now = values(after.get_all(name));
+        let expected = match is_of_one_connection(before, name) {
+            true => Vec::new(),
+            false => values(before.get_all(name)),
+        };
+        assert_eq!(now, expected, "{name}");
+    }
+    for value in after.values() {
+        let breaks = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
+        assert!(!value.as_bytes().iter().any(breaks), "{value:?}");
+    }
+}
+
+/// By its nature, or because Connection names it.
+fn is_of_one_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let by_nature = [
+        "connection",
+        "http2-settings",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    by_nature.contains(&name.as_str()) || is_named(headers, name)
+}
+
+/// `close` means the connection; a field may be called so by `Close`.
+fn is_named(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let mut named = raw_words(headers, &CONNECTION);
+    named.any(|word| word != b"close" && word.eq_ignore_ascii_case(name.as_str().as_bytes()))
+}
+
+/// HTTP/1 has one field of them.
+fn check_cookies(before: &HeaderMap, after: &HeaderMap, version: Version) {
+    let (before, now) = match is_named(before, &COOKIE) {
+        true => (Vec::new(), values(after.get_all(COOKIE))),
+        false => (
+            values(before.get_all(COOKIE)),
+            values(after.get_all(COOKIE)),
+        ),
+    };
+    match version == Version::HTTP_2 && before.len() > 1 {
+        true => assert_eq!(now, [before.join(&b"; "[..])]),
+        false => assert_eq!(now, before),
+    }
+}
+
+fn check_via(before: &HeaderMap, after: &HeaderMap, version: Version) {
+    let version = match version {
+        Version::HTTP_10 => "1.0 softclock",
+        Version::HTTP_2 => "2.0 softclock",
+        _ => "1.1 softclock",
+    };
+    check_continued(before, after, &VIA, version.as_bytes());
+}
+
+fn check_forwarded(before: &HeaderMap, after: &HeaderMap, received: &Received<'_>) {
+    if !is_named(before, &HOST) && received.authority.is_none() {
+        assert_eq!(values(after.get_all(HOST)), values(before.get_all(HOST)));
+    }
+    if let Some(authority) = received.authority {
+        check_only(after, &HOST, Some(authority.as_bytes()));
+    }
+    let scheme: &[u8] = if received.secure { b"https" } else { b"http" };
+    let own = [
+        (PROTO, Some(scheme)),
+        (FORWARDED_HOST, after.get(HOST).map(HeaderValue::as_bytes)),
+    ];
+    for (name, value) in own {
+        let is_told = before.contains_key(&name) && !is_named(before, &name);
+        if received.peer.is_none() && is_told {
+            assert_eq!(values(after.get_all(&name)), values(before.get_all(&name)));
+        } else {
+            check_only(after, &name, value);
+        }
+    }
+    match received.peer {
+        Some(peer) => check_continued(before, after, &FOR, peer.as_bytes()),
+        None if is_named(before, &FOR) => check_only(after, &FOR, None),
+        None => assert_eq!(values(after.get_all(FOR)), values(before.get_all(FOR))),
+    }
+}
+
+/// One field with all that was said before, and `last`.
+fn check_continued(before: &HeaderMap, after: &HeaderMap, name: &HeaderName, last: &[u8]) {
+    let mut all = values(before.get_all(name));
+    if is_named(before, name) {
+        all.clear();
+    }
+    all.push(last);
+    check_only(after, name, Some(&all.join(&b", "[..])));
+}
+
+/// There is one field of this name with this value, or none.
+fn check_only(headers: &HeaderMap, name: &HeaderName, value: Option<&[u8]>) {
+    let found = values(headers.get_all(name));
+    assert_eq!(found, value.into_iter().collect::<Vec<_>>(), "{name}");
+}
+
+fn count(headers: &HeaderMap, name: &HeaderName) -> usize {
+    headers.get_all(name).iter().count()
+}
+
+fn values(all: GetAll<'_, HeaderValue>) -> Vec<&[u8]> {
+    all.into_iter().map(HeaderValue::as_bytes).collect()
+}
+
+/// The words of a list in lower case.
+fn words(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = Vec<u8>> {
+    raw_words(headers, name).map(<[u8]>::to_ascii_lowercase)
+}
+
+fn raw_words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let values = headers.get_all(name).into_iter();
+    let words = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    words.map(|word| {
+        word.split(|&byte| byte == b';')
+            .next()
+            .unwrap_or(word)
+            .trim_ascii()
+    })
+}
+
+const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
