@@ -215,7 +215,8 @@ impl Body for GivenBody {
             Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
             _ => None,
         };
-        let limit = bytes.and_then(|bytes| self.turn.timeouts?.for_bytes(bytes));
+        // Before this the client has to take what waits in hyper's buffer.
+        let limit = bytes.and_then(|bytes| self.turn.timeouts?.for_bytes(BUFFER_BYTES + bytes));
         let deadline = limit.map(|limit| softclock::now() + limit);
         self.turn.deadline.set(deadline);
         frame

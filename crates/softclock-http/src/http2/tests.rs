@@ -75,6 +75,22 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
+fn more_to_take_has_more_time() {
+    let timeouts = Timeouts {
+        send: Some(Duration::from_secs(60)),
+        min_rate: 256,
+        ..Timeouts::default()
+    };
+    assert_eq!(timeouts.for_bytes(0), Some(Duration::from_secs(60)));
+    assert_eq!(timeouts.for_bytes(25_600), Some(Duration::from_secs(160)));
+    let any_rate = Timeouts {
+        min_rate: 0,
+        ..timeouts
+    };
+    assert_eq!(any_rate.for_bytes(1), None);
+}
+
+#[test]
 fn a_client_that_says_nothing_is_let_go() {
     run(async {
         let (_silent, served, members) = connect(all(SHORT)).await;
