@@ -97,26 +97,32 @@ fn section(outcome: &Outcome) -> String {
 
 fn table(report: &Report) -> String {
     let mut out = format!("<table>\n<caption>{}</caption>\n", escape(report.title));
+    let by_paper = report.rows.iter().any(|row| row.paper.is_some());
     for metric in metrics(&report.rows) {
+        let paper = if by_paper { "<th>paper</th>" } else { "" };
         let _ = write!(
             out,
-            "<tbody>\n<tr><th scope=\"rowgroup\">{}</th><th>paper</th><th>here</th>\
+            "<tbody>\n<tr><th scope=\"rowgroup\">{}</th>{paper}<th>here</th>\
              <th>10 % .. 90 %</th><th></th></tr>\n",
             escape(metric)
         );
         let rows = report.rows.iter().filter(|row| row.metric == metric);
-        rows.for_each(|row| out.push_str(&line(row)));
+        rows.for_each(|row| out.push_str(&line(row, by_paper)));
         out.push_str("</tbody>\n");
     }
     out.push_str("</table>\n");
     out
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &Row, by_paper: bool) -> String {
+    let paper = row.paper.map_or_else(|| "-".to_owned(), number);
+    let paper = match by_paper {
+        true => format!("<td>{paper}</td>"),
+        false => String::new(),
+    };
     format!(
-        "<tr><td>{}</td><td>{}</td><td><strong>{}</strong></td><td>{} .. {}</td><td>{}</td></tr>\n",
+        "<tr><td>{}</td>{paper}<td><strong>{}</strong></td><td>{} .. {}</td><td>{}</td></tr>\n",
         escape(&row.variant),
-        row.paper.map_or_else(|| "-".to_owned(), number),
         number(row.value),
         number(row.low),
         number(row.high),
@@ -148,12 +154,13 @@ h2 { font-size: 1.25rem; margin-top: 3rem; border-top: 1px solid #ccc; padding-t
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: bold; padding: .3rem 0; }
 tr > * { padding: .15rem .6rem; text-align: right; vertical-align: top; }
+tr > :not(:first-child) { white-space: nowrap; }
 tr > :first-child, tr > :last-child, .environment tr > * { text-align: left; }
 tbody th { border-bottom: 1px solid #999; padding-top: .9rem; font-weight: 600; }
 td { border-bottom: 1px solid #eee; }
 .environment { width: auto; }
 .environment th { border: 0; padding-top: .15rem; font-weight: normal; color: #666; white-space: nowrap; }
-.environment td { border: 0; }
+.environment td { border: 0; white-space: normal; }
 .notes { font-size: .85rem; color: #444; }
 .picture { overflow-x: auto; }
 .failed { color: #b00020; }

@@ -12,6 +12,7 @@ use crate::table::{metrics, number};
 pub fn document(figures: &[(&str, &Report)]) -> String {
     let mut canvas = Canvas {
         y: MARGIN,
+        labels: LABELS_LEAST,
         body: String::new(),
     };
     for (name, report) in figures {
@@ -29,6 +30,8 @@ pub fn document(figures: &[(&str, &Report)]) -> String {
 /// What is drawn so far and where the next line goes.
 struct Canvas {
     y: f64,
+    /// The width kept for the variants' names; bars begin behind it.
+    labels: f64,
     body: String,
 }
 
@@ -41,6 +44,7 @@ impl Canvas {
         for chart in &report.charts {
             self.chart(chart);
         }
+        self.labels = labels(&report.rows);
         for unit in units(&report.rows) {
             let rows = report.rows.iter().filter(|row| row.unit == unit);
             self.panel(unit, &rows.cloned().collect::<Vec<_>>());
@@ -50,12 +54,14 @@ impl Canvas {
 
     /// All rows of one unit, on one axis, so that lengths can be compared.
     fn panel(&mut self, unit: &str, rows: &[Row]) {
-        let scale = Scale::of(rows);
+        let scale = Scale::of(rows, self.labels);
         let top = self.y;
         let gridlines = self.body.len();
         for metric in metrics(rows) {
             self.y += LINE;
-            self.text(MARGIN, metric, "fill=\"#555\"");
+            // The grid must not cross it.
+            let halo = "fill=\"#555\" stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\"";
+            self.text(MARGIN, metric, halo);
             self.y += 4.0;
             for row in rows.iter().filter(|row| row.metric == metric) {
                 self.bar(row, &scale);
@@ -72,8 +78,9 @@ impl Canvas {
         let end = scale.x(row.value);
         let _ = writeln!(
             self.body,
-            "<rect x=\"{LABELS}\" y=\"{top}\" width=\"{:.1}\" height=\"{}\" fill=\"{}\"/>",
-            (end - LABELS).max(1.0),
+            "<rect x=\"{:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{}\" fill=\"{}\"/>",
+            self.labels,
+            (end - self.labels).max(1.0),
             LINE - 6.0,
             BAR,
         );
@@ -83,9 +90,9 @@ impl Canvas {
         }
         self.y += LINE - 5.0;
         let label = "text-anchor=\"end\"";
-        self.text(LABELS - 8.0, &row.variant, label);
+        self.text(self.labels - 8.0, &row.variant, label);
         let value = format!("{} {}", number(row.value), row.unit);
-        self.text(LABELS + PLOT + 8.0, &value, "");
+        self.text(PLOT_END + 8.0, &value, "");
         self.y += 5.0;
     }
 
@@ -120,7 +127,7 @@ impl Canvas {
             legend.push_str("; diamond: the paper");
         }
         legend.push(')');
-        self.text(LABELS, &legend, "fill=\"#555\"");
+        self.text(self.labels, &legend, "fill=\"#555\"");
         self.y += 8.0;
     }
 
@@ -139,11 +146,13 @@ struct Scale {
     low: f64,
     high: f64,
     log: bool,
+    /// Where the axis begins; it ends at [`PLOT_END`].
+    start: f64,
 }
 
 impl Scale {
     /// Linear from zero; by decades if the values span more than [`LOG_FROM`].
-    fn of(rows: &[Row]) -> Self {
+    fn of(rows: &[Row], start: f64) -> Self {
         let values = || {
             let all = rows
                 .iter()
@@ -157,6 +166,7 @@ impl Scale {
                 low: 0.0,
                 high: 1.0,
                 log: false,
+                start,
             };
         }
         if high / low <= LOG_FROM {
@@ -166,12 +176,14 @@ impl Scale {
                 low: 0.0,
                 high,
                 log: false,
+                start,
             };
         }
         Self {
             low: 10f64.powf(low.log10().floor()),
             high: 10f64.powf(high.log10().ceil()),
             log: true,
+            start,
         }
     }
 
@@ -181,7 +193,7 @@ impl Scale {
         } else {
             value / self.high
         };
-        LABELS + PLOT * share.clamp(0.0, 1.0)
+        self.start + (PLOT_END - self.start) * share.clamp(0.0, 1.0)
     }
 
     fn ticks(&self) -> Vec<f64> {
@@ -216,6 +228,13 @@ fn tick_step(high: f64) -> f64 {
     fitting.unwrap_or(10.0 * power)
 }
 
+/// The width that the longest of the variants' names takes.
+fn labels(rows: &[Row]) -> f64 {
+    let longest = rows.iter().map(|row| row.variant.chars().count()).max();
+    let width = MARGIN + longest.unwrap_or(0) as f64 * LETTER;
+    width.clamp(LABELS_LEAST, LABELS_MOST)
+}
+
 /// The units in order of first appearance.
 fn units(rows: &[Row]) -> Vec<&'static str> {
     let mut seen = Vec::new();
@@ -233,11 +252,15 @@ pub(crate) fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-const WIDTH: f64 = LABELS + PLOT + 110.0;
+const WIDTH: f64 = 890.0;
 const MARGIN: f64 = 16.0;
-/// The width kept for the variants' names.
-const LABELS: f64 = 260.0;
-const PLOT: f64 = 520.0;
+/// Where bars end and their values begin.
+const PLOT_END: f64 = WIDTH - 116.0;
+const LABELS_LEAST: f64 = 180.0;
+/// Bars need the rest.
+const LABELS_MOST: f64 = 500.0;
+/// What a letter takes on average.
+const LETTER: f64 = 6.4;
 /// The height of a bar's line.
 const LINE: f64 = 18.0;
 /// Beyond this range short bars of a linear scale cannot be told from nothing.
@@ -256,23 +279,35 @@ mod tests {
 
     #[test]
     fn wide_ranges_get_a_log_scale() {
-        assert!(!Scale::of(&rows(&[1.0, 50.0])).log);
-        let scale = Scale::of(&rows(&[1.5, 90.0]));
+        assert!(!Scale::of(&rows(&[1.0, 50.0]), 0.0).log);
+        let scale = Scale::of(&rows(&[1.5, 90.0]), 0.0);
         assert!(scale.log);
         assert_eq!(scale.ticks(), [1.0, 10.0, 100.0]);
     }
 
     #[test]
     fn linear_scales_start_at_zero_and_end_on_a_tick() {
-        let scale = Scale::of(&rows(&[3.0, 43.0]));
+        let scale = Scale::of(&rows(&[3.0, 43.0]), 0.0);
         assert_eq!((scale.low, scale.high), (0.0, 45.0));
         assert_eq!(scale.ticks().len(), 10);
     }
 
     #[test]
     fn values_that_cannot_be_drawn_stay_on_the_axis() {
-        let scale = Scale::of(&rows(&[0.0, 0.0]));
-        assert_eq!(scale.x(0.0), LABELS);
+        let scale = Scale::of(&rows(&[0.0, 0.0]), 200.0);
+        assert_eq!(scale.x(0.0), 200.0);
+    }
+
+    #[test]
+    fn long_names_have_room() {
+        let name = "x".repeat(60);
+        let of = |names: &[&str]| {
+            let row = |name: &&str| Row::of_samples(*name, "cost", "ns", &[1.0]);
+            labels(&names.iter().map(row).collect::<Vec<_>>())
+        };
+        assert!(of(&["a", &name]) >= 60.0 * LETTER);
+        assert_eq!(of(&["a"]), LABELS_LEAST);
+        assert_eq!(of(&[&name.repeat(9)]), LABELS_MOST);
     }
 
     #[test]

@@ -26,15 +26,16 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(256..=1 << 20))]
     pub(crate) max_head: u32,
 
-    /// How long a new connection may send nothing, before it is closed; 0 turns this and the other timeouts off
+    /// How long a new connection may send nothing, before it is closed; 0 is for ever, here and for each timeout
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) first_byte_timeout: Duration,
 
-    /// How long a request's head may take from its first byte, before it is answered 408
+    /// How long a request's head may take from its first byte, before it is answered 408; also the handshake of TLS
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) head_timeout: Duration,
 
-    /// How long nothing of a request's body may come
+    /// How long nothing of a request's body may come. Where nobody reads it, as with files, it is answered all the same,
+    /// and the connection is closed then, or after 2 seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) body_timeout: Duration,
 

@@ -94,7 +94,8 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
     }
     let more_to_come = last_word.is_some() || ending.mid_body || end == Some(End::BrokenBody);
     if shut_down(&mut socket).await.is_ok() && more_to_come {
-        let _ = timeout(LINGER, discard(&mut socket)).await;
+        let silence = ending.silence.unwrap_or(LINGER);
+        let _ = timeout(LINGER, discard(&mut socket, silence)).await;
     }
 }
 
@@ -110,20 +111,16 @@ async fn shut_down<S: Socket>(socket: &mut S) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *socket).poll_shutdown(cx)).await
 }
 
-/// Reads until the client has closed its side, or does not listen.
-async fn discard<S: Socket>(socket: &mut S) {
+/// Reads until the client has closed its side, is silent for too long, or does not listen.
+async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
     let mut discarded = 0;
-    poll_fn(|cx| {
-        while discarded < LINGER_BYTES {
-            match poll_discard(socket, cx) {
-                Poll::Ready(Ok(n)) if n > 0 => discarded += n,
-                Poll::Ready(_) => break,
-                Poll::Pending => return Poll::Pending,
-            }
+    while discarded < LINGER_BYTES {
+        let receive = poll_fn(|cx| poll_discard(socket, cx));
+        match timeout(silence, receive).await {
+            Ok(Ok(n)) if n > 0 => discarded += n,
+            _ => break,
         }
-        Poll::Ready(())
-    })
-    .await;
+    }
 }
 
 fn poll_discard<S: Socket>(socket: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

@@ -1,27 +1,23 @@
 //! One connection: hyper's HTTP/1.1 or HTTP/2 over what carries it.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_rustls::TlsAcceptor;
 use futures_rustls::server::TlsStream;
-use http::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use softclock::hyper::{LocalExecutor, SoftTimer};
 use softclock::net::TcpStream;
 use softclock::{Sleep, sleep};
 
 use crate::carrier::{Carrier, Peer, Stream};
-use crate::exchange::{Client, answer};
+use crate::exchange::Client;
 use crate::head::HeadLimits;
 use crate::http1::Conversation;
+use crate::http2;
 use crate::members::Membership;
 use crate::site::Site;
 use crate::worker::{Worker, WorkerOptions};
@@ -40,9 +36,11 @@ pub struct ConnectionOptions {
 pub struct Timeouts {
     /// From the start of the connection to its first byte. Then it is closed without a word.
     pub first_byte: Option<Duration>,
-    /// From the first byte of a head to its end. Then the answer is 408.
+    /// From the first byte of a head to its end. Then the answer is 408. The same for the handshake of TLS, from the
+    /// start of the connection; then it is closed.
     pub head: Option<Duration>,
-    /// Between bytes of a body, while somebody reads it. Then the body fails.
+    /// Between bytes of a body. Then it fails for whoever reads it. Where nobody does, as in requests for files, the
+    /// answer does not wait for it, and the connection is closed then, or after 2 seconds if that is sooner.
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,
@@ -50,6 +48,9 @@ pub struct Timeouts {
     pub send: Option<Duration>,
     /// The least a client must take of a response in bytes a second, averaged over [`rate_window`](Self::rate_window) of
     /// waiting for it; 0 for any. Then the connection is reset.
+    ///
+    /// In HTTP/2 a stream does not show how much of a chunk the client has taken. It is reset when at this rate, and after
+    /// a pause of [`send`](Self::send), it should have taken all of it; with 0 never.
     pub min_rate: u32,
     /// See [`min_rate`](Self::min_rate).
     pub rate_window: Duration,
@@ -73,6 +74,14 @@ impl Timeouts {
     pub(crate) fn least_in_window(&self) -> u64 {
         let bytes = u128::from(self.min_rate) * self.rate_window.as_millis() / 1_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// How long a client may need for so many bytes where it does not show how much of them it has taken: at the least
+    /// rate, after a pause. For ever if any rate will do.
+    pub(crate) fn for_bytes(&self, bytes: usize) -> Option<Duration> {
+        let rate = NonZeroU32::new(self.min_rate)?;
+        let pause = self.send.unwrap_or(self.rate_window);
+        Some(pause + Duration::from_secs(bytes as u64) / rate.get())
     }
 }
 
@@ -120,7 +129,7 @@ pub(crate) async fn serve_tls(
     let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Stream::Tls(Box::new(tls));
     if is_version_2 {
-        Box::pin(http2(stream, client, &options, membership)).await?;
+        Box::pin(http2::converse(stream, client, &options, membership)).await?;
     } else {
         let conversation = Conversation::new(stream, client, &options, Some(membership));
         Box::pin(conversation.run()).await?;
@@ -150,73 +159,5 @@ async fn handshake(
     .await
 }
 
-/// HTTP/2 is framed strictly by itself, so that hyper reads from the stream directly.
-async fn http2(
-    stream: Stream,
-    client: Rc<Client>,
-    options: &ConnectionOptions,
-    mut membership: Membership,
-) -> Result<(), hyper::Error> {
-    let mut idle = options.timeouts.idle.map(|limit| Idle::new(&client, limit));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let client = Rc::clone(&client);
-        async move { Ok::<_, Infallible>(answer(client, request).await) }
-    });
-    let mut builder = http2::Builder::new(LocalExecutor);
-    builder
-        .timer(SoftTimer)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(options.head.head_bytes).unwrap_or(u32::MAX))
-        .max_send_buf_size(BUFFER_BYTES);
-    if let Some(send) = options.timeouts.send {
-        // Finds out whether the client is still there while it takes nothing.
-        builder.keep_alive_interval(send).keep_alive_timeout(send);
-    }
-    let mut connection = pin!(builder.serve_connection(stream, service));
-    poll_fn(|cx| {
-        let is_idle = |idle: &mut Idle| idle.poll_over(cx).is_ready();
-        if idle.as_mut().is_some_and(is_idle) || membership.poll_end(cx).is_ready() {
-            connection.as_mut().graceful_shutdown();
-        }
-        connection.as_mut().poll(cx)
-    })
-    .await
-}
-
-/// Ends a connection of HTTP/2 on which nothing was asked for too long.
-struct Idle {
-    client: Rc<Client>,
-    limit: Duration,
-    end: Sleep,
-    is_over: bool,
-}
-
-impl Idle {
-    fn new(client: &Rc<Client>, limit: Duration) -> Self {
-        Self {
-            client: Rc::clone(client),
-            limit,
-            end: sleep(limit),
-            is_over: false,
-        }
-    }
-
-    /// Ready once, when the time is up. Between one and two times the limit after the last exchange.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_over || Pin::new(&mut self.end).poll(cx).is_pending() {
-            return Poll::Pending;
-        }
-        if self.client.take_activity() {
-            self.end.reset(softclock::now() + self.limit);
-            return Pin::new(&mut self.end).poll(cx);
-        }
-        self.is_over = true;
-        Poll::Ready(())
-    }
-}
-
 /// Bounds, with one chunk of a file, the memory of a connection.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
-
-/// Requests at a time on one connection of HTTP/2, as in nginx.
-const STREAMS: u32 = 128;

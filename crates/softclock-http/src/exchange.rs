@@ -4,11 +4,11 @@ use std::cell::{Cell, OnceCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{HeaderValue, REFERER, USER_AGENT};
+use http::header::{HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -17,6 +17,8 @@ use softclock::Instant;
 use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
+use crate::error::Refusal;
+use crate::head::Fault;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
 use crate::worker::{Live, Worker};
@@ -28,6 +30,11 @@ pub(crate) async fn answer(
 ) -> Response<CountedBody> {
     let mut exchange = Exchange::begin(client, &request);
     let response = match &exchange.live.served {
+        _ if is_too_long(&request, &exchange.live) => {
+            let fault = Fault::LineTooLong;
+            let is_head = *request.method() == Method::HEAD;
+            own_page(fault.status(), fault.sentence(), is_head)
+        }
         LiveServed::Site(site) => site.respond(&request).await.map(AnyBody::Own),
         LiveServed::Proxy(forwarder) => {
             // In a box, as connections of a site would else be as big as this.
@@ -41,6 +48,28 @@ pub(crate) async fn answer(
     response.map(|body| CountedBody { body, exchange })
 }
 
+/// Whether the target is longer than a request line may be. In HTTP/1 nobody gets that far.
+fn is_too_long<B>(request: &Request<B>, live: &Live) -> bool {
+    let path = request.uri().path_and_query();
+    let bytes = path.map_or(0, |path| path.as_str().len());
+    request.version() == Version::HTTP_2 && bytes > live.options.connection.head.line_bytes
+}
+
+/// A small page that no site has made.
+pub(crate) fn own_page(status: StatusCode, sentence: &str, is_head: bool) -> Response<AnyBody> {
+    let mut response = Refusal::page(status, sentence);
+    let headers = response.headers_mut();
+    headers.insert(SERVER, HeaderValue::from_static("softclock"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response.map(|body| match is_head {
+        true => AnyBody::Own(Body::empty()),
+        false => AnyBody::Own(body),
+    })
+}
+
 /// Who sends requests over one connection.
 pub(crate) struct Client {
     pub(crate) worker: Rc<Worker>,
@@ -49,6 +78,8 @@ pub(crate) struct Client {
     pub(crate) is_secure: bool,
     exchanges: Cell<usize>,
     active: Cell<bool>,
+    /// Who waits for the end of all exchanges.
+    waiting: Cell<Option<Waker>>,
     tunnel: Cell<Option<Box<Tunnel>>>,
     /// As a field's value, once it was asked for.
     address: OnceCell<HeaderValue>,
@@ -62,6 +93,7 @@ impl Client {
             is_secure,
             exchanges: Cell::new(0),
             active: Cell::new(false),
+            waiting: Cell::new(None),
             tunnel: Cell::new(None),
             address: OnceCell::new(),
         })
@@ -108,6 +140,15 @@ impl Client {
     /// Whether an exchange is in progress, or has been since this was last asked.
     pub(crate) fn take_activity(&self) -> bool {
         self.active.replace(false) || self.exchanges.get() > 0
+    }
+
+    /// Ready while no exchange is in progress. To be polled by one task only.
+    pub(crate) fn poll_idle(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.exchanges.get() == 0 {
+            return Poll::Ready(());
+        }
+        self.waiting.set(Some(cx.waker().clone()));
+        Poll::Pending
     }
 }
 
@@ -166,6 +207,11 @@ impl Drop for Exchange {
         let client = &self.client;
         client.exchanges.set(client.exchanges.get() - 1);
         client.active.set(true);
+        if client.exchanges.get() == 0
+            && let Some(waiting) = client.waiting.take()
+        {
+            waiting.wake();
+        }
         let telemetry = &client.worker.telemetry;
         telemetry.on_response(&self.method, self.status, self.bytes);
         if let (Some(log), Some(details)) = (&self.live.access_log, &self.details) {

@@ -49,6 +49,7 @@ mod exchange;
 pub mod head;
 mod header_rule;
 mod http1;
+mod http2;
 mod late_timer;
 mod listener;
 mod listing;

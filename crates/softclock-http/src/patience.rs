@@ -99,6 +99,11 @@ impl Patience {
         }
     }
 
+    /// How long nothing of a body may come, if that is limited.
+    pub(crate) fn body_limit(&self) -> Option<Duration> {
+        self.timeouts.body
+    }
+
     /// The send buffer took something; or the client is not waited for, but we hold back (0 bytes).
     pub(crate) fn on_written(&mut self, bytes: usize) {
         let sending = &mut self.sending;

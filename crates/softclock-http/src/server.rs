@@ -50,7 +50,7 @@ impl Builder {
         }
     }
 
-    /// How the threads learn which sockets are ready; what is best here unless it is said.
+    /// How the threads learn which sockets are ready; by epoll unless it is said, or by poll where epoll is forbidden.
     #[must_use]
     pub fn events(self, mechanism: Mechanism) -> Self {
         Self {

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -107,6 +108,7 @@ impl<S: Socket> GuardedStream<S> {
             end_was_read: self.end_was_read,
             shut_down: self.shut_down,
             mid_body: self.scanner.position() == Position::Body,
+            silence: self.patience.body_limit(),
             socket: self.socket,
         }
     }
@@ -336,6 +338,8 @@ pub(crate) struct Ending<S> {
     pub(crate) shut_down: bool,
     /// Whether a body is still to come.
     pub(crate) mid_body: bool,
+    /// How long nothing of it may come, if that is limited.
+    pub(crate) silence: Option<Duration>,
 }
 
 thread_local! {

@@ -129,6 +129,11 @@ impl Worker {
         drop(old);
     }
 
+    /// Whether connections that are accepted now are paced.
+    pub(crate) fn is_pacing(&self) -> bool {
+        self.pacer.pacing().is_some()
+    }
+
     /// What is known of upstreams, where there are any.
     pub(crate) fn upstreams(&self) -> Vec<UpstreamReport> {
         let live = self.live();
@@ -174,9 +179,7 @@ impl Worker {
         tracing::trace!(%peer, "accepted");
         self.telemetry.on_accepted();
         let carrier = match carrier {
-            Carrier::Tcp(stream) if self.pacer.pacing().is_some() => {
-                Carrier::Tcp(stream.paced(&self.pacer))
-            }
+            Carrier::Tcp(stream) if self.is_pacing() => Carrier::Tcp(stream.paced(&self.pacer)),
             carrier => {
                 if let Carrier::Tcp(stream) = &carrier {
                     // Without it the last segment of a response may wait for the client's delayed acknowledgement.

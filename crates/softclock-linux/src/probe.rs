@@ -86,6 +86,12 @@ pub fn xdp_program() -> io::Result<()> {
     Program::load(ProgramKind::Xdp, &program).map(drop)
 }
 
+/// A loaded program for what a link receives (one that passes every packet; it is attached nowhere).
+pub fn ingress_program() -> io::Result<()> {
+    let program = [Instruction::result(TC_ACT_OK), Instruction::EXIT];
+    Program::load(ProgramKind::TrafficControl, &program).map(drop)
+}
+
 /// The device that makes TUN and TAP links.
 pub fn tun_device() -> io::Result<()> {
     let mut open = OpenOptions::new();
@@ -95,6 +101,9 @@ pub fn tun_device() -> io::Result<()> {
 
 /// include/uapi/linux/bpf.h.
 const XDP_PASS: u32 = 2;
+
+/// include/uapi/linux/pkt_cls.h.
+const TC_ACT_OK: u32 = 0;
 
 fn done(result: libc::c_long) -> io::Result<()> {
     if result < 0 {
@@ -118,10 +127,11 @@ mod tests {
                 xdp_socket(),
                 packet_socket(),
                 xdp_program(),
+                ingress_program(),
                 tun_device(),
             ]
         };
-        let names = |errors: [io::Result<()>; 6]| errors.map(|e| e.err().map(|e| e.kind()));
+        let names = |errors: [io::Result<()>; 7]| errors.map(|e| e.err().map(|e| e.kind()));
         let first = names(optional());
         assert_eq!(first, names(optional()));
     }

@@ -101,10 +101,11 @@ fn newest_glibc(program: &[u8]) -> String {
 }
 
 const DESCRIPTION: &str = "\
-Description: web server in which time is software
- softclock serves static files over HTTP, on an event loop whose timers of
- microseconds fire from the moments at which it is awake anyway, not from an
- interrupt each (Aron and Druschel: Soft Timers).
+Description: web server and proxy in which time is software
+ softclock serves static files over HTTP and passes requests on to other
+ servers, on an event loop whose timers of microseconds fire from the moments
+ at which it is awake anyway, not from an interrupt each (Aron and Druschel:
+ Soft Timers). It paces what it sends, and what a bridge carries.
  .
  The unit is installed but not started: /etc/default/softclock says what to
  serve, and \"systemctl enable --now softclock\" serves it.

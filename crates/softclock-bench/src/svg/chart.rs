@@ -17,7 +17,7 @@ impl Canvas {
             (chart.series.iter().enumerate()).partition(|(_, series)| series.mark == Mark::Paper);
         // The first is what the others are compared with, and the paper's are few: both go on top.
         for (index, series) in ours.into_iter().rev().chain(paper) {
-            frame.draw(&mut self.body, series, color(series, index));
+            frame.draw(&mut self.body, series, index);
         }
         self.frame_labels(&frame);
         self.legend(chart);
@@ -59,7 +59,8 @@ impl Canvas {
             let _ = match series.mark {
                 Mark::Line => writeln!(
                     self.body,
-                    "<path d=\"M{x} {y}h22\" stroke=\"{color}\" stroke-width=\"2.5\"/>"
+                    "<path d=\"M{x} {y}h22\" stroke=\"{color}\" stroke-width=\"2.5\"{}/>",
+                    dashes(index)
                 ),
                 Mark::Dots => writeln!(
                     self.body,
@@ -105,7 +106,8 @@ impl Frame<'_> {
         format!("<path d=\"{lines}\" stroke=\"#ddd\"/>\n")
     }
 
-    fn draw(&self, out: &mut String, series: &Series, color: &str) {
+    fn draw(&self, out: &mut String, series: &Series, index: usize) {
+        let color = color(series, index);
         let points = series.points.iter().map(|&(x, y)| (self.x(x), self.y(y)));
         let mut path = String::new();
         for (index, (x, y)) in points.enumerate() {
@@ -117,7 +119,10 @@ impl Frame<'_> {
             };
         }
         let style = match series.mark {
-            Mark::Line => format!("fill=\"none\" stroke=\"{color}\" stroke-width=\"1.8\""),
+            Mark::Line => {
+                let dashes = dashes(index);
+                format!("fill=\"none\" stroke=\"{color}\" stroke-width=\"1.8\"{dashes}")
+            }
             Mark::Dots => format!("stroke=\"{color}\" stroke-width=\"2\" stroke-linecap=\"round\""),
             Mark::Paper => format!("fill=\"{color}\" stroke=\"#fff\" stroke-width=\"0.7\""),
         };
@@ -152,9 +157,18 @@ fn color(series: &Series, index: usize) -> &'static str {
     }
 }
 
-/// Colours that colour-blind readers can tell apart (Okabe and Ito).
-const COLORS: [&str; 7] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000", "#d55e00",
+/// Dashes, once the colours are used up.
+fn dashes(index: usize) -> &'static str {
+    match index / COLORS.len() {
+        0 => "",
+        1 => " stroke-dasharray=\"7 4\"",
+        _ => " stroke-dasharray=\"2 4\"",
+    }
+}
+
+/// Colours that colour-blind readers can tell apart (Okabe and Ito; grey in place of their yellow).
+const COLORS: [&str; 8] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000", "#d55e00", "#999999",
 ];
 
 const LINE: f64 = 18.0;

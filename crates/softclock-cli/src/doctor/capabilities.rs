@@ -42,12 +42,12 @@ impl Capability {
     const fn purpose(self) -> &'static str {
         match self {
             Self::NetBindService => "serve on ports below 1024",
-            Self::NetAdmin => "links, qdiscs, XDP on an interface (coming)",
-            Self::NetRaw => "AF_XDP and AF_PACKET sockets (coming)",
-            Self::IpcLock => "rings and packet memory beyond the limit of locked memory (coming)",
+            Self::NetAdmin => "pace and wan; links, qdiscs, XDP on an interface",
+            Self::NetRaw => "pace and wan; AF_XDP sockets",
+            Self::IpcLock => "rings and packet memory beyond the limit of locked memory",
             Self::SysNice => "real-time priority for experiments",
             Self::Perfmon => "tracepoints and counters for experiments",
-            Self::Bpf => "XDP programs (coming)",
+            Self::Bpf => "pace and wan; XDP programs",
         }
     }
 }

@@ -145,7 +145,7 @@ fn examine() -> Vec<Group> {
         group("measured", measure::checks()),
         group("server", server::checks()),
         group("event delivery", tools::event_delivery()),
-        group("pacing and tools (coming)", tools::checks()),
+        group("packets", tools::checks()),
         group("capabilities", capabilities::checks()),
         group("packaging", server::packaging()),
     ]

@@ -1,4 +1,4 @@
-//! What other ways of event delivery need, and the network tools that are to come.
+//! What other ways of event delivery need, and the tools that work with packets: `softclock pace` and `softclock wan`.
 
 use std::path::Path;
 
@@ -62,7 +62,14 @@ pub(super) fn checks() -> Vec<Check> {
             "sockets can be made",
             "no sockets",
         )
-        .advice("CAP_NET_RAW"),
+        .advice("CAP_NET_RAW; pace and wan need them"),
+        Check::probed(
+            "tc programs",
+            probe::ingress_program(),
+            "can be loaded",
+            "cannot be loaded",
+        )
+        .advice("CAP_BPF and CAP_NET_ADMIN, and Linux 6.6; pace and wan need them"),
         Check::probed(
             "TUN and TAP",
             probe::tun_device(),
@@ -116,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_to_come_is_missed() {
+    fn nothing_that_serve_does_without_is_missed() {
         for check in event_delivery().into_iter().chain(checks()) {
             assert_ne!(check.status, Status::Missing, "{check:?}");
             assert_eq!(

@@ -25,7 +25,8 @@ pub(crate) struct ContentOptions {
     #[arg(long)]
     pub(crate) listing: bool,
 
-    /// File below DIR to show with errors of a status, such as 404=/errors/404.html; repeatable
+    /// File below DIR to show with errors of a status, such as 404=/errors/404.html; repeatable. Requests that are not
+    /// understood get a plain line
     #[arg(long, value_name = "STATUS=PATH")]
     pub(crate) error_page: Vec<ErrorPage>,
 

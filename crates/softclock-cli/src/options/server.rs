@@ -40,7 +40,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
     pub(crate) spin_cap: f64,
 
-    /// How the kernel tells which sockets are ready [default: the best that works here]
+    /// How the kernel tells which sockets are ready [default: epoll, or poll where epoll is forbidden]
     #[arg(long, value_name = "NAME", value_parser = mechanism())]
     pub(crate) events: Option<Mechanism>,
 

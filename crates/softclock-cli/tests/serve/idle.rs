@@ -69,6 +69,30 @@ fn idle_connections_are_small() {
 const COUNT: usize = 2_000;
 
 /// However long after an answer the rest of a request comes, and whatever comes with it.
+/// No thread of it runs at all, whatever it was asked to do beside serving. Soon after its work, that is: helper threads
+/// wait a while for more of it before they end.
+#[test]
+fn an_idle_server_makes_no_wake_up() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let log = log.path().to_str().unwrap();
+    let options = ["--threads", "2", "--metrics", "127.0.0.1:0", "--access-log"];
+    let (_directory, server) = served(&[&options[..], &[log]].concat());
+    let _idle: Vec<_> = (0..10).map(|_| rested(&server)).collect();
+    assert_eq!(
+        Client::connect(server.metrics()).get("/metrics").status,
+        200
+    );
+    let begun = Instant::now();
+    loop {
+        let before = server.switches();
+        thread::sleep(Duration::from_secs(3));
+        if server.switches() == before {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(40), "it never rests");
+    }
+}
+
 #[test]
 fn requests_in_pieces_at_any_time() {
     let (directory, server) = served(&[]);

@@ -121,6 +121,22 @@ impl Server {
         })
     }
 
+    /// How often each of its threads has begun to run, by the thread's id.
+    pub(crate) fn switches(&self) -> Vec<(String, String)> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("a running process");
+        let mut all: Vec<_> = tasks
+            .filter_map(|task| {
+                let task = task.ok()?;
+                let status = fs::read_to_string(task.path().join("status")).ok()?;
+                let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+                let id = task.file_name().to_string_lossy().into_owned();
+                Some((id, lines.collect()))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

@@ -166,6 +166,18 @@ fn a_handshake_has_the_time_of_a_head() {
 }
 
 #[test]
+fn silent_clients_of_http_2_hold_no_connection() {
+    softclock_testing::require!("openssl");
+    let directory = with_site(&[("site/f", b"x")]);
+    let server = start(&directory, &["--idle-timeout", "0.3"]);
+    let before = server.descriptors();
+    let session = Session::open(server.address(), &["-alpn", "h2"]);
+    until("accepted", || server.descriptors() > before);
+    until("closed", || server.descriptors() <= before);
+    drop(session);
+}
+
+#[test]
 fn the_end_does_not_wait_for_handshakes() {
     let directory = with_site(&[("site/f", b"x")]);
     let mut server = start(&directory, &[]);
@@ -184,7 +196,7 @@ struct Session {
 }
 
 impl Session {
-    fn open(address: SocketAddr) -> Self {
+    fn open(address: SocketAddr, options: &[&str]) -> Self {
         let mut command = Command::new("openssl");
         command.args([
             "s_client",
@@ -193,6 +205,7 @@ impl Session {
             "-connect",
             &address.to_string(),
         ]);
+        command.args(options);
         let piped = std::process::Stdio::piped;
         command
             .stdin(piped())
@@ -241,7 +254,7 @@ fn a_new_certificate_is_shown_after_a_signal_and_connections_go_on() {
     let directory = with_site(&[("site/f", b"x")]);
     let server = start(&directory, &[]);
     assert!(trusts(directory.path(), &server));
-    let mut session = Session::open(server.address());
+    let mut session = Session::open(server.address(), &[]);
     assert_eq!(session.status(), "HTTP/1.1 200");
 
     certify(directory.path(), "two.test");

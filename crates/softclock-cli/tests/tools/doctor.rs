@@ -50,6 +50,7 @@ fn every_feature_has_a_line() {
         "io_uring",
         "AF_XDP",
         "XDP programs",
+        "tc programs",
         "BTF",
         "TUN and TAP",
         "qdisc fq",

@@ -19,8 +19,7 @@ use super::tunnel::Tunnel;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::{Proxy, ProxyOptions};
 use crate::body::Body;
-use crate::error::Refusal;
-use crate::exchange::{AnyBody, Client};
+use crate::exchange::{AnyBody, Client, own_page};
 
 /// A proxy's part in one thread.
 pub(crate) struct Forwarder {
@@ -79,7 +78,7 @@ impl Forwarder {
         let is_head = request.method() == Method::HEAD;
         let outgoing = match Outgoing::of(request, client) {
             Ok(outgoing) => outgoing,
-            Err((status, sentence)) => return (page(status, sentence, is_head), None),
+            Err((status, sentence)) => return (own_page(status, sentence, is_head), None),
         };
         let begun = softclock::now();
         match self.forward(client, &outgoing).await {
@@ -91,7 +90,10 @@ impl Forwarder {
             Err((failure, upstream)) => {
                 let time = softclock::now().since(begun);
                 let passed = upstream.map(|upstream| Passed { upstream, time });
-                (page(failure.status(), failure.sentence(), is_head), passed)
+                (
+                    own_page(failure.status(), failure.sentence(), is_head),
+                    passed,
+                )
             }
         }
     }
@@ -333,19 +335,4 @@ impl Outgoing {
             failure,
         }
     }
-}
-
-/// A small page of our own.
-fn page(status: StatusCode, sentence: &str, is_head: bool) -> Response<AnyBody> {
-    let mut response = Refusal::page(status, sentence);
-    let headers = response.headers_mut();
-    headers.insert(SERVER, HeaderValue::from_static("softclock"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response.map(|body| match is_head {
-        true => AnyBody::Own(Body::empty()),
-        false => AnyBody::Own(body),
-    })
 }

@@ -110,8 +110,8 @@ impl Builder {
         self
     }
 
-    /// How the runtime learns which descriptors are ready; by default what is best here. What does not work here makes
-    /// [`build`](Self::build) fail.
+    /// How the runtime learns which descriptors are ready; by default by epoll, or by poll where epoll is forbidden. What
+    /// does not work here makes [`build`](Self::build) fail.
     #[must_use]
     pub fn events(mut self, mechanism: Mechanism) -> Self {
         self.events = Some(mechanism);

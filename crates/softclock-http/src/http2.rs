@@ -1,0 +1,238 @@
+//! A connection of HTTP/2: hyper's from its first byte to its last, since its frames are strict by themselves.
+//!
+//! What hyper leaves open is how long a client may take. It keeps a connection that never begins, one whose end it was
+//! told but not the client, and a stream whose window the client never opens, with the file behind it. So here each
+//! stream has a time in which the client must take what it was given, and the end of a connection does not wait for a
+//! client that says nothing.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use softclock::Instant;
+use softclock::hyper::SoftTimer;
+
+use crate::carrier::Stream;
+use crate::connection::{BUFFER_BYTES, ConnectionOptions, Timeouts};
+use crate::exchange::{Client, CountedBody, answer};
+use crate::late_timer::LateTimer;
+use crate::members::{Membership, Seat};
+
+/// Answers requests until either side closes the connection; when idle once the membership ends.
+pub(crate) async fn converse(
+    stream: Stream,
+    client: Rc<Client>,
+    options: &ConnectionOptions,
+    mut membership: Membership,
+) -> Result<(), hyper::Error> {
+    let timeouts = options.timeouts;
+    let mut rest = Rest::new(&client, membership.seat(), timeouts);
+    // Our own rate is not the client's fault.
+    let limit = (!client.worker.is_pacing()).then_some(timeouts);
+    let streams = Streams::default();
+    let builder = builder(streams.clone(), options);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let turn = streams.begin(limit);
+        let client = Rc::clone(&client);
+        async move {
+            let response = answer(client, request).await;
+            Ok::<_, Infallible>(response.map(|body| GivenBody { body, turn }))
+        }
+    });
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    poll_fn(|cx| {
+        let is_over = rest.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
+        if is_over {
+            rest.is_over = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+            return Poll::Ready(result);
+        }
+        rest.poll_leave(cx).map(Ok)
+    })
+    .await
+}
+
+fn builder(streams: Streams, options: &ConnectionOptions) -> Builder<Streams> {
+    let mut builder = Builder::new(streams);
+    builder
+        .timer(SoftTimer)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(options.head.head_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(BUFFER_BYTES);
+    if let Some(send) = options.timeouts.send {
+        // Finds out whether the client is still there while it takes nothing.
+        builder.keep_alive_interval(send).keep_alive_timeout(send);
+    }
+    builder
+}
+
+/// The time between requests, and the one after the last.
+struct Rest {
+    client: Rc<Client>,
+    seat: Seat,
+    timeouts: Timeouts,
+    /// Since when no request has been in progress.
+    since: Option<Instant>,
+    /// Whether there was any request.
+    asked: bool,
+    /// Whether the client was told that the connection ends.
+    is_over: bool,
+    timer: LateTimer,
+}
+
+impl Rest {
+    fn new(client: &Rc<Client>, seat: Seat, timeouts: Timeouts) -> Self {
+        Self {
+            client: Rc::clone(client),
+            seat,
+            timeouts,
+            since: None,
+            asked: false,
+            is_over: false,
+            timer: LateTimer::default(),
+        }
+    }
+
+    /// Ready once, when nothing was asked for too long.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let active = self.client.take_activity();
+        self.asked |= active;
+        if active || self.since.is_none() {
+            let is_idle = self.client.poll_idle(cx).is_ready();
+            self.since = is_idle.then(softclock::now);
+            self.seat.note_idle(self.since);
+        }
+        match self.timeouts.idle {
+            Some(limit) if !self.is_over => self.poll_rested(limit, cx),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// After the end was told: ready when the client has had its time to take what is left of the last response, and
+    /// at once where there was none.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = match self.asked {
+            true => self.timeouts.for_bytes(BUFFER_BYTES),
+            false => Some(Duration::ZERO),
+        };
+        match limit {
+            Some(limit) if self.is_over => self.poll_rested(limit, cx),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Ready when no request has been in progress for `limit`.
+    fn poll_rested(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        match self.since {
+            Some(since) => self.timer.poll_until(since + limit, softclock::now(), cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Runs hyper's task of each stream. One that has waited too long for its client is dropped, which resets the stream.
+#[derive(Clone, Default)]
+struct Streams {
+    /// That of the stream that hyper is about to run.
+    next: Rc<Cell<Option<Rc<Turn>>>>,
+}
+
+/// Whose turn it is in a stream.
+struct Turn {
+    timeouts: Option<Timeouts>,
+    /// By when the client must have taken what it was given, if it was.
+    deadline: Cell<Option<Instant>>,
+}
+
+impl Streams {
+    /// A stream of whose client so much patience is had, or no end of it.
+    fn begin(&self, timeouts: Option<Timeouts>) -> Rc<Turn> {
+        let turn = Rc::new(Turn {
+            timeouts,
+            deadline: Cell::new(None),
+        });
+        self.next.set(Some(Rc::clone(&turn)));
+        turn
+    }
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + 'static,
+{
+    fn execute(&self, task: F) {
+        let Some(turn) = self.next.take() else {
+            softclock::spawn_local(task);
+            return;
+        };
+        softclock::spawn_local(async move {
+            let mut task = pin!(task);
+            let mut timer = LateTimer::default();
+            poll_fn(|cx| {
+                if task.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                match turn.deadline.get() {
+                    Some(deadline) => timer.poll_until(deadline, softclock::now(), cx),
+                    None => Poll::Pending,
+                }
+            })
+            .await;
+        });
+    }
+}
+
+/// A body that notes when it has given something: hyper asks for more when the client has taken that.
+struct GivenBody {
+    body: CountedBody,
+    turn: Rc<Turn>,
+}
+
+impl Body for GivenBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let bytes = match &frame {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
+            _ => None,
+        };
+        // Before this the client has to take what waits in hyper's buffer.
+        let limit = bytes.and_then(|bytes| self.turn.timeouts?.for_bytes(BUFFER_BYTES + bytes));
+        let deadline = limit.map(|limit| softclock::now() + limit);
+        self.turn.deadline.set(deadline);
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Requests at a time on one connection, as in nginx.
+const STREAMS: u32 = 128;
+
+#[cfg(test)]
+mod tests;
