@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, SERVER, X_CONTENT_TYPE_OPTIONS};
+use http::header::{HOST, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
