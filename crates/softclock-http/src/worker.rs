@@ -82,7 +82,7 @@ pub(crate) struct Worker {
     live: RefCell<Rc<Live>>,
     pub(crate) members: Rc<Members>,
     pub(crate) telemetry: Telemetry,
-    /// Has the connections that were accepted while there was a rate.
+    /// Has all TCP connections, whether or not there is a rate.
     pacer: Pacer,
     /// Listeners by the number that [`listen`](Self::listen) gave.
     accepting: RefCell<Vec<Option<Accepting>>>,
@@ -174,16 +174,10 @@ impl Worker {
         tracing::trace!(%peer, "accepted");
         self.telemetry.on_accepted();
         let carrier = match carrier {
-            Carrier::Tcp(stream) if self.pacer.pacing().is_some() => {
-                Carrier::Tcp(stream.paced(&self.pacer))
-            }
-            carrier => {
-                if let Carrier::Tcp(stream) = &carrier {
-                    // Without it the last segment of a response may wait for the client's delayed acknowledgement.
-                    let _ = stream.set_nodelay(true);
-                }
-                carrier
-            }
+            // Though there may be no rate yet. Without a delay of small segments, too, as the last of a response might
+            // wait for the client's delayed acknowledgement.
+            Carrier::Tcp(stream) => Carrier::Tcp(stream.paced(&self.pacer)),
+            carrier @ Carrier::Unix(_) => carrier,
         };
         let live = self.live();
         let options = &live.options.connection;

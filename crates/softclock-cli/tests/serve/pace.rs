@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::server::{Server, directory, noise, softclock};
@@ -142,28 +144,49 @@ fn the_end_waits_for_what_is_paced() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// A site with one file, and the configuration by which it is served.
+struct Configured {
+    directory: TempDir,
+}
+
+impl Configured {
+    fn new(content: &[u8]) -> Self {
+        let directory = directory(&[("site/f", content)]);
+        Self { directory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("softclock.toml")
+    }
+
+    /// With this line.
+    fn write(&self, line: &str) {
+        let site = self.directory.path().join("site");
+        let text = format!(
+            "directory = \"{}\"\nlisten = \"127.0.0.1:0\"\nlog-level = \"info\"\n{line}\n",
+            site.display()
+        );
+        let new = self.directory.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, self.file()).unwrap();
+    }
+
+    fn start(&self) -> Server {
+        Server::spawn(softclock().args(["serve", "--config"]).arg(self.file()))
+    }
+}
+
 #[test]
 fn a_reload_changes_the_rate_of_connections_in_use() {
     let content = noise(2_000_000);
-    let directory = directory(&[("site/f", &content)]);
-    let file = directory.path().join("softclock.toml");
-    let write = |pace: &str| {
-        let site = directory.path().join("site");
-        let text = format!(
-            "directory = \"{}\"\nlisten = \"127.0.0.1:0\"\nlog-level = \"info\"\npace = \"{pace}\"\n",
-            site.display()
-        );
-        let new = directory.path().join("new");
-        fs::write(&new, text).unwrap();
-        fs::rename(&new, &file).unwrap();
-    };
-    write("800kbit");
-    let server = Server::spawn(softclock().args(["serve", "--config"]).arg(&file));
+    let site = Configured::new(&content);
+    site.write("pace = \"800kbit\"");
+    let server = site.start();
     let mut client = server.connect();
     let begun = Instant::now();
     client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(client.head().status, 200);
-    write("1gbit");
+    site.write("pace = \"1gbit\"");
     server.signal(Signal::HUP);
     server.until_logged("reloaded");
     let mut body = vec![0; content.len()];
@@ -174,6 +197,27 @@ fn a_reload_changes_the_rate_of_connections_in_use() {
         took < Duration::from_secs(10),
         "20 s at the first: {took:?}"
     );
+}
+
+#[test]
+fn a_reload_paces_connections_that_were_accepted_without_a_rate() {
+    let content = noise(200_000);
+    let site = Configured::new(&content);
+    site.write("");
+    let server = site.start();
+    let mut client = server.connect();
+    let mut time_of = || {
+        let begun = Instant::now();
+        assert!(client.get("/f").body == content);
+        begun.elapsed()
+    };
+    let unpaced = time_of();
+    site.write("pace = \"4mbit\"");
+    server.signal(Signal::HUP);
+    server.until_logged("reloaded");
+    let paced = time_of();
+    assert!(paced > Duration::from_millis(350), "{paced:?}");
+    assert!(paced > 2 * unpaced, "{paced:?} {unpaced:?}");
 }
 
 #[test]

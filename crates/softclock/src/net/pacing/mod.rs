@@ -36,7 +36,7 @@ use crate::runtime::inner::Inner;
 pub(crate) use counts::PacingCounts;
 pub use counts::PacingStatistics;
 pub(crate) use datagrams::DatagramPacing;
-pub(crate) use handle::PacedHandle;
+pub(crate) use handle::StreamPacing;
 pub(crate) use paced::Paced;
 
 /// How the writes of a stream are paced. Rates are of the stream's bytes, without the headers of packets.
@@ -187,6 +187,12 @@ impl Pacer {
 
     fn wait_for_release(&self, stream: Rc<Paced>) {
         self.shared.waiting.borrow_mut().push_back(stream);
+    }
+
+    /// The stream no longer waits to be released.
+    fn forget(&self, stream: &Rc<Paced>) {
+        let mut waiting = self.shared.waiting.borrow_mut();
+        waiting.retain(|other| !Rc::ptr_eq(other, stream));
     }
 }
 
