@@ -266,21 +266,21 @@ impl Paced {
         }
     }
 
-    /// Learns what has changed at the pacer, and how far trigger states are apart.
+    /// Learns what has changed at the pacer, and for how long pieces are made now.
     pub(super) fn follow(&self, state: &mut State, now: Instant) {
         let runtime = self.source.runtime();
         let version = Some(state.pacer.version());
-        let interval = runtime.pacing.trigger_interval(runtime, now);
+        let turn = runtime.pacing.turn(runtime, now);
         // What follows has divisions, and hardly ever a reason.
-        if (state.version, state.trigger_interval) == (version, interval) {
+        if (state.version, state.turn) == (version, turn) {
             return;
         }
         let before = mem::replace(&mut state.pacing, state.pacer.pacing());
         state.version = version;
-        state.trigger_interval = interval;
+        state.turn = turn;
         self.tell_kernel(before, state.pacing);
         if let Some(pacing) = state.pacing {
-            state.set_piece(&pacing, pacing.piece(interval));
+            state.set_piece(&pacing, pacing.piece(turn));
         }
     }
 
