@@ -11,6 +11,9 @@ pub struct Pace {
     pub rate: Option<Rate>,
     /// Of a connection that has fallen behind, because the server was busy; twice its rate if not given.
     pub burst: Option<Rate>,
+    /// Bytes that go at once, 1 to 65536: else a segment, or more where a thread cannot send so often
+    /// ([`Pacing::piece_bytes`]).
+    pub quantum: Option<usize>,
     /// Of all connections together. Each thread of a server has an equal share of it.
     pub total: Option<Rate>,
 }
@@ -44,6 +47,7 @@ impl Pace {
         if let Some(burst) = self.burst {
             pacing.burst = burst;
         }
+        pacing.piece_bytes = self.quantum;
         Some(pacing)
     }
 }
@@ -65,12 +69,13 @@ mod tests {
         let both = Pace {
             rate: rate("1mbit"),
             burst: rate("5mbit"),
+            quantum: Some(3_000),
             ..total
         };
         let pacing = both.pacing().unwrap();
         assert_eq!(
-            (Some(pacing.rate), Some(pacing.burst)),
-            (both.rate, both.burst)
+            (Some(pacing.rate), Some(pacing.burst), pacing.piece_bytes),
+            (both.rate, both.burst, both.quantum)
         );
     }
 }

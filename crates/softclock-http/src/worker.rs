@@ -82,7 +82,7 @@ pub(crate) struct Worker {
     live: RefCell<Rc<Live>>,
     pub(crate) members: Rc<Members>,
     pub(crate) telemetry: Telemetry,
-    /// Has the connections that were accepted while there was a rate.
+    /// Has all TCP connections, whether or not there is a rate.
     pacer: Pacer,
     /// Listeners by the number that [`listen`](Self::listen) gave.
     accepting: RefCell<Vec<Option<Accepting>>>,
@@ -179,15 +179,13 @@ impl Worker {
         tracing::trace!(%peer, "accepted");
         self.telemetry.on_accepted();
         let carrier = match carrier {
-            Carrier::Tcp(stream) if self.is_pacing() => Carrier::Tcp(stream.paced(&self.pacer)),
-            carrier => {
-                if let Carrier::Tcp(stream) = &carrier {
-                    // Without it the last segment of a response may wait for the client's delayed acknowledgement.
-                    let _ = stream.set_nodelay(true);
-                    let _ = stream.set_notsent_lowat(UNSENT_BYTES);
-                }
-                carrier
+            // Though there may be no rate yet. Without a delay of small segments, too, as the last of a response might
+            // wait for the client's delayed acknowledgement.
+            Carrier::Tcp(stream) => {
+                let _ = stream.set_notsent_lowat(UNSENT_BYTES);
+                Carrier::Tcp(stream.paced(&self.pacer))
             }
+            carrier @ Carrier::Unix(_) => carrier,
         };
         let live = self.live();
         let options = &live.options.connection;

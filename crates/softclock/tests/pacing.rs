@@ -205,6 +205,67 @@ fn changes_reach_streams_in_use() {
 }
 
 #[test]
+fn a_stream_s_own_pacing_takes_effect_at_once() {
+    run(async {
+        let (writer, reader) = pair(&Pacer::default()).await;
+        let slow = Some(Pacing::of_rate(rate("9600")));
+        // The rest of each would take seconds.
+        for next in [Some(Pacing::of_rate(rate("1gbit"))), None] {
+            writer.set_pacing(slow);
+            assert_eq!(writer.write(&[1; 2_500]).await.unwrap(), 2_500);
+            assert!(writer.is_held_back());
+            let begun = softclock::now();
+            writer.set_pacing(next);
+            // Behind what waits, whether or not it is paced.
+            writer.write_all(&[2; 2_500]).await.unwrap();
+            let mut read = [0; 5_000];
+            reader.read_exact(&mut read).await.unwrap();
+            assert!(softclock::now().since(begun) < Duration::from_secs(1));
+            assert!(read[..2_500] == [1; 2_500] && read[2_500..] == [2; 2_500]);
+            writer.sent().await.unwrap();
+        }
+        let paced = statistics();
+        writer.write_all(&[3; 100_000]).await.unwrap();
+        assert_eq!(statistics(), paced, "the kernel takes all at once");
+    });
+}
+
+#[test]
+fn a_stream_leaves_one_pacer_for_another() {
+    run(async {
+        let released = Pacing {
+            by: PacedBy::Release,
+            piece_bytes: Some(1_000),
+            ..Pacing::of_rate(rate("1gbit"))
+        };
+        let pacer = Pacer::new(Some(released));
+        let (writer, reader) = pair(&pacer).await;
+        writer.write_all(&[1; 3_000]).await.unwrap();
+        writer.set_pacing(Some(Pacing::of_rate(rate("1gbit"))));
+        writer.sent().await.unwrap();
+        assert_eq!(pacer.release(1), 0);
+        pacer.set(Some(Pacing::of_rate(rate("9600"))));
+        writer.write_all(&[1; 100_000]).await.unwrap();
+        reader.read_exact(&mut [0; 103_000]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_pacer_without_a_rate_has_its_streams_all_the_same() {
+    run(async {
+        let pacer = Pacer::default();
+        let (writer, reader) = pair(&pacer).await;
+        writer.write_all(&[1; 10_000]).await.unwrap();
+        assert_eq!(statistics(), PacingStatistics::default());
+        pacer.set(Some(Pacing::of_rate(rate("8mbit"))));
+        let begun = softclock::now();
+        writer.write_all(&[1; 40_000]).await.unwrap();
+        reader.read_exact(&mut [0; 50_000]).await.unwrap();
+        assert!(softclock::now().since(begun) > Duration::from_millis(35));
+    });
+}
+
+#[test]
 fn without_a_buffer_the_writer_is_woken_for_each_piece() {
     run(async {
         let pacing = Pacing {
@@ -296,6 +357,53 @@ fn trains_of_datagrams_take_as_long_as_the_rate_says() {
     });
 }
 
+/// Calls on the kernel, or what else makes trigger states, this far apart; now and then others run.
+async fn trigger_each(interval: Duration) {
+    loop {
+        for _ in 0..20 {
+            let begun = softclock::now();
+            while softclock::now().since(begun) < interval {}
+            softclock::trigger();
+        }
+        softclock::yield_now().await;
+    }
+}
+
+#[test]
+fn batches_of_datagrams_follow_the_trigger_interval() {
+    run(async {
+        let loopback = (Ipv4Addr::LOCALHOST, 0);
+        let sink = UdpSocket::bind(loopback).unwrap();
+        let sender = UdpSocket::bind(loopback).unwrap();
+        sender.connect(sink.local_addr().unwrap()).unwrap();
+        sender.set_pacing(Some(Pacing::of_rate(rate("400mbit"))));
+        let mean_batch = async |interval: Duration| {
+            let load = softclock::spawn_local(trigger_each(interval));
+            let send = async |bytes| {
+                let before = statistics();
+                sender.send_train(&vec![1; bytes], 500, None).await.unwrap();
+                let after = statistics();
+                (after.bytes - before.bytes) / (after.pieces - before.pieces)
+            };
+            // The interval is looked at ten times a second.
+            while softclock::timeout(Duration::from_millis(300), send(10_000_000))
+                .await
+                .is_ok()
+            {}
+            let mean = send(500_000).await;
+            load.abort();
+            mean
+        };
+        let (close, apart) = (
+            mean_batch(Duration::from_micros(20)).await,
+            mean_batch(Duration::from_micros(400)).await,
+        );
+        // 1000 bytes in 20 us, 20 000 in 400.
+        assert!((500..=4_000).contains(&close), "{close}");
+        assert!((10_000..=50_000).contains(&apart), "{apart}");
+    });
+}
+
 #[test]
 fn handlers_may_write() {
     run(async {
@@ -314,6 +422,7 @@ enum Step {
     Vectored(Vec<usize>),
     Pause(u64),
     Rate(u64),
+    Own(Option<u64>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -322,6 +431,7 @@ fn step() -> impl Strategy<Value = Step> {
         proptest::collection::vec(0..4_000usize, 0..12).prop_map(Step::Vectored),
         (0..2_000u64).prop_map(Step::Pause),
         (20_000_000..20_000_000_000u64).prop_map(Step::Rate),
+        proptest::option::of(20_000_000..20_000_000_000u64).prop_map(Step::Own),
     ]
 }
 
@@ -372,6 +482,7 @@ proptest! {
                         }
                         Step::Pause(us) => softclock::sleep(Duration::from_micros(us)).await,
                         Step::Rate(bps) => pacer.set(fast(bps)),
+                        Step::Own(bps) => writer.set_pacing(bps.and_then(fast)),
                     }
                 }
                 written

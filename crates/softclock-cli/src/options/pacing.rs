@@ -2,6 +2,7 @@
 
 use clap::Args;
 use softclock::Rate;
+use softclock_core::units::parse_size;
 use softclock_http::Pace;
 
 /// Options that pace the responses of one server.
@@ -11,8 +12,9 @@ pub(crate) struct PacingOptions {
     /// Send to each connection at this rate, in pieces clocked by soft timers, such as 50mbit
     ///
     /// Rates are written as for tc: 100mbit, 1.5gbit, 64kbit, 10mbps (bytes). They count the bytes of TCP connections,
-    /// without the headers of packets. Clients are not thought slow for it. With a large initial window in the route
-    /// (ip route change ... initcwnd 100) a response begins at this rate at once, in place of slow start.
+    /// without the headers of packets; connections of Unix sockets are not paced. Clients are not thought slow for it.
+    /// With a large initial window in the route (ip route change ... initcwnd 100) a response begins at this rate at once,
+    /// in place of slow start.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace: Option<Rate>,
 
@@ -20,7 +22,13 @@ pub(crate) struct PacingOptions {
     #[arg(long, value_name = "RATE", value_parser = rate, requires = "pace")]
     pub(crate) pace_burst: Option<Rate>,
 
-    /// Send to all connections together at this rate; each thread has an equal share
+    /// Bytes to send by a soft timer, 512 to 64kb [default: a segment, more where the server cannot send so often]
+    ///
+    /// Sizes are written as for tc: 4kb, 2896 (bytes). More cost the server less, and are longer bursts.
+    #[arg(long, value_name = "SIZE", value_parser = quantum)]
+    pub(crate) pace_quantum: Option<usize>,
+
+    /// Send to all TCP connections together at this rate; each thread has an equal share
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace_total: Option<Rate>,
 }
@@ -30,6 +38,7 @@ impl PacingOptions {
         Pace {
             rate: self.pace,
             burst: self.pace_burst,
+            quantum: self.pace_quantum,
             total: self.pace_total,
         }
     }
@@ -40,5 +49,13 @@ fn rate(text: &str) -> Result<Rate, String> {
         Ok(rate) if rate < Pace::LEAST => Err(format!("less than {}", Pace::LEAST)),
         Ok(rate) => Ok(rate),
         Err(error) => Err(format!("{error}")),
+    }
+}
+
+fn quantum(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    match usize::try_from(bytes) {
+        Ok(bytes @ 512..=0x1_0000) => Ok(bytes),
+        _ => Err("not from 512 to 64kb".into()),
     }
 }

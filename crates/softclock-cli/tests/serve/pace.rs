@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::server::{Server, directory, noise, softclock};
@@ -60,7 +62,8 @@ fn each_connection_has_its_rate_and_all_have_the_total() {
 #[test]
 fn pipelined_requests_and_small_responses_are_one_train() {
     let directory = directory(&[("f", &[b'x'; 2_000])]);
-    let options = ["--pace", "8mbit", "--metrics", "127.0.0.1:0"];
+    let options = ["--pace", "8mbit", "--pace-quantum", "3000"];
+    let options = [&options[..], &["--metrics", "127.0.0.1:0"]].concat();
     let server = Server::start(Some(directory.path()), &options);
     let mut client = server.connect();
     let begun = Instant::now();
@@ -75,7 +78,11 @@ fn pipelined_requests_and_small_responses_are_one_train() {
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap().parse::<u64>().unwrap()
     };
-    assert!(value("softclock_paced_bytes_total") > 200_000);
+    let bytes = value("softclock_paced_bytes_total");
+    assert!(bytes > 200_000);
+    // The last of a train is smaller.
+    let mean = bytes / value("softclock_paced_pieces_total");
+    assert!((1_500..=3_000).contains(&mean), "{mean}");
     assert!(value("softclock_paced_pieces_total") > value("softclock_paced_trains_total"));
     assert_eq!(value("softclock_paced_pending_bytes"), 0);
 }
@@ -142,28 +149,49 @@ fn the_end_waits_for_what_is_paced() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// A site with one file, and the configuration by which it is served.
+struct Configured {
+    directory: TempDir,
+}
+
+impl Configured {
+    fn new(content: &[u8]) -> Self {
+        let directory = directory(&[("site/f", content)]);
+        Self { directory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("softclock.toml")
+    }
+
+    /// With this line.
+    fn write(&self, line: &str) {
+        let site = self.directory.path().join("site");
+        let text = format!(
+            "directory = \"{}\"\nlisten = \"127.0.0.1:0\"\nlog-level = \"info\"\n{line}\n",
+            site.display()
+        );
+        let new = self.directory.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, self.file()).unwrap();
+    }
+
+    fn start(&self) -> Server {
+        Server::spawn(softclock().args(["serve", "--config"]).arg(self.file()))
+    }
+}
+
 #[test]
 fn a_reload_changes_the_rate_of_connections_in_use() {
     let content = noise(2_000_000);
-    let directory = directory(&[("site/f", &content)]);
-    let file = directory.path().join("softclock.toml");
-    let write = |pace: &str| {
-        let site = directory.path().join("site");
-        let text = format!(
-            "directory = \"{}\"\nlisten = \"127.0.0.1:0\"\nlog-level = \"info\"\npace = \"{pace}\"\n",
-            site.display()
-        );
-        let new = directory.path().join("new");
-        fs::write(&new, text).unwrap();
-        fs::rename(&new, &file).unwrap();
-    };
-    write("800kbit");
-    let server = Server::spawn(softclock().args(["serve", "--config"]).arg(&file));
+    let site = Configured::new(&content);
+    site.write("pace = \"800kbit\"");
+    let server = site.start();
     let mut client = server.connect();
     let begun = Instant::now();
     client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(client.head().status, 200);
-    write("1gbit");
+    site.write("pace = \"1gbit\"");
     server.signal(Signal::HUP);
     server.until_logged("reloaded");
     let mut body = vec![0; content.len()];
@@ -177,10 +205,35 @@ fn a_reload_changes_the_rate_of_connections_in_use() {
 }
 
 #[test]
+fn a_reload_paces_connections_that_were_accepted_without_a_rate() {
+    let content = noise(200_000);
+    let site = Configured::new(&content);
+    site.write("");
+    let server = site.start();
+    let mut client = server.connect();
+    let mut time_of = || {
+        let begun = Instant::now();
+        assert!(client.get("/f").body == content);
+        begun.elapsed()
+    };
+    let unpaced = time_of();
+    site.write("pace = \"4mbit\"");
+    server.signal(Signal::HUP);
+    server.until_logged("reloaded");
+    let paced = time_of();
+    assert!(paced > Duration::from_millis(350), "{paced:?}");
+    assert!(paced > 2 * unpaced, "{paced:?} {unpaced:?}");
+}
+
+#[test]
 fn wrong_rates_are_one_line() {
     for (options, part) in [
         (&["--pace", "5mb"][..], "rates are written 100mbit"),
         (&["--pace", "9600"], "less than 64kbit"),
+        (
+            &["--pace", "1mbit", "--pace-quantum", "1mb"],
+            "not from 512 to 64kb",
+        ),
         (
             &["--pace", "2mbit", "--pace-burst", "1mbit"],
             "--pace-burst 1mbit is less than --pace 2mbit",

@@ -5,13 +5,14 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use softclock_core::TriggerState;
 use softclock_linux::socket;
 
-use super::pacing::{Paced, PacedHandle, Pacer};
+use super::pacing::{Paced, Pacer, Pacing, StreamPacing};
 use super::source::Source;
 use crate::runtime::sources::Direction;
 
@@ -21,20 +22,11 @@ use crate::runtime::sources::Direction;
 /// was written is still delivered, for as long as [`set_linger`](Self::set_linger) says.
 pub struct TcpStream {
     carrier: Carrier,
+    pacing: StreamPacing,
 }
 
 enum Carrier {
-    Kernel(Source),
-    Paced(PacedHandle),
-}
-
-impl Carrier {
-    fn source(&self) -> &Source {
-        match self {
-            Self::Kernel(source) => source,
-            Self::Paced(stream) => stream.0.source(),
-        }
-    }
+    Kernel(Rc<Source>),
 }
 
 impl TcpStream {
@@ -47,51 +39,86 @@ impl TcpStream {
         let finish = socket::tcp::connect_finish;
         poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, finish))
             .await?;
-        Ok(Self {
-            carrier: Carrier::Kernel(source),
-        })
+        Ok(Self::new(source))
     }
 
     pub(super) fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self {
-            carrier: Carrier::Kernel(Source::new(fd)?),
-        })
+        Ok(Self::new(Source::new(fd)?))
     }
 
-    /// Has `pacer` pace what is written from now on, which turns small segments on (`TCP_NODELAY`).
-    ///
-    /// A write then takes what a bounded buffer has room for, and events send it in pieces ([`Pacing`](super::Pacing)). An error of such
-    /// a piece is told by the next write. [`shutdown`](Self::shutdown) takes effect behind what was written, and dropping
-    /// the stream lets it be sent, at the rate, unless the runtime ends (then the kernel gets it at once) or the peer
-    /// takes nothing for a minute. Stays in effect for as long as the stream lives; [`Pacer::set`] changes it.
-    #[must_use]
-    pub fn paced(self, pacer: &Pacer) -> Self {
-        let carrier = match self.carrier {
-            Carrier::Kernel(source) => Carrier::Paced(PacedHandle(Paced::new(source, pacer))),
-            Carrier::Paced(stream) => {
-                stream.0.set_pacer(pacer);
-                Carrier::Paced(stream)
-            }
-        };
-        Self { carrier }
-    }
-
-    /// Whether what was written waits for its time, as a [paced](Self::paced) stream's, not for the peer.
-    pub fn is_held_back(&self) -> bool {
-        match &self.carrier {
-            Carrier::Kernel(_) => false,
-            Carrier::Paced(stream) => stream.0.is_held_back(),
+    fn new(source: Source) -> Self {
+        Self {
+            carrier: Carrier::Kernel(Rc::new(source)),
+            pacing: StreamPacing::default(),
         }
     }
 
-    /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::paced).
+    fn source(&self) -> &Rc<Source> {
+        let Carrier::Kernel(source) = &self.carrier;
+        source
+    }
+
+    /// What takes writes in place of the kernel, where they are paced.
+    fn paced_writer(&self) -> Option<&Rc<Paced>> {
+        self.pacing.writer(self.source())
+    }
+
+    /// Paces what is written from now on, as `pacing` says; `None` no longer. Takes effect at once, also for what
+    /// was written before and has not been sent: nothing is lost or waits for the former rate.
+    ///
+    /// A write then takes what a bounded buffer has room for, and events send it in pieces ([`Pacing`]), small segments
+    /// too (`TCP_NODELAY`). An error of such a piece is told by the next write. [`shutdown`](Self::shutdown) takes effect
+    /// behind what was written, and dropping the stream lets it be sent, at the rate, unless the runtime ends (then the
+    /// kernel gets it at once) or the peer takes nothing for a minute.
+    ///
+    /// For many streams, and a rate that they keep together, see [`paced`](Self::paced).
+    ///
+    /// ```no_run
+    /// # async fn pace(stream: softclock::net::TcpStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// use softclock::net::Pacing;
+    ///
+    /// stream.set_pacing(Some(Pacing::of_rate("50mbit".parse()?)));
+    /// stream.write_all(&[0; 100_000]).await?; // takes 16 ms
+    /// stream.set_pacing(Some(Pacing {
+    ///     burst: "60mbit".parse()?, // where it has fallen behind
+    ///     ..Pacing::of_rate("50mbit".parse()?)
+    /// }));
+    /// stream.set_pacing(None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_pacing(&self, pacing: Option<Pacing>) {
+        self.set_pacer(&Pacer::new(pacing));
+    }
+
+    /// Has `pacer` pace what is written, as [`set_pacing`](Self::set_pacing) does, in common with other streams: its
+    /// [`set`](Pacer::set) changes how, for streams in use too.
+    #[must_use]
+    pub fn paced(self, pacer: &Pacer) -> Self {
+        self.set_pacer(pacer);
+        self
+    }
+
+    fn set_pacer(&self, pacer: &Pacer) {
+        // Else the kernel would wait for the rest of a segment.
+        let _ = self.set_nodelay(true);
+        self.pacing.set_pacer(pacer);
+    }
+
+    /// Whether what was written waits for its time, as a [paced](Self::set_pacing) stream's, not for the peer.
+    pub fn is_held_back(&self) -> bool {
+        let paced = self.pacing.paced();
+        paced.is_some_and(|paced| paced.is_held_back())
+    }
+
+    /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::set_pacing).
     ///
     /// # Errors
     /// Those of `send(2)`, of what was accepted before.
     pub async fn sent(&self) -> io::Result<()> {
-        match &self.carrier {
-            Carrier::Kernel(_) => Ok(()),
-            Carrier::Paced(stream) => poll_fn(|cx| stream.0.poll_sent(cx)).await,
+        match self.pacing.paced() {
+            None => Ok(()),
+            Some(paced) => poll_fn(|cx| paced.poll_sent(cx)).await,
         }
     }
 
@@ -142,13 +169,12 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if it takes nothing; else those of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        match &self.carrier {
-            Carrier::Kernel(source) => {
-                source.try_call(Direction::Write, TriggerState::IpOutput, send)
-            }
-            Carrier::Paced(stream) => stream.0.try_write(bytes),
+        if let Some(paced) = self.paced_writer() {
+            return paced.try_write(bytes);
         }
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
+        self.source()
+            .try_call(Direction::Write, TriggerState::IpOutput, send)
     }
 
     /// As [`read`](Self::read), for futures written by hand.
@@ -156,7 +182,7 @@ impl TcpStream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.carrier.source().poll_recv(cx, buffer)
+        self.source().poll_recv(cx, buffer)
     }
 
     /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
@@ -167,7 +193,7 @@ impl TcpStream {
         max: usize,
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<()>> {
-        self.carrier.source().poll_recv_with(cx, max, take)
+        self.source().poll_recv_with(cx, max, take)
     }
 
     /// As [`write`](Self::write), for futures written by hand.
@@ -175,9 +201,9 @@ impl TcpStream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &self.carrier {
-            Carrier::Kernel(source) => source.poll_send(cx, bytes),
-            Carrier::Paced(stream) => stream.0.poll_write(cx, &[IoSlice::new(bytes)]),
+        match self.paced_writer() {
+            None => self.source().poll_send(cx, bytes),
+            Some(paced) => paced.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -190,9 +216,9 @@ impl TcpStream {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &self.carrier {
-            Carrier::Kernel(source) => source.poll_send_vectored(cx, buffers),
-            Carrier::Paced(stream) => stream.0.poll_write(cx, buffers),
+        match self.paced_writer() {
+            None => self.source().poll_send_vectored(cx, buffers),
+            Some(paced) => paced.poll_write(cx, buffers),
         }
     }
 
@@ -201,9 +227,9 @@ impl TcpStream {
     /// # Errors
     /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match &self.carrier {
-            Carrier::Kernel(source) => source.shutdown(how),
-            Carrier::Paced(stream) => stream.0.shutdown(how),
+        match self.pacing.paced() {
+            None => self.source().shutdown(how),
+            Some(paced) => paced.shutdown(how),
         }
     }
 
@@ -212,8 +238,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.carrier
-            .source()
+        self.source()
             .call(|fd| socket::tcp::set_nodelay(fd, nodelay))
     }
 
@@ -245,12 +270,8 @@ impl TcpStream {
                 "a lingering close would block the runtime's thread",
             ));
         }
-        if let Carrier::Paced(stream) = &self.carrier {
-            stream.0.set_resets(linger.is_some());
-        }
-        self.carrier
-            .source()
-            .call(|fd| socket::tcp::set_linger(fd, linger))
+        self.pacing.set_resets(linger.is_some());
+        self.source().call(|fd| socket::tcp::set_linger(fd, linger))
     }
 
     /// Bytes written that the peer's kernel has not acknowledged yet: progress that shows before the send buffer has
@@ -259,11 +280,9 @@ impl TcpStream {
     /// # Errors
     /// Those of `ioctl(2)`.
     pub fn unacknowledged(&self) -> io::Result<u64> {
-        let with_kernel = self.carrier.source().call(socket::tcp::unacknowledged)?;
-        Ok(match &self.carrier {
-            Carrier::Kernel(_) => with_kernel,
-            Carrier::Paced(stream) => with_kernel + stream.0.pending() as u64,
-        })
+        let with_kernel = self.source().call(socket::tcp::unacknowledged)?;
+        let pending = self.pacing.paced().map_or(0, |paced| paced.pending());
+        Ok(with_kernel + pending as u64)
     }
 
     /// The connection's own address.
@@ -271,7 +290,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.carrier.source().call(socket::local_addr)
+        self.source().call(socket::local_addr)
     }
 
     /// The peer's address.
@@ -279,7 +298,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.carrier.source().call(socket::peer_addr)
+        self.source().call(socket::peer_addr)
     }
 }
 

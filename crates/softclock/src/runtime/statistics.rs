@@ -68,6 +68,11 @@ impl Inner {
         self.run_time.borrow_mut().blocked(saturating_ns(time));
     }
 
+    /// The time so far in which the thread had no work: blocked, or spinning before an event.
+    pub(crate) fn idle_time(&self) -> Duration {
+        self.counts.blocked.get() + self.idle.borrow().spun()
+    }
+
     /// Brings the time in which the thread could not run up to date.
     pub(crate) fn sample_run_time(&self) -> Duration {
         let mut run_time = self.run_time.borrow_mut();

@@ -1,10 +1,12 @@
-//! What paced streams of a runtime did, and the time between its trigger states.
+//! What paced streams of a runtime did, and how fine it makes sense to pace them.
 
 use std::cell::{Cell, RefCell};
+use std::mem;
 use std::time::Duration;
 
 use softclock_core::{Histogram, Instant};
 
+use super::LONGEST_PIECE;
 use crate::runtime::inner::Inner;
 
 /// What the paced streams and datagrams of a runtime did so far.
@@ -29,9 +31,20 @@ pub(crate) struct PacingCounts {
     /// Streams that wait for an event.
     waiting: Cell<u32>,
     interval: Cell<Duration>,
+    grain: Cell<Duration>,
     next_look: Cell<Option<Instant>>,
-    /// All intervals until the last look.
-    looked_at: RefCell<Option<Box<Histogram>>>,
+    last_look: RefCell<LastLook>,
+}
+
+/// What a look found, for the next to compare with.
+#[derive(Default)]
+struct LastLook {
+    at: Option<Instant>,
+    /// All intervals between trigger states.
+    intervals: Option<Box<Histogram>>,
+    /// The time that the thread was idle.
+    idle: Duration,
+    grain: Duration,
 }
 
 impl PacingCounts {
@@ -78,58 +91,132 @@ impl PacingCounts {
     }
 
     /// The time from one turn of a stream to its next if each trigger state served one: the median time between trigger
-    /// states of late, times the streams that wait. Looked up ten times a second at most, as that takes some
+    /// states of late, times the streams that wait. Looked up fifty times a second at most, as that takes some
     /// microseconds; in between it costs a comparison.
     pub(crate) fn trigger_interval(&self, runtime: &Inner, now: Instant) -> Duration {
-        if self.next_look.get().is_none_or(|next| next <= now) {
-            self.next_look.set(Some(now + LOOK_EVERY));
-            let all = runtime.timers.borrow_mut().triggers().intervals();
-            self.look(all);
-        }
+        self.look_if_due(runtime, now);
         self.interval.get()
     }
 
-    fn look(&self, all: Histogram) {
-        let mut looked_at = self.looked_at.borrow_mut();
-        let recent = match &*looked_at {
-            Some(before) => all.since(before),
-            None => all.clone(),
-        };
-        if recent.count() >= FEW {
-            let median = Duration::from_nanos(recent.quantile_ns(0.5));
-            self.interval.set(median * self.waiting.get().max(1));
-            *looked_at = Some(Box::new(all));
+    /// The time that a piece of a stream is made for: [`trigger_interval`](Self::trigger_interval), or more where the
+    /// thread is hardly ever idle.
+    pub(crate) fn turn(&self, runtime: &Inner, now: Instant) -> Duration {
+        self.look_if_due(runtime, now);
+        self.interval.get().max(self.grain.get())
+    }
+
+    fn look_if_due(&self, runtime: &Inner, now: Instant) {
+        if self.next_look.get().is_none_or(|next| next <= now) {
+            self.next_look.set(Some(now + LOOK_EVERY));
+            let all = runtime.timers.borrow_mut().triggers().intervals();
+            self.look(now, all, runtime.idle_time());
         }
+    }
+
+    fn look(&self, now: Instant, all: Histogram, idle: Duration) {
+        let last = &mut *self.last_look.borrow_mut();
+        if let Some(median) = last.median_until(all) {
+            self.interval.set(median * self.waiting.get().max(1));
+        }
+        self.grain.set(last.grain_until(now, idle));
     }
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+impl LastLook {
+    /// Of the intervals between trigger states since then.
+    fn median_until(&mut self, all: Histogram) -> Option<Duration> {
+        let recent = match &self.intervals {
+            Some(before) => all.since(before),
+            None => all.clone(),
+        };
+        (recent.count() >= FEW).then(|| {
+            self.intervals = Some(Box::new(all));
+            Duration::from_nanos(recent.quantile_ns(0.5))
+        })
+    }
+
+    /// Small pieces take processor time. Where there is none to spare they grow, look by look; where there is, they
+    /// shrink again.
+    fn grain_until(&mut self, now: Instant, idle: Duration) -> Duration {
+        let idle_since = idle.saturating_sub(mem::replace(&mut self.idle, idle));
+        let elapsed = self.at.replace(now).map(|before| now.since(before));
+        match elapsed {
+            Some(elapsed) if idle_since < elapsed / BUSY => {
+                self.grain = (self.grain * 2).clamp(LEAST_GRAIN, LONGEST_PIECE);
+            }
+            Some(elapsed) if idle_since > elapsed / IDLE => self.grain /= 2,
+            _ => {}
+        }
+        self.grain
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Of fewer intervals the median means nothing.
 const FEW: u64 = 100;
+
+/// A thread is busy if it was idle for less than one part in so many of the time.
+const BUSY: u32 = 16;
+
+/// It has time to spare if it was idle for more than one part in so many.
+const IDLE: u32 = 4;
+
+/// A segment at a gigabit a second: less makes no difference.
+const LEAST_GRAIN: Duration = Duration::from_micros(12);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// As [`PacingCounts::look`], of a thread that was idle for so long of a second since the last.
+    fn look(counts: &PacingCounts, all: &Histogram, idle: Duration) {
+        let last = counts.last_look.borrow();
+        let now = last.at.unwrap_or(Instant::ORIGIN) + Duration::from_secs(1);
+        let idle = last.idle + idle;
+        drop(last);
+        counts.look(now, all.clone(), idle);
+    }
+
     #[test]
     fn the_interval_is_that_of_late() {
         let counts = PacingCounts::default();
+        let interval_after = |all: &Histogram| {
+            look(&counts, all, Duration::ZERO);
+            counts.interval.get()
+        };
         let mut all = Histogram::new();
         (0..FEW - 1).for_each(|_| all.record(1_000));
-        counts.look(all.clone());
-        assert_eq!(counts.interval.get(), Duration::ZERO, "too few");
+        assert_eq!(interval_after(&all), Duration::ZERO, "too few");
         all.record(1_000);
-        counts.look(all.clone());
-        let early = counts.interval.get();
+        let early = interval_after(&all);
         (0..FEW).for_each(|_| all.record(50_000));
-        counts.look(all.clone());
-        let late = counts.interval.get();
+        let late = interval_after(&all);
         assert!(late > early * 10);
         (0..3).for_each(|_| counts.on_wait());
         counts.on_waited();
         (0..2 * FEW).for_each(|_| all.record(50_000));
-        counts.look(all);
-        assert_eq!(counts.interval.get(), 2 * late);
+        assert_eq!(interval_after(&all), 2 * late);
+    }
+
+    #[test]
+    fn without_time_to_spare_pieces_grow_to_a_millisecond() {
+        let counts = PacingCounts::default();
+        let grain_after = |idle_ms| {
+            look(&counts, &Histogram::new(), Duration::from_millis(idle_ms));
+            counts.grain.get()
+        };
+        assert_eq!(grain_after(0), Duration::ZERO, "nothing known yet");
+        assert_eq!(
+            [0, 0, 100].map(grain_after),
+            [1, 2, 2].map(|n| LEAST_GRAIN * n)
+        );
+        (0..10).for_each(|_| assert!(grain_after(0) <= LONGEST_PIECE));
+        assert_eq!(
+            [0, 300].map(grain_after),
+            [LONGEST_PIECE, LONGEST_PIECE / 2]
+        );
+        (0..10).for_each(|_| assert!(grain_after(300) < LONGEST_PIECE));
+        assert!(grain_after(300) < Duration::from_micros(1));
     }
 }

@@ -1,31 +1,57 @@
-//! A paced stream as its user has it.
+//! The pacing of a stream as its user has it: none, a pacer's, or one of its own.
 
-use std::mem;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use super::Paced;
-use super::state::Waits;
+use super::{Paced, Pacer};
+use crate::net::Source;
 
+/// Which pacer a stream follows, and what paces it once that has begun: a stream that is never paced pays for neither
+/// a buffer nor a clock.
+///
 /// Dropping it lets what was written be sent, unless closing is to reset the connection.
-#[derive(Debug)]
-pub(crate) struct PacedHandle(pub(crate) Rc<Paced>);
+#[derive(Default)]
+pub(crate) struct StreamPacing {
+    pacer: RefCell<Option<Pacer>>,
+    paced: OnceCell<Rc<Paced>>,
+    /// Closing resets the connection.
+    resets: Cell<bool>,
+}
 
-impl Drop for PacedHandle {
-    fn drop(&mut self) {
-        let stream = &self.0;
-        stream.is_dropped.set(true);
-        let mut state = stream.state.borrow_mut();
-        let writers = mem::take(&mut state.writers);
-        let mut event = None;
-        if stream.resets.get() {
-            stream.discard(&mut state);
-            if let Waits::Event(key) = state.waits {
-                stream.source.runtime().pacing.on_waited();
-                event = stream.source.runtime().timers.borrow_mut().cancel(key);
-            }
+impl StreamPacing {
+    /// `pacer` has the stream from the next piece on.
+    pub(crate) fn set_pacer(&self, pacer: &Pacer) {
+        if let Some(paced) = self.paced() {
+            paced.set_pacer(pacer);
         }
-        // Both may own what owns the stream.
-        drop(state);
-        drop((writers, event));
+        self.pacer.replace(Some(pacer.clone()));
+    }
+
+    /// What was paced before, and perhaps is no longer.
+    pub(crate) fn paced(&self) -> Option<&Rc<Paced>> {
+        self.paced.get()
+    }
+
+    /// What takes the writes of the stream: nothing as long as none was to be paced.
+    #[inline]
+    pub(crate) fn writer(&self, source: &Rc<Source>) -> Option<&Rc<Paced>> {
+        self.paced.get().or_else(|| {
+            let pacer = self.pacer.borrow();
+            let pacer = pacer.as_ref().filter(|pacer| pacer.pacing().is_some())?;
+            let begin = || Paced::new(Rc::clone(source), pacer);
+            Some(self.paced.get_or_init(begin))
+        })
+    }
+
+    pub(crate) fn set_resets(&self, resets: bool) {
+        self.resets.set(resets);
+    }
+}
+
+impl Drop for StreamPacing {
+    fn drop(&mut self) {
+        if let Some(paced) = self.paced.get() {
+            paced.on_dropped(self.resets.get());
+        }
     }
 }

@@ -6,14 +6,16 @@
 //!
 //! What pacing costs is above all the pieces: each is a system call and a walk through the kernel's protocols of its own.
 //! So a piece is as large as the rate allows for: as much as goes out at it until the stream's next turn, if each trigger
-//! state served one of the streams that wait, since a finer clock would not tick anyway. It is no less than a segment, and
-//! no more than a millisecond's worth.
+//! state served one of the streams that wait, since a finer clock would not tick anyway. Where the thread is never idle,
+//! pieces grow until it is, as their cost would be other work's. A piece is no less than a segment, and no more than a
+//! millisecond's worth, which is what the kernel's own pacing sends at once.
 //!
 //! - [`Pacing`], [`PacedBy`]: how; [`Pacer`]: for which streams, changed while they are in use.
-//! - `paced`, `write`, `handle`: a paced stream, its writer's side, and its end; `state`: what it knows.
+//! - `handle`: the pacing of a stream as its user has it; `paced`, `write`: a paced stream, and its writer's side; `state`:
+//!   what it knows.
 //! - `datagrams`: trains of datagrams.
 //! - `buffer`: what a write accepted and the kernel has not got yet.
-//! - `counts`: statistics, and the time between trigger states.
+//! - `counts`: statistics, and for how long pieces are made.
 
 mod buffer;
 mod counts;
@@ -36,7 +38,7 @@ use crate::runtime::inner::Inner;
 pub(crate) use counts::PacingCounts;
 pub use counts::PacingStatistics;
 pub(crate) use datagrams::DatagramPacing;
-pub(crate) use handle::PacedHandle;
+pub(crate) use handle::StreamPacing;
 pub(crate) use paced::Paced;
 
 /// How the writes of a stream are paced. Rates are of the stream's bytes, without the headers of packets.
@@ -49,8 +51,8 @@ pub struct Pacing {
     /// allowable burst rate. Less than `rate` is `rate`.
     pub burst: Rate,
     /// Bytes of a piece, 1 to 65536. `None` is 1448, a segment of Ethernet, or as much as `rate` gives in the median time
-    /// between trigger states, times the streams that wait, if that is more; but then no more than it gives in a
-    /// millisecond.
+    /// between trigger states, times the streams that wait, if that is more; and more where the thread is never idle. It is
+    /// then no more than `rate` gives in a millisecond.
     pub piece_bytes: Option<usize>,
     /// Bytes that the stream takes from its writer ahead of time. With 0 it takes none, and the writer is woken for each
     /// piece, which costs more and is less exact. `None` is 50 ms at the rate, from two pieces to 64 KiB.
@@ -187,6 +189,12 @@ impl Pacer {
 
     fn wait_for_release(&self, stream: Rc<Paced>) {
         self.shared.waiting.borrow_mut().push_back(stream);
+    }
+
+    /// The stream no longer waits to be released.
+    fn forget(&self, stream: &Rc<Paced>) {
+        let mut waiting = self.shared.waiting.borrow_mut();
+        waiting.retain(|other| !Rc::ptr_eq(other, stream));
     }
 }
 

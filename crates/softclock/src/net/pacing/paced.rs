@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock_core::{Clock, FireWindow, Instant, TriggerState};
+use softclock_core::{Clock, FireWindow, Instant, TimerKey, TriggerState};
 use softclock_linux::socket;
 
 use super::state::{State, Waits};
@@ -27,35 +27,64 @@ use crate::time::timeout;
 
 /// A stream and what is to be sent on it.
 pub(crate) struct Paced {
-    pub(super) source: Source,
+    pub(super) source: Rc<Source>,
     pub(super) state: RefCell<State>,
-    /// Closing resets the connection.
-    pub(super) resets: Cell<bool>,
     /// Nobody has the stream any more.
-    pub(super) is_dropped: Cell<bool>,
+    is_dropped: Cell<bool>,
 }
 
 impl Paced {
-    pub(crate) fn new(source: Source, pacer: &Pacer) -> Rc<Self> {
-        // Else the kernel would wait for the rest of a segment.
-        let _ = source.call(|fd| socket::tcp::set_nodelay(fd, true));
+    pub(super) fn new(source: Rc<Source>, pacer: &Pacer) -> Rc<Self> {
         Rc::new(Self {
             source,
             state: RefCell::new(State::new(pacer.clone())),
-            resets: Cell::new(false),
             is_dropped: Cell::new(false),
         })
     }
 
-    pub(crate) fn source(&self) -> &Source {
-        &self.source
+    /// Another pacer has the stream, and what waits now goes as that one says.
+    pub(super) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
+        let mut state = self.state.borrow_mut();
+        let former = mem::replace(&mut state.pacer, pacer.clone());
+        state.version = None;
+        state.reserved = None;
+        let waits = state.waits;
+        // What is dropped from here on may own what owns streams.
+        drop(state);
+        let event = match waits {
+            Waits::Nothing | Waits::Kernel => return,
+            Waits::Event(key) => self.cancel(key),
+            Waits::Release => {
+                former.forget(self);
+                None
+            }
+        };
+        Rc::clone(self).resume();
+        drop((former, event));
     }
 
-    /// Another pacer has the stream from the next piece on.
-    pub(crate) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
+    /// Takes the event back that the stream waits for.
+    fn cancel(&self, key: TimerKey) -> Option<Event> {
+        let runtime = self.source.runtime();
+        runtime.pacing.on_waited();
+        runtime.timers.borrow_mut().cancel(key)
+    }
+
+    /// Nobody has the stream any more: what was written is still sent, unless closing `resets` the connection.
+    pub(super) fn on_dropped(&self, resets: bool) {
+        self.is_dropped.set(true);
         let mut state = self.state.borrow_mut();
-        state.pacer = pacer.clone();
-        state.version = None;
+        let writers = mem::take(&mut state.writers);
+        let mut event = None;
+        if resets {
+            self.discard(&mut state);
+            if let Waits::Event(key) = state.waits {
+                event = self.cancel(key);
+            }
+        }
+        // Both may own what owns the stream.
+        drop(state);
+        drop((writers, event));
     }
 
     /// Ready when the kernel has all that was written.
@@ -93,11 +122,6 @@ impl Paced {
             Shutdown::Both => self.source.shutdown(Shutdown::Read),
             _ => Ok(()),
         }
-    }
-
-    /// Whether closing is to reset the connection.
-    pub(crate) fn set_resets(&self, resets: bool) {
-        self.resets.set(resets);
     }
 
     /// Sends what may go by now: from a handler, without a trigger state.
@@ -190,7 +214,7 @@ impl Paced {
         state.error = Some(error);
     }
 
-    pub(super) fn discard(&self, state: &mut State) {
+    fn discard(&self, state: &mut State) {
         let pending = state.pending.len();
         self.source.runtime().pacing.on_gone(pending);
         state.pending.clear();
@@ -242,21 +266,21 @@ impl Paced {
         }
     }
 
-    /// Learns what has changed at the pacer, and how far trigger states are apart.
+    /// Learns what has changed at the pacer, and for how long pieces are made now.
     pub(super) fn follow(&self, state: &mut State, now: Instant) {
         let runtime = self.source.runtime();
         let version = Some(state.pacer.version());
-        let interval = runtime.pacing.trigger_interval(runtime, now);
+        let turn = runtime.pacing.turn(runtime, now);
         // What follows has divisions, and hardly ever a reason.
-        if (state.version, state.trigger_interval) == (version, interval) {
+        if (state.version, state.turn) == (version, turn) {
             return;
         }
         let before = mem::replace(&mut state.pacing, state.pacer.pacing());
         state.version = version;
-        state.trigger_interval = interval;
+        state.turn = turn;
         self.tell_kernel(before, state.pacing);
         if let Some(pacing) = state.pacing {
-            state.set_piece(&pacing, pacing.piece(interval));
+            state.set_piece(&pacing, pacing.piece(turn));
         }
     }
 

@@ -16,8 +16,8 @@ pub(super) struct State {
     /// Of the pacer's, as of `version`.
     pub(super) pacing: Option<Pacing>,
     pub(super) version: Option<u32>,
-    /// The time between trigger states that `piece` was made for.
-    pub(super) trigger_interval: Duration,
+    /// The time that `piece` was made for.
+    pub(super) turn: Duration,
     pub(super) clock: RateClock,
     pub(super) piece: usize,
     pub(super) room: usize,
@@ -47,7 +47,7 @@ impl State {
             pacer,
             pacing: None,
             version: None,
-            trigger_interval: Duration::ZERO,
+            turn: Duration::ZERO,
             clock: RateClock::new(Duration::ZERO, Duration::ZERO),
             piece: 0,
             room: 0,
