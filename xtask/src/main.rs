@@ -15,7 +15,7 @@ mod test;
 
 use std::process::ExitCode;
 
-use command::cargo;
+use command::{cargo, run};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +42,12 @@ fn main() -> ExitCode {
 
 /// Passes its arguments on to the measuring program, in release; `run` may be left out.
 fn bench(arguments: &[String]) -> ExitCode {
+    // Some experiments start the command, which they look for beside their own program.
+    let command = ["build", "--release", "--package", "softclock-cli"];
+    if let Err(reason) = run(cargo(command)) {
+        eprintln!("xtask: {reason}");
+        return ExitCode::FAILURE;
+    }
     let mut command = cargo(["run", "--release", "--package", "softclock-bench", "--"]);
     if let Ok(here) = std::env::current_dir() {
         // Files named among the arguments are relative to where the user is.

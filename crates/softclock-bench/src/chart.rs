@@ -1,6 +1,7 @@
 //! Figures: curves over two axes, beside a report's rows.
 
 use serde::Serialize;
+use softclock_core::Histogram;
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
@@ -94,6 +95,21 @@ impl Series {
             let at_most = sorted.partition_point(|&value| value <= place(step));
             let share = at_most as f64 / sorted.len().max(1) as f64;
             (round(place(step)), round(share))
+        });
+        Self {
+            name: name.into(),
+            mark: Mark::Line,
+            points: points.collect(),
+        }
+    }
+
+    /// The share of times up to each, in microseconds on the horizontal axis.
+    pub fn cdf_us(name: impl Into<String>, times: &Histogram) -> Self {
+        let all = times.count().max(1) as f64;
+        let mut below = 0;
+        let points = times.buckets().map(|(ns, count)| {
+            below += count;
+            (round(ns.max(1) as f64 / 1e3), round(below as f64 / all))
         });
         Self {
             name: name.into(),

@@ -13,6 +13,7 @@ pub mod event_peer;
 pub mod event_sets;
 pub mod experiments;
 pub mod json;
+pub mod lab;
 pub mod load;
 pub mod measure;
 pub mod output;

@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use softclock::events::Mechanism;
 use softclock_bench::environment::Environment;
 use softclock_bench::json::{self, Record};
+use softclock_bench::lab::flows::Flows;
 use softclock_bench::load::{Hold, Load};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
@@ -40,6 +41,9 @@ enum Command {
     /// Holds connections open for `load`.
     #[command(hide = true)]
     Hold(Hold),
+    /// What `pspacer/table-7` starts: sends datagrams to many ports.
+    #[command(hide = true)]
+    Flows(Flows),
     /// The server of `softclock serve`, for the experiments that need it in a process of its own.
     #[command(hide = true)]
     Serve(Serve),
@@ -123,6 +127,7 @@ fn main() -> ExitCode {
             .map_err(went_wrong)
             .and_then(|text| show(&text)),
         Command::Hold(hold) => hold.execute().map_err(went_wrong),
+        Command::Flows(flows) => flows.send().map_err(|error| failure(1, error.to_string())),
         Command::Serve(serve) => serve.execute(),
         Command::Proxy(proxy) => proxy.execute(),
         Command::Sleep(Sleep { kind, order }) => {

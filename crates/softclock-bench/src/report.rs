@@ -100,6 +100,18 @@ pub struct Report {
     pub charts: Vec<Chart>,
 }
 
+impl Report {
+    /// Nothing, and why: the experiment cannot be run here.
+    pub fn not_measured(title: &'static str, reason: &str) -> Self {
+        Self {
+            title,
+            notes: vec![format!("not measured: {reason}")],
+            rows: Vec::new(),
+            charts: Vec::new(),
+        }
+    }
+}
+
 /// One table or figure: a name to run it by and the function that measures it.
 #[derive(Debug)]
 pub struct Experiment {

@@ -185,7 +185,7 @@ impl Drop for Server {
 }
 
 /// What the program says of its version; `None` if it is not installed.
-fn version(program: &str, argument: &str) -> Option<String> {
+pub(crate) fn version(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(program).arg(argument).output().ok()?;
     // nginx says it on standard error.
     let said = [output.stdout, output.stderr].concat();
@@ -202,7 +202,7 @@ fn processes(id: u32) -> Vec<u32> {
     std::iter::once(id).chain(children).collect()
 }
 
-fn cpu_time(id: u32) -> io::Result<Duration> {
+pub(crate) fn cpu_time(id: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
     let ticks = cpu_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
     Ok(Duration::from_secs(ticks) / clock_ticks_per_second() as u32)

@@ -12,6 +12,13 @@ pub mod event_table_2;
 pub mod event_wake_one;
 pub mod figure_3;
 pub mod head;
+pub mod pspacer_figure_9;
+pub mod pspacer_table_1;
+pub mod pspacer_table_2;
+pub mod pspacer_table_5;
+pub mod pspacer_table_6;
+pub mod pspacer_table_7;
+pub mod pspacer_table_8;
 pub mod servers_static;
 pub mod sleep_precision;
 pub mod table_1;
@@ -44,6 +51,13 @@ pub const ALL: &[&Experiment] = &[
     &event_table_2::EXPERIMENT,
     &event_bench::EXPERIMENT,
     &event_wake_one::EXPERIMENT,
+    &pspacer_table_1::EXPERIMENT,
+    &pspacer_table_2::EXPERIMENT,
+    &pspacer_table_5::EXPERIMENT,
+    &pspacer_table_6::EXPERIMENT,
+    &pspacer_table_7::EXPERIMENT,
+    &pspacer_table_8::EXPERIMENT,
+    &pspacer_figure_9::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
 ];

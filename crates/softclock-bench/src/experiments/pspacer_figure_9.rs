@@ -1,0 +1,144 @@
+//! `pspacer/figure-9`: how late timers let frames go (*PSPacer/HT*, section IV-F).
+//!
+//! The paper looks at the timer's events in the kernel. Seen from outside, an event is a departure: its lateness is that
+//! against the clock of bytes, the same for all who keep one. Of `softclock pace` there is also what it counts itself.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use softclock_core::Histogram;
+
+use crate::chart::{Axis, Chart, Series};
+use crate::lab::{self, Load, Neighbours, Pace, Setup, Shaper, Traffic, mbit};
+use crate::report::{Context, Experiment, Report, Row};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "pspacer/figure-9",
+    about: "Figure 9: lateness of timer events, of pace, HTB and TBF at 100 Mbit/s",
+    run,
+};
+
+const TITLE: &str = "lateness of the events that let frames go";
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    if let Err(reason) = lab::check() {
+        return Ok(Report::not_measured(TITLE, &reason));
+    }
+    let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
+    let mut setups = setups();
+    if context.smoke {
+        setups.truncate(2);
+    }
+    let found = lab::rounds(context, &setups, rounds, |_, traffic| shot(traffic, slice))?;
+    let mut notes = lab::notes();
+    notes.extend(NOTES.map(String::from));
+    notes.extend(found.notes);
+    let mut rows = Vec::new();
+    for (place, name) in QUANTILES {
+        for (index, condition) in CONDITIONS.iter().enumerate() {
+            for (setup, shots) in &found.results {
+                let us = |shot: &Shot| shot.lateness[index].quantile_ns(place) as f64 / 1e3;
+                let samples: Vec<f64> = shots.iter().map(us).collect();
+                let metric = format!("lateness of departures, {name}; {condition}");
+                rows.push(Row::of_samples(&setup.name, metric, "us", &samples));
+            }
+        }
+    }
+    rows.extend(event_rows(&found.results));
+    Ok(Report {
+        title: TITLE,
+        notes,
+        rows,
+        charts: [0, 1].map(|index| chart(&found.results, index)).to_vec(),
+    })
+}
+
+fn setups() -> Vec<Setup> {
+    let rate = mbit(100);
+    let udp = Load::Udp(mbit(120));
+    let pace = |options| {
+        Shaper::Pace(Pace {
+            options,
+            class: "peak 115mbit",
+            ..Pace::of_rate(rate)
+        })
+    };
+    vec![
+        Setup::new("softclock pace", pace(""), udp),
+        Setup::new("HTB", Shaper::Htb(rate, 1), udp),
+        Setup::new("softclock pace without spinning", pace("--spin-cap 0"), udp),
+        Setup::new(
+            "softclock pace at ordinary priority",
+            pace("--priority 0"),
+            udp,
+        ),
+        Setup::new("TBF", Shaper::Tbf(rate), udp),
+    ]
+}
+
+struct Shot {
+    /// Alone, and beside neighbours.
+    lateness: [Histogram; 2],
+    /// What pace says of its events, alone and beside neighbours together.
+    events_us: Option<[f64; 3]>,
+}
+
+fn shot(traffic: Traffic, slice: Duration) -> io::Result<Shot> {
+    let alone = traffic.capture(slice)?;
+    let neighbours = Neighbours::start();
+    let beside = traffic.capture(slice)?;
+    drop(neighbours);
+    Ok(Shot {
+        lateness: [alone.lateness(), beside.lateness()],
+        events_us: traffic.end()?.and_then(|summary| summary.lateness_us),
+    })
+}
+
+fn event_rows(results: &[(Setup, Vec<Shot>)]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (place, (_, name)) in QUANTILES.iter().enumerate() {
+        for (setup, shots) in results {
+            let us = |shot: &Shot| Some(shot.events_us?[place]);
+            let samples: Vec<f64> = shots.iter().filter_map(us).collect();
+            if !samples.is_empty() {
+                let metric = format!("lateness of pace's soft events, {name}; both");
+                rows.push(Row::of_samples(&setup.name, metric, "us", &samples));
+            }
+        }
+    }
+    rows
+}
+
+fn chart(results: &[(Setup, Vec<Shot>)], index: usize) -> Chart {
+    let series = results.iter().map(|(setup, shots)| {
+        let mut all = Histogram::new();
+        for shot in shots {
+            all.merge(&shot.lateness[index]);
+        }
+        Series::cdf_us(&setup.name, &all)
+    });
+    Chart {
+        title: format!("lateness of departures, {}", CONDITIONS[index]),
+        x: Axis::decades("lateness, us", 0.1, 10_000.0),
+        y: Axis::linear("share of the frames", 0.0, 1.0),
+        series: series.collect(),
+    }
+}
+
+/// How long a capture is, and how many there are of each variant and condition.
+const FULL: (Duration, usize) = (Duration::from_millis(2500), 5);
+const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
+
+const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+
+const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
+
+const NOTES: [&str; 3] = [
+    "120 Mbit/s of UDP are shaped to 100 Mbit/s, and pace catches up at 115 Mbit/s; beside computation: as many threads as processors spin at ordinary \
+     priority",
+    "a departure is late by a clock of bytes at the mean rate, which the earliest frame sets anew each 10 ms: what holds \
+     up all frames for longer, and a rate that is not kept, does not count",
+    "the paper's Figure 9: events of the kernel's timers are late by up to its tick, 1 or 10 ms",
+];

@@ -1,0 +1,101 @@
+//! `pspacer/table-8`: goodput over other links than a fast Ethernet card (*PSPacer/HT*, section IV-E): Table VIII.
+//!
+//! The paper shows that pacing by a timer works where the line rate is not reached, and on pseudo devices. Here: veth, a
+//! TAP, a bond.
+
+use std::error::Error;
+use std::time::Duration;
+
+use crate::lab::FRAME_BYTES;
+use crate::lab::{self, Line, Load, Pace, Setup, Shaper, TCP_DATA_BYTES, mbit};
+use crate::report::{Context, Experiment, Report, Row};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "pspacer/table-8",
+    about: "Table VIII: goodput through pace over veth, a TAP and a bond, against theory",
+    run,
+};
+
+const TITLE: &str = "goodput over other links";
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    if let Err(reason) = lab::check() {
+        return Ok(Report::not_measured(TITLE, &reason));
+    }
+    let plan = if context.smoke { &SMOKE } else { &FULL };
+    let mut notes = lab::notes();
+    notes.extend(NOTES.map(String::from));
+    let mut rows = Vec::new();
+    let mut lines = LINES.to_vec();
+    for &(target, paper) in plan.targets {
+        let setups: Vec<Setup> = lines
+            .iter()
+            .map(|&(name, line)| setup(name, line, target))
+            .collect();
+        let found = lab::rounds(context, &setups, plan.rounds, |_, traffic| {
+            Ok(traffic.measure(plan.slice)?.data_bps() / 1e6)
+        })?;
+        lines.retain(|(name, _)| found.results.iter().any(|(setup, _)| setup.name == *name));
+        notes.extend(found.notes);
+        let theory = target as f64 * f64::from(TCP_DATA_BYTES) / f64::from(FRAME_BYTES);
+        let metric = format!("goodput, target {target} Mbit/s");
+        rows.push(Row::of_samples("theory", &metric, "Mbit/s", &[theory]));
+        for (setup, goodput) in &found.results {
+            let row = Row::of_samples(&setup.name, &metric, "Mbit/s", goodput);
+            rows.push(Row {
+                paper: paper.filter(|_| setup.line == Line::Veth),
+                ..row
+            });
+        }
+    }
+    Ok(Report {
+        title: TITLE,
+        notes,
+        rows,
+        charts: Vec::new(),
+    })
+}
+
+fn setup(name: &str, line: Line, target_mbit: u64) -> Setup {
+    let pace = Shaper::Pace(Pace::of_rate(mbit(target_mbit)));
+    Setup::new(name, pace, Load::Tcp).over(line)
+}
+
+const LINES: [(&str, Line); 3] = [
+    ("softclock pace over veth", Line::Veth),
+    ("softclock pace over a TAP", Line::Tap),
+    ("softclock pace over a bond", Line::Bond),
+];
+
+struct Plan {
+    /// In Mbit/s, with the paper's goodput.
+    targets: &'static [(u64, Option<f64>)],
+    slice: Duration,
+    rounds: usize,
+}
+
+const FULL: Plan = Plan {
+    targets: &[
+        (100, None),
+        (500, Some(487.0)),
+        (600, Some(584.0)),
+        (700, Some(681.0)),
+        (800, Some(780.0)),
+    ],
+    slice: Duration::from_millis(2000),
+    rounds: 3,
+};
+
+const SMOKE: Plan = Plan {
+    targets: &[(100, None)],
+    slice: Duration::from_millis(200),
+    rounds: 1,
+};
+
+const NOTES: [&str; 3] = [
+    "goodput is data of TCP (iperf3, one connection, cubic, without TSO); theory: the share of data in full frames, of the \
+     target",
+    "TAP: programs of the bridge's own host send on it; bond: frames leave on a bond over one veth",
+    "the paper's theory is 487, 584, 682 and 779 Mbit/s; PSPacer with gap packets has 448, 535, 620 and 707",
+];

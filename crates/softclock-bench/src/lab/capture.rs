@@ -1,0 +1,242 @@
+//! What arrives at the receiver, by the kernel's time stamps: tcpdump captures, [`Burstiness`] analyses.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use softclock_core::burstiness::Options;
+use softclock_core::capture::{Decoded, Decoder};
+use softclock_core::{Burstiness, Histogram, Instant, Rate};
+use tempfile::NamedTempFile;
+
+use super::{FRAME_BYTES, Lab, TCP_DATA_BYTES, TCP_HEADER_BYTES};
+
+/// A capture that runs until it is ended or dropped.
+#[derive(Debug)]
+pub struct Capture {
+    tcpdump: Child,
+    errors: BufReader<ChildStderr>,
+    file: NamedTempFile,
+}
+
+impl Capture {
+    /// Captures what the receiver gets from now on.
+    ///
+    /// # Errors
+    /// tcpdump's.
+    pub fn start(lab: &Lab) -> io::Result<Self> {
+        let file = NamedTempFile::new()?;
+        let mut command = lab.receiver.command("tcpdump");
+        command.args(ARGUMENTS.split(' '));
+        command.stdout(File::create(file.path())?);
+        let mut tcpdump = command.stderr(Stdio::piped()).spawn()?;
+        let errors = tcpdump.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut capture = Self {
+            tcpdump,
+            errors: BufReader::new(errors),
+            file,
+        };
+        let mut line = String::new();
+        while !line.contains("listening on") {
+            line.clear();
+            if capture.errors.read_line(&mut line)? == 0 {
+                return Err(io::Error::other("tcpdump does not capture"));
+            }
+        }
+        Ok(capture)
+    }
+
+    /// Whether some dozens of frames have been written.
+    ///
+    /// # Errors
+    /// The file is gone.
+    pub fn has_enough(&self) -> io::Result<bool> {
+        Ok(self.file.as_file().metadata()?.len() >= ENOUGH_BYTES)
+    }
+
+    /// Ends it; what was captured.
+    ///
+    /// # Errors
+    /// A capture that can't be read.
+    pub fn end(mut self) -> io::Result<Frames> {
+        kill_process(Pid::from_child(&self.tcpdump), Signal::INT)?;
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said)?;
+        self.tcpdump.wait()?;
+        let mut frames = Frames::decode(&fs::read(self.file.path())?)?;
+        frames.lost = lost(&said);
+        Ok(frames)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // It has ended, but for errors.
+        let _ = self.tcpdump.kill();
+        let _ = self.tcpdump.wait();
+    }
+}
+
+/// Full frames or segments in the order of their arrival, with the time of each.
+#[derive(Debug, Default)]
+pub struct Frames {
+    frames: Vec<(Instant, u32)>,
+    /// What tcpdump did not take in time.
+    pub lost: u64,
+}
+
+impl Frames {
+    fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let mut decoder = Decoder::new();
+        let mut frames = Self::default();
+        let mut at = 0;
+        loop {
+            let decoded = decoder.decode(&bytes[at..]).map_err(io::Error::other)?;
+            at += match decoded {
+                Decoded::Packet(packet, used) => {
+                    if let Some(time) = packet.at {
+                        frames.add(time, packet.original_bytes);
+                    }
+                    used
+                }
+                Decoded::Other(used) => used,
+                Decoded::More(_) => return Ok(frames),
+            };
+        }
+    }
+
+    /// Joined segments count as those that the line would carry, all at that instant.
+    fn add(&mut self, at: Instant, bytes: u32) {
+        let mut left = bytes;
+        while left > FRAME_BYTES {
+            self.frames.push((at, FRAME_BYTES));
+            left -= TCP_DATA_BYTES;
+        }
+        if left > TCP_HEADER_BYTES {
+            self.frames.push((at, left));
+        }
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Bits a second from the first frame to the last; `None` for less than two.
+    pub fn bps(&self) -> Option<f64> {
+        let (first, last) = (self.frames.first()?, self.frames.last()?);
+        let bytes: u64 = self.frames[1..]
+            .iter()
+            .map(|(_, bytes)| u64::from(*bytes))
+            .sum();
+        let seconds = last.0.since(first.0).as_secs_f64();
+        (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
+    }
+
+    /// Bursts behind a virtual bottleneck of their own mean rate, so that a rate that is not kept is no burst.
+    pub fn burstiness(&self) -> Burstiness {
+        let options = Options {
+            rate: self.bps().and_then(|bps| Rate::from_bps(bps as u64)),
+            line: None,
+            train_gap: TRAIN_GAP,
+            windows: vec![WINDOW],
+        };
+        let mut burstiness = Burstiness::new(&options);
+        for &(at, bytes) in &self.frames {
+            burstiness.on_packet(at, bytes);
+        }
+        burstiness
+    }
+
+    /// How late each frame came by a clock of bytes at the mean rate, which is set anew each 10 ms by the earliest frame
+    /// in them.
+    pub fn lateness(&self) -> Histogram {
+        let mut lateness = Histogram::new();
+        let Some((bps, &(begin, _))) = self.bps().zip(self.frames.first()) else {
+            return lateness;
+        };
+        let windows = self
+            .frames
+            .chunk_by(|a, b| a.0.ns_since(begin) / CLOCK_NS == b.0.ns_since(begin) / CLOCK_NS);
+        for window in windows {
+            let mut bytes = 0;
+            let against_clock: Vec<f64> = window
+                .iter()
+                .map(|&(at, frame)| {
+                    bytes += u64::from(frame);
+                    at.ns_since(begin) as f64 - bytes as f64 * 8e9 / bps
+                })
+                .collect();
+            let earliest = against_clock.iter().copied().fold(f64::INFINITY, f64::min);
+            for time in against_clock {
+                lateness.record((time - earliest) as u64);
+            }
+        }
+        lateness
+    }
+}
+
+/// "0 packets dropped by kernel".
+fn lost(said: &str) -> u64 {
+    let line = said.lines().find(|line| line.contains("dropped by kernel"));
+    let count = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    count.unwrap_or(0)
+}
+
+/// Frames with a lot of data: answers and what programs tell each other beside is small.
+const ARGUMENTS: &str =
+    "-i eth0 -Q in -s 96 -B 65536 --time-stamp-precision=nano -Z root -w - greater 600";
+
+/// More than tcpdump keeps before it writes.
+const ENOUGH_BYTES: u64 = 8 << 10;
+/// Frames closer than this belong to a train.
+const TRAIN_GAP: Duration = Duration::from_micros(10);
+/// In which peaks are looked for.
+const WINDOW: Duration = Duration::from_millis(1);
+/// How long a clock of bytes is left alone.
+const CLOCK_NS: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(each_us: &[u64]) -> Frames {
+        let mut frames = Frames::default();
+        for at in each_us {
+            frames.add(Instant::from_ns(at * 1_000), FRAME_BYTES);
+        }
+        frames
+    }
+
+    #[test]
+    fn joined_segments_come_at_once() {
+        let mut joined = Frames::default();
+        joined.add(Instant::ORIGIN, 14 + 52 + 2 * 1434 + 10);
+        let lengths: Vec<u32> = joined.frames.iter().map(|(_, bytes)| *bytes).collect();
+        assert_eq!(lengths, [1500, 1500, 76]);
+    }
+
+    #[test]
+    fn late_frames_are_measured_by_the_earliest() {
+        // One of a thousand is 30 us late.
+        let times: Vec<u64> = (0..1000)
+            .map(|n| n * 120 + if n == 500 { 30 } else { 0 })
+            .collect();
+        let frames = frames(&times);
+        assert!((frames.bps().unwrap() - 1e8).abs() < 1.0);
+        let lateness = frames.lateness();
+        assert!((29_000..=30_100).contains(&lateness.max_ns()));
+        assert!(lateness.quantile_ns(0.99) < 100);
+        assert_eq!(frames.burstiness().trains().longest(), 1);
+    }
+
+    #[test]
+    fn losses_are_in_the_last_words() {
+        let said =
+            "10 packets captured\n12 packets received by filter\n2 packets dropped by kernel";
+        assert_eq!(lost(said), 2);
+        assert_eq!(lost(""), 0);
+    }
+}
