@@ -2,15 +2,46 @@
 //!
 //! - [`Link`]: an interface, by name and number.
 //! - [`PacketSocket`]: its frames, by AF_PACKET.
+//!
+//! What gives frames of a link and takes frames for it has the same operations, whatever it goes by: `receive` hands over
+//! up to [`BATCH`] frames that are there, `send` sends up to [`BATCH`] of them, in order, and `take_lost` counts what
+//! was lost for want of room. None of them waits; the descriptor is readable when `receive` has something to do.
 
+#[cfg(test)]
+mod cable;
 mod packet_socket;
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use softclock_core::packet::Offload;
 
-pub use packet_socket::{PacketSocket, Received};
+pub use packet_socket::PacketSocket;
+
+/// A frame that was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received<'a> {
+    /// The frame.
+    pub bytes: &'a [u8],
+    /// What is left to do with it.
+    pub offload: Offload,
+    /// How long ago the kernel received it; zero if that is not known.
+    pub age: Duration,
+}
+
+/// Why a frame that arrived is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// What it leaves to the link has no name here.
+    UnknownOffload,
+    /// It is longer than there is room.
+    TooLong,
+}
+
+/// Frames that are received or sent in a row, at most.
+pub const BATCH: usize = 32;
 
 /// A network interface of this process' network namespace.
 #[derive(Clone, Debug)]

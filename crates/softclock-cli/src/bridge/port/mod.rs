@@ -1,24 +1,26 @@
 //! One side of the bridge: a link whose frames are ours alone.
+//!
+//! - [`mechanism`]: by what frames come and go.
+
+mod mechanism;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use softclock::Descriptor;
-use softclock_linux::bpf::{self, Attachment};
-use softclock_linux::link::{Link, PacketSocket};
+use softclock::{Descriptor, Instant};
+use softclock_linux::link::{Link, Received, Refused};
 
 use super::BridgeError;
 use super::frame::{Counts, Frame};
+use mechanism::Mechanism;
 
 /// A link that the host leaves to us while this lives. The kernel undoes all of it when the process ends.
 #[derive(Debug)]
 pub(crate) struct Port {
     link: Link,
-    socket: Descriptor<PacketSocket>,
-    /// Keeps the host from also handling what arrives.
-    _shut: Attachment,
+    mechanism: Descriptor<Mechanism>,
     lost: Cell<u64>,
     /// What it could not receive or send, by reason.
     drops: RefCell<Counts>,
@@ -27,35 +29,11 @@ pub(crate) struct Port {
 impl Port {
     /// Takes the link over, in a runtime.
     pub(crate) fn open(link: Link) -> Result<Self, BridgeError> {
-        let name = link.name();
-        let socket = PacketSocket::open(&link, BUFFER_BYTES).map_err(|error| {
-            BridgeError(match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    format!(
-                        "no permission to take frames from {name}: it needs root or CAP_NET_RAW"
-                    )
-                }
-                io::ErrorKind::Unsupported => format!("{name} has no Ethernet frames"),
-                _ => format!("cannot take frames from {name}: {error}"),
-            })
-        })?;
-        let shut = bpf::shut_ingress(link.index()).map_err(|error| {
-            BridgeError(match error.kind() {
-                io::ErrorKind::PermissionDenied => format!(
-                    "no permission to keep the host from handling the frames of {name}: it needs root, or CAP_BPF and CAP_NET_ADMIN"
-                ),
-                io::ErrorKind::InvalidInput => {
-                    format!("cannot keep the host from handling the frames of {name}: tcx needs Linux 6.6")
-                }
-                _ => format!("cannot keep the host from handling the frames of {name}: {error}"),
-            })
-        })?;
-        let socket = Descriptor::new(socket)
-            .map_err(|error| BridgeError(format!("cannot watch {name}: {error}")))?;
+        let mechanism = Descriptor::new(Mechanism::open(&link)?)
+            .map_err(|error| BridgeError(format!("cannot watch {}: {error}", link.name())))?;
         Ok(Self {
             link,
-            socket,
-            _shut: shut,
+            mechanism,
             lost: Cell::new(0),
             drops: RefCell::default(),
         })
@@ -65,12 +43,12 @@ impl Port {
         &self.link
     }
 
-    /// Waits for the next frame. Only a link that is gone ends this.
-    pub(crate) async fn receive(&self, buffer: &mut [u8]) -> Result<Frame, BridgeError> {
+    /// Waits for frames, and puts those that are there into `frames`. Only a link that is gone ends
+    /// this.
+    pub(crate) async fn receive(&self, frames: &mut Vec<Frame>) -> Result<(), BridgeError> {
         let mut is_down = false;
         loop {
-            let socket = self.socket.descriptor();
-            let receiving = self.socket.read_with(|_| socket.receive(buffer));
+            let receiving = self.mechanism.read_with(|_| self.take(frames));
             let received = if is_down {
                 // The kernel tells that a link goes down, and not that it goes away after that.
                 match softclock::timeout(LOOK_UP, receiving).await {
@@ -81,19 +59,28 @@ impl Port {
                 receiving.await
             };
             match received {
-                Ok(received) => {
-                    return Ok(Frame {
-                        bytes: buffer[..received.bytes].to_vec(),
-                        offload: received.offload,
-                        arrived: softclock::now().sub_ns(age_ns(received.age)),
-                    });
-                }
+                Ok(_) if !frames.is_empty() => return Ok(()),
+                Ok(_) => {}
                 Err(error) => {
                     self.on_receive_error(&error)?;
                     is_down = Errno::from_io_error(&error) == Some(Errno::NETDOWN);
                 }
             }
         }
+    }
+
+    fn take(&self, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        let mut now = None;
+        self.mechanism
+            .descriptor()
+            .receive(|received| match received {
+                Ok(received) => {
+                    let now = *now.get_or_insert_with(softclock::now);
+                    frames.push(frame(&received, now));
+                }
+                Err(Refused::UnknownOffload) => self.count("unknown offload"),
+                Err(Refused::TooLong) => self.count("too long to receive"),
+            })
     }
 
     fn on_receive_error(&self, error: &io::Error) -> Result<(), BridgeError> {
@@ -103,33 +90,45 @@ impl Port {
             Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => {
                 Err(BridgeError(format!("{} is gone", self.link.name())))
             }
+            Some(Errno::INVAL) => {
+                self.count("unknown offload");
+                Ok(())
+            }
             _ => {
-                self.count(match error.kind() {
-                    io::ErrorKind::InvalidInput => "unknown offload",
-                    io::ErrorKind::InvalidData => "too long to receive",
-                    _ => "not received",
-                });
+                self.count("not received");
                 Ok(())
             }
         }
     }
 
-    /// Sends a frame, or drops it and counts why: one system call.
-    pub(crate) fn send(&self, frame: &Frame) -> bool {
-        let sent = self.socket.descriptor().send(&frame.bytes, &frame.offload);
-        let Err(error) = sent else { return true };
-        self.count(match Errno::from_io_error(&error) {
+    /// Sends frames, together. Drops those that cannot be sent, and counts why.
+    pub(crate) fn send(&self, mut frames: &[Frame]) {
+        while !frames.is_empty() {
+            let parts = frames
+                .iter()
+                .map(|frame| (&frame.bytes[..], &frame.offload));
+            match self.mechanism.descriptor().send(parts) {
+                Ok(sent) => frames = &frames[sent..],
+                Err(error) => {
+                    self.on_send_error(&error);
+                    frames = &frames[1..];
+                }
+            }
+        }
+    }
+
+    fn on_send_error(&self, error: &io::Error) {
+        self.count(match Errno::from_io_error(error) {
             Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
             Some(Errno::MSGSIZE) => "longer than the MTU",
             Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => "link down",
             _ => "not sent",
         });
-        false
     }
 
     /// What was lost at this port so far, by reason.
     pub(crate) fn drops(&self) -> Counts {
-        let more = self.socket.descriptor().take_lost().unwrap_or(0);
+        let more = self.mechanism.descriptor().take_lost().unwrap_or(0);
         self.lost.set(self.lost.get() + more);
         let mut drops = self.drops.borrow().clone();
         if self.lost.get() > 0 {
@@ -140,6 +139,14 @@ impl Port {
 
     fn count(&self, reason: &'static str) {
         *self.drops.borrow_mut().entry(reason).or_default() += 1;
+    }
+}
+
+fn frame(received: &Received<'_>, now: Instant) -> Frame {
+    Frame {
+        bytes: received.bytes.to_vec(),
+        offload: received.offload,
+        arrived: now.sub_ns(age_ns(received.age)),
     }
 }
 
@@ -156,6 +163,3 @@ const MOST_AGE: Duration = Duration::from_secs(1);
 
 /// How often a link that is down is looked for.
 const LOOK_UP: Duration = Duration::from_millis(200);
-
-/// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
-const BUFFER_BYTES: usize = 4 << 20;
