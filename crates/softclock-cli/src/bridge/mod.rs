@@ -5,8 +5,8 @@
 //! - [`way`]: one direction: receive, decide, transmit on time.
 //! - [`report`]: what happened, as text and JSON; pure.
 //!
-//! One thread, one runtime. Frames are received by AF_PACKET sockets, which see them before the host does; a program at
-//! tcx ingress then drops them, so that the host does not handle them too. All of it goes with the process.
+//! One thread, one runtime. Whatever frames come and go by, the host does not handle them too, and all of it goes with the
+//! process.
 
 pub(crate) mod frame;
 mod port;
@@ -28,7 +28,7 @@ use softclock_linux::priority::set_realtime_priority;
 use crate::cli::{percent, seconds};
 use crate::demo::screen::Drawing;
 use frame::Discipline;
-use port::Port;
+use port::{MechanismChoice, Port};
 use report::Report;
 use way::Way;
 
@@ -42,6 +42,10 @@ pub(crate) struct BridgeOptions {
     /// The other
     #[arg(value_name = "B")]
     b: String,
+
+    /// By what frames come and go
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismChoice::Auto)]
+    mechanism: MechanismChoice,
 
     /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
@@ -98,11 +102,12 @@ pub(crate) fn run<D: Discipline>(
     let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
     runtime.map_err(failed)?.block_on(async {
         let made = disciplines([&b, &a], softclock::now());
-        let (a, b) = (Rc::new(Port::open(a)?), Rc::new(Port::open(b)?));
+        let (ports, how) = Port::open_both([a, b], options.mechanism)?;
+        let [a, b] = ports.map(Rc::new);
         set_priority(options);
         let [there, back] = made;
         let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
-        carry(ways, signals, options).await
+        carry(ways, signals, &how, options).await
     })
 }
 
@@ -133,6 +138,7 @@ fn link(name: &str) -> Result<Link, BridgeError> {
 async fn carry<D: Discipline>(
     ways: [Rc<Way<D>>; 2],
     signals: Signals,
+    how: &str,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
     let (end, ended) = async_channel::bounded(1);
@@ -149,7 +155,7 @@ async fn carry<D: Discipline>(
     });
     if !options.quiet {
         let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
-        eprintln!("softclock: between {a} and {b}, by AF_PACKET; Ctrl-C ends it");
+        eprintln!("softclock: between {a} and {b}, by {how}; Ctrl-C ends it");
     }
     let result = watch(&ways, &ended, options).await;
     // A closed standard output is no failure of the bridge.
@@ -170,16 +176,21 @@ async fn watch<D: Discipline>(
     let all = options.duration.unwrap_or(Duration::MAX);
     loop {
         let left = all.saturating_sub(softclock::now().since(begun));
-        let result = softclock::timeout(left.min(FRAME), ended.recv()).await;
+        let ended = softclock::timeout(left.min(FRAME), ended.recv()).await;
+        let links = || ways.iter().try_for_each(|way| way.from.check_link());
+        let end = match ended {
+            Ok(end) => Some(end.unwrap_or(Ok(()))),
+            Err(_) => links().err().map(Err),
+        };
         let report = Report::of(ways, softclock::now().since(begun));
         if let Some(drawing) = &mut drawing {
             let _ = drawing.draw(&report.lines(Some(&previous)));
         }
         let over = report.after >= all;
-        if result.is_ok() || over {
+        if end.is_some() || over {
             drop(drawing);
             show_summary(&report, options, on_screen);
-            return result.ok().and_then(Result::ok).unwrap_or(Ok(()));
+            return end.unwrap_or(Ok(()));
         }
         previous = report;
     }

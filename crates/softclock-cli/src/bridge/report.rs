@@ -13,6 +13,8 @@ use super::way::Way;
 pub(crate) struct Report {
     /// How long it had been running.
     pub(crate) after: Duration,
+    /// By what frames come and go.
+    mechanism: &'static str,
     ways: Vec<WayReport>,
 }
 
@@ -43,6 +45,7 @@ impl Report {
         };
         Self {
             after,
+            mechanism: ways.first().map_or("", |way| way.from.mechanism()),
             ways: ways.iter().map(way).collect(),
         }
     }
@@ -82,7 +85,7 @@ impl Report {
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let ways: Vec<_> = self.ways.iter().map(WayReport::json).collect();
-        json!({ "mechanism": "packet", "seconds": self.after.as_secs_f64(), "directions": ways })
+        json!({ "mechanism": self.mechanism, "seconds": self.after.as_secs_f64(), "directions": ways })
     }
 }
 
@@ -155,6 +158,7 @@ mod tests {
         };
         Report {
             after: Duration::from_secs(after_s),
+            mechanism: "packet",
             ways: vec![WayReport {
                 from: "a".into(),
                 to: "b".into(),

@@ -42,12 +42,12 @@ impl Capability {
     const fn purpose(self) -> &'static str {
         match self {
             Self::NetBindService => "serve on ports below 1024",
-            Self::NetAdmin => "links, qdiscs, XDP on an interface (coming)",
-            Self::NetRaw => "AF_XDP and AF_PACKET sockets (coming)",
-            Self::IpcLock => "rings and packet memory beyond the limit of locked memory (coming)",
+            Self::NetAdmin => "links, qdiscs, the bridge of `pace` and `wan`",
+            Self::NetRaw => "the frames of interfaces, for `pace` and `wan`",
+            Self::IpcLock => "memory of AF_XDP beyond the limit of locked memory",
             Self::SysNice => "real-time priority for experiments",
             Self::Perfmon => "tracepoints and counters for experiments",
-            Self::Bpf => "XDP programs (coming)",
+            Self::Bpf => "programs that keep the host from frames, for `pace` and `wan`",
         }
     }
 }

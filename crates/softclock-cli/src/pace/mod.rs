@@ -68,6 +68,10 @@ A class is written as pairs of a name and a value:
 The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
 killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
 
+By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
+that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
+of the other end if it is a veth.
+
 Examples:
   softclock pace eth0 eth1 --class 'rate 100mbit'
   softclock pace eth0 eth1 --class 'name voice rate 1mbit dscp ef' --class 'default rate 20mbit'

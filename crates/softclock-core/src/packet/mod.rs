@@ -11,7 +11,7 @@ mod segment;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub use checksum::{complete_checksum, ones_complement_sum};
+pub use checksum::{complete_checksum, ones_complement_sum, partial_checksum};
 pub use filter::{Filter, FilterError};
 pub use offload::{Offload, PartialChecksum, SegmentKind, Segmentation};
 pub use segment::{Segments, segments};

@@ -133,6 +133,17 @@ impl AsFd for PacketSocket {
     }
 }
 
+/// Has a link receive what is for others, as long as the socket that this gives is open. That receives nothing.
+///
+/// # Errors
+/// Those of [`PacketSocket::open`].
+pub(super) fn promiscuous(link: &Link) -> io::Result<OwnedFd> {
+    let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, NEW_SOCKET, None)?;
+    bind(fd.as_fd(), link, 0)?;
+    be_promiscuous(fd.as_fd(), link)?;
+    Ok(fd)
+}
+
 fn be_promiscuous(socket: BorrowedFd<'_>, link: &Link) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: link.index() as i32,

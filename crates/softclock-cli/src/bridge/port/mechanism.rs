@@ -3,10 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use clap::ValueEnum;
 use softclock_core::packet::Offload;
-use softclock_linux::bpf::{self, Attachment};
-use softclock_linux::link::{Link, PacketSocket, Received, Refused};
+use softclock_linux::bpf::Attachment;
+use softclock_linux::link::{Copies, Link, PacketSocket, Received, Refused, XdpSocket};
 
+use super::{packet, xdp};
 use crate::bridge::BridgeError;
 
 /// A link taken over. The kernel undoes all of it when the process ends.
@@ -17,23 +19,60 @@ pub(super) enum Mechanism {
         PacketSocket,
         #[expect(dead_code, reason = "held for its end")] Attachment,
     ),
+    /// An AF_XDP socket, which leaves nothing to the host.
+    Xdp(XdpSocket),
+}
+
+/// What the user asks for.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MechanismChoice {
+    /// AF_XDP where the drivers of both interfaces do it without copies, else AF_PACKET
+    Auto,
+    /// AF_PACKET
+    Packet,
+    /// AF_XDP, with copies if need be
+    Xdp,
 }
 
 impl Mechanism {
-    pub(super) fn open(link: &Link) -> Result<Self, BridgeError> {
-        let socket = PacketSocket::open(link, BUFFER_BYTES);
-        let socket = socket.map_err(|error| not_taken(link, &error))?;
-        let shut = bpf::shut_ingress(link.index()).map_err(|error| not_shut(link, &error))?;
-        Ok(Self::Packet(socket, shut))
+    /// Takes both links over by the same, and says by what and why.
+    pub(super) fn open_both(
+        links: [&Link; 2],
+        choice: MechanismChoice,
+    ) -> Result<([Self; 2], String), BridgeError> {
+        match choice {
+            MechanismChoice::Packet => Ok((both(links, packet::open)?, "AF_PACKET".into())),
+            MechanismChoice::Xdp => {
+                let opened = both(links, |link| xdp::open(link, Copies::Allowed));
+                let opened = opened.map_err(|why| BridgeError(format!("no AF_XDP: {why}")))?;
+                Ok((opened, "AF_XDP".into()))
+            }
+            MechanismChoice::Auto => match both(links, xdp::open_where_it_serves) {
+                Ok(opened) => Ok((opened, "AF_XDP".into())),
+                Err(why) => {
+                    let opened = both(links, packet::open)?;
+                    Ok((opened, format!("AF_PACKET rather than AF_XDP, since {why}")))
+                }
+            },
+        }
     }
 
-    /// Takes frames that are there, in order.
+    /// How it is called in reports.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Packet(..) => "packet",
+            Self::Xdp(_) => "xdp",
+        }
+    }
+
+    /// Takes frames that are there, in order; tells how many.
     pub(super) fn receive(
         &self,
         on_frame: impl FnMut(Result<Received<'_>, Refused>),
     ) -> io::Result<usize> {
         match self {
             Self::Packet(socket, _) => socket.receive(on_frame),
+            Self::Xdp(socket) => socket.receive(on_frame),
         }
     }
 
@@ -44,6 +83,7 @@ impl Mechanism {
     ) -> io::Result<usize> {
         match self {
             Self::Packet(socket, _) => socket.send(frames),
+            Self::Xdp(socket) => socket.send(frames),
         }
     }
 
@@ -51,6 +91,7 @@ impl Mechanism {
     pub(super) fn take_lost(&self) -> io::Result<u64> {
         match self {
             Self::Packet(socket, _) => socket.take_lost(),
+            Self::Xdp(socket) => socket.take_lost(),
         }
     }
 }
@@ -59,33 +100,14 @@ impl AsFd for Mechanism {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Packet(socket, _) => socket.as_fd(),
+            Self::Xdp(socket) => socket.as_fd(),
         }
     }
 }
 
-fn not_taken(link: &Link, error: &io::Error) -> BridgeError {
-    let name = link.name();
-    BridgeError(match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            format!("no permission to take frames from {name}: it needs root or CAP_NET_RAW")
-        }
-        io::ErrorKind::Unsupported => format!("{name} has no Ethernet frames"),
-        _ => format!("cannot take frames from {name}: {error}"),
-    })
+fn both<E>(
+    [a, b]: [&Link; 2],
+    open: impl Fn(&Link) -> Result<Mechanism, E>,
+) -> Result<[Mechanism; 2], E> {
+    Ok([open(a)?, open(b)?])
 }
-
-fn not_shut(link: &Link, error: &io::Error) -> BridgeError {
-    let name = link.name();
-    BridgeError(match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
-            "no permission to keep the host from handling the frames of {name}: it needs root, or CAP_BPF and CAP_NET_ADMIN"
-        ),
-        io::ErrorKind::InvalidInput => {
-            format!("cannot keep the host from handling the frames of {name}: tcx needs Linux 6.6")
-        }
-        _ => format!("cannot keep the host from handling the frames of {name}: {error}"),
-    })
-}
-
-/// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
-const BUFFER_BYTES: usize = 4 << 20;

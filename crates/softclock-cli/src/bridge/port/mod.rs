@@ -1,8 +1,10 @@
 //! One side of the bridge: a link whose frames are ours alone.
 //!
-//! - [`mechanism`]: by what frames come and go.
+//! - [`mechanism`]: by what frames come and go: AF_PACKET ([`packet`]) or AF_XDP ([`xdp`]).
 
 mod mechanism;
+mod packet;
+mod xdp;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,6 +17,7 @@ use softclock_linux::link::{Link, Received, Refused};
 use super::BridgeError;
 use super::frame::{Counts, Frame};
 use mechanism::Mechanism;
+pub(crate) use mechanism::MechanismChoice;
 
 /// A link that the host leaves to us while this lives. The kernel undoes all of it when the process ends.
 #[derive(Debug)]
@@ -27,9 +30,18 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Takes the link over, in a runtime.
-    pub(crate) fn open(link: Link) -> Result<Self, BridgeError> {
-        let mechanism = Descriptor::new(Mechanism::open(&link)?)
+    /// Takes two links over, in a runtime; says by what, and why.
+    pub(crate) fn open_both(
+        links: [Link; 2],
+        choice: MechanismChoice,
+    ) -> Result<([Self; 2], String), BridgeError> {
+        let ([a, b], how) = Mechanism::open_both([&links[0], &links[1]], choice)?;
+        let [to_a, to_b] = links;
+        Ok(([Self::new(to_a, a)?, Self::new(to_b, b)?], how))
+    }
+
+    fn new(link: Link, mechanism: Mechanism) -> Result<Self, BridgeError> {
+        let mechanism = Descriptor::new(mechanism)
             .map_err(|error| BridgeError(format!("cannot watch {}: {error}", link.name())))?;
         Ok(Self {
             link,
@@ -39,34 +51,32 @@ impl Port {
         })
     }
 
+    /// By what frames come and go.
+    pub(crate) fn mechanism(&self) -> &'static str {
+        self.mechanism.descriptor().name()
+    }
+
+    /// Not every mechanism tells.
+    pub(crate) fn check_link(&self) -> Result<(), BridgeError> {
+        match self.link.exists() {
+            true => Ok(()),
+            false => Err(BridgeError(format!("{} is gone", self.link.name()))),
+        }
+    }
+
     pub(crate) fn link(&self) -> &Link {
         &self.link
     }
 
-    /// Waits for frames, and puts those that are there into `frames`. Only a link that is gone ends
-    /// this.
+    /// Waits for frames, and puts those that are there into `frames`. Only a link that is gone ends this.
     pub(crate) async fn receive(&self, frames: &mut Vec<Frame>) -> Result<(), BridgeError> {
-        let mut is_down = false;
-        loop {
-            let receiving = self.mechanism.read_with(|_| self.take(frames));
-            let received = if is_down {
-                // The kernel tells that a link goes down, and not that it goes away after that.
-                match softclock::timeout(LOOK_UP, receiving).await {
-                    Ok(received) => received,
-                    Err(_) => Err(Errno::NETDOWN.into()),
-                }
-            } else {
-                receiving.await
-            };
-            match received {
-                Ok(_) if !frames.is_empty() => return Ok(()),
-                Ok(_) => {}
-                Err(error) => {
-                    self.on_receive_error(&error)?;
-                    is_down = Errno::from_io_error(&error) == Some(Errno::NETDOWN);
-                }
+        while frames.is_empty() {
+            let received = self.mechanism.read_with(|_| self.take(frames)).await;
+            if let Err(error) = received {
+                self.on_receive_error(&error)?;
             }
         }
+        Ok(())
     }
 
     fn take(&self, frames: &mut Vec<Frame>) -> io::Result<usize> {
@@ -86,10 +96,7 @@ impl Port {
     fn on_receive_error(&self, error: &io::Error) -> Result<(), BridgeError> {
         match Errno::from_io_error(error) {
             // It may come up again; the socket stays bound to it.
-            Some(Errno::NETDOWN) if self.link.exists() => Ok(()),
-            Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => {
-                Err(BridgeError(format!("{} is gone", self.link.name())))
-            }
+            Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => self.check_link(),
             Some(Errno::INVAL) => {
                 self.count("unknown offload");
                 Ok(())
@@ -160,6 +167,3 @@ fn age_ns(age: Duration) -> u64 {
 
 /// A frame that has waited for longer is none.
 const MOST_AGE: Duration = Duration::from_secs(1);
-
-/// How often a link that is down is looked for.
-const LOOK_UP: Duration = Duration::from_millis(200);
