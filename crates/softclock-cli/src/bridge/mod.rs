@@ -6,9 +6,8 @@
 //! - [`way`]: one direction: receive, decide, transmit on time.
 //! - [`report`]: what happened, as text and JSON; pure.
 //!
-//! One thread, one runtime. Frames are received by AF_PACKET sockets, which see them before the host does; a program at
-//! tcx ingress then drops them, so that the host does not handle them too. Or a side is a TAP device of our own, whose frames
-//! are exchanged with the host. All of it goes with the process.
+//! One thread, one runtime. Whatever frames come and go by, the host does not handle them too; or a side is a TAP device of
+//! our own, whose frames are exchanged with the host. All of it goes with the process.
 
 pub(crate) mod frame;
 mod port;
@@ -30,7 +29,7 @@ use softclock_linux::priority::set_realtime_priority;
 use crate::cli::{percent, seconds};
 use crate::demo::screen::Drawing;
 use frame::Discipline;
-use port::Port;
+use port::{MechanismChoice, Port};
 use report::Report;
 use side::Side;
 use way::Way;
@@ -45,6 +44,10 @@ pub(crate) struct BridgeOptions {
     /// The other
     #[arg(value_name = "B")]
     b: String,
+
+    /// By what frames come and go
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismChoice::Auto)]
+    mechanism: MechanismChoice,
 
     /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
@@ -101,11 +104,12 @@ pub(crate) fn run<D: Discipline>(
     let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
     runtime.map_err(failed)?.block_on(async {
         let made = disciplines([b.link(), a.link()], softclock::now());
-        let (a, b) = (Rc::new(Port::open(&a)?), Rc::new(Port::open(&b)?));
+        let (ports, how) = Port::open_both(&[a, b], options.mechanism)?;
+        let [a, b] = ports.map(Rc::new);
         set_priority(options);
         let [there, back] = made;
         let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
-        carry(ways, signals, options).await
+        carry(ways, signals, &how, options).await
     })
 }
 
@@ -125,6 +129,7 @@ fn set_priority(options: &BridgeOptions) {
 async fn carry<D: Discipline>(
     ways: [Rc<Way<D>>; 2],
     signals: Signals,
+    how: &str,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
     let (end, ended) = async_channel::bounded(1);
@@ -141,7 +146,7 @@ async fn carry<D: Discipline>(
     });
     if !options.quiet {
         let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
-        eprintln!("softclock: between {a} and {b}; Ctrl-C ends it");
+        eprintln!("softclock: between {a} and {b}, by {how}; Ctrl-C ends it");
     }
     let result = watch(&ways, &ended, options).await;
     // A closed standard output is no failure of the bridge.
@@ -161,19 +166,26 @@ async fn watch<D: Discipline>(
     let mut previous = Report::of(ways, Duration::ZERO);
     let all = options.duration.unwrap_or(Duration::MAX);
     loop {
-        // Reports of many classes take their time, and so are made only for somebody to see.
-        let frame = if on_screen { FRAME } else { Duration::MAX };
         let left = all.saturating_sub(softclock::now().since(begun));
-        let result = softclock::timeout(left.min(frame), ended.recv()).await;
+        let ended = softclock::timeout(left.min(FRAME), ended.recv()).await;
+        let links = || ways.iter().try_for_each(|way| way.from.check_link());
+        let end = match ended {
+            Ok(end) => Some(end.unwrap_or(Ok(()))),
+            Err(_) => links().err().map(Err),
+        };
+        let over = softclock::now().since(begun) >= all;
+        // Reports of many classes take their time, and so are made only for somebody to see.
+        if end.is_none() && !over && drawing.is_none() {
+            continue;
+        }
         let report = Report::of(ways, softclock::now().since(begun));
         if let Some(drawing) = &mut drawing {
             let _ = drawing.draw(&report.lines(Some(&previous)));
         }
-        let over = report.after >= all;
-        if result.is_ok() || over {
+        if end.is_some() || over {
             drop(drawing);
             show_summary(&report, options, on_screen);
-            return result.ok().and_then(Result::ok).unwrap_or(Ok(()));
+            return end.unwrap_or(Ok(()));
         }
         previous = report;
     }
@@ -188,5 +200,5 @@ fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
     let _ = write!(io::stdout(), "{between}{text}");
 }
 
-/// Between two pictures.
+/// Between two pictures, and between two looks whether the links are still there.
 const FRAME: Duration = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use softclock::{FireWindow, Histogram, Instant, SoftEvent};
-use softclock_linux::link::PacketSocket;
+use softclock_linux::link::BATCH;
 
 use super::BridgeError;
-use super::frame::{Discipline, Next};
+use super::frame::{Discipline, Frame, Next};
 use super::port::Port;
 
 /// Frames from one port to the other.
@@ -18,6 +18,8 @@ pub(crate) struct Way<D> {
     pub(crate) from: Rc<Port>,
     pub(crate) to: Rc<Port>,
     pub(crate) discipline: RefCell<D>,
+    /// Those that leave together, between their decision and their transmission.
+    leaving: RefCell<Vec<Frame>>,
     /// The next transmission, if one waits.
     event: RefCell<Option<(Instant, SoftEvent)>>,
     /// How late these events were, in nanoseconds.
@@ -30,6 +32,7 @@ impl<D: Discipline> Way<D> {
             from,
             to,
             discipline: RefCell::new(discipline),
+            leaving: RefCell::default(),
             event: RefCell::default(),
             lateness: RefCell::default(),
         })
@@ -37,14 +40,14 @@ impl<D: Discipline> Way<D> {
 
     /// Carries frames until a link is gone.
     pub(crate) async fn run(self: Rc<Self>) -> BridgeError {
-        let mut buffer = vec![0; PacketSocket::MOST_BYTES];
+        let mut arrived = Vec::with_capacity(BATCH);
         loop {
-            match self.from.receive(&mut buffer).await {
-                Ok(frame) => self
-                    .discipline
-                    .borrow_mut()
-                    .on_frame(frame, softclock::now()),
-                Err(error) => return error,
+            if let Err(error) = self.from.receive(&mut arrived).await {
+                return error;
+            }
+            let now = softclock::now();
+            for frame in arrived.drain(..) {
+                self.discipline.borrow_mut().on_frame(frame, now);
             }
             if let Some(due) = self.transmit() {
                 self.schedule(due);
@@ -54,19 +57,27 @@ impl<D: Discipline> Way<D> {
         }
     }
 
-    /// Sends what may leave now, [`BATCH`] frames at most; tells when to go on.
+    /// Sends what may leave now, [`BATCH`] frames at most, together; tells when to go on.
     fn transmit(&self) -> Option<Instant> {
+        let mut leaving = self.leaving.borrow_mut();
+        let next = self.decide(&mut leaving);
+        self.to.send(&leaving);
+        leaving.clear();
+        next
+    }
+
+    /// Collects what may leave now; tells when more may.
+    fn decide(&self, leaving: &mut Vec<Frame>) -> Option<Instant> {
         let mut discipline = self.discipline.borrow_mut();
-        for _ in 0..BATCH {
-            match discipline.next(softclock::now()) {
-                Next::Send(frame) => {
-                    self.to.send(&frame);
-                }
+        let now = softclock::now();
+        while leaving.len() < BATCH {
+            match discipline.next(now) {
+                Next::Send(frame) => leaving.push(frame),
                 Next::Wait(due) => return Some(due),
                 Next::Empty => return None,
             }
         }
-        Some(softclock::now())
+        Some(now)
     }
 
     /// Has the next transmission at `due`, unless one is scheduled before.
@@ -92,6 +103,3 @@ impl<D: Discipline> Way<D> {
         *event = Some((due, handler));
     }
 }
-
-/// Frames sent in a row at most, so that receiving is not held up.
-const BATCH: usize = 32;

@@ -43,11 +43,11 @@ impl Capability {
         match self {
             Self::NetBindService => "serve on ports below 1024",
             Self::NetAdmin => "pace and wan; links, qdiscs, XDP on an interface",
-            Self::NetRaw => "pace and wan; AF_XDP sockets",
-            Self::IpcLock => "rings and packet memory beyond the limit of locked memory",
-            Self::SysNice => "real-time priority for experiments",
+            Self::NetRaw => "pace and wan; the frames of interfaces",
+            Self::IpcLock => "memory of AF_XDP beyond the limit of locked memory",
+            Self::SysNice => "real-time priority, for pace, wan and experiments",
             Self::Perfmon => "tracepoints and counters for experiments",
-            Self::Bpf => "pace and wan; XDP programs",
+            Self::Bpf => "pace and wan; programs that keep the host from frames",
         }
     }
 }

@@ -72,6 +72,10 @@ tap:NAME as A or B makes a TAP device of that name, which is up and goes when th
 sends on it leaves at the other side, and what arrives there the host receives on it. It may be moved
 to a container's namespace, or be a port of a bridge.
 
+By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
+that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
+of the other end if it is a veth.
+
 Examples:
   softclock pace eth0 eth1 --class 'rate 100mbit'
   softclock pace eth0 eth1 --class 'name voice rate 1mbit dscp ef' --class 'default rate 20mbit'

@@ -74,6 +74,10 @@ for --reorder.
 The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
 killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
 
+By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
+that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
+of the other end if it is a veth.
+
 Examples:
   softclock wan eth0 eth1 --delay 40ms --jitter 5ms --loss 0.1%
   softclock wan eth0 eth1 --rate 100mbit,20mbit --delay 15ms --queue 200

@@ -1,6 +1,6 @@
 use std::process::{Command, Output};
 
-use crate::lab::{Place, lab};
+use crate::lab::{Lab, Place, lab, xdp_lab};
 
 /// The one line that tells the mistake.
 pub(crate) fn mistake(output: &Output) -> String {
@@ -97,10 +97,47 @@ fn links_that_cannot_be_bridged() {
     assert!(line.contains("veA") && line.contains("CAP_BPF"), "{line}");
 }
 
+/// Nothing is changed then.
+#[test]
+fn links_that_cannot_do_xdp() {
+    let lab = xdp_lab!();
+    lab.configure(Place::Middle, "link add name bri type bridge");
+    lab.configure(Place::West, "link set west mtu 9000");
+    lab.configure(
+        Place::Middle,
+        "link add name veC numrxqueues 2 type veth peer name veD numrxqueues 2 numtxqueues 2",
+    );
+    let state = || lab.run(Place::Middle, "ip -details link show").stdout;
+    let before = state();
+    for (a, b, part) in [
+        ("lo", "veB", "lo has no Ethernet frames"),
+        ("veB", "bri", "the driver of bri has no XDP"),
+        ("veB", "veA", "the MTU of veA or of its other end"),
+        ("veB", "veC", "veC has 2 queues; ethtool -L veC"),
+    ] {
+        let arguments = ["pace", a, b, "--class", "rate 1mbit", "--mechanism", "xdp"];
+        let line = mistake(&lab.softclock(&arguments));
+        assert!(line.contains("no AF_XDP") && line.contains(part), "{line}");
+    }
+    let since = std::time::Instant::now();
+    while state() != before {
+        assert!(since.elapsed().as_secs() < 20, "links are not as before");
+    }
+}
+
 #[test]
 fn a_link_that_goes_away_ends_it() {
-    let lab = lab!();
-    let bridge = lab.bridge("pace", &["--class", "rate 1mbit"]);
+    goes_away(&lab!(), "packet");
+}
+
+#[test]
+fn a_link_that_goes_away_ends_it_by_xdp() {
+    goes_away(&xdp_lab!(), "xdp");
+}
+
+fn goes_away(lab: &Lab, mechanism: &str) {
+    let arguments = ["--class", "rate 1mbit", "--mechanism", mechanism];
+    let bridge = lab.bridge("pace", &arguments);
     lab.configure(Place::Middle, "link delete veA");
     let line = bridge.fail();
     assert!(line.contains("veA is gone"), "{line}");

@@ -121,7 +121,11 @@ impl Lab {
             let read = errors.read_line(&mut line).expect("text");
             assert_ne!(read, 0, "it ended before it carried frames");
         }
-        Bridge { child, errors }
+        Bridge {
+            child,
+            errors,
+            greeting: line,
+        }
     }
 
     /// Megabits per second that arrive in the east from iperf3 in the west.
@@ -186,6 +190,8 @@ impl Drop for Lab {
 pub(crate) struct Bridge {
     child: Child,
     errors: BufReader<ChildStderr>,
+    /// What it says when it carries frames.
+    pub(crate) greeting: String,
 }
 
 impl Bridge {
@@ -247,3 +253,15 @@ macro_rules! lab {
     }};
 }
 pub(crate) use lab;
+
+/// A lab where AF_XDP can be used, or the end of the test.
+macro_rules! xdp_lab {
+    () => {{
+        use softclock_linux::probe::{xdp_program, xdp_socket};
+        if let Err(error) = xdp_socket().and_then(|()| xdp_program()) {
+            softclock_testing::skip!("AF_XDP cannot be used here: {error}");
+        }
+        crate::lab::lab!()
+    }};
+}
+pub(crate) use xdp_lab;

@@ -4,15 +4,25 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lab::{Place, lab};
+use crate::lab::{Lab, Place, lab, xdp_lab};
 use crate::ping::{ping, ping_at};
 
 #[test]
 fn all_kinds_of_traffic_pass() {
-    let lab = lab!();
-    let bridge = lab.bridge("pace", &["--class", "rate 400mbit"]);
-    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
-    assert_eq!(ping(&lab, "fd77::2", 5).numbers.len(), 5);
+    all_pass(&lab!(), "packet");
+}
+
+#[test]
+fn all_kinds_of_traffic_pass_by_xdp() {
+    all_pass(&xdp_lab!(), "xdp");
+}
+
+/// ARP, ICMP and its likes in IPv6, TCP with all offloads of its sender and receiver, and UDP.
+fn all_pass(lab: &Lab, mechanism: &str) {
+    let arguments = ["--class", "rate 400mbit", "--mechanism", mechanism];
+    let bridge = lab.bridge("pace", &arguments);
+    assert_eq!(ping(lab, "10.77.0.2", 5).numbers.len(), 5);
+    assert_eq!(ping(lab, "fd77::2", 5).numbers.len(), 5);
     for arguments in ["-c 10.77.0.2", "-c fd77::2", "-c 10.77.0.2 -R"] {
         let rate = lab.iperf(5201, arguments);
         assert!(rate > 1.0 && rate < 440.0, "{arguments}: {rate} Mbit/s");
@@ -22,6 +32,7 @@ fn all_kinds_of_traffic_pass() {
         assert!(rate > 2.0 && rate < 6.0, "{arguments}: {rate} Mbit/s");
     }
     let report = bridge.end();
+    assert_eq!(report["directions"][0]["mechanism"], mechanism);
     for direction in 0..2 {
         let class = &report["directions"][direction]["classes"][0];
         assert!(class["packets"].as_u64() > Some(100), "{report}");
@@ -32,8 +43,18 @@ fn all_kinds_of_traffic_pass() {
 #[test]
 fn frames_leave_apart() {
     softclock_testing::require!("tcpdump");
-    let lab = lab!();
-    let bridge = lab.bridge("pace", &["--class-ab", "rate 10mbit"]);
+    leave_apart(&lab!(), "packet");
+}
+
+#[test]
+fn frames_leave_apart_by_xdp() {
+    softclock_testing::require!("tcpdump");
+    leave_apart(&xdp_lab!(), "xdp");
+}
+
+fn leave_apart(lab: &Lab, mechanism: &str) {
+    let arguments = ["--class-ab", "rate 10mbit", "--mechanism", mechanism];
+    let bridge = lab.bridge("pace", &arguments);
     let mut capture = lab.command(Place::East, "tcpdump");
     capture.args("-n -tt --nano -Q in -i east -c 1500 tcp and greater 1000".split(' '));
     let capture = capture.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -113,15 +134,30 @@ fn classes_keep_apart() {
 /// Nothing outlives the process, however it ends.
 #[test]
 fn a_killed_bridge_leaves_links_as_they_were() {
-    let lab = lab!();
+    links_are_as_before(&lab!(), "packet");
+}
+
+#[test]
+fn a_killed_bridge_leaves_links_as_they_were_by_xdp() {
+    softclock_testing::require!("ethtool");
+    links_are_as_before(&xdp_lab!(), "xdp");
+}
+
+fn links_are_as_before(lab: &Lab, mechanism: &str) {
     lab.configure(Place::Middle, "addr add 10.79.0.1/24 dev veA");
     lab.configure(Place::West, "addr add 10.79.0.2/24 dev west");
     let state = || {
-        let links = lab.run(Place::Middle, "ip -details address show");
-        String::from_utf8_lossy(&links.stdout).into_owned()
+        let told = |place, words: &str| {
+            String::from_utf8_lossy(&lab.run(place, words).stdout).into_owned()
+        };
+        let features = match mechanism {
+            "xdp" => told(Place::West, "ethtool -k west") + &told(Place::Middle, "ethtool -k veA"),
+            _ => String::new(),
+        };
+        told(Place::Middle, "ip -details address show") + &features
     };
     assert_eq!(
-        ping(&lab, "10.79.0.1", 3).numbers.len(),
+        ping(lab, "10.79.0.1", 3).numbers.len(),
         3,
         "the host answers"
     );
@@ -132,27 +168,25 @@ fn a_killed_bridge_leaves_links_as_they_were() {
         before.contains("promiscuity 0") && !before.contains("promiscuity 1"),
         "{before}"
     );
-    let bridge = lab.bridge("pace", &["--class", "rate 100mbit"]);
+    let arguments = ["--class", "rate 100mbit", "--mechanism", mechanism];
+    let bridge = lab.bridge("pace", &arguments);
     assert_eq!(
-        ping(&lab, "10.79.0.1", 3).numbers.len(),
+        ping(lab, "10.79.0.1", 3).numbers.len(),
         0,
         "the host is deaf"
     );
-    assert_eq!(ping(&lab, "10.77.0.2", 3).numbers.len(), 3);
+    assert_eq!(ping(lab, "10.77.0.2", 3).numbers.len(), 3);
     bridge.kill();
     let killed = Instant::now();
     // The kernel closes what a dead process held in its own time.
-    while ping_at(&lab, Place::West, "10.79.0.1", 1)
-        .numbers
-        .is_empty()
-    {
+    while ping_at(lab, Place::West, "10.79.0.1", 1).numbers.is_empty() {
         assert!(
             killed.elapsed() < Duration::from_secs(20),
             "the host stays deaf"
         );
     }
     assert_eq!(
-        ping(&lab, "10.77.0.2", 1).numbers.len(),
+        ping(lab, "10.77.0.2", 1).numbers.len(),
         0,
         "nobody carries frames"
     );
@@ -167,15 +201,71 @@ fn a_killed_bridge_leaves_links_as_they_were() {
 
 #[test]
 fn a_link_that_goes_down_and_up_is_carried_on() {
-    let lab = lab!();
-    let bridge = lab.bridge("pace", &["--class", "rate 100mbit"]);
-    assert_eq!(ping(&lab, "10.77.0.2", 2).numbers.len(), 2);
+    down_and_up(&lab!(), "packet");
+}
+
+#[test]
+fn a_link_that_goes_down_and_up_is_carried_on_by_xdp() {
+    down_and_up(&xdp_lab!(), "xdp");
+}
+
+fn down_and_up(lab: &Lab, mechanism: &str) {
+    let arguments = ["--class", "rate 100mbit", "--mechanism", mechanism];
+    let bridge = lab.bridge("pace", &arguments);
+    assert_eq!(ping(lab, "10.77.0.2", 2).numbers.len(), 2);
     lab.configure(Place::Middle, "link set veB down");
-    assert_eq!(ping(&lab, "10.77.0.2", 2).numbers.len(), 0);
+    assert_eq!(ping(lab, "10.77.0.2", 2).numbers.len(), 0);
     lab.configure(Place::Middle, "link set veB up");
     let up = Instant::now();
-    while ping(&lab, "10.77.0.2", 1).numbers.is_empty() {
+    while ping(lab, "10.77.0.2", 1).numbers.is_empty() {
         assert!(up.elapsed() < Duration::from_secs(20), "no frames any more");
     }
     bridge.end();
+}
+
+/// Frames of several kilobytes, which need not be offloads' work.
+#[test]
+fn jumbo_frames_pass() {
+    let lab = lab!();
+    jumbo(&lab, "packet", 9000);
+}
+
+/// Those that fit into a page with what the kernel puts there.
+#[test]
+fn jumbo_frames_pass_by_xdp() {
+    let lab = xdp_lab!();
+    jumbo(&lab, "xdp", 3000);
+}
+
+fn jumbo(lab: &Lab, mechanism: &str, mtu: usize) {
+    let links = [
+        (Place::West, "west"),
+        (Place::Middle, "veA"),
+        (Place::Middle, "veB"),
+        (Place::East, "east"),
+    ];
+    for (place, link) in links {
+        lab.configure(place, &format!("link set {link} mtu {mtu}"));
+    }
+    let arguments = ["--class", "rate 400mbit", "--mechanism", mechanism];
+    let bridge = lab.bridge("pace", &arguments);
+    let size = format!("10.77.0.2 -s {} -M do", mtu - 28);
+    assert_eq!(ping(lab, &size, 3).numbers.len(), 3);
+    assert!(lab.iperf(5201, "-c 10.77.0.2") > 1.0);
+    bridge.end();
+}
+
+/// Virtual links copy frames, so nothing is gained there.
+#[test]
+fn the_mechanism_is_chosen_and_told() {
+    let lab = xdp_lab!();
+    let bridge = lab.bridge("pace", &["--class", "rate 1mbit"]);
+    assert!(
+        bridge
+            .greeting
+            .contains("AF_PACKET rather than AF_XDP, since the driver of veA"),
+        "{}",
+        bridge.greeting
+    );
+    assert_eq!(bridge.end()["directions"][0]["mechanism"], "packet");
 }

@@ -1,4 +1,4 @@
-use crate::lab::{Lab, Place, lab};
+use crate::lab::{Lab, Place, lab, xdp_lab};
 use crate::ping::{Echoes, ping};
 
 fn through(lab: &Lab, arguments: &[&str], count: u32) -> Echoes {
@@ -10,10 +10,20 @@ fn through(lab: &Lab, arguments: &[&str], count: u32) -> Echoes {
 
 #[test]
 fn the_delay_is_added() {
-    let lab = lab!();
-    let without = through(&lab, &[], 40).median_ms();
-    let one_way = through(&lab, &["--delay", "30ms,0"], 40).median_ms();
-    let both = through(&lab, &["--delay", "30ms"], 40).median_ms();
+    delay_is_added(&lab!(), "packet");
+}
+
+#[test]
+fn the_delay_is_added_by_xdp() {
+    delay_is_added(&xdp_lab!(), "xdp");
+}
+
+fn delay_is_added(lab: &Lab, mechanism: &str) {
+    let median = |delay| {
+        let arguments = ["--delay", delay, "--mechanism", mechanism];
+        through(lab, &arguments, 40).median_ms()
+    };
+    let (without, one_way, both) = (median("0"), median("30ms,0"), median("30ms"));
     assert!(
         one_way >= 30.0 && one_way < without + 45.0,
         "{without} {one_way}"

@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071) and its incremental change (RFC 1624).
 
-use super::PartialChecksum;
+use super::{Headers, IPV4, IPV6, PartialChecksum, TCP, UDP, u16_at};
 
 /// The ones' complement sum of 16-bit words, not complemented. An odd byte at the end counts as the word's first.
 pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
@@ -37,6 +37,33 @@ pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     true
 }
 
+/// The checksum of a frame of TCP or UDP that its sender has left to the link, where nobody says so: its field holds the
+/// sum of the pseudo-header. One of 65536 finished checksums looks the same; completing it again does not change it, unless
+/// the packet was damaged. `None` also for fragments, for IPv6 with extension headers, and where bytes follow the packet.
+pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecksum> {
+    let (network, transport) = (headers.network_offset, headers.transport_offset);
+    let header = frame.get(network..transport)?;
+    let (addresses, protocol, length) = match (headers.ether_type, header.len()) {
+        (IPV4, 20..) if u16_at(header, 6)? & MORE_FRAGMENTS_AND_OFFSET == 0 => {
+            let length = usize::from(u16_at(header, 2)?).checked_sub(header.len())?;
+            (&header[12..20], header[9], length)
+        }
+        (IPV6, 40) => (&header[8..40], header[6], u16_at(header, 4)?.into()),
+        _ => return None,
+    };
+    let offset = match protocol {
+        TCP => 16,
+        UDP => 6,
+        _ => return None,
+    };
+    let field = u16_at(frame, transport + offset)?;
+    let sum = u64::from(ones_complement_sum(addresses)) + u64::from(protocol) + length as u64;
+    (transport + length == frame.len() && fold(sum) == field).then_some(PartialChecksum {
+        start: transport as u16,
+        offset: offset as u16,
+    })
+}
+
 /// Sums the carries up until 16 bits are left.
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
@@ -45,10 +72,50 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
+const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
+
+    /// A frame with nothing but addresses, protocol and lengths, and where its checksum belongs.
+    fn frame(is_ipv6: bool, protocol: u8, payload: &[u8]) -> (Vec<u8>, PartialChecksum) {
+        let transport = if is_ipv6 { 54 } else { 34 };
+        let mut frame = vec![0; transport];
+        let length = (payload.len() as u16).to_be_bytes();
+        if is_ipv6 {
+            frame[12..14].copy_from_slice(&IPV6.to_be_bytes());
+            (frame[14], frame[20]) = (0x60, protocol);
+            frame[18..20].copy_from_slice(&length);
+            frame[22..54]
+                .iter_mut()
+                .enumerate()
+                .for_each(|(at, byte)| *byte = at as u8 * 7);
+        } else {
+            frame[12..14].copy_from_slice(&IPV4.to_be_bytes());
+            (frame[14], frame[23]) = (0x45, protocol);
+            frame[16..18].copy_from_slice(&(payload.len() as u16 + 20).to_be_bytes());
+            frame[26..34].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 7]);
+        }
+        frame.extend(payload);
+        let checksum = PartialChecksum {
+            start: transport as u16,
+            offset: if protocol == TCP { 16 } else { 6 },
+        };
+        let addresses = if is_ipv6 {
+            &frame[22..54]
+        } else {
+            &frame[26..34]
+        };
+        let pseudo = [addresses, &[0, protocol], &length].concat();
+        let sum = ones_complement_sum(&pseudo).to_be_bytes();
+        let field = usize::from(checksum.start + checksum.offset);
+        frame[field..field + 2].copy_from_slice(&sum);
+        (frame, checksum)
+    }
 
     /// Word by word, as RFC 1071 says it.
     fn plainly(bytes: &[u8]) -> u16 {
@@ -68,6 +135,30 @@ mod tests {
     }
 
     proptest! {
+        /// Partial, completed, and completed once more.
+        #[test]
+        fn a_partial_checksum_is_told(
+            is_ipv6 in any::<bool>(),
+            protocol in prop::sample::select(&[TCP, UDP][..]),
+            payload in prop::collection::vec(any::<u8>(), 20..80),
+        ) {
+            let (mut frame, checksum) = frame(is_ipv6, protocol, &payload);
+            let told = |frame: &[u8]| partial_checksum(frame, &Headers::of_frame(frame));
+            prop_assert_eq!(told(&frame), Some(checksum));
+            prop_assert_eq!(told(&[&frame[..], &[0]].concat()), None, "bytes behind the packet");
+            if !is_ipv6 {
+                let mut fragment = frame.clone();
+                fragment[20] = 0x20;
+                prop_assert_eq!(told(&fragment), None);
+            }
+            prop_assert!(complete_checksum(&mut frame, checksum));
+            let finished = frame.clone();
+            if let Some(again) = told(&frame) {
+                complete_checksum(&mut frame, again);
+                prop_assert_eq!(frame, finished);
+            }
+        }
+
         #[test]
         fn as_word_by_word(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             prop_assert_eq!(ones_complement_sum(&bytes), plainly(&bytes));

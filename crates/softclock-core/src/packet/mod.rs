@@ -12,7 +12,7 @@ mod segment;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub use checksum::{complete_checksum, ones_complement_sum};
+pub use checksum::{complete_checksum, ones_complement_sum, partial_checksum};
 pub use classifier::Classifier;
 pub use filter::{Filter, FilterError};
 pub use offload::{Offload, PartialChecksum, SegmentKind, Segmentation};

@@ -2,18 +2,52 @@
 //!
 //! - [`Link`]: an interface, by name and number.
 //! - [`PacketSocket`]: its frames, by AF_PACKET.
+//! - [`XdpSocket`]: its frames, by AF_XDP.
 //! - [`Tap`]: a link of our own, whose frames we exchange with the host.
+//!
+//! What gives frames of a link and takes frames for it has the same operations, whatever it goes by: `receive` hands over
+//! up to [`BATCH`] frames that are there, `send` sends up to [`BATCH`] of them, in order, and `take_lost` counts what
+//! was lost for want of room. None of them waits; the descriptor is readable when `receive` has something to do.
 
+#[cfg(test)]
+mod cable;
 mod packet_socket;
 mod tap;
+mod xdp_socket;
 
-use std::fs;
-use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use std::{fs, io, mem};
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use softclock_core::packet::Offload;
 
-pub use packet_socket::{PacketSocket, Received};
+pub use packet_socket::PacketSocket;
 pub use tap::Tap;
+pub use xdp_socket::{Copies, XdpError, XdpSocket, XdpStep};
+
+/// A frame that was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received<'a> {
+    /// The frame.
+    pub bytes: &'a [u8],
+    /// What is left to do with it.
+    pub offload: Offload,
+    /// How long ago the kernel received it; zero if that is not known.
+    pub age: Duration,
+}
+
+/// Why a frame that arrived is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// What it leaves to the link has no name here.
+    UnknownOffload,
+    /// It is longer than there is room.
+    TooLong,
+}
+
+/// Frames that are received or sent in a row, at most.
+pub const BATCH: usize = 32;
 
 /// A network interface of this process' network namespace.
 #[derive(Clone, Debug)]
@@ -67,7 +101,58 @@ impl Link {
         let text = fs::read_to_string(path)?;
         text.trim().parse().map_err(io::Error::other)
     }
+
+    /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from the
+    /// frames. False if that is not known.
+    pub fn takes_tags_off(&self) -> bool {
+        self.ethtool_flags()
+            .is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0)
+    }
+
+    fn ethtool_flags(&self) -> io::Result<u32> {
+        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let mut value = EthtoolValue {
+            command: ETHTOOL_GFLAGS,
+            data: 0,
+        };
+        // SAFETY: zero is valid for this structure of integers and pointers.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        let name = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
+        for (to, from) in name.iter_mut().zip(self.name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: the request ends its name with zero and points to what this command reads and writes, which outlives it.
+        match unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
+            0 => Ok(value.data),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Queues in which it receives; 1 if that is not known.
+    pub fn receive_queues(&self) -> usize {
+        let queues = fs::read_dir(format!("/sys/class/net/{}/queues", self.name));
+        let is_receiving = |entry: io::Result<fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"rx-"))
+        };
+        let count = queues.map_or(0, |queues| {
+            queues.map(is_receiving).filter(|&is| is).count()
+        });
+        count.max(1)
+    }
 }
+
+/// include/uapi/linux/ethtool.h.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+/// include/uapi/linux/sockios.h.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 #[cfg(test)]
 mod tests {

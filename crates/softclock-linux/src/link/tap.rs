@@ -1,7 +1,8 @@
 //! A link of our own: a TAP device (Documentation/networking/tuntap.rst).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
+use std::fmt;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,17 +12,18 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketType, socket};
 use softclock_core::packet::Offload;
 
-use super::{Link, Received};
+use super::{BATCH, Link, PacketSocket, Received, Refused};
 
 /// A new link whose other end is this: what the host sends on it is received here, and what is sent here the host
 /// receives. Nonblocking.
 ///
 /// Frames come and go with what is left to do with them ([`Offload`]). The link is up from the beginning, and goes with
 /// this.
-#[derive(Debug)]
 pub struct Tap {
     fd: OwnedFd,
     link: Link,
+    /// Room for a frame, and a byte more by which a longer one shows.
+    room: RefCell<Box<[u8]>>,
     /// Of the frames that were lost, those that were told of.
     told: Cell<u64>,
 }
@@ -47,6 +49,7 @@ impl Tap {
         Ok(Self {
             fd,
             link,
+            room: RefCell::new(vec![0; PacketSocket::MOST_BYTES + 1].into()),
             told: Cell::new(0),
         })
     }
@@ -56,39 +59,61 @@ impl Tap {
         &self.link
     }
 
-    /// Takes the next frame; `WouldBlock` if there is none. The buffer should have
-    /// [`PacketSocket::MOST_BYTES`](super::PacketSocket::MOST_BYTES). How old the frame is, is not known.
+    /// Takes frames that are there, in order, each by a system call; tells how many, [`BATCH`] at most. How old they are is
+    /// not known.
     ///
     /// # Errors
-    /// `InvalidInput` where the frame's offload has no name here: it is lost; `InvalidData` for a frame that fills the
-    /// buffer; `EBADFD` when the link was deleted.
-    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+    /// `WouldBlock` if there is none; `EBADFD` when the link was deleted.
+    pub fn receive(
+        &self,
+        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+    ) -> io::Result<usize> {
+        let mut room = self.room.borrow_mut();
+        in_turn(0..BATCH, |_| self.receive_one(&mut room, &mut on_frame))
+    }
+
+    fn receive_one(
+        &self,
+        room: &mut [u8],
+        on_frame: &mut impl FnMut(Result<Received<'_>, Refused>),
+    ) -> io::Result<()> {
         let mut header = [0; Offload::BYTES];
         let part = |bytes: &mut [u8]| libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        let parts = [part(&mut header), part(buffer)];
+        let parts = [part(&mut header), part(room)];
         // SAFETY: `parts` describes buffers of ours that outlive the call.
         let read = unsafe { libc::readv(self.fd.as_raw_fd(), parts.as_ptr(), parts.len() as i32) };
         let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
         let bytes = read.saturating_sub(Offload::BYTES);
-        if bytes >= buffer.len() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(Received {
-            bytes,
-            offload: Offload::from_bytes(&header).ok_or(io::ErrorKind::InvalidInput)?,
-            age: Duration::ZERO,
-        })
+        on_frame(match Offload::from_bytes(&header) {
+            _ if bytes == room.len() => Err(Refused::TooLong),
+            None => Err(Refused::UnknownOffload),
+            Some(offload) => Ok(Received {
+                bytes: &room[..bytes],
+                offload,
+                age: Duration::ZERO,
+            }),
+        });
+        Ok(())
     }
 
-    /// Sends a frame to the host, with what is left to do with it.
+    /// Sends frames to the host in order, each with what is left to do with it and by a system call; tells how many,
+    /// [`BATCH`] at most.
     ///
     /// # Errors
-    /// `WouldBlock` or `ENOBUFS` if there is no room; `EIO` while the link is down; `InvalidInput` for an offload that
-    /// contradicts the frame; `EBADFD` when the link was deleted.
-    pub fn send(&self, frame: &[u8], offload: &Offload) -> io::Result<()> {
+    /// Those of the first frame. `WouldBlock` or `ENOBUFS` if there is no room; `EIO` while the link is down;
+    /// `InvalidInput` for an offload that contradicts the frame; `EBADFD` when the link was deleted.
+    pub fn send<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+    ) -> io::Result<usize> {
+        let frames = frames.into_iter().take(BATCH);
+        in_turn(frames, |(frame, offload)| self.send_one(frame, offload))
+    }
+
+    fn send_one(&self, frame: &[u8], offload: &Offload) -> io::Result<()> {
         let header = offload.to_bytes();
         let part = |bytes: &[u8]| libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -113,10 +138,32 @@ impl Tap {
     }
 }
 
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tap").field(&self.link).finish()
+    }
+}
+
 impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Does `work` for one after the other until it fails; tells for how many it was done. The error is the first one's.
+fn in_turn<T>(
+    each: impl IntoIterator<Item = T>,
+    mut work: impl FnMut(T) -> io::Result<()>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    for one in each {
+        match work(one) {
+            Ok(()) => done += 1,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// A request about the link of this name.

@@ -252,8 +252,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.carrier
-            .source()
+        self.source()
             .call(|fd| socket::tcp::set_notsent_lowat(fd, bytes))
     }
 

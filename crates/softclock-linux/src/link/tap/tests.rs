@@ -1,5 +1,5 @@
 use super::*;
-use crate::link::PacketSocket;
+use crate::link::cable::{SENDER, frame};
 use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
 
 /// A link of this test's own, or why there can be none here.
@@ -23,37 +23,26 @@ macro_rules! tap {
     };
 }
 
+type OnFrame<'a> = &'a mut dyn FnMut(Result<Received<'_>, Refused>);
+
 /// The next frame of our own: the host sends some, too.
-fn next(mut receive: impl FnMut(&mut [u8]) -> io::Result<Received>) -> (Vec<u8>, Offload) {
-    let mut buffer = vec![0; PacketSocket::MOST_BYTES];
+fn next(receive: impl Fn(OnFrame<'_>) -> io::Result<usize>) -> (Vec<u8>, Offload) {
     for _ in 0..2000 {
-        match receive(&mut buffer) {
-            Ok(received) if buffer[6..12] == SENDER => {
-                return (buffer[..received.bytes].to_vec(), received.offload);
+        let mut found = None;
+        let taken = receive(&mut |received| {
+            let received = received.unwrap();
+            if received.bytes[6..12] == SENDER {
+                found = Some((received.bytes.to_vec(), received.offload));
             }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) => panic!("{error}"),
+        });
+        match (found, taken) {
+            (Some(found), _) => return found,
+            (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => panic!("{error}"),
+            _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
     panic!("no frame")
 }
-
-/// TCP over IPv4, as far as a kernel looks at it.
-fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
-    let mut frame = [&[0xff; 6][..], &SENDER, tag, &[0x08, 0x00]].concat();
-    let length = (bytes - 14 - tag.len()) as u16;
-    frame.extend([0x45, 0]);
-    frame.extend(length.to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 1]);
-    frame.resize(bytes, 7);
-    frame
-}
-
-const SENDER: [u8; 6] = [2, 0, 0, 0, 0x5c, 2];
 
 #[test]
 fn frames_pass_both_ways_as_they_are() {
@@ -79,13 +68,13 @@ fn frames_pass_both_ways_as_they_are() {
         (&[0x81, 0, 0x20, 7], 9000, joined.shifted(4)),
     ] {
         let sent = frame(tag, bytes);
-        host.send(&sent, &offload).unwrap();
-        let (arrived, left) = next(|buffer| tap.receive(buffer));
+        host.send([(&sent[..], &offload)]).unwrap();
+        let (arrived, left) = next(|on_frame| tap.receive(on_frame));
         assert_eq!((&arrived, left.checksum), (&sent, offload.checksum));
         let size = |offload: Offload| offload.segmentation.map(|how| how.segment_bytes);
         assert_eq!(size(left), size(offload), "{tag:?}");
-        tap.send(&sent, &offload).unwrap();
-        let (arrived, left) = next(|buffer| host.receive(buffer));
+        tap.send([(&sent[..], &offload)]).unwrap();
+        let (arrived, left) = next(|on_frame| host.receive(on_frame));
         assert_eq!((&arrived, left.checksum), (&sent, offload.checksum));
         assert_eq!(size(left), size(offload), "{tag:?}");
     }
@@ -109,7 +98,7 @@ fn frames_that_nobody_takes_are_counted() {
     tap.take_lost().unwrap();
     for _ in 0..5000 {
         // The queues have room for 1000 at most.
-        let _ = host.send(&frame(&[], 100), &Offload::NONE);
+        let _ = host.send([(&frame(&[], 100)[..], &Offload::NONE)]);
     }
     let lost = tap.take_lost().unwrap();
     assert!(lost >= 1000, "{lost}");

@@ -1,25 +1,19 @@
 //! BPF programs, assembled by hand, loaded and attached by bpf(2) without a library.
 //!
 //! Programs are attached by links: closing the descriptor, or dying, detaches them (include/uapi/linux/bpf.h).
+//!
+//! - [`Instruction`]: what programs are made of.
+//! - [`SocketMap`]: AF_XDP sockets, as programs know them.
+
+mod instruction;
+mod socket_map;
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// An instruction, as the processor of BPF reads it.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Instruction(u64);
-
-impl Instruction {
-    /// `r0 = value`: what the program returns.
-    pub const fn result(value: u32) -> Self {
-        Self((value as u64) << 32 | MOVE_IMMEDIATE)
-    }
-
-    /// `exit`.
-    pub const EXIT: Self = Self(0x95);
-}
+pub use instruction::Instruction;
+pub use socket_map::SocketMap;
 
 /// What a program is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,10 +63,25 @@ impl Program {
     /// # Errors
     /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN, `InvalidInput` where the kernel has no tcx.
     pub fn attach_ingress(&self, link_index: u32) -> io::Result<Attachment> {
+        self.attach(link_index, BPF_TCX_INGRESS, 0)
+    }
+
+    /// Attaches a program of XDP to what a link's driver receives, before all else, until the attachment is dropped.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN; `EOPNOTSUPP` where the driver cannot run programs; `EBUSY` if
+    /// there is one already; others where the driver cannot run one as the link is set up now, such as `ERANGE` for too
+    /// large an MTU.
+    pub fn attach_xdp(&self, link_index: u32) -> io::Result<Attachment> {
+        self.attach(link_index, BPF_XDP, XDP_FLAGS_DRV_MODE)
+    }
+
+    fn attach(&self, link_index: u32, attach_type: u32, flags: u32) -> io::Result<Attachment> {
         let request = CreateLink {
             program: self.0.as_raw_fd() as u32,
             target: link_index,
-            attach_type: BPF_TCX_INGRESS,
+            attach_type,
+            flags,
             ..CreateLink::default()
         };
         // SAFETY: `request` is what this command reads, and it holds no pointers.
@@ -104,14 +113,23 @@ pub fn shut_ingress(link_index: u32) -> io::Result<Attachment> {
 /// # Safety
 /// `request` is laid out as the kernel's `union bpf_attr` for the command, and what it points to is valid.
 unsafe fn bpf<T>(command: libc::c_int, request: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { bpf_call(command, request) }?;
+    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes the call.
+///
+/// # Safety
+/// As for [`bpf`].
+unsafe fn bpf_call<T>(command: libc::c_int, request: &T) -> io::Result<libc::c_int> {
     let request: *const T = request;
     // SAFETY: the kernel reads no more than the bytes it is told of; the rest is the caller's promise.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, request, size_of::<T>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::syscall(libc::SYS_bpf, command, request, size_of::<T>()) } {
+        ..0 => Err(io::Error::last_os_error()),
+        result => Ok(result as libc::c_int),
     }
-    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
 /// The beginning of `union bpf_attr` for BPF_PROG_LOAD.
@@ -131,7 +149,7 @@ struct LoadProgram {
 
 const _: () = assert!(size_of::<LoadProgram>() == 48);
 
-/// The beginning of `union bpf_attr` for BPF_LINK_CREATE and tcx.
+/// The beginning of `union bpf_attr` for BPF_LINK_CREATE; what follows the flags is tcx's.
 #[derive(Default)]
 #[repr(C)]
 struct CreateLink {
@@ -149,14 +167,15 @@ const _: () = assert!(size_of::<CreateLink>() == 32);
 /// As often as libbpf tries.
 const LOAD_TRIES: u32 = 5;
 
-/// The operation BPF_ALU64 | BPF_MOV | BPF_K on register 0.
-const MOVE_IMMEDIATE: u64 = 0xb7;
-
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 
 /// include/uapi/linux/pkt_cls.h.
 const TC_ACT_SHOT: u32 = 2;
+
+/// include/uapi/linux/if_link.h: by the driver, not after it.
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;

@@ -1,0 +1,96 @@
+//! Instructions (Documentation/bpf/standardization/instruction-set.rst).
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// An instruction, as the processor of BPF reads it. `r0` is what a program or a call returns, `r1` to `r5` are the
+/// arguments of calls, which destroy them, and `r6` to `r9` survive calls. A program gets its context in `r1`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Instruction(u64);
+
+impl Instruction {
+    /// `r0 = value`: what the program returns.
+    pub const fn result(value: u32) -> Self {
+        Self::set(0, value as i32)
+    }
+
+    /// `exit`.
+    pub const EXIT: Self = Self::new(0x95, 0, 0, 0, 0);
+
+    /// `to = value`.
+    pub const fn set(to: u8, value: i32) -> Self {
+        Self::new(0xb7, to, 0, 0, value)
+    }
+
+    /// `to = from`.
+    pub const fn copy(to: u8, from: u8) -> Self {
+        Self::new(0xbf, to, from, 0, 0)
+    }
+
+    /// `to += value`.
+    pub const fn add(to: u8, value: i32) -> Self {
+        Self::new(0x07, to, 0, 0, value)
+    }
+
+    /// `to = *(u32 *)(from + offset)`.
+    pub const fn load_u32(to: u8, from: u8, offset: i16) -> Self {
+        Self::new(0x61, to, from, offset, 0)
+    }
+
+    /// `*(u64 *)(to + offset) = from`.
+    pub const fn store_u64(to: u8, offset: i16, from: u8) -> Self {
+        Self::new(0x7b, to, from, offset, 0)
+    }
+
+    /// Skips so many instructions if `a != value`.
+    pub const fn skip_if_not(a: u8, value: i32, instructions: i16) -> Self {
+        Self::new(0x55, a, 0, instructions, value)
+    }
+
+    /// Skips so many instructions if `a > b`.
+    pub const fn skip_if_greater(a: u8, b: u8, instructions: i16) -> Self {
+        Self::new(0x2d, a, b, instructions, 0)
+    }
+
+    /// Calls one of the kernel's functions for programs.
+    pub const fn call(function: i32) -> Self {
+        Self::new(0x85, 0, 0, 0, function)
+    }
+
+    /// `to` = the map of this descriptor. Two instructions.
+    pub fn load_map(to: u8, map: BorrowedFd<'_>) -> [Self; 2] {
+        let first = Self::new(0x18, to, PSEUDO_MAP, 0, map.as_raw_fd());
+        [first, Self::new(0, 0, 0, 0, 0)]
+    }
+
+    const fn new(operation: u8, to: u8, from: u8, offset: i16, value: i32) -> Self {
+        let registers = if cfg!(target_endian = "little") {
+            from << 4 | to
+        } else {
+            to << 4 | from
+        };
+        let [a, b] = offset.to_ne_bytes();
+        let [c, d, e, f] = value.to_ne_bytes();
+        Self(u64::from_ne_bytes([operation, registers, a, b, c, d, e, f]))
+    }
+}
+
+/// BPF_PSEUDO_MAP_FD: the value is a descriptor.
+const PSEUDO_MAP: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_kernel_reads_them() {
+        let bytes = |instruction: Instruction| instruction.0.to_ne_bytes();
+        assert_eq!(bytes(Instruction::EXIT), [0x95, 0, 0, 0, 0, 0, 0, 0]);
+        if cfg!(target_endian = "little") {
+            let load = Instruction::load_u32(2, 6, 16);
+            assert_eq!(bytes(load), [0x61, 0x62, 16, 0, 0, 0, 0, 0]);
+            let set = Instruction::set(3, -2);
+            assert_eq!(bytes(set), [0xb7, 3, 0, 0, 0xfe, 0xff, 0xff, 0xff]);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Two links of a test's own, and frames for them.
+
+use std::process::Command;
+
+use super::Link;
+
+/// Two links joined by a cable, or why there can be none here.
+pub(super) struct Cable(String);
+
+impl Cable {
+    pub(super) fn new(name: &str) -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("needs root for links of its own".into());
+        }
+        let cable = Self(format!("{name}{}", std::process::id()));
+        let [a, b] = cable.ends();
+        let pair = format!("link add name {a} type veth peer name {b}");
+        match ip(&pair) && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {
+            true => Ok(cable),
+            false => Err("links cannot be made here".into()),
+        }
+    }
+
+    fn ends(&self) -> [String; 2] {
+        ["a", "b"].map(|end| format!("{}{end}", self.0))
+    }
+
+    pub(super) fn links(&self) -> [Link; 2] {
+        self.ends().map(|name| Link::named(&name).unwrap())
+    }
+
+    /// What `ip` tells of the ends.
+    pub(super) fn state(&self) -> [String; 2] {
+        self.ends().map(|name| {
+            let words = ["-details", "link", "show", &name];
+            let output = Command::new("ip").args(words).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        })
+    }
+
+    /// `ip link set` for one end.
+    pub(super) fn set(&self, end: usize, words: &str) {
+        assert!(ip(&format!("link set {} {words}", self.ends()[end])));
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        ip(&format!("link delete {}", self.ends()[0]));
+    }
+}
+
+fn ip(words: &str) -> bool {
+    let status = Command::new("ip").args(words.split(' ')).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// A frame of so many bytes.
+pub(super) fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
+    let mut frame = [&[0xff; 6][..], &SENDER, tag, &[0x08, 0x00]].concat();
+    // IPv4 and TCP, as far as a kernel looks at them.
+    let length = (bytes - 14 - tag.len()) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 1]);
+    frame.resize(bytes, 7);
+    frame
+}
+
+/// Who sends these frames: the host sends some, too.
+pub(super) const SENDER: [u8; 6] = [2, 0, 0, 0, 0x5c, 1];

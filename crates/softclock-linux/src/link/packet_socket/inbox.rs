@@ -1,0 +1,211 @@
+//! Receiving: many frames by one recvmmsg(2).
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use softclock_core::packet::Offload;
+
+use super::{AUXILIARY_DATA, MOST_BYTES};
+use crate::link::{BATCH, Received, Refused};
+
+/// Room for a batch of frames, and its description for the kernel. Pages that no frame reaches are never touched.
+pub(super) struct Inbox {
+    messages: Vec<libc::mmsghdr>,
+    slots: Vec<Slot>,
+    /// [`MOST_BYTES`] for each slot.
+    frames: Vec<u8>,
+}
+
+/// What belongs to one frame.
+#[derive(Clone)]
+struct Slot {
+    offload: [u8; Offload::BYTES],
+    control: Control,
+    parts: [libc::iovec; 2],
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        let empty = Slot {
+            offload: [0; Offload::BYTES],
+            control: Control([0; CONTROL_BYTES]),
+            parts: [libc::iovec {
+                iov_base: ptr::null_mut(),
+                iov_len: 0,
+            }; 2],
+        };
+        let mut slots = vec![empty; BATCH];
+        let mut frames = vec![0; BATCH * MOST_BYTES];
+        let places = slots.iter_mut().zip(frames.chunks_exact_mut(MOST_BYTES));
+        let messages = places.map(|(slot, frame)| slot.message(frame)).collect();
+        Self {
+            messages,
+            slots,
+            frames,
+        }
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+    ) -> io::Result<usize> {
+        // SAFETY: the messages describe slots and frames, whose places on the heap stay the same as long as `self` lives
+        // and which nobody else refers to now.
+        let taken = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                libc::MSG_TRUNC,
+                ptr::null_mut(),
+            )
+        };
+        let taken = usize::try_from(taken).map_err(|_| io::Error::last_os_error())?;
+        let now = clock_gettime(ClockId::Realtime);
+        let messages = self.messages[..taken].iter_mut().zip(&self.slots);
+        let frames = self.frames.chunks_exact_mut(MOST_BYTES);
+        for ((message, slot), frame) in messages.zip(frames) {
+            // SAFETY: the kernel has just filled the message in, and its slot is alive.
+            on_frame(unsafe { received(message, slot, frame, now) });
+            // The kernel says here how much it wrote, and reads how much it may write.
+            message.msg_hdr.msg_controllen = CONTROL_BYTES;
+        }
+        Ok(taken)
+    }
+}
+
+impl Slot {
+    /// Describes itself and room for its frame.
+    fn message(&mut self, frame: &mut [u8]) -> libc::mmsghdr {
+        self.parts = [
+            vector(&mut self.offload),
+            // Room for a tag is left behind it.
+            vector(&mut frame[..MOST_BYTES - TAG_BYTES]),
+        ];
+        // SAFETY: zero is valid for this structure of integers and pointers.
+        let mut message: libc::mmsghdr = unsafe { zeroed() };
+        message.msg_hdr.msg_iov = self.parts.as_mut_ptr();
+        message.msg_hdr.msg_iovlen = self.parts.len();
+        message.msg_hdr.msg_control = self.control.0.as_mut_ptr().cast();
+        message.msg_hdr.msg_controllen = CONTROL_BYTES;
+        message
+    }
+}
+
+/// The frame that a message brought, with its tag where it belongs.
+///
+/// # Safety
+/// `message` was filled in by recvmmsg(2), and its control data is alive.
+unsafe fn received<'a>(
+    message: &libc::mmsghdr,
+    slot: &Slot,
+    frame: &'a mut [u8],
+    now: Timespec,
+) -> Result<Received<'a>, Refused> {
+    let bytes = (message.msg_len as usize).saturating_sub(Offload::BYTES);
+    if bytes > MOST_BYTES - TAG_BYTES {
+        return Err(Refused::TooLong);
+    }
+    let offload = Offload::from_bytes(&slot.offload).ok_or(Refused::UnknownOffload)?;
+    // SAFETY: the caller's promise.
+    let notes = unsafe { Notes::of(&message.msg_hdr) };
+    let age = notes.received.map_or(Duration::ZERO, |then| age(then, now));
+    let (bytes, offload) = match notes.tag {
+        Some(tag) if bytes >= ADDRESSES_BYTES => {
+            frame.copy_within(ADDRESSES_BYTES..bytes, ADDRESSES_BYTES + TAG_BYTES);
+            frame[ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES].copy_from_slice(&tag);
+            (bytes + TAG_BYTES, offload.shifted(TAG_BYTES as u16))
+        }
+        _ => (bytes, offload),
+    };
+    Ok(Received {
+        bytes: &frame[..bytes],
+        offload,
+        age,
+    })
+}
+
+fn vector(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+/// What the kernel notes of a frame.
+#[derive(Default)]
+struct Notes {
+    /// The tag of a VLAN that it took out of the frame.
+    tag: Option<[u8; TAG_BYTES]>,
+    /// When it received the frame, by CLOCK_REALTIME.
+    received: Option<libc::timespec>,
+}
+
+impl Notes {
+    /// # Safety
+    /// `message` was filled in by recvmsg(2), and its control data is alive.
+    unsafe fn of(message: &libc::msghdr) -> Self {
+        let mut notes = Self::default();
+        // SAFETY: the caller's promise.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+        // SAFETY: a header that these macros give lies within the control data.
+        while let Some(control) = unsafe { next.as_ref() } {
+            // SAFETY: the kernel puts the data behind its header.
+            let data = unsafe { libc::CMSG_DATA(control) };
+            match (control.cmsg_level, control.cmsg_type) {
+                (libc::SOL_PACKET, AUXILIARY_DATA) => {
+                    // SAFETY: this kind is a `tpacket_auxdata`: integers, perhaps unaligned.
+                    let data = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+                    notes.tag = stripped_tag(&data);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    // SAFETY: this kind is a `timespec`: integers, perhaps unaligned.
+                    let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                    notes.received = Some(time);
+                }
+                _ => {}
+            }
+            // SAFETY: as for the first.
+            next = unsafe { libc::CMSG_NXTHDR(message, control) };
+        }
+        notes
+    }
+}
+
+fn stripped_tag(data: &libc::tpacket_auxdata) -> Option<[u8; TAG_BYTES]> {
+    if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let kind = match data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID {
+        0 => VLAN,
+        _ => data.tp_vlan_tpid,
+    };
+    let [a, b] = kind.to_be_bytes();
+    let [c, d] = data.tp_vlan_tci.to_be_bytes();
+    Some([a, b, c, d])
+}
+
+/// How long before `now` that was; zero if it was after.
+fn age(then: libc::timespec, now: Timespec) -> Duration {
+    let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+    let age = ns(now.tv_sec, now.tv_nsec) - ns(then.tv_sec, then.tv_nsec);
+    Duration::from_nanos(u64::try_from(age).unwrap_or(0))
+}
+
+/// Room for both notes and their headers, which it is aligned for.
+#[derive(Clone)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+const CONTROL_BYTES: usize = 128;
+
+/// Destination and source, behind which a VLAN's tag stands.
+const ADDRESSES_BYTES: usize = 12;
+const TAG_BYTES: usize = 4;
+/// The type of such a tag where the kernel names none (IEEE 802.1Q).
+const VLAN: u16 = 0x8100;

@@ -1,0 +1,376 @@
+//! The frames of a link, by AF_XDP (Documentation/networking/af_xdp.rst).
+//!
+//! - [`ring`]: the rings that a socket shares with the kernel.
+//! - [`umem`]: the memory with the frames.
+//! - [`program`]: what hands frames to the socket.
+
+mod program;
+mod ring;
+mod umem;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
+    XdpMmapOffsets, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket_with, sockopt,
+};
+use softclock_core::packet::{Headers, Offload, complete_checksum, partial_checksum, segments};
+
+use super::packet_socket::promiscuous;
+use super::{BATCH, Link, Received, Refused};
+use crate::bpf::{Attachment, SocketMap};
+use crate::clock::monotonic_ns;
+use crate::socket::NEW_SOCKET;
+use ring::{Consumer, Producer};
+use umem::Umem;
+
+/// All frames that a link with one queue receives, and a way to send frames on it. Nonblocking.
+///
+/// The host does not see what the link receives. A program of ours in the driver takes it, so no other can be there; the link's
+/// features may differ as long as it is. Frames come as the driver sees them: tags of VLANs that the device takes off are lost,
+/// and so are longer frames than [`MOST_BYTES`](Self::MOST_BYTES). Of the checksums that a virtual link's peer leaves
+/// to it, those of TCP and UDP behind IP are known by the sum of the pseudo-header in them. What is to be sent is completed here,
+/// since nothing below does.
+pub struct XdpSocket {
+    // In the order in which they have to go.
+    _attachment: Attachment,
+    _map: SocketMap,
+    _promiscuous: OwnedFd,
+    receiving: RefCell<Receiving>,
+    sending: RefCell<Sending>,
+    fd: OwnedFd,
+    /// After the socket, since the kernel writes to it as long as that is open.
+    umem: Umem,
+    lost: Cell<u64>,
+}
+
+struct Receiving {
+    arrived: Consumer<XdpDesc>,
+    fill: Producer<u64>,
+}
+
+struct Sending {
+    leaving: Producer<XdpDesc>,
+    completed: Consumer<u64>,
+    /// Chunks that nothing is being sent from.
+    free: Vec<u64>,
+    /// The kernel does not take what waits.
+    is_stuck: bool,
+}
+
+/// How frames get from the driver to the socket's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// Not at all: the device writes them there.
+    Never,
+    /// Copied if the driver cannot do it otherwise.
+    Allowed,
+}
+
+/// Why a link cannot be opened.
+#[derive(Debug)]
+pub enum XdpError {
+    /// It has several queues, as many as told; AF_XDP gets the frames of one.
+    Queues(usize),
+    /// The system call for this failed.
+    Failed(XdpStep, io::Error),
+}
+
+/// What is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XdpStep {
+    /// Frames that are for others; CAP_NET_RAW and a link of Ethernet.
+    Promiscuity,
+    /// A socket and its memory; CAP_IPC_LOCK or a limit on locked memory that allows for 12 MiB.
+    Socket,
+    /// The link's queue. `EOPNOTSUPP` if the driver cannot do without copies, `EBUSY` if somebody has it.
+    Queue,
+    /// A program in the kernel; CAP_BPF.
+    Program,
+    /// That the driver runs the program; see [`Program::attach_xdp`](crate::bpf::Program::attach_xdp).
+    Driver,
+}
+
+impl XdpSocket {
+    /// The longest frame.
+    pub const MOST_BYTES: usize = umem::CHUNK_BYTES - HEADROOM_BYTES;
+
+    /// Opens the link. Waits for up to 200 ms for a socket that had it and was just closed.
+    ///
+    /// # Errors
+    /// See [`XdpError`]. Nothing of the link is changed then.
+    pub fn open(link: &Link, copies: Copies) -> Result<Self, XdpError> {
+        let failed = |step| move |error| XdpError::Failed(step, error);
+        if let queues @ 2.. = link.receive_queues() {
+            return Err(XdpError::Queues(queues));
+        }
+        let promiscuous = promiscuous(link).map_err(failed(XdpStep::Promiscuity))?;
+        let umem = Umem::new().map_err(failed(XdpStep::Socket))?;
+        let (fd, receiving, sending) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
+        patiently(|| bind(fd.as_fd(), link, copies)).map_err(failed(XdpStep::Queue))?;
+        let (program, map) = program::load(fd.as_fd()).map_err(failed(XdpStep::Program))?;
+        let attachment = patiently(|| program.attach_xdp(link.index()));
+        Ok(Self {
+            _attachment: attachment.map_err(failed(XdpStep::Driver))?,
+            _map: map,
+            _promiscuous: promiscuous,
+            receiving: RefCell::new(receiving),
+            sending: RefCell::new(sending),
+            fd,
+            umem,
+            lost: Cell::new(0),
+        })
+    }
+
+    /// Takes frames that are there, in order and by a look at memory; tells how many.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none.
+    pub fn receive(
+        &self,
+        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+    ) -> io::Result<usize> {
+        let mut receiving = self.receiving.borrow_mut();
+        let mut now = None;
+        let mut taken = 0;
+        while taken < BATCH
+            && let Some(place) = receiving.arrived.pop()
+        {
+            // SAFETY: the kernel has given the chunk to us, and gets it back below.
+            if let Some((frame, stamp)) = unsafe { self.umem.received(&place) } {
+                let now = *now.get_or_insert_with(monotonic_ns);
+                on_frame(Ok(received(frame, stamp, now)));
+            }
+            receiving
+                .fill
+                .push(place.addr & !(umem::CHUNK_BYTES as u64 - 1));
+            taken += 1;
+        }
+        if taken == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        receiving.arrived.release();
+        receiving.fill.submit();
+        if receiving.fill.needs_wakeup() {
+            // There is nothing to read: the call is the wake-up.
+            let _ = recv(&self.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
+        }
+        Ok(taken)
+    }
+
+    /// Sends frames in order, each after what was left to do with it; tells how many, [`BATCH`] at most. If one of them
+    /// cannot be sent, those before it are: the next call that begins with it tells why.
+    ///
+    /// # Errors
+    /// Those of the first frame. `WouldBlock` if the link has no room; `EMSGSIZE` for a longer frame than
+    /// [`MOST_BYTES`](Self::MOST_BYTES); `InvalidInput` for an offload that contradicts the frame; `NetworkDown`.
+    pub fn send<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+    ) -> io::Result<usize> {
+        let mut sending = self.sending.borrow_mut();
+        if sending.is_stuck {
+            // Else all that this link is to send would wait, to leave at once when it comes up again.
+            sending.wake(self.fd.as_fd())?;
+        }
+        sending.reclaim();
+        let mut sent = 0;
+        for (frame, offload) in frames.into_iter().take(BATCH) {
+            match sending.put_all(&self.umem, frame, offload) {
+                Ok(()) => sent += 1,
+                Err(error) if sent == 0 => return Err(error.into()),
+                Err(_) => break,
+            }
+        }
+        sending.leaving.submit();
+        // What was submitted counts as sent.
+        let _ = sending.wake(self.fd.as_fd());
+        Ok(sent)
+    }
+
+    /// Frames that were lost since the last call because nobody took them in time, or because they were too long.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn take_lost(&self) -> io::Result<u64> {
+        let statistics = sockopt::xdp_statistics(&self.fd)?;
+        let lost = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+        Ok(lost - self.lost.replace(lost))
+    }
+}
+
+impl Sending {
+    /// Takes chunks back from which all was sent.
+    fn reclaim(&mut self) {
+        while let Some(chunk) = self.completed.pop() {
+            self.free.push(chunk);
+        }
+        self.completed.release();
+    }
+
+    /// Puts a frame, or the segments that are to be made of it, where the kernel will find them.
+    fn put_all(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
+        if offload.segmentation.is_none() {
+            return self.put(umem, frame, offload);
+        }
+        let headers = Headers::of_frame(frame);
+        let segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
+        let offload = segments.offload();
+        for segment in segments {
+            self.put(umem, &segment, &offload)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
+        if frame.len() > XdpSocket::MOST_BYTES {
+            return Err(Errno::MSGSIZE);
+        }
+        if self.leaving.room(1) == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let chunk = self.free.pop().ok_or(Errno::AGAIN)?;
+        // SAFETY: the chunk is free, so not the kernel's.
+        let bytes = &mut unsafe { umem.chunk(chunk).as_mut() }[..frame.len()];
+        bytes.copy_from_slice(frame);
+        if let Some(checksum) = offload.checksum
+            && !complete_checksum(bytes, checksum)
+        {
+            self.free.push(chunk);
+            return Err(Errno::INVAL);
+        }
+        self.leaving.push(XdpDesc {
+            addr: chunk,
+            len: frame.len() as u32,
+            options: XdpDescOptions::empty(),
+        });
+        Ok(())
+    }
+
+    /// Has the kernel send, where it does not by itself. What it has no room for now it sends the next time.
+    fn wake(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.is_stuck = false;
+        for _ in 0..WAKE_TRIES {
+            if !self.leaving.needs_wakeup() {
+                return Ok(());
+            }
+            match send(socket, &[], SendFlags::DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
+                Err(error) => {
+                    self.is_stuck = true;
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for XdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl fmt::Debug for XdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("XdpSocket").field(&self.fd).finish()
+    }
+}
+
+/// A socket with its rings, before it has a link.
+fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
+    let fd = socket_with(AddressFamily::XDP, SocketType::RAW, NEW_SOCKET, None)?;
+    let region = XdpUmemReg {
+        addr: umem.0.start.expose_provenance().get() as u64,
+        len: umem.0.bytes as u64,
+        chunk_size: umem::CHUNK_BYTES as u32,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(&fd, region)?;
+    let (receive, send) = (umem::RECEIVE as u32, umem::SEND as u32);
+    sockopt::set_xdp_umem_fill_ring_size(&fd, receive)?;
+    sockopt::set_xdp_umem_completion_ring_size(&fd, send)?;
+    sockopt::set_xdp_rx_ring_size(&fd, receive)?;
+    sockopt::set_xdp_tx_ring_size(&fd, send)?;
+    // A smaller buffer only means that less can be under way.
+    let _ = sockopt::set_socket_send_buffer_size_force(&fd, umem::SEND * umem::CHUNK_BYTES);
+    let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&fd)?;
+    let mut fill = Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, &fr, receive)?;
+    Umem::to_receive().for_each(|chunk| fill.push(chunk));
+    fill.submit();
+    let receiving = Receiving {
+        arrived: Consumer::map(fd.as_fd(), XDP_PGOFF_RX_RING, &rx, receive)?,
+        fill,
+    };
+    let sending = Sending {
+        leaving: Producer::map(fd.as_fd(), XDP_PGOFF_TX_RING, &tx, send)?,
+        completed: Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, &cr, send)?,
+        free: Umem::to_send().collect(),
+        is_stuck: false,
+    };
+    Ok((fd, receiving, sending))
+}
+
+fn bind(socket: BorrowedFd<'_>, link: &Link, copies: Copies) -> io::Result<()> {
+    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    if copies == Copies::Never {
+        flags |= SocketAddrXdpFlags::XDP_ZEROCOPY;
+    }
+    let address = SocketAddrXdp::new(flags, link.index(), 0);
+    rustix::net::bind(socket, &address).map_err(io::Error::from)
+}
+
+/// What a program or a socket holds that was just closed is free only a little later.
+fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..BUSY_TRIES {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            result => return result,
+        }
+    }
+    call()
+}
+
+fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
+    let headers = Headers::of_frame(frame);
+    let age = if stamp == 0 {
+        0
+    } else {
+        now.saturating_sub(stamp)
+    };
+    Received {
+        bytes: frame,
+        offload: Offload {
+            checksum: partial_checksum(frame, &headers),
+            segmentation: None,
+        },
+        age: Duration::from_nanos(age),
+    }
+}
+
+/// What the kernel keeps free before frames that arrive (XDP_PACKET_HEADROOM).
+const HEADROOM_BYTES: usize = 256;
+
+/// A call sends 32 frames at least, unless the link has no room.
+const WAKE_TRIES: u32 = 4;
+
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

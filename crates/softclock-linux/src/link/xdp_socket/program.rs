@@ -1,0 +1,58 @@
+//! The program that hands all frames of a link to a socket.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::bpf::{Instruction, Program, ProgramKind, SocketMap};
+
+/// Has the frames of queue 0 go to the socket, with the time before each where the driver has room for it, and drops those
+/// of other queues.
+pub(super) fn load(socket: BorrowedFd<'_>) -> io::Result<(Program, SocketMap)> {
+    let map = SocketMap::new(1)?;
+    map.set(0, socket)?;
+    let program = Program::load(ProgramKind::Xdp, &instructions(map.as_fd()))?;
+    Ok((program, map))
+}
+
+/// ```c
+/// if (bpf_xdp_adjust_meta(context, -8) == 0) {
+///     u64 now = bpf_ktime_get_ns();
+///     u64 *stamp = context->data_meta;
+///     if (stamp + 1 <= context->data)
+///         *stamp = now;
+/// }
+/// return bpf_redirect_map(&map, context->rx_queue_index, XDP_DROP);
+/// ```
+fn instructions(map: BorrowedFd<'_>) -> Vec<Instruction> {
+    let stamp = [
+        Instruction::copy(6, 1),
+        Instruction::set(2, -8),
+        Instruction::call(ADJUST_META),
+        Instruction::skip_if_not(0, 0, 7),
+        Instruction::call(KTIME_GET_NS),
+        Instruction::load_u32(2, 6, CONTEXT_DATA),
+        Instruction::load_u32(3, 6, CONTEXT_DATA_META),
+        Instruction::copy(4, 3),
+        Instruction::add(4, 8),
+        Instruction::skip_if_greater(4, 2, 1),
+        Instruction::store_u64(3, 0, 0),
+    ];
+    let redirect = [
+        Instruction::load_u32(2, 6, CONTEXT_QUEUE),
+        Instruction::set(3, XDP_DROP),
+        Instruction::call(REDIRECT_MAP),
+        Instruction::EXIT,
+    ];
+    [&stamp[..], &Instruction::load_map(1, map), &redirect].concat()
+}
+
+/// include/uapi/linux/bpf.h.
+const KTIME_GET_NS: i32 = 5;
+const REDIRECT_MAP: i32 = 51;
+const ADJUST_META: i32 = 54;
+const XDP_DROP: i32 = 1;
+
+/// Where `struct xdp_md` has its fields.
+const CONTEXT_DATA: i16 = 0;
+const CONTEXT_DATA_META: i16 = 8;
+const CONTEXT_QUEUE: i16 = 16;

@@ -1,0 +1,302 @@
+//! The rings in which an AF_XDP socket and the kernel exchange descriptions of frames
+//! (Documentation/networking/af_xdp.rst): one side produces, the other consumes, and each counts what it did.
+
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{io, mem};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+
+/// A ring that we fill.
+pub(super) struct Producer<T>(Ring<T>);
+
+/// A ring that we empty.
+pub(super) struct Consumer<T>(Ring<T>);
+
+/// What both have. Counts wrap.
+struct Ring<T> {
+    memory: Memory,
+    places: Places,
+    entries: u32,
+    /// Our count: as told to the kernel, but for what is not submitted yet.
+    ours: u32,
+    /// The kernel's, when we last looked.
+    theirs: u32,
+    kind: PhantomData<T>,
+}
+
+/// Where the parts of a ring are in its memory, in bytes.
+#[derive(Clone, Copy)]
+struct Places {
+    producer: usize,
+    consumer: usize,
+    flags: usize,
+    entries: usize,
+}
+
+impl<T: Copy> Producer<T> {
+    /// Maps a ring of so many entries, a power of two, that the kernel has for this socket.
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        offsets: &XdpRingOffset,
+        entries: u32,
+    ) -> io::Result<Self> {
+        Ring::map(socket, page_offset, offsets, entries).map(Self)
+    }
+
+    /// How many entries there is room for; looks at the kernel's count only if there seems to be too little.
+    pub(super) fn room(&mut self, wanted: u32) -> u32 {
+        let ring = &mut self.0;
+        let room = |ring: &Ring<T>| ring.entries - ring.ours.wrapping_sub(ring.theirs);
+        if room(ring) < wanted {
+            ring.theirs = ring.count(ring.places.consumer).load(Ordering::Acquire);
+        }
+        room(ring)
+    }
+
+    /// Writes an entry; the kernel does not see it yet.
+    ///
+    /// # Panics
+    /// Without room for it.
+    pub(super) fn push(&mut self, entry: T) {
+        assert!(self.room(1) > 0, "no room in the ring");
+        let ring = &mut self.0;
+        // SAFETY: the place is within the memory, aligned, and not the kernel's until it is submitted.
+        unsafe { ring.place(ring.ours).write(entry) };
+        ring.ours = ring.ours.wrapping_add(1);
+    }
+
+    /// Shows the kernel all that was written.
+    pub(super) fn submit(&self) {
+        let ring = &self.0;
+        ring.count(ring.places.producer)
+            .store(ring.ours, Ordering::Release);
+    }
+
+    /// Whether the kernel looks only after a system call.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        let ring = &self.0;
+        let flags = ring.count(ring.places.flags).load(Ordering::Relaxed);
+        flags & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
+    }
+}
+
+impl<T: Copy> Consumer<T> {
+    /// As [`Producer::map`].
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        offsets: &XdpRingOffset,
+        entries: u32,
+    ) -> io::Result<Self> {
+        Ring::map(socket, page_offset, offsets, entries).map(Self)
+    }
+
+    /// The next entry, which stays the kernel's to reuse only after [`release`](Self::release). A look at memory.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let ring = &mut self.0;
+        if ring.ours == ring.theirs {
+            ring.theirs = ring.count(ring.places.producer).load(Ordering::Acquire);
+            if ring.ours == ring.theirs {
+                return None;
+            }
+        }
+        // SAFETY: the place is within the memory and aligned, and the kernel has written it.
+        let entry = unsafe { ring.place(ring.ours).read() };
+        ring.ours = ring.ours.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the places of all entries that were taken back to the kernel.
+    pub(super) fn release(&self) {
+        let ring = &self.0;
+        ring.count(ring.places.consumer)
+            .store(ring.ours, Ordering::Release);
+    }
+}
+
+impl<T> Ring<T> {
+    fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        offsets: &XdpRingOffset,
+        entries: u32,
+    ) -> io::Result<Self> {
+        let places = Places {
+            producer: offsets.producer as usize,
+            consumer: offsets.consumer as usize,
+            flags: offsets.flags.ok_or(io::ErrorKind::Unsupported)? as usize,
+            entries: offsets.desc as usize,
+        };
+        let bytes = places.entries + entries as usize * mem::size_of::<T>();
+        Ok(Self::over(
+            Memory::of_socket(socket, page_offset, bytes)?,
+            places,
+            entries,
+        ))
+    }
+
+    /// # Panics
+    /// If the entries are not a power of two, or places are not within the memory or not aligned.
+    fn over(memory: Memory, places: Places, entries: u32) -> Self {
+        assert!(entries.is_power_of_two());
+        let counts = [places.producer, places.consumer, places.flags];
+        assert!(
+            counts
+                .iter()
+                .all(|at| at % 4 == 0 && at + 4 <= memory.bytes)
+        );
+        let end = places.entries + entries as usize * mem::size_of::<T>();
+        assert!(places.entries.is_multiple_of(mem::align_of::<T>()) && end <= memory.bytes);
+        Self {
+            memory,
+            places,
+            entries,
+            ours: 0,
+            theirs: 0,
+            kind: PhantomData,
+        }
+    }
+
+    fn count(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `over` has checked that an aligned word is there, which lives as long as `self` and which both sides access
+        // atomically.
+        unsafe { AtomicU32::from_ptr(self.memory.start.byte_add(at).cast().as_ptr()) }
+    }
+
+    fn place(&self, count: u32) -> NonNull<T> {
+        let index = (count & (self.entries - 1)) as usize;
+        // SAFETY: `over` has checked that so many entries are within the memory.
+        unsafe {
+            self.memory
+                .start
+                .byte_add(self.places.entries)
+                .cast::<T>()
+                .add(index)
+        }
+    }
+}
+
+/// Memory that is mapped, page-aligned.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) start: NonNull<u8>,
+    pub(super) bytes: usize,
+}
+
+impl Memory {
+    /// Of our own, filled with zeros.
+    pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
+        }?;
+        Ok(Self::at(start.cast(), bytes))
+    }
+
+    fn of_socket(socket: BorrowedFd<'_>, page_offset: u64, bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                protection,
+                flags,
+                socket,
+                page_offset,
+            )
+        }?;
+        Ok(Self::at(start.cast(), bytes))
+    }
+
+    fn at(start: *mut u8, bytes: usize) -> Self {
+        Self {
+            start: NonNull::new(start).expect("nothing is mapped at zero"),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: this was mapped by us, and nothing refers to it any more. A failure leaves it mapped.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: Places = Places {
+        producer: 0,
+        consumer: 64,
+        flags: 128,
+        entries: 192,
+    };
+
+    /// A ring in memory of our own, from both sides, whose counts begin at `count`.
+    fn both_sides(count: u32) -> (Producer<u64>, Consumer<u64>) {
+        let memory = Memory::anonymous(4096).unwrap();
+        // The second owns nothing: the first goes last.
+        let other = Memory {
+            start: memory.start,
+            bytes: memory.bytes,
+        };
+        let [mut producer, mut consumer] =
+            [memory, other].map(|memory| Ring::over(memory, PLACES, 4));
+        for ring in [&mut producer, &mut consumer] {
+            (ring.ours, ring.theirs) = (count, count);
+        }
+        for at in [PLACES.producer, PLACES.consumer] {
+            producer.count(at).store(count, Ordering::Relaxed);
+        }
+        (Producer(producer), Consumer(consumer))
+    }
+
+    #[test]
+    fn entries_pass_in_order_and_counts_wrap() {
+        let (mut producer, mut consumer) = both_sides(u32::MAX - 5);
+        for round in 0..10u64 {
+            assert_eq!(producer.room(4), 4);
+            for entry in 0..4 {
+                producer.push(round * 10 + entry);
+            }
+            assert_eq!(
+                (producer.room(1), consumer.pop()),
+                (0, None),
+                "not submitted"
+            );
+            producer.submit();
+            let taken: Vec<_> = std::iter::from_fn(|| consumer.pop()).collect();
+            assert_eq!(taken, [0, 1, 2, 3].map(|entry| round * 10 + entry));
+            assert_eq!(producer.room(1), 0, "not released");
+            consumer.release();
+        }
+        mem::forget(consumer);
+    }
+
+    #[test]
+    fn the_kernel_says_when_it_sleeps() {
+        let (producer, consumer) = both_sides(0);
+        assert!(!producer.needs_wakeup());
+        producer.0.count(PLACES.flags).store(1, Ordering::Relaxed);
+        assert!(producer.needs_wakeup());
+        mem::forget(consumer);
+    }
+
+    #[test]
+    #[should_panic(expected = "no room")]
+    fn a_full_ring_takes_nothing() {
+        let (mut producer, consumer) = both_sides(7);
+        mem::forget(consumer);
+        (0..5).for_each(|entry| producer.push(entry));
+    }
+}

@@ -1,0 +1,121 @@
+use super::*;
+use crate::link::PacketSocket;
+use crate::link::cable::{Cable, SENDER, frame};
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(10));
+}
+
+/// Asks until there is an answer: the kernel does things at leisure.
+fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..1000 {
+        match ask() {
+            Some(answer) => return answer,
+            None => pause(),
+        }
+    }
+    panic!("no answer")
+}
+
+/// The next frame of ours, with its age.
+fn next(socket: &XdpSocket) -> Option<(Vec<u8>, Offload, Duration)> {
+    let mut found = None;
+    let _ = socket.receive(|received| {
+        let received = received.unwrap();
+        if received.bytes[6..12] == SENDER {
+            found = Some((received.bytes.to_vec(), received.offload, received.age));
+        }
+    });
+    found
+}
+
+#[test]
+fn frames_arrive_and_leave() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scx") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let before = cable.state();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let sent = frame(&[], 1000);
+    let (bytes, offload, age) = wait(|| {
+        assert_eq!(packets.send([(&sent[..], &Offload::NONE)]).unwrap(), 1);
+        pause();
+        next(&xdp)
+    });
+    assert_eq!((&bytes, offload), (&sent, Offload::NONE));
+    assert!(
+        age > Duration::from_millis(1) && age < Duration::from_secs(5),
+        "{age:?}"
+    );
+
+    // More frames than chunks: they are used again and again.
+    for round in 0..300 {
+        let lengths: Vec<_> = (0..BATCH).map(|index| 100 + round + index).collect();
+        let frames: Vec<_> = lengths.iter().map(|&bytes| frame(&[], bytes)).collect();
+        let parts = || frames.iter().map(|frame| (&frame[..], &Offload::NONE));
+        assert_eq!(xdp.send(parts()).unwrap(), BATCH);
+        let mut arrived = Vec::new();
+        wait(|| {
+            let _ = packets.receive(|received| {
+                let bytes = received.unwrap().bytes;
+                if bytes[6..12] == SENDER {
+                    arrived.push(bytes.len());
+                }
+            });
+            (arrived.len() >= BATCH).then_some(())
+        });
+        assert_eq!(arrived, lengths);
+        assert_eq!(packets.send(parts()).unwrap(), BATCH);
+        let mut arrived = Vec::new();
+        wait(|| {
+            let _ = xdp.receive(|received| {
+                let bytes = received.unwrap().bytes;
+                if bytes[6..12] == SENDER {
+                    arrived.push(bytes.len());
+                }
+            });
+            (arrived.len() >= BATCH).then_some(())
+        });
+        assert_eq!(arrived, lengths);
+    }
+    assert_eq!(xdp.take_lost().unwrap(), 0);
+    let long = vec![0; XdpSocket::MOST_BYTES + 1];
+    let error = xdp.send([(&long[..], &Offload::NONE)]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+
+    drop((packets, xdp));
+    wait(|| (cable.state() == before).then_some(()));
+}
+
+#[test]
+fn a_link_that_cannot_is_left_alone() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scy") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [_, link] = cable.links();
+    assert!(link.takes_tags_off());
+    let before = cable.state();
+    let copied = XdpSocket::open(&link, Copies::Never);
+    let Err(XdpError::Failed(XdpStep::Queue, error)) = copied else {
+        panic!("nothing is copied on a virtual link: {copied:?}");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
+    // The driver cannot run programs on what the other end may send.
+    cable.set(0, "mtu 9000");
+    let refused = XdpSocket::open(&link, Copies::Allowed);
+    assert!(
+        matches!(refused, Err(XdpError::Failed(XdpStep::Driver, _))),
+        "{refused:?}"
+    );
+    cable.set(0, "mtu 1500");
+    wait(|| (cable.state() == before).then_some(()));
+}
