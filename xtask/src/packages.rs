@@ -71,6 +71,11 @@ const PACKAGES: &[Package] = &[
         purpose: "loads the bridges under test",
     },
     Package {
+        name: "ethtool",
+        holds: Program("ethtool"),
+        purpose: "turns offloads of links off in experiments",
+    },
+    Package {
         name: "procps",
         holds: Program("ps"),
         purpose: "CPU time and state of the servers under test",
