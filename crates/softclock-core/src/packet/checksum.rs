@@ -159,6 +159,23 @@ mod tests {
             }
         }
 
+        /// Whatever claims to be a packet, no checksum lies outside of it.
+        #[test]
+        fn a_partial_checksum_is_within_its_frame(
+            is_ipv6 in any::<bool>(),
+            bytes in prop::collection::vec(any::<u8>(), 14..120),
+        ) {
+            let mut frame = bytes;
+            let (kind, version) = if is_ipv6 { (IPV6, 0x60) } else { (IPV4, 0x45) };
+            frame[12..14].copy_from_slice(&kind.to_be_bytes());
+            if let Some(first) = frame.get_mut(14) {
+                *first = version;
+            }
+            if let Some(checksum) = partial_checksum(&frame, &Headers::of_frame(&frame)) {
+                prop_assert!(complete_checksum(&mut frame, checksum));
+            }
+        }
+
         #[test]
         fn as_word_by_word(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             prop_assert_eq!(ones_complement_sum(&bytes), plainly(&bytes));
