@@ -175,6 +175,16 @@ mod tests {
     }
 
     #[test]
+    fn spins_as_much_as_it_may() {
+        let mut rule = IdleRule::new(0.5);
+        rule.next_step(at(0), None);
+        // Of the 40 us that a wait may be late by, 10 us are allowed.
+        let step = rule.next_step(at(20), Some(at(50)));
+        assert_eq!(step, IdleStep::Block(Duration::from_micros(20)));
+        assert_eq!(rule.next_step(at(40), Some(at(50))), IdleStep::Spin);
+    }
+
+    #[test]
     fn never_spins_at_cap_zero() {
         let mut rule = IdleRule::new(0.0);
         rule.next_step(at(0), None);

@@ -68,6 +68,10 @@ A class is written as pairs of a name and a value:
 The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
 killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
 
+Other load on its processor delays frames only while it is in a long system call, which a kernel
+booted with preempt=full interrupts, or if it has a real-time priority, too. taskset gives the bridge
+a processor of its own.
+
 tap:NAME as A or B makes a TAP device of that name, which is up and goes when this ends. What the host
 sends on it leaves at the other side, and what arrives there the host receives on it. It may be moved
 to a container's namespace, or be a port of a bridge.
