@@ -7,7 +7,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use softclock_core::Histogram;
+use softclock_core::{Histogram, Rate};
 
 use crate::chart::{Axis, Chart, Series};
 use crate::lab::{self, Load, Neighbours, Pace, Setup, Shaper, Traffic, mbit};
@@ -56,25 +56,24 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 }
 
 fn setups() -> Vec<Setup> {
-    let rate = mbit(100);
     let udp = Load::Udp(mbit(120));
     let pace = |options| {
         Shaper::Pace(Pace {
             options,
             class: "peak 115mbit",
-            ..Pace::of_rate(rate)
+            ..Pace::of_rate(RATE)
         })
     };
     vec![
         Setup::new("softclock pace", pace(""), udp),
-        Setup::new("HTB", Shaper::Htb(rate, 1), udp),
+        Setup::new("HTB", Shaper::Htb(RATE, 1), udp),
         Setup::new("softclock pace without spinning", pace("--spin-cap 0"), udp),
         Setup::new(
             "softclock pace at ordinary priority",
             pace("--priority 0"),
             udp,
         ),
-        Setup::new("TBF", Shaper::Tbf(rate), udp),
+        Setup::new("TBF", Shaper::Tbf(RATE), udp),
     ]
 }
 
@@ -91,7 +90,7 @@ fn shot(traffic: Traffic, slice: Duration) -> io::Result<Shot> {
     let beside = traffic.capture(slice)?;
     drop(neighbours);
     Ok(Shot {
-        lateness: [alone.lateness(), beside.lateness()],
+        lateness: [alone.lateness(RATE), beside.lateness(RATE)],
         events_us: traffic.end()?.and_then(|summary| summary.lateness_us),
     })
 }
@@ -127,6 +126,8 @@ fn chart(results: &[(Setup, Vec<Shot>)], index: usize) -> Chart {
     }
 }
 
+const RATE: Rate = mbit(100);
+
 /// How long a capture is, and how many there are of each variant and condition.
 const FULL: (Duration, usize) = (Duration::from_millis(2500), 5);
 const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
@@ -138,7 +139,7 @@ const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 const NOTES: [&str; 3] = [
     "120 Mbit/s of UDP are shaped to 100 Mbit/s, and pace catches up at 115 Mbit/s; beside computation: as many threads as processors spin at ordinary \
      priority",
-    "a departure is late by a clock of bytes at the mean rate, which the earliest frame sets anew each 10 ms: what holds \
-     up all frames for longer, and a rate that is not kept, does not count",
+    "a departure is late by a clock of bytes at the target's rate (or the mean where that is higher), which the earliest \
+     frame sets anew each 10 ms: what holds up all frames for longer does not count, and a load that pauses does",
     "the paper's Figure 9: events of the kernel's timers are late by up to its tick, 1 or 10 ms",
 ];

@@ -105,7 +105,7 @@ fn captured(
     }
     let setups: Vec<Setup> = cases.iter().map(|(setup, _)| setup.clone()).collect();
     let found = lab::rounds(context, &setups, rounds, |_, traffic| {
-        let burstiness = traffic.capture(slice)?.burstiness();
+        let burstiness = traffic.capture(slice)?.burstiness(RATE);
         let queue = burstiness.queue().cloned().unwrap_or_default();
         Ok([
             queue.max.packets as f64,

@@ -92,7 +92,7 @@ struct Shot {
 
 impl Shot {
     fn of(frames: &Frames) -> Self {
-        let burstiness = frames.burstiness();
+        let burstiness = frames.burstiness(mbit(RATE_MBIT));
         let queue = burstiness.queue();
         let target = mbit(RATE_MBIT).bps() as f64;
         Self {
@@ -256,6 +256,6 @@ const NOTES: [&str; 5] = [
     "TCP's own pacing is SO_MAX_PACING_RATE (iperf3 --fq-rate) without fq; iperf3's pacing is its --bitrate",
     "beside computation: as many threads as processors spin at ordinary priority; pace has its default, SCHED_FIFO",
     "times are the kernel's at the receiver; segments that arrive joined count as arriving at once; the virtual bottleneck \
-     has the mean rate of the capture",
+     has the target's rate, or the capture's mean where that is higher",
     "the paper's are for TCP at 5 Gbit/s in frames of 9 KB over 10 Gbit/s, without and with TSO",
 ];

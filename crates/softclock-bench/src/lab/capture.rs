@@ -135,10 +135,17 @@ impl Frames {
         (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
     }
 
-    /// Bursts behind a virtual bottleneck of their own mean rate, so that a rate that is not kept is no burst.
-    pub fn burstiness(&self) -> Burstiness {
+    /// The target, or the mean rate where that is higher: a rate that is not kept is no burst, and neither is what follows
+    /// when the load has paused.
+    fn rate(&self, target: Rate) -> Rate {
+        let mean = self.bps().and_then(|bps| Rate::from_bps(bps.ceil() as u64));
+        mean.map_or(target, |mean| mean.max(target))
+    }
+
+    /// Bursts behind a virtual bottleneck of the target rate, or the mean where that is higher.
+    pub fn burstiness(&self, target: Rate) -> Burstiness {
         let options = Options {
-            rate: self.bps().and_then(|bps| Rate::from_bps(bps as u64)),
+            rate: Some(self.rate(target)),
             line: None,
             train_gap: TRAIN_GAP,
             windows: vec![WINDOW],
@@ -150,13 +157,14 @@ impl Frames {
         burstiness
     }
 
-    /// How late each frame came by a clock of bytes at the mean rate, which is set anew each 10 ms by the earliest frame
-    /// in them.
-    pub fn lateness(&self) -> Histogram {
+    /// How late each frame came by a clock of bytes at the same rate, which is set anew each 10 ms by the earliest frame in
+    /// them.
+    pub fn lateness(&self, target: Rate) -> Histogram {
         let mut lateness = Histogram::new();
-        let Some((bps, &(begin, _))) = self.bps().zip(self.frames.first()) else {
+        let Some(&(begin, _)) = self.frames.first() else {
             return lateness;
         };
+        let bps = self.rate(target).bps() as f64;
         let windows = self
             .frames
             .chunk_by(|a, b| a.0.ns_since(begin) / CLOCK_NS == b.0.ns_since(begin) / CLOCK_NS);
@@ -201,6 +209,7 @@ const CLOCK_NS: u64 = 10_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::mbit;
 
     fn frames(each_us: &[u64]) -> Frames {
         let mut frames = Frames::default();
@@ -226,10 +235,10 @@ mod tests {
             .collect();
         let frames = frames(&times);
         assert!((frames.bps().unwrap() - 1e8).abs() < 1.0);
-        let lateness = frames.lateness();
+        let lateness = frames.lateness(mbit(100));
         assert!((29_000..=30_100).contains(&lateness.max_ns()));
         assert!(lateness.quantile_ns(0.99) < 100);
-        assert_eq!(frames.burstiness().trains().longest(), 1);
+        assert_eq!(frames.burstiness(mbit(100)).trains().longest(), 1);
     }
 
     #[test]

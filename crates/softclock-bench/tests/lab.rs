@@ -1,0 +1,56 @@
+//! Network namespaces of experiments go with the run that made them, also if it is killed.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A run that was killed leaves no process, and so no namespace: they have no names.
+#[test]
+fn a_killed_run_leaves_nothing() {
+    softclock_testing::require!("iperf3", "tcpdump", "tc", "ethtool", "unshare", "nsenter");
+    if let Err(reason) = softclock_bench::lab::check() {
+        softclock_testing::skip!("{reason}");
+    }
+    let mut run = Command::new(env!("CARGO_BIN_EXE_softclock-bench"))
+        .args(["run", "pspacer/table-7"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let begun = Instant::now();
+    // Three namespaces and the sender.
+    let children = loop {
+        let children = children(run.id());
+        if children.len() >= 4 {
+            break children;
+        }
+        assert!(begun.elapsed() < PATIENCE, "only {children:?} started");
+        thread::sleep(LOOK_UP);
+    };
+    run.kill().expect("our own child");
+    run.wait().expect("our own child");
+    let killed = Instant::now();
+    for child in children {
+        while is_alive(&child) {
+            assert!(killed.elapsed() < PATIENCE, "{child} goes on");
+            thread::sleep(LOOK_UP);
+        }
+    }
+}
+
+fn children(id: u32) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    let children = children.unwrap_or_default();
+    children.split_whitespace().map(str::to_owned).collect()
+}
+
+/// One that nobody has waited for yet is not.
+fn is_alive(id: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| !state.starts_with('Z'))
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_UP: Duration = Duration::from_millis(2);
