@@ -143,7 +143,7 @@ const FULL: Plan = Plan {
     slice: Duration::from_secs(1),
     rounds: 3,
     cold: 750,
-    loads: &[0.1, 0.25, 0.4, 0.55, 0.7, 0.85],
+    loads: &[0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0],
 };
 
 const SMOKE: Plan = Plan {

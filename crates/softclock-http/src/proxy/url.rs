@@ -32,10 +32,11 @@ impl UpstreamUrl {
     /// What it is asked for in place of `asked`: the same below its prefix. Nothing where that is longer than a target may
     /// be.
     pub(super) fn target(&self, asked: &PathAndQuery) -> Option<Uri> {
-        if self.prefix.is_empty() || asked == "*" {
-            return Some(asked.clone().into());
+        let plain = Uri::from(asked.clone());
+        if asked == "*" || (self.prefix.is_empty() && !plain.path().is_empty()) {
+            return Some(plain);
         }
-        // A target may begin with its query; shown, it has the path that it stands for.
+        // A target may begin with its query, or be empty; shown, it has the path that it stands for.
         let target = format!("{}{asked}", self.prefix);
         PathAndQuery::try_from(target).ok().map(Uri::from)
     }
@@ -201,6 +202,8 @@ mod tests {
             ("/", "/", "/p/"),
             ("/a?b", "/a?b", "/p/a?b"),
             ("?b", "/?b", "/p/?b"),
+            // Of HTTP/2; all of it is cut off.
+            ("#b", "/", "/p/"),
             ("*", "*", "*"),
         ] {
             assert_eq!(target("http://a", asked).unwrap(), bare);

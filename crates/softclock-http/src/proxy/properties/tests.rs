@@ -88,6 +88,7 @@ const PIECES: &[&str] = &[
     "\n/",
     "\n/a?b",
     "\n?q",
+    "\n#",
     "\n*",
     "\n//h",
     "\nhttp://h",
@@ -99,7 +100,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
         1 => vec(any::<u8>(), 0..20),
     ];
     (0u8..64, vec(line, 0..10)).prop_map(|(flags, lines)| {
-        let kind = flags << 2 | flags % 3;
+        let kind = (flags << 2) | (flags % 3);
         [&[kind][..], &lines.join(&b'\n')].concat()
     })
 }
