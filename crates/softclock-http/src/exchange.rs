@@ -17,6 +17,7 @@ use softclock::Instant;
 use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
+use crate::file_lane::FileLane;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
 use crate::worker::{Live, Worker};
@@ -211,6 +212,15 @@ macro_rules! each {
 pub(crate) struct CountedBody {
     body: AnyBody,
     exchange: Exchange,
+}
+
+impl CountedBody {
+    /// Has a file sent along `lane`. For responses with a Content-Length.
+    pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
+        if let AnyBody::Own(Body::File(file)) = &mut self.body {
+            file.pass_along(lane);
+        }
+    }
 }
 
 impl http_body::Body for CountedBody {

@@ -8,12 +8,14 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
+use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::members::Seat;
 use crate::patience::{Patience, Wait};
@@ -22,6 +24,8 @@ use crate::socket::Socket;
 /// A socket whose client is watched.
 pub(crate) struct GuardedStream<S> {
     socket: S,
+    /// Where files can be sent past hyper.
+    lane: Option<Rc<FileLane>>,
     scanner: Scanner,
     withheld: Withheld,
     patience: Patience,
@@ -71,6 +75,7 @@ struct Withheld {
 impl<S: Socket> GuardedStream<S> {
     pub(crate) fn new(socket: S, options: &ConnectionOptions, seat: Option<Seat>) -> Self {
         Self {
+            lane: socket.sends_files().then(Rc::default),
             socket,
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
@@ -81,6 +86,11 @@ impl<S: Socket> GuardedStream<S> {
             end_was_read: false,
             shut_down: false,
         }
+    }
+
+    /// The way of files past hyper, if the socket has one.
+    pub(crate) const fn lane(&self) -> Option<&Rc<FileLane>> {
+        self.lane.as_ref()
     }
 
     /// Whether hyper has ended for a pause only; then the stream goes on.
@@ -207,6 +217,16 @@ impl<S: Socket> GuardedStream<S> {
         result.map(|()| end)
     }
 
+    /// Sends a file's content if bytes that hyper writes now stand for it.
+    fn poll_write_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        offered: impl FnOnce() -> usize,
+    ) -> Option<Poll<io::Result<usize>>> {
+        let lane = self.lane.as_ref()?;
+        lane.poll_write(cx, &mut self.socket, offered())
+    }
+
     /// Passes `written` on; an error when the client takes too little.
     fn watch(
         &mut self,
@@ -216,7 +236,7 @@ impl<S: Socket> GuardedStream<S> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.patience.on_written(*bytes),
             Poll::Ready(Err(_)) => {}
-            // Our own rate is not the client's fault.
+            // Our own rate is not the client's fault, and neither is that others have their turn.
             Poll::Pending if self.socket.is_held_back() => self.patience.on_written(0),
             Poll::Pending => {
                 ready!(self.patience.poll_write(&self.socket, cx));
@@ -298,7 +318,10 @@ impl<S: Socket> Write for GuardedStream<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        let written = match self.poll_write_file(cx, || bytes.len()) {
+            Some(written) => written,
+            None => Pin::new(&mut self.socket).poll_write(cx, bytes),
+        };
         self.watch(written, cx)
     }
 
@@ -307,7 +330,11 @@ impl<S: Socket> Write for GuardedStream<S> {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, buffers);
+        let offered = || buffers.iter().map(|buffer| buffer.len()).sum();
+        let written = match self.poll_write_file(cx, offered) {
+            Some(written) => written,
+            None => Pin::new(&mut self.socket).poll_write_vectored(cx, buffers),
+        };
         self.watch(written, cx)
     }
 
@@ -316,6 +343,9 @@ impl<S: Socket> Write for GuardedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(lane) = &self.lane {
+            lane.on_flush()?;
+        }
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 

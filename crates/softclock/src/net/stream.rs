@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use softclock_linux::socket;
 
 use super::pacing::{Paced, PacedHandle, Pacer};
 use super::source::Source;
+use crate::fs::File;
 use crate::runtime::sources::Direction;
 
 /// A TCP connection. Its methods take `&self`, so that one task may read while another writes.
@@ -76,10 +77,16 @@ impl TcpStream {
         Self { carrier }
     }
 
-    /// Whether what was written waits for its time, as a [paced](Self::paced) stream's, not for the peer.
+    /// Whether the stream is [paced](Self::paced).
+    pub const fn is_paced(&self) -> bool {
+        matches!(self.carrier, Carrier::Paced(_))
+    }
+
+    /// Whether a write that is pending waits for its time, as a [paced](Self::paced) stream's, or for the task's next
+    /// turn, not for the peer.
     pub fn is_held_back(&self) -> bool {
         match &self.carrier {
-            Carrier::Kernel(_) => false,
+            Carrier::Kernel(source) => source.is_ready(Direction::Write),
             Carrier::Paced(stream) => stream.0.is_held_back(),
         }
     }
@@ -135,6 +142,20 @@ impl TcpStream {
             bytes = &bytes[written..];
         }
         Ok(())
+    }
+
+    /// Sends up to `len` bytes of `file`, from `offset` on, without copying them (`sendfile(2)`): as many as the send
+    /// buffer takes. 0 means that the file ends at `offset`.
+    ///
+    /// Where they are not [in memory](File::is_cached), the runtime's thread waits for the disk. What is sent is the
+    /// file's content when the peer gets it: a change shows that is made meanwhile, and what is cut off reads as zeros. If
+    /// the peer is gone SIGPIPE is raised, which programs in Rust ignore unless told otherwise.
+    ///
+    /// # Errors
+    /// Those of `sendfile(2)`; [`io::ErrorKind::Unsupported`] if the stream is [paced](Self::paced), as a paced one sends
+    /// from a buffer of its own.
+    pub async fn send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_send_file(cx, file, offset, len)).await
     }
 
     /// Writes as much as the send buffer takes now, from within a soft event's handler too.
@@ -193,6 +214,23 @@ impl TcpStream {
         match &self.carrier {
             Carrier::Kernel(source) => source.poll_send_vectored(cx, buffers),
             Carrier::Paced(stream) => stream.0.poll_write(cx, buffers),
+        }
+    }
+
+    /// As [`send_file`](Self::send_file), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`send_file`](Self::send_file).
+    pub fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match &self.carrier {
+            Carrier::Kernel(source) => source.poll_send_file(cx, file.as_fd(), offset, len),
+            Carrier::Paced(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
