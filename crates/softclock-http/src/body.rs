@@ -2,12 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use softclock::fs::File;
 
+use crate::file_lane::{Entrance, FileLane, PART_BYTES, shrunk};
 use crate::multipart::Parts;
 use crate::pool::{self, Pooled};
 use crate::range::ByteRange;
@@ -68,7 +70,8 @@ impl Body {
     }
 }
 
-/// A part of a file on its way to a client, at most [`CHUNK_BYTES`] of it in memory.
+/// A part of a file on its way to a client, at most [`CHUNK_BYTES`] of it in memory; none where the connection sends it
+/// without a copy.
 ///
 /// If the file shrinks meanwhile the body ends with an error, which closes the connection: the length promised can't
 /// be kept, and filling up would be a lie.
@@ -78,6 +81,8 @@ pub struct FileBody {
     remaining: u64,
     /// A read that waits for the disk.
     reading: Option<Reading>,
+    /// The way of parts that need not be read.
+    lane: Option<Entrance>,
 }
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>>>>;
@@ -93,6 +98,7 @@ impl FileBody {
             position,
             remaining,
             reading: None,
+            lane: None,
         }
     }
 
@@ -101,14 +107,24 @@ impl FileBody {
         self.remaining
     }
 
+    /// Has the connection send what is in the page cache without a copy, which pays for large parts.
+    pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
+        if self.remaining >= UNCOPIED_MIN {
+            self.lane = Some(Entrance::new(Rc::clone(lane)));
+        }
+    }
+
     /// The next bytes; none at the end.
     pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if self.remaining == 0 {
             return Poll::Ready(Ok(None));
         }
+        if let Some(uncopied) = ready!(self.poll_uncopied(cx)) {
+            return Poll::Ready(Ok(Some(uncopied)));
+        }
         let chunk = match &mut self.reading {
             Some(reading) => {
-                let result = std::task::ready!(reading.as_mut().poll(cx));
+                let result = ready!(reading.as_mut().poll(cx));
                 self.reading = None;
                 result?
             }
@@ -125,7 +141,29 @@ impl FileBody {
             },
         };
         self.advance(chunk.len() as u64)?;
+        if let Some(lane) = &self.lane {
+            lane.pass_by();
+        }
         Poll::Ready(Ok(Some(Pooled::new(chunk).into_bytes())))
+    }
+
+    /// Bytes that stand for the next part of the file, if it need not be read.
+    fn poll_uncopied(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(lane) = self.lane.as_mut().filter(|_| self.reading.is_none()) else {
+            return Poll::Ready(None);
+        };
+        if !ready!(lane.poll_open(cx)) {
+            self.lane = None;
+            return Poll::Ready(None);
+        }
+        let len = self.remaining.min(PART_BYTES as u64);
+        if !self.file.is_cached(self.position, len) {
+            return Poll::Ready(None);
+        }
+        let bytes = lane.load(&self.file, self.position, len as usize);
+        self.position += len;
+        self.remaining -= len;
+        Poll::Ready(Some(bytes))
     }
 
     fn read_cached(&self) -> io::Result<Vec<u8>> {
@@ -143,16 +181,16 @@ impl FileBody {
 
     fn advance(&mut self, read: u64) -> io::Result<()> {
         if read == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the file has shrunk",
-            ));
+            return Err(shrunk());
         }
         self.position += read;
         self.remaining -= read;
         Ok(())
     }
 }
+
+/// Below this, asking first and a head that goes out by itself cost as much as the copies do.
+const UNCOPIED_MIN: u64 = 128 << 10;
 
 /// What is read at once: small enough to be in the processor's own cache still when it is sent.
 pub const CHUNK_BYTES: usize = 64 << 10;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use softclock::fs::File;
 use softclock::net::{TcpStream, UnixStream};
 
 use crate::socket::Socket;
@@ -94,6 +95,23 @@ impl Socket for Stream {
         match self {
             Self::Plain(carrier) => each!(carrier, stream => stream.poll_read(cx, buffer)),
             Self::Tls(tls) => futures_io::AsyncRead::poll_read(Pin::new(tls), cx, buffer),
+        }
+    }
+
+    fn sends_files(&self) -> bool {
+        matches!(self, Self::Plain(Carrier::Tcp(stream)) if !stream.is_paced())
+    }
+
+    fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(Carrier::Tcp(stream)) => stream.poll_send_file(cx, file, offset, len),
+            _ => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 

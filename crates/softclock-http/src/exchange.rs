@@ -18,6 +18,7 @@ use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
 use crate::error::Refusal;
+use crate::file_lane::FileLane;
 use crate::head::Fault;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
@@ -257,6 +258,15 @@ macro_rules! each {
 pub(crate) struct CountedBody {
     body: AnyBody,
     exchange: Exchange,
+}
+
+impl CountedBody {
+    /// Has a file sent along `lane`. For responses with a Content-Length.
+    pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
+        if let AnyBody::Own(Body::File(file)) = &mut self.body {
+            file.pass_along(lane);
+        }
+    }
 }
 
 impl http_body::Body for CountedBody {

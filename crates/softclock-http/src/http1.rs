@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::Request;
+use http::header::CONTENT_LENGTH;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -96,9 +97,16 @@ impl Conversation {
     /// nothing of, which is something only where the connection has become a tunnel.
     async fn answer_requests(&mut self) -> (Result<(), hyper::Error>, Bytes) {
         let client = &self.client;
+        let lane = Rc::clone(self.stream.lane());
         let service = service_fn(|request: Request<Incoming>| {
-            let client = Rc::clone(client);
-            async move { Ok::<_, Infallible>(answer(client, request).await) }
+            let (client, lane) = (Rc::clone(client), &lane);
+            async move {
+                let mut response = answer(client, request).await;
+                if response.headers().contains_key(CONTENT_LENGTH) {
+                    response.body_mut().pass_along(lane);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = builder(self.head).serve_connection(&mut self.stream, service);
         let mut connection = Box::new(connection);

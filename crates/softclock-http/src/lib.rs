@@ -23,7 +23,8 @@
 //!   what of it is sent.
 //! - **Body** ([`body`]): small parts are read before the response starts, large ones chunk by chunk as the client takes
 //!   them. Every read is first tried on the loop, where it answers from the page cache, and else goes to a helper
-//!   thread ([`softclock::fs`]).
+//!   thread ([`softclock::fs`]). Over plain TCP, what is large and in the page cache is not read but sent from there, past
+//!   hyper.
 //!
 //! Connections can be paced ([`Pace`]): responses then leave in pieces clocked by soft events, below all of this.
 //!
@@ -46,6 +47,7 @@ mod control;
 mod error;
 mod error_page;
 mod exchange;
+mod file_lane;
 pub mod head;
 mod header_rule;
 mod http1;

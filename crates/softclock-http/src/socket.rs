@@ -4,16 +4,29 @@ use std::io;
 use std::task::{Context, Poll};
 
 use hyper::rt::Write;
+use softclock::fs::File;
 
 /// A stream socket, or what is layered on one.
 pub(crate) trait Socket: Write + Unpin {
     /// Reads what has arrived; 0 at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
+    /// Whether files may go by [`poll_send_file`](Self::poll_send_file) now; what has begun may go on by it anyway.
+    fn sends_files(&self) -> bool;
+
+    /// Sends up to `len` bytes of `file` from `offset` on, behind what was written; 0 where it ends.
+    fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>>;
+
     /// Bytes written that the client has not acknowledged; 0 where nobody knows.
     fn unacknowledged(&self) -> u64;
 
-    /// Whether what was written waits for its time, not for the client.
+    /// Whether what is to be written waits for its time or its turn, not for the client.
     fn is_held_back(&self) -> bool {
         false
     }

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
+use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::members::Seat;
 use crate::patience::{Patience, Wait};
@@ -23,6 +25,8 @@ use crate::socket::Socket;
 /// A socket whose client is watched.
 pub(crate) struct GuardedStream<S> {
     socket: S,
+    /// Where files are sent past hyper.
+    lane: Rc<FileLane>,
     scanner: Scanner,
     withheld: Withheld,
     patience: Patience,
@@ -73,6 +77,7 @@ impl<S: Socket> GuardedStream<S> {
     pub(crate) fn new(socket: S, options: &ConnectionOptions, seat: Option<Seat>) -> Self {
         Self {
             socket,
+            lane: Rc::default(),
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
             patience: Patience::new(options.timeouts),
@@ -82,6 +87,11 @@ impl<S: Socket> GuardedStream<S> {
             end_was_read: false,
             shut_down: false,
         }
+    }
+
+    /// The way of files past hyper.
+    pub(crate) const fn lane(&self) -> &Rc<FileLane> {
+        &self.lane
     }
 
     /// Whether hyper has ended for a pause only; then the stream goes on.
@@ -209,6 +219,15 @@ impl<S: Socket> GuardedStream<S> {
         result.map(|()| end)
     }
 
+    /// Sends a file's content if bytes that hyper writes now stand for it.
+    fn poll_write_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        offered: impl FnOnce() -> usize,
+    ) -> Option<Poll<io::Result<usize>>> {
+        self.lane.poll_write(cx, &mut self.socket, offered())
+    }
+
     /// Passes `written` on; an error when the client takes too little.
     fn watch(
         &mut self,
@@ -218,7 +237,7 @@ impl<S: Socket> GuardedStream<S> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.patience.on_written(*bytes),
             Poll::Ready(Err(_)) => {}
-            // Our own rate is not the client's fault.
+            // Our own rate is not the client's fault, and neither is that others have their turn.
             Poll::Pending if self.socket.is_held_back() => self.patience.on_written(0),
             Poll::Pending => {
                 ready!(self.patience.poll_write(&self.socket, cx));
@@ -300,7 +319,10 @@ impl<S: Socket> Write for GuardedStream<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        let written = match self.poll_write_file(cx, || bytes.len()) {
+            Some(written) => written,
+            None => Pin::new(&mut self.socket).poll_write(cx, bytes),
+        };
         self.watch(written, cx)
     }
 
@@ -309,7 +331,11 @@ impl<S: Socket> Write for GuardedStream<S> {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, buffers);
+        let offered = || buffers.iter().map(|buffer| buffer.len()).sum();
+        let written = match self.poll_write_file(cx, offered) {
+            Some(written) => written,
+            None => Pin::new(&mut self.socket).poll_write_vectored(cx, buffers),
+        };
         self.watch(written, cx)
     }
 
@@ -318,6 +344,7 @@ impl<S: Socket> Write for GuardedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.lane.on_flush(self.socket.sends_files())?;
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 

@@ -9,6 +9,7 @@
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`inherited`]: sockets that the service manager opened.
 //! - [`link`]: network links, and the frames on them.
+//! - [`page_cache`]: what of a file is in memory.
 //! - [`priority`]: how the scheduler treats a thread.
 //! - [`probe`]: what the kernel lets this process do.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
@@ -27,6 +28,7 @@ pub mod events;
 pub mod file;
 pub mod inherited;
 pub mod link;
+pub mod page_cache;
 pub mod priority;
 pub mod probe;
 pub mod signal;

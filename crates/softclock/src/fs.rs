@@ -5,12 +5,13 @@
 //! state.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use softclock_linux::directory;
 use softclock_linux::file::{self, Wait};
+use softclock_linux::page_cache;
 
 pub use softclock_linux::directory::{Entries, Entry};
 pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
@@ -101,6 +102,12 @@ impl File {
         crate::system_call(|| Metadata::of(&self.descriptor))
     }
 
+    /// Whether `len` bytes at `offset` are in memory, as far as a look at each 64 KiB tells, so that sending them
+    /// ([`TcpStream::send_file`](crate::net::TcpStream::send_file)) does not wait for the disk. A system call for each look.
+    pub fn is_cached(&self, offset: u64, len: u64) -> bool {
+        crate::system_call(|| page_cache::is_cached(self.as_fd(), offset, len))
+    }
+
     /// Reads up to `max` bytes at `offset`, appended to `buffer`, if that needs no waiting.
     ///
     /// # Errors
@@ -145,6 +152,12 @@ impl File {
             file::read_at(descriptor.as_fd(), &mut buffer, max, offset, Wait::Allowed)?;
             Ok(buffer)
         })
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use softclock::fs::Root;
 use softclock::net::{ListenOptions, PacedBy, Pacer, Pacing, TcpListener, TcpStream, UdpSocket};
 use softclock::{Mechanism, Runtime, TriggerState};
 
@@ -35,6 +36,7 @@ macro_rules! conformance {
                 listeners_share_a_port_when_asked
                 a_reader_that_never_waits_lets_others_run
                 a_long_write_lets_others_run
+                files_are_sent_behind_what_was_written
                 datagrams_keep_their_bounds
                 trains_of_datagrams_keep_their_bounds
                 an_unreachable_peer_is_told_once
@@ -368,6 +370,39 @@ async fn a_long_write_lets_others_run(address: SocketAddr) {
     assert!(longest <= 8 * CHUNK, "{longest} bytes in one go");
     writer.await;
     reader.await;
+}
+
+async fn files_are_sent_behind_what_was_written(address: SocketAddr) {
+    const BYTES: usize = 8 << 20;
+    let content: Vec<u8> = (0..BYTES).map(|i| ((i * 31) >> 3) as u8).collect();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("f"), &content).unwrap();
+    let root = Root::open(directory.path()).unwrap();
+    let file = root.open_file("f".as_ref()).await.unwrap();
+    let (client, server) = pair(address).await;
+    assert_eq!(client.is_paced(), PACING.get().is_some());
+    let before = vec![7; 10_000];
+    let longest = Rc::new(Cell::new(0));
+    let sender = softclock::spawn_local({
+        let (longest, before) = (longest.clone(), before.clone());
+        async move {
+            client.write_all(&before).await.unwrap();
+            let mut sent = 5;
+            // More than there is.
+            while let n @ 1.. = client.send_file(&file, sent as u64, 1 << 20).await.unwrap() {
+                sent += n;
+                longest.set(longest.get() + n);
+            }
+            sent
+        }
+    });
+    let reader = softclock::spawn_local(async move { read_to_end(&server).await });
+    while !sender.is_finished() {
+        softclock::yield_now().await;
+        assert!(longest.take() <= 3 << 20, "others run in between");
+    }
+    assert_eq!(sender.await, BYTES);
+    assert!(reader.await == [&before, &content[5..]].concat());
 }
 
 async fn datagrams_keep_their_bounds(address: SocketAddr) {

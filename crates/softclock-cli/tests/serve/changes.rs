@@ -2,7 +2,8 @@
 //!
 //! What holds: a response is made of the file that was open when it began, whatever happens to its name. If that file
 //! shrinks, the connection ends early; if it is written to in place, the client may see old bytes and new, as with any
-//! reader, but never more than was promised. The next request sees what is there then, or with a cache a little later.
+//! reader, but never more than was promised. A large file is sent from the kernel's own pages of it, so that changes show
+//! in what the client has not got yet, and what is cut off reads as zeros there. The next request sees what is there then, or with a cache a little later.
 //! The root is the directory that was opened at the start, also if it is renamed; if it is removed, nothing is found.
 
 use std::fs::{self, File};
@@ -74,7 +75,6 @@ fn a_file_that_is_written_to_has_bytes_of_then_and_now() {
     file.unwrap().write_all_at(&vec![b'b'; LEN], 0).unwrap();
     let body = body(&mut client);
     assert!(body.iter().all(|byte| matches!(byte, b'a' | b'b')));
-    assert_eq!(body[0], b'a', "its beginning was sent before");
     assert!(client.get("/f").body.iter().all(|&byte| byte == b'b'));
 }
 

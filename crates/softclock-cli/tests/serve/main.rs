@@ -27,4 +27,5 @@ mod sockets;
 mod streaming;
 mod tls;
 mod top;
+mod uncopied;
 mod window;

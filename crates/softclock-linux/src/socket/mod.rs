@@ -1,8 +1,8 @@
 //! Kernel sockets: thin wrappers with owned descriptors, nonblocking and closed on exec from birth.
 //!
 //! Every function is one system call unless it says otherwise, and fails with what that call fails with;
-//! `WouldBlock` means to wait for readiness. No signal is raised where the peer is gone: sending then fails with
-//! `BrokenPipe`. Who the descriptor belongs to and when to try again is the caller's business.
+//! `WouldBlock` means to wait for readiness. No signal is raised where the peer is gone, but by [`sendfile`]: sending then
+//! fails with `BrokenPipe`. Who the descriptor belongs to and when to try again is the caller's business.
 
 pub mod tcp;
 pub mod udp;

@@ -95,6 +95,12 @@ impl<F: AsFd> Source<F> {
         }
     }
 
+    /// Whether a call in this direction that is pending waits for the task's next turn only.
+    pub(crate) fn is_ready(&self, direction: Direction) -> bool {
+        let sources = self.runtime.sources.borrow();
+        sources.is_ready(self.id, direction)
+    }
+
     /// Makes `call` now, whether or not the descriptor is ready.
     pub(crate) fn try_call<R>(
         &self,

@@ -4,9 +4,9 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use softclock_core::TriggerState;
@@ -14,6 +14,7 @@ use softclock_linux::socket;
 
 use super::pacing::{Paced, Pacer, Pacing, StreamPacing};
 use super::source::Source;
+use crate::fs::File;
 use crate::runtime::sources::Direction;
 
 /// A TCP connection. Its methods take `&self`, so that one task may read while another writes.
@@ -105,10 +106,16 @@ impl TcpStream {
         self.pacing.set_pacer(pacer);
     }
 
-    /// Whether what was written waits for its time, as a [paced](Self::set_pacing) stream's, not for the peer.
+    /// Whether what is written now is paced.
+    pub fn is_paced(&self) -> bool {
+        self.pacing.is_on()
+    }
+
+    /// Whether a write that is pending waits for its time, as a [paced](Self::set_pacing) stream's, or for the task's next
+    /// turn, not for the peer.
     pub fn is_held_back(&self) -> bool {
         let paced = self.pacing.paced();
-        paced.is_some_and(|paced| paced.is_held_back())
+        paced.is_some_and(|paced| paced.is_held_back()) || self.source().is_ready(Direction::Write)
     }
 
     /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::set_pacing).
@@ -162,6 +169,20 @@ impl TcpStream {
             bytes = &bytes[written..];
         }
         Ok(())
+    }
+
+    /// Sends up to `len` bytes of `file`, from `offset` on, without copying them (`sendfile(2)`): as many as the send
+    /// buffer takes, behind all that was written before. 0 means that the file ends at `offset`. It is not
+    /// [paced](Self::set_pacing).
+    ///
+    /// Where they are not [in memory](File::is_cached), the runtime's thread waits for the disk. What is sent is the
+    /// file's content when the peer gets it: a change shows that is made meanwhile, and what is cut off reads as zeros. If
+    /// the peer is gone SIGPIPE is raised, which programs in Rust ignore unless told otherwise.
+    ///
+    /// # Errors
+    /// Those of `sendfile(2)`, and of what was written before.
+    pub async fn send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_send_file(cx, file, offset, len)).await
     }
 
     /// Writes as much as the send buffer takes now, from within a soft event's handler too.
@@ -220,6 +241,23 @@ impl TcpStream {
             None => self.source().poll_send_vectored(cx, buffers),
             Some(paced) => paced.poll_write(cx, buffers),
         }
+    }
+
+    /// As [`send_file`](Self::send_file), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`send_file`](Self::send_file).
+    pub fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(paced) = self.pacing.paced() {
+            ready!(paced.poll_sent(cx))?;
+        }
+        self.source().poll_send_file(cx, file.as_fd(), offset, len)
     }
 
     /// Ends one direction or both: the peer reads the end of the stream after what was written.

@@ -53,6 +53,23 @@ impl Source {
         self.poll_send_call(cx, offered, send)
     }
 
+    /// Sends up to `len` bytes of `file` from `offset` on.
+    pub(crate) fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let send = |fd: BorrowedFd<'_>| socket::sendfile(fd, file, offset, len);
+        let sent = self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        if let Poll::Ready(Ok(n)) = sent {
+            // Less than was offered may mean that the file ends there, and not that the next call has to wait.
+            self.on_transferred(Direction::Write, n, n);
+        }
+        sent
+    }
+
     fn poll_send_call(
         &self,
         cx: &Context<'_>,

@@ -91,12 +91,17 @@ impl Sources {
         direction: Direction,
         cx: &Context<'_>,
     ) -> bool {
-        let state = self.events.state(id);
-        if state.is_none_or(|state| state.intersects(direction.wakes())) {
+        if self.is_ready(id, direction) {
             return true;
         }
         self.waiting[id.index()].of(direction).add(cx.waker());
         false
+    }
+
+    /// Whether a call in this direction may succeed.
+    pub(crate) fn is_ready(&self, id: SourceId, direction: Direction) -> bool {
+        let state = self.events.state(id);
+        state.is_none_or(|state| state.intersects(direction.wakes()))
     }
 
     /// A call in this direction found nothing to do.

@@ -27,6 +27,12 @@ impl StreamPacing {
         self.pacer.replace(Some(pacer.clone()));
     }
 
+    /// Whether what is written now is paced.
+    pub(crate) fn is_on(&self) -> bool {
+        let pacer = self.pacer.borrow();
+        pacer.as_ref().is_some_and(|pacer| pacer.pacing().is_some())
+    }
+
     /// What was paced before, and perhaps is no longer.
     pub(crate) fn paced(&self) -> Option<&Rc<Paced>> {
         self.paced.get()
