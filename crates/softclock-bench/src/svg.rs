@@ -127,7 +127,7 @@ impl Canvas {
             legend.push_str("; diamond: the paper");
         }
         legend.push(')');
-        self.text(self.labels, &legend, "fill=\"#555\"");
+        self.text(PLOT_END, &legend, "text-anchor=\"end\" fill=\"#555\"");
         self.y += 8.0;
     }
 

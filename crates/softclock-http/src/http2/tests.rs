@@ -132,15 +132,16 @@ fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
 #[test]
 fn a_stream_that_is_read_slowly_is_not_reset() {
     run(async {
-        let (stream, _served, _) = connect(all(SHORT)).await;
+        let (stream, _served, _) = connect(all(5 * SHORT)).await;
         let mut requests = speak(stream, 1 << 16).await;
         let mut response = requests.send_request(get("/big")).await.unwrap();
-        let mut taken = 0;
+        let (mut taken, begun) = (0, softclock::now());
         while let Some(frame) = response.frame().await {
             taken += frame.unwrap().into_data().unwrap().len();
-            sleep(SHORT / 20).await;
+            sleep(SHORT / 8).await;
         }
         assert_eq!(taken, 1 << 20);
+        assert!(softclock::now().since(begun) > 5 * SHORT, "not slowly");
     });
 }
 
