@@ -89,8 +89,8 @@ impl Link {
         text.trim().parse().ok().filter(|&speed| speed > 0)
     }
 
-    /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from the
-    /// frames. False if that is not known.
+    /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from
+    /// the frames. False if that is not known.
     pub fn takes_tags_off(&self) -> bool {
         self.ethtool_flags()
             .is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0)
