@@ -102,8 +102,8 @@ impl Link {
         text.trim().parse().map_err(io::Error::other)
     }
 
-    /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from the
-    /// frames. False if that is not known.
+    /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from
+    /// the frames. False if that is not known.
     pub fn takes_tags_off(&self) -> bool {
         self.ethtool_flags()
             .is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0)

@@ -58,11 +58,11 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Takes frames that are there, in order and by one system call; tells how many. Fewer than [`BATCH`](super::BATCH) were all there
-    /// were.
+    /// Takes frames that are there, in order and by one system call; tells how many, [`BATCH`](super::BATCH) at most.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none; `NetworkDown` once when the link goes down.
+    /// `WouldBlock` if there is none; `InvalidInput` for a frame, now lost, whose offload the kernel has no name for;
+    /// `NetworkDown` once when the link goes down.
     pub fn receive(
         &self,
         on_frame: impl FnMut(Result<Received<'_>, Refused>),
@@ -70,8 +70,9 @@ impl PacketSocket {
         self.inbox.borrow_mut().receive(self.fd.as_fd(), on_frame)
     }
 
-    /// Sends frames in order, each with what is left to do with it, by one system call; tells how many, [`BATCH`](super::BATCH) at most.
-    /// If one of them cannot be sent, those before it are: the next call that begins with it tells why.
+    /// Sends frames in order, each with what is left to do with it, by one system call; tells how many,
+    /// [`BATCH`](super::BATCH) at most. If one of them cannot be sent, those before it are: the next call that begins with it
+    /// tells why.
     ///
     /// # Errors
     /// Those of the first frame. `WouldBlock` or `ENOBUFS` if the link has no room; `EMSGSIZE` for a frame longer than the

@@ -35,11 +35,11 @@ use umem::Umem;
 
 /// All frames that a link with one queue receives, and a way to send frames on it. Nonblocking.
 ///
-/// The host does not see what the link receives. A program of ours in the driver takes it, so no other can be there; the link's
-/// features may differ as long as it is. Frames come as the driver sees them: tags of VLANs that the device takes off are lost,
-/// and so are longer frames than [`MOST_BYTES`](Self::MOST_BYTES). Of the checksums that a virtual link's peer leaves
-/// to it, those of TCP and UDP behind IP are known by the sum of the pseudo-header in them. What is to be sent is completed here,
-/// since nothing below does.
+/// The host does not see what the link receives. A program of ours in the driver takes it, so no other can be there; the
+/// link's features may differ as long as it is. Frames come as the driver sees them: tags of VLANs that the device takes off
+/// are lost, and so are longer frames than [`MOST_BYTES`](Self::MOST_BYTES). Of the checksums that a virtual link's peer
+/// leaves to it, those of TCP and UDP behind IP are known by the sum of the pseudo-header in them. What is to be sent is
+/// completed here, since nothing below does.
 pub struct XdpSocket {
     // In the order in which they have to go.
     _attachment: Attachment,

@@ -46,8 +46,8 @@ impl Outbox {
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: the first `count` messages describe slots, whose places on the heap stay the same as long as `self` lives,
-        // and frames that outlive the call; the kernel only reads both.
+        // SAFETY: the first `count` messages describe slots, whose places on the heap stay the same as long as `self`
+        // lives, and frames that outlive the call; the kernel only reads both.
         let sent = unsafe {
             let messages = self.messages.as_mut_ptr();
             libc::sendmmsg(socket.as_raw_fd(), messages, count, 0)

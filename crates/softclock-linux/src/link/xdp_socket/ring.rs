@@ -163,8 +163,8 @@ impl<T> Ring<T> {
     }
 
     fn count(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: `over` has checked that an aligned word is there, which lives as long as `self` and which both sides access
-        // atomically.
+        // SAFETY: `over` has checked that an aligned word is there, which lives as long as `self` and which both sides
+        // access atomically.
         unsafe { AtomicU32::from_ptr(self.memory.start.byte_add(at).cast().as_ptr()) }
     }
 

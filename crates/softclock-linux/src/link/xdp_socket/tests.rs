@@ -1,3 +1,5 @@
+use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_complement_sum};
+
 use super::*;
 use crate::link::PacketSocket;
 use crate::link::cable::{Cable, SENDER, frame};
@@ -92,6 +94,81 @@ fn frames_arrive_and_leave() {
 
     drop((packets, xdp));
     wait(|| (cable.state() == before).then_some(()));
+}
+
+/// The sum of a TCP frame's pseudo-header and what `of` adds to it.
+fn sum_with(frame: &[u8], of: &[u8]) -> u16 {
+    let length = (frame.len() - 34) as u16;
+    ones_complement_sum(&[&frame[26..34], &[0, 6], &length.to_be_bytes(), of].concat())
+}
+
+/// Partial checksums are told from finished ones, and what leaves has all done that was left to the link.
+#[test]
+fn offloads_are_done() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scz") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let checksum = Some(PartialChecksum {
+        start: 34,
+        offset: 16,
+    });
+    let partial = |bytes| {
+        let mut frame = frame(&[], bytes);
+        let sum = sum_with(&frame, &[]);
+        frame[50..52].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    let left = Offload {
+        checksum,
+        segmentation: None,
+    };
+    let short = partial(1000);
+    let (bytes, offload, _) = wait(|| {
+        assert_eq!(packets.send([(&short[..], &left)]).unwrap(), 1);
+        pause();
+        next(&xdp)
+    });
+    assert_eq!((bytes, offload), (short, left));
+
+    let joined = partial(54 + 2 * 1400 + 600);
+    let left = Offload {
+        checksum,
+        segmentation: Some(Segmentation {
+            kind: SegmentKind::Tcp4,
+            has_ecn: false,
+            header_bytes: 54,
+            segment_bytes: 1400,
+        }),
+    };
+    assert_eq!(xdp.send([(&joined[..], &left)]).unwrap(), 1);
+    let mut arrived = Vec::new();
+    wait(|| {
+        let _ = packets.receive(|received| {
+            let received = received.unwrap();
+            if received.bytes[6..12] == SENDER {
+                assert_eq!(received.offload, Offload::NONE);
+                arrived.push(received.bytes.to_vec());
+            }
+        });
+        (arrived.len() >= 3).then_some(())
+    });
+    let lengths: Vec<_> = arrived.iter().map(Vec::len).collect();
+    assert_eq!(lengths, [1454, 1454, 654]);
+    for frame in arrived {
+        assert_eq!(
+            sum_with(&frame, &frame[34..]),
+            0xffff,
+            "a finished checksum"
+        );
+    }
 }
 
 #[test]
