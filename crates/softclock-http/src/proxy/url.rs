@@ -83,8 +83,11 @@ fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
     }
     let parsed: Authority = authority.parse().map_err(|_| malformed())?;
     let host = parsed.host();
-    let port = match authority[host.len()..].strip_prefix(':') {
-        None => 80,
+    let rest = &authority[host.len()..];
+    let port = match rest.strip_prefix(':') {
+        None if rest.is_empty() => 80,
+        // The type of authorities takes anything behind a bracket.
+        None => return Err(malformed()),
         Some(digits) => match digits.parse() {
             // A number may have a sign, a port may not.
             Ok(port @ 1..) if !digits.starts_with('+') => port,
@@ -234,6 +237,7 @@ mod tests {
             ("http://a#x", "no query"),
             ("http://a b/", "write http://HOST"),
             ("http://[::1", "write http://HOST"),
+            ("http://[::1]x", "write http://HOST"),
             ("http://a/ x", "write http://HOST"),
             ("ftp://a", "write http://HOST"),
             ("unix:/a\nb", "write http://HOST"),
