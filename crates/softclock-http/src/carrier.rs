@@ -54,13 +54,41 @@ macro_rules! each {
     };
 }
 
+impl Carrier {
+    /// Reads what has arrived; 0 at the end.
+    pub(crate) fn poll_receive(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_read(cx, buffer))
+    }
+
+    /// Writes as much as is taken.
+    pub(crate) fn poll_send(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match buffers {
+            [buffer] => each!(self, stream => stream.poll_write(cx, buffer)),
+            _ => each!(self, stream => stream.poll_write_vectored(cx, buffers)),
+        }
+    }
+
+    /// Ends our side.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        each!(self, stream => stream.shutdown(Shutdown::Write))
+    }
+}
+
 impl futures_io::AsyncRead for Carrier {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        each!(&*self, stream => stream.poll_read(cx, buffer))
+        self.poll_receive(cx, buffer)
     }
 }
 
@@ -86,7 +114,7 @@ impl futures_io::AsyncWrite for Carrier {
     }
 
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(each!(&*self, stream => stream.shutdown(Shutdown::Write)))
+        Poll::Ready(self.end())
     }
 }
 

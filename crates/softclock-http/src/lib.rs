@@ -14,7 +14,8 @@
 //!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
 //! - **Service** ([`Served`]): a site, which the layers below are about, or a proxy ([`Proxy`]), which passes requests on
-//!   to upstreams over connections of its own, and their responses back as fast as the client takes them.
+//!   to upstreams over connections of its own, and their responses ([`response`]) back as fast as the client takes
+//!   them.
 //! - **Site** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
 //!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
 //! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
@@ -28,7 +29,8 @@
 //!
 //! Connections can be paced ([`Pace`]): responses then leave in pieces clocked by soft events, below all of this.
 //!
-//! [`path`], [`range`], [`coding`] and [`conditional`] are pure: they touch neither files nor clocks. So is the cache.
+//! [`path`], [`range`], [`coding`], [`conditional`], [`head`] and [`response`] are pure: they touch neither files nor
+//! clocks. So is the cache.
 //!
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 #![forbid(unsafe_code)]
@@ -66,6 +68,7 @@ mod pool;
 mod proxy;
 pub mod range;
 mod representation;
+pub mod response;
 mod served;
 mod server;
 mod service;

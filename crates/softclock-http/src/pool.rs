@@ -20,6 +20,14 @@ pub(crate) fn buffer(max: usize) -> Vec<u8> {
     buffer
 }
 
+/// What a [`buffer`] holds now; the buffer goes back to the pool if it came from there.
+pub(crate) fn into_bytes(buffer: Vec<u8>) -> Bytes {
+    match buffer.capacity() == CHUNK_BYTES {
+        true => Pooled::new(buffer).into_bytes(),
+        false => buffer.into(),
+    }
+}
+
 /// A buffer that goes back to the pool of the thread where it is dropped.
 pub(crate) struct Pooled(Vec<u8>);
 

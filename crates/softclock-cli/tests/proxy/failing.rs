@@ -116,6 +116,29 @@ fn bytes_behind_a_response_end_its_connection() {
 }
 
 #[test]
+fn an_answer_before_the_end_of_a_request_counts() {
+    let upstream = Upstream::start(|connection| {
+        connection.head();
+        connection.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno");
+        connection.close_sending();
+        // Closing with unread bytes would be a reset, which may overtake the answer.
+        connection.rest();
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    let reply = client.reply("POST");
+    assert_eq!((reply.status, reply.text()), (413, "no"));
+    client.send(b"0\r\n\r\n");
+    assert_eq!(client.ask("POST", "/", &["Content-Length: 0"]).status, 413);
+    assert_eq!(
+        upstream.connections(),
+        2,
+        "one that is not in step is not kept"
+    );
+}
+
+#[test]
 fn a_client_that_leaves_ends_its_request() {
     let upstream = Upstream::start(|connection| {
         connection.request();

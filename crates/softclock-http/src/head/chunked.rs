@@ -7,8 +7,10 @@ use super::fields::{Fields, MAX_BODY_BYTES};
 
 /// A chunked body, as far as it was scanned.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunked {
+pub(crate) struct Chunked {
     part: Part,
+    /// Whether white space may follow on a size.
+    padded: bool,
     /// The size of the current chunk, then what is left of it.
     size: u64,
     /// Bytes of extensions and trailers so far: nobody reads them, so there should be few.
@@ -19,6 +21,7 @@ pub(super) struct Chunked {
 enum Part {
     /// So many digits.
     Size(u8),
+    Padding,
     Extension,
     SizeEnd,
     Data,
@@ -29,20 +32,39 @@ enum Part {
 }
 
 impl Chunked {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             part: Part::Size(0),
+            padded: false,
             size: 0,
             extra: 0,
         }
     }
 
-    pub(super) fn is_complete(&self) -> bool {
+    /// As old servers write it: with sizes padded to a fixed width.
+    pub(crate) fn padded() -> Self {
+        Self {
+            padded: true,
+            ..Self::new()
+        }
+    }
+
+    /// Whether the next bytes are content.
+    pub(crate) fn is_in_data(&self) -> bool {
+        self.part == Part::Data
+    }
+
+    /// Whether the next bytes are lines behind the last chunk.
+    pub(crate) fn is_in_trailers(&self) -> bool {
+        self.part == Part::Trailers
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
         self.part == Part::Complete
     }
 
     /// Takes what belongs together; `bytes` is not empty. `trailers` are ready to be scanned.
-    pub(super) fn step(&mut self, bytes: &[u8], trailers: &mut Fields) -> Result<Step, Fault> {
+    pub(crate) fn step(&mut self, bytes: &[u8], trailers: &mut Fields) -> Result<Step, Fault> {
         let consumed = match self.part {
             Part::Data => {
                 let n = usize::try_from(self.size).map_or(bytes.len(), |n| n.min(bytes.len()));
@@ -79,8 +101,12 @@ impl Chunked {
                         .ok_or(Fault::Chunk)?,
                 )
             }
-            (Part::Size(1..), b'\r') => Part::SizeEnd,
-            (Part::Size(1..), b';') => Part::Extension,
+            (Part::Size(1..) | Part::Padding, b'\r') => Part::SizeEnd,
+            (Part::Size(1..) | Part::Padding, b';') => Part::Extension,
+            (Part::Size(1..) | Part::Padding, b' ' | b'\t') if self.padded => {
+                self.spend(1)?;
+                Part::Padding
+            }
             (Part::SizeEnd, b'\n') if self.size == 0 => Part::Trailers,
             (Part::SizeEnd, b'\n') => Part::Data,
             (Part::DataEnd, b'\r') => Part::DataEndLine,

@@ -7,7 +7,7 @@ use super::line::Version;
 
 /// Field lines, as far as they were scanned, to the empty line that ends them.
 #[derive(Clone, Debug)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     section: Section,
     part: Part,
     /// Lines that may still come.
@@ -22,7 +22,7 @@ pub(super) struct Fields {
 
 /// Where the lines are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Section {
+pub(crate) enum Section {
     Head(Version),
     Trailers,
 }
@@ -79,7 +79,7 @@ enum White {
 
 impl Fields {
     /// To be [restarted](Self::restart) before use.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             section: Section::Trailers,
             part: Part::LineStart,
@@ -93,7 +93,7 @@ impl Fields {
     }
 
     /// Before a section of at most `max` lines.
-    pub(super) fn restart(&mut self, section: Section, max: usize) {
+    pub(crate) fn restart(&mut self, section: Section, max: usize) {
         self.section = section;
         self.part = Part::LineStart;
         self.room = max;

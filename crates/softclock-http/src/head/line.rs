@@ -16,7 +16,7 @@ pub(super) struct RequestLine {
 
 /// The versions that are understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Version {
+pub(crate) enum Version {
     Http10,
     #[default]
     Http11,

@@ -27,10 +27,11 @@ mod fault;
 mod fields;
 mod line;
 
+pub(crate) use chunked::Chunked;
 pub use fault::Fault;
+pub(crate) use fields::{Fields, Section};
 
-use chunked::Chunked;
-use fields::{Fields, Framing, Section};
+use fields::Framing;
 use line::RequestLine;
 
 /// How long heads may be.
@@ -105,8 +106,8 @@ enum Stage {
 }
 
 /// Bytes that belong together.
-struct Step {
-    consumed: usize,
+pub(crate) struct Step {
+    pub(crate) consumed: usize,
     /// Whether they, and what was withheld before them, may be passed on.
     pass: bool,
 }

@@ -28,8 +28,6 @@ pub(super) enum Failure {
     Stale,
     /// What came is no response.
     Malformed(String),
-    /// With the upstream's prefix the target is longer than one may be.
-    TooLong,
     /// The client did not send what it promised.
     ClientBody,
 }
@@ -53,7 +51,6 @@ impl Failure {
             Self::ConnectLate | Self::SendLate | Self::FirstByteLate | Self::MoreLate => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::TooLong => StatusCode::URI_TOO_LONG,
             Self::ClientBody => StatusCode::BAD_REQUEST,
             Self::Connect(_) | Self::Closed | Self::Stale | Self::Malformed(_) => {
                 StatusCode::BAD_GATEWAY
@@ -73,7 +70,6 @@ impl Failure {
             Self::MoreLate => "the upstream stopped in the middle of its answer.",
             Self::Closed | Self::Stale => "the upstream closed the connection without an answer.",
             Self::Malformed(_) => "the upstream's answer can't be understood.",
-            Self::TooLong => "the request's target is too long.",
             Self::ClientBody => "the request's body did not arrive.",
         }
     }
@@ -82,7 +78,7 @@ impl Failure {
     pub(super) fn is_the_upstream_s(&self) -> bool {
         !matches!(
             self,
-            Self::Exhausted(_) | Self::Busy | Self::Stale | Self::TooLong | Self::ClientBody
+            Self::Exhausted(_) | Self::Busy | Self::Stale | Self::ClientBody
         )
     }
 
@@ -92,7 +88,7 @@ impl Failure {
     /// section 9.2.2), and as long as it is complete and unanswered.
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
-            Self::Exhausted(_) | Self::Busy | Self::TooLong | Self::ClientBody => false,
+            Self::Exhausted(_) | Self::Busy | Self::ClientBody => false,
             _ if sent.body || sent.answered => false,
             _ => !sent.any || is_idempotent(method),
         }
@@ -112,7 +108,6 @@ impl fmt::Display for Failure {
             Self::Closed => f.write_str("connection closed before a response"),
             Self::Stale => f.write_str("a connection kept was closed"),
             Self::Malformed(reason) => write!(f, "not a response: {reason}"),
-            Self::TooLong => f.write_str("the target is too long with the prefix"),
             Self::ClientBody => f.write_str("the client's body did not arrive"),
         }
     }

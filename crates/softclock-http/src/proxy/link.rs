@@ -1,121 +1,94 @@
-//! A connection to an upstream: hyper's client, driven by whoever waits for it.
+//! A connection to an upstream, driven by whoever waits for it.
 
-use std::error::Error;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use http::header::HeaderMap;
 
-use super::body::RequestBody;
 use super::failure::Failure;
-use super::stream::{UpstreamStream, Watch};
-use crate::carrier::Stream;
+use super::outgoing::Outgoing;
+use super::receiving::Receiving;
+use super::sending::{Sending, Upload};
+use crate::carrier::{Carrier, Stream};
+use crate::response::Head;
 
 /// A connection, with one exchange at a time.
 pub(super) struct Link {
-    sender: SendRequest<RequestBody>,
-    driver: Connection<UpstreamStream, RequestBody>,
-    /// The driver has ended, and the connection with it.
-    has_ended: bool,
+    /// Nothing while an upload goes on by itself.
+    sending: Option<Sending>,
+    pub(super) receiving: Receiving,
     /// It has carried an exchange before.
     pub(super) is_reused: bool,
-    pub(super) watch: Rc<Watch>,
 }
 
 impl Link {
-    /// Speaks HTTP/1.1 on `stream`.
-    pub(super) async fn new(stream: Stream, watch: Rc<Watch>) -> Result<Box<Self>, Failure> {
-        let stream = UpstreamStream::new(stream, Rc::clone(&watch));
-        let mut builder = Builder::new();
-        builder.max_buf_size(BUFFER_BYTES).writev(true);
-        let (sender, driver) = builder.handshake(stream).await.map_err(|e| malformed(&e))?;
-        Ok(Box::new(Self {
-            sender,
-            driver,
-            has_ended: false,
+    pub(super) fn new(carrier: Carrier) -> Box<Self> {
+        let carrier = Rc::new(carrier);
+        Box::new(Self {
+            sending: Some(Sending::new(Rc::clone(&carrier))),
+            receiving: Receiving::new(carrier),
             is_reused: false,
-            watch,
-        }))
-    }
-
-    /// Sends a request and waits for the head of its response.
-    pub(super) async fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let mut response = pin!(self.sender.try_send_request(request));
-        // Only the driver makes the response ready, so that needs no waker of its own.
-        let mut quiet = Context::from_waker(Waker::noop());
-        let result = poll_fn(|cx| {
-            let _ = self.drive(cx);
-            match response.as_mut().poll(&mut quiet) {
-                Poll::Pending if self.has_ended => Poll::Ready(None),
-                result => result.map(Some),
-            }
         })
-        .await;
-        match result {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(self.failure(Some(error.error()))),
-            None => Err(self.failure(None)),
-        }
     }
 
-    /// Reads and writes what can be; ready when the connection has ended.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.has_ended
-            && let Poll::Ready(result) = Pin::new(&mut self.driver).poll(cx)
-        {
-            self.has_ended = true;
-            if let Err(error) = result {
-                tracing::debug!(%error, "connection to an upstream ended");
+    /// The half that sends.
+    pub(super) fn sending(&mut self) -> &mut Sending {
+        let sending = self.sending.as_mut();
+        sending.expect("a link without this half carries no other request")
+    }
+
+    /// Sends the request that was begun, and waits for the head of its response; its fields then replace `fields`.
+    pub(super) async fn exchange(
+        &mut self,
+        upload: &mut Option<Upload>,
+        fields: &mut HeaderMap,
+    ) -> Result<Head, Failure> {
+        poll_fn(|cx| {
+            let sending = self.sending.as_mut();
+            let sending = sending.expect("a link without this half carries no other request");
+            if let Poll::Ready(Err(failure)) = sending.poll_send(upload, cx) {
+                return Poll::Ready(Err(failure));
             }
-        }
-        match self.has_ended {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+            let is_due = sending.is_all_taken();
+            self.receiving.poll_head(is_due, fields, cx)
+        })
+        .await
+        .map_err(|failure| match failure {
+            Failure::Closed if self.is_reused => Failure::Stale,
+            failure => failure,
+        })
+    }
+
+    /// Leaves what is not sent yet to a task: a client that does not read the response yet must be able to send the rest
+    /// of its request.
+    pub(super) fn detach_upload(&mut self, outgoing: &mut Outgoing) {
+        let is_complete = self.sending.as_ref().is_none_or(Sending::is_complete);
+        if !is_complete && let Some(sending) = self.sending.take() {
+            softclock::spawn_local(sending.finish(outgoing.upload.take()));
         }
     }
 
     /// Whether it can carry another exchange, as far as is known. `cx` is told when that changes.
-    pub(super) fn is_idle(&mut self, cx: &mut Context<'_>) -> bool {
-        self.drive(cx).is_pending() && self.sender.is_ready()
-    }
-
-    /// Leaves the rest of the exchange to a task: the upload goes on, whether the response is read or not.
-    pub(super) fn detach(mut self: Box<Self>) {
-        softclock::spawn_local(async move { poll_fn(|cx| self.drive(cx)).await });
+    pub(super) fn is_idle(&self, cx: &Context<'_>) -> bool {
+        let has_sent = self.sending.as_ref().is_some_and(Sending::is_complete);
+        has_sent
+            && self.receiving.reader.is_reusable()
+            && self.receiving.poll_unexpected(cx).is_pending()
     }
 
     /// The socket and what was read from it, after the response that ends HTTP there.
-    pub(super) async fn into_stream(mut self: Box<Self>) -> (Stream, Bytes) {
-        poll_fn(|cx| self.drive(cx)).await;
-        let parts = self.driver.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
-    }
-
-    fn failure(&self, error: Option<&hyper::Error>) -> Failure {
-        if let Some(failure) = self.watch.failure() {
-            return failure;
-        }
-        match (self.watch.has_received.get(), error) {
-            (true, Some(error)) if !error.is_incomplete_message() => malformed(error),
-            (true, _) => Failure::Malformed("it ended before its head was complete".into()),
-            (false, _) if self.is_reused => Failure::Stale,
-            (false, _) => Failure::Closed,
-        }
+    pub(super) fn into_stream(self: Box<Self>) -> (Stream, Bytes) {
+        let Self {
+            sending,
+            mut receiving,
+            ..
+        } = *self;
+        drop(sending);
+        let early = receiving.take_first();
+        let carrier = Rc::into_inner(receiving.into_carrier());
+        let carrier = carrier.expect("no upload, as a request for an upgrade has no body");
+        (Stream::Plain(carrier), early)
     }
 }
-
-fn malformed(error: &hyper::Error) -> Failure {
-    let cause = error.source().map(|cause| format!(": {cause}"));
-    Failure::Malformed(format!("{error}{}", cause.unwrap_or_default()))
-}
-
-/// Bounds the head of a response, and what is read or written at once.
-const BUFFER_BYTES: usize = 64 << 10;

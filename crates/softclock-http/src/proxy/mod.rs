@@ -8,9 +8,11 @@
 //! | an upstream as one thread knows it: health, connections, counters | `upstream.rs` |
 //! | connections kept for the next request | `pool.rs` |
 //! | a connection to an upstream, and who drives it | `link.rs` |
-//! | its socket, and how long it may take | `stream.rs` |
-//! | bodies both ways | `body.rs` |
+//! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
+//! | how long they may take | `patience.rs` |
+//! | a request as upstreams get it | `outgoing.rs` |
 //! | header fields both ways | `headers.rs` |
+//! | the body of a response | `body.rs` |
 //! | a request's way: tries, and what comes of them | `forward.rs` |
 //! | what went wrong, and whether to try again | `failure.rs` |
 //! | what follows on 101 | `tunnel.rs` |
@@ -19,7 +21,8 @@
 //! as both wait for the same things. So a request passes through without a switch of tasks, and neither side is read
 //! faster than the other takes it.
 //!
-//! `health.rs`, `headers.rs`, `failure.rs` and `url.rs` are pure; `properties.rs` says what holds for any input of theirs.
+//! Responses are read by [`response`](crate::response). That, `health.rs`, `headers/`, `failure.rs` and `url.rs` are pure;
+//! `properties.rs` says what holds for any input of theirs.
 
 mod body;
 mod failure;
@@ -27,10 +30,13 @@ mod forward;
 mod headers;
 mod health;
 mod link;
+mod outgoing;
+mod patience;
 mod pool;
 #[cfg(test)]
 mod properties;
-mod stream;
+mod receiving;
+mod sending;
 mod target;
 mod tunnel;
 mod upstream;

@@ -36,10 +36,10 @@ impl Pool {
     /// A connection that still is one, as far as is known.
     pub(super) fn take(&self) -> Option<Box<Link>> {
         // Nobody is to be woken by what its user does from now on.
-        let mut quiet = Context::from_waker(Waker::noop());
+        let quiet = Context::from_waker(Waker::noop());
         loop {
-            let mut idle = self.idle.borrow_mut().pop()?;
-            if idle.link.is_idle(&mut quiet) {
+            let idle = self.idle.borrow_mut().pop()?;
+            if idle.link.is_idle(&quiet) {
                 return Some(idle.link);
             }
         }
@@ -49,8 +49,7 @@ impl Pool {
     pub(super) fn park(self: &Rc<Self>, mut link: Box<Link>, limit: usize, time: Duration) {
         let keeper = self.keeper.borrow();
         let waker = keeper.as_ref().unwrap_or(Waker::noop());
-        link.watch.is_busy.set(false);
-        if !link.is_idle(&mut Context::from_waker(waker)) || self.len() >= limit {
+        if !link.is_idle(&Context::from_waker(waker)) || self.len() >= limit {
             return;
         }
         drop(keeper);

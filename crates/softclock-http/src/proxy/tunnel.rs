@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use hyper::rt::Write;
 use softclock::Instant;
 
-use super::stream::with_scratch;
+use super::receiving::with_scratch;
 use super::upstream::Attempt;
 use crate::carrier::Stream;
 use crate::late_timer::LateTimer;

@@ -17,10 +17,9 @@ use super::failure::Failure;
 use super::health::{Health, HealthOptions};
 use super::link::Link;
 use super::pool::Pool;
-use super::stream::Watch;
 use super::target::Target;
 use super::url::UpstreamPlace;
-use crate::carrier::{Carrier, Stream};
+use crate::carrier::Carrier;
 
 /// One upstream: its health, connections and counters.
 pub(crate) struct Upstream {
@@ -112,7 +111,7 @@ impl Upstream {
     pub(super) async fn open(&self, options: &ProxyOptions) -> Result<Box<Link>, Failure> {
         let carrier = self.connect(options).await?;
         self.count(|counts| counts.connections += 1);
-        Link::new(Stream::Plain(carrier), Watch::new(options.timeouts)).await
+        Ok(Link::new(carrier))
     }
 
     async fn connect(&self, options: &ProxyOptions) -> Result<Carrier, Failure> {

@@ -133,7 +133,6 @@ fn what_is_tried_again() {
     let own = [
         Failure::Exhausted(io::ErrorKind::OutOfMemory.into()),
         Failure::Busy,
-        Failure::TooLong,
         Failure::ClientBody,
     ];
     let others = [

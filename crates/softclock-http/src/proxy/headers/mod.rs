@@ -1,0 +1,81 @@
+//! What becomes of header fields on their way through (RFC 9110, section 7.6).
+
+mod request;
+mod response;
+#[cfg(test)]
+mod tests;
+
+use http::Version;
+use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
+
+pub(super) use request::{
+    Host, Length, Received, length_of, wanted_upgrade, write_request, write_trailers,
+};
+pub(super) use response::prepare_response;
+
+/// The values of a field that Connection does not name.
+fn passed<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+    named: &Named<'_>,
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let is_named = named.has(name.as_str());
+    let all = (!is_named).then(|| headers.get_all(name));
+    all.into_iter().flatten().map(HeaderValue::as_bytes)
+}
+
+/// The fields that Connection names. Lengths and hosts are for everybody, whatever it says.
+struct Named<'a>(Vec<&'a [u8]>);
+
+impl<'a> Named<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let known = ["close", "keep-alive", "content-length", "host", ""];
+        let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
+        let is_known = |word: &&[u8]| known.iter().any(|known| is(word, known));
+        let mut named = Vec::new();
+        named.extend(tokens(headers, &CONNECTION).filter(|word| !is_known(word)));
+        Self(named)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
+    }
+}
+
+fn via(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0 softclock",
+        Version::HTTP_2 => "2.0 softclock",
+        _ => "1.1 softclock",
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    tokens(headers, name).any(|own| own.eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// The words of a list, without parameters. Bytes, since a value may hold some that are no text.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let values = headers.get_all(name).into_iter();
+    let words = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    words.map(|word| {
+        let end = word.iter().position(|&byte| byte == b';');
+        word[..end.unwrap_or(word.len())].trim_ascii()
+    })
+}
+
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "http2-settings"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}

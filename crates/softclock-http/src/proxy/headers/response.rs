@@ -1,0 +1,57 @@
+//! Responses, as the client gets them.
+
+use http::Version;
+use http::header::{CONNECTION, Entry, HeaderMap, HeaderName, HeaderValue, UPGRADE, VIA};
+
+use super::{Named, is_hop_by_hop, via};
+
+/// Prepares the fields of a response for the client. `upgraded` is what the connection changes to.
+pub(in crate::proxy) fn prepare_response(
+    headers: &mut HeaderMap,
+    version: Version,
+    upgraded: bool,
+) {
+    let protocol = match upgraded {
+        true => headers.get(UPGRADE).cloned(),
+        false => None,
+    };
+    remove_hop_by_hop(headers);
+    append_via(headers, version);
+    if let Some(protocol) = protocol {
+        headers.insert(UPGRADE, protocol);
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+}
+
+/// Removes what concerns one connection only, and what Connection names.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    // Most messages have one such field or none, and a look is cheaper than a removal.
+    let mut present: Vec<HeaderName> = Vec::new();
+    let known = headers.keys().filter(|name| is_hop_by_hop(name.as_str()));
+    present.extend(known.cloned());
+    if present.contains(&CONNECTION) {
+        let named = Named::of(headers);
+        let names = named.0.iter();
+        present.extend(names.filter_map(|name| HeaderName::from_bytes(name).ok()));
+    }
+    for name in present {
+        headers.remove(name);
+    }
+}
+
+/// Continues the list of those the response has passed.
+fn append_via(headers: &mut HeaderMap, version: Version) {
+    let last = HeaderValue::from_static(via(version));
+    match headers.entry(VIA) {
+        Entry::Vacant(entry) => drop(entry.insert(last)),
+        Entry::Occupied(mut entry) => {
+            let values: Vec<_> = entry
+                .iter()
+                .chain([&last])
+                .map(HeaderValue::as_bytes)
+                .collect();
+            let all = HeaderValue::from_bytes(&values.join(&b", "[..]));
+            entry.insert(all.expect("values and a separator are a value"));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A request on its way, as upstreams get it.
+
+use http::header::HeaderValue;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+
+use super::ProxyOptions;
+use super::failure::{Failure, Sent};
+use super::headers::{self, Host, Length, Received};
+use super::link::Link;
+use super::sending::Upload;
+use super::upstream::Upstream;
+use super::url::UpstreamUrl;
+use crate::exchange::Client;
+
+/// A request that may be sent again, to the same upstream or others, until something of its body is gone.
+pub(super) struct Outgoing {
+    /// With the client's own fields; those of the response take their place.
+    pub(super) parts: Parts,
+    length: Length,
+    /// The protocol that the client wants to change to.
+    pub(super) upgrade: Option<HeaderValue>,
+    pub(super) upload: Option<Upload>,
+}
+
+/// A try that was in vain.
+pub(super) struct Failed {
+    pub(super) failure: Failure,
+    pub(super) may_retry: bool,
+}
+
+impl Outgoing {
+    /// Refuses what cannot be passed on, with a status and a sentence.
+    pub(super) fn of(request: Request<Incoming>) -> Result<Self, (StatusCode, &'static str)> {
+        crate::service::check_host(&request)
+            .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
+        let (parts, body) = request.into_parts();
+        if parts.method == Method::CONNECT {
+            return Err((
+                StatusCode::NOT_IMPLEMENTED,
+                "there are no tunnels by CONNECT.",
+            ));
+        }
+        let upload = Upload::of(body);
+        let length = headers::length_of(&parts.headers, upload.is_some())
+            .map_err(|_| (StatusCode::BAD_REQUEST, "Content-Length is not one number."))?;
+        let upgrade = headers::wanted_upgrade(&parts.headers, parts.version, length);
+        Ok(Self {
+            upgrade: upgrade.cloned(),
+            parts,
+            length,
+            upload,
+        })
+    }
+
+    pub(super) fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    /// What is asked for, without a host.
+    pub(super) fn target(&self) -> &str {
+        let target = self.parts.uri.path_and_query();
+        target.map_or("/", |target| target.as_str())
+    }
+
+    /// Makes it the next request on a connection.
+    pub(super) fn begin(
+        &self,
+        link: &mut Link,
+        upstream: &Upstream,
+        client: &Client,
+        options: &ProxyOptions,
+    ) {
+        let target = upstream.target();
+        let host = Host {
+            upstream: target.url.host(),
+            is_rewritten: options.rewrite_host,
+        };
+        let write = |head: &mut Vec<u8>| {
+            self.write_line(head, &target.url);
+            headers::write_request(head, &self.parts.headers, &self.received(client), host);
+        };
+        link.sending().begin(options.timeouts, self.length, write);
+        let is_head = self.parts.method == Method::HEAD;
+        link.receiving.begin(options.timeouts, is_head);
+    }
+
+    fn write_line(&self, head: &mut Vec<u8>, upstream: &UpstreamUrl) {
+        head.extend_from_slice(self.parts.method.as_str().as_bytes());
+        head.push(b' ');
+        let root = PathAndQuery::from_static("/");
+        let asked = self.parts.uri.path_and_query().unwrap_or(&root);
+        upstream.write_target(head, asked);
+        head.extend_from_slice(b" HTTP/1.1\r\n");
+    }
+
+    fn received<'a>(&'a self, client: &'a Client) -> Received<'a> {
+        let authority = self.parts.uri.authority();
+        Received {
+            version: self.parts.version,
+            peer: client.address(),
+            secure: client.is_secure,
+            authority: authority.map(|authority| authority.as_str()),
+            length: self.length,
+            upgrade: self.upgrade.as_ref(),
+        }
+    }
+
+    /// Whether it may be tried again after a failure, on `link` or before there was one.
+    pub(super) fn failed(&self, failure: Failure, link: Option<&mut Link>) -> Failed {
+        let (any, answered) = link.map_or((false, false), |link| {
+            (link.sending().has_sent, link.receiving.has_received)
+        });
+        let body = self.upload.as_ref().is_some_and(|upload| upload.is_touched);
+        let sent = Sent {
+            any,
+            body,
+            answered,
+        };
+        Failed {
+            may_retry: failure.may_retry(self.method(), sent),
+            failure,
+        }
+    }
+}

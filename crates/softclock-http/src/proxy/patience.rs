@@ -1,0 +1,71 @@
+//! How long an upstream may take, in each phase.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use softclock::Instant;
+
+use super::UpstreamTimeouts;
+use super::failure::Failure;
+use crate::late_timer::LateTimer;
+
+/// What an upstream may take its time for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Send,
+    FirstByte,
+    More,
+}
+
+impl Phase {
+    fn limit(self, timeouts: &UpstreamTimeouts) -> Option<Duration> {
+        match self {
+            Self::Send => timeouts.send,
+            Self::FirstByte => timeouts.first_byte,
+            Self::More => timeouts.read,
+        }
+    }
+
+    fn failure(self) -> Failure {
+        match self {
+            Self::Send => Failure::SendLate,
+            Self::FirstByte => Failure::FirstByteLate,
+            Self::More => Failure::MoreLate,
+        }
+    }
+}
+
+/// The patience with an upstream in one direction.
+#[derive(Default)]
+pub(super) struct Patience {
+    /// What is waited for, and since when.
+    waiting: Option<(Phase, Instant)>,
+    timer: LateTimer,
+}
+
+impl Patience {
+    /// What was waited for has come.
+    pub(super) fn on_progress(&mut self) {
+        self.waiting = None;
+    }
+
+    /// Nothing has happened: ready when that has lasted too long.
+    pub(super) fn poll_late(
+        &mut self,
+        phase: Phase,
+        timeouts: &UpstreamTimeouts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Failure> {
+        let now = softclock::now();
+        let since = match self.waiting {
+            Some((waiting, since)) if waiting == phase => since,
+            _ => now,
+        };
+        self.waiting = Some((phase, since));
+        let Some(limit) = phase.limit(timeouts) else {
+            return Poll::Pending;
+        };
+        ready!(self.timer.poll_until(since + limit, now, cx));
+        Poll::Ready(phase.failure())
+    }
+}

@@ -1,0 +1,185 @@
+//! Responses on their way from an upstream, read as fast as the client takes them.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::HeaderMap;
+
+use super::UpstreamTimeouts;
+use super::failure::Failure;
+use super::patience::{Patience, Phase};
+use crate::carrier::Carrier;
+use crate::pool;
+use crate::response::{Head, ResponseReader};
+
+/// The half of a connection that receives.
+pub(super) struct Receiving {
+    carrier: Rc<Carrier>,
+    timeouts: UpstreamTimeouts,
+    patience: Patience,
+    pub(super) reader: ResponseReader,
+    /// What came with the head: content, or behind an upgrade whatever it is.
+    first: Bytes,
+    /// Something of the response was read.
+    pub(super) has_received: bool,
+}
+
+impl Receiving {
+    pub(super) fn new(carrier: Rc<Carrier>) -> Self {
+        Self {
+            carrier,
+            timeouts: UpstreamTimeouts::default(),
+            patience: Patience::default(),
+            reader: ResponseReader::new(),
+            first: Bytes::new(),
+            has_received: false,
+        }
+    }
+
+    /// The response to a request is to come.
+    pub(super) fn begin(&mut self, timeouts: UpstreamTimeouts, is_head: bool) {
+        self.timeouts = timeouts;
+        self.has_received = false;
+        self.patience.on_progress();
+        self.reader.begin(is_head);
+    }
+
+    /// Reads the response's head, for which time is counted once it `is_due`.
+    pub(super) fn poll_head(
+        &mut self,
+        is_due: bool,
+        fields: &mut HeaderMap,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Head, Failure>> {
+        loop {
+            let phase = match self.has_received {
+                true => Some(Phase::More),
+                false => is_due.then_some(Phase::FirstByte),
+            };
+            let read = |reader: &mut ResponseReader, bytes: &[u8]| match bytes {
+                // The connection has ended.
+                [] => Err(Failure::Closed),
+                bytes => {
+                    let head = reader.read_head(bytes, fields);
+                    let head = head.map_err(|fault| Failure::Malformed(fault.to_string()))?;
+                    Ok(head.map(|(head, end)| (head, content_behind(head, &bytes[end..], reader))))
+                }
+            };
+            let head = ready!(self.poll_receive(phase, cx, read));
+            return Poll::Ready(match head.and_then(|head| head) {
+                Ok(None) => continue,
+                Ok(Some((head, first))) => {
+                    self.first = first;
+                    Ok(head)
+                }
+                Err(Failure::Closed) if self.has_received => Err(Failure::Malformed(
+                    "it ended before its head was complete".into(),
+                )),
+                Err(failure) => Err(failure),
+            });
+        }
+    }
+
+    /// What has come with the head, once.
+    pub(super) fn take_first(&mut self) -> Bytes {
+        std::mem::take(&mut self.first)
+    }
+
+    /// Reads content; nothing at the end of the body, which trailers may follow.
+    pub(super) fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        while self.reader.fault().is_none() && !self.reader.is_complete() {
+            let read = |reader: &mut ResponseReader, bytes: &[u8]| match bytes {
+                [] => {
+                    reader.on_close();
+                    Bytes::new()
+                }
+                bytes => content_of(bytes, reader),
+            };
+            let content = ready!(self.poll_receive(Some(Phase::More), cx, read));
+            let content = content.map_err(|failure| io::Error::other(failure.to_string()))?;
+            if !content.is_empty() {
+                return Poll::Ready(Ok(Some(content)));
+            }
+        }
+        Poll::Ready(match self.reader.fault() {
+            Some(fault) => Err(io::Error::other(fault)),
+            None => Ok(None),
+        })
+    }
+
+    /// Ready when something has come that nobody has asked for: the end of the connection, most likely.
+    pub(super) fn poll_unexpected(&self, cx: &Context<'_>) -> Poll<()> {
+        self.carrier.poll_receive(cx, &mut [0]).map(|_| ())
+    }
+
+    pub(super) fn into_carrier(self) -> Rc<Carrier> {
+        self.carrier
+    }
+
+    /// Gives `take` what has arrived, nothing at the end of the connection; a lost one is [`Failure::Closed`].
+    fn poll_receive<R>(
+        &mut self,
+        phase: Option<Phase>,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut ResponseReader, &[u8]) -> R,
+    ) -> Poll<Result<R, Failure>> {
+        let (carrier, reader) = (&self.carrier, &mut self.reader);
+        let received = with_scratch(|scratch| {
+            let received = carrier.poll_receive(cx, scratch);
+            received.map_ok(|n| (n, take(reader, &scratch[..n])))
+        });
+        match received {
+            Poll::Ready(Ok((bytes, result))) => {
+                self.patience.on_progress();
+                self.has_received |= bytes > 0;
+                Poll::Ready(Ok(result))
+            }
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(%error, "connection to an upstream lost");
+                Poll::Ready(Err(Failure::Closed))
+            }
+            Poll::Pending => match phase {
+                Some(phase) => {
+                    let late = self.patience.poll_late(phase, &self.timeouts, cx);
+                    late.map(Err)
+                }
+                None => {
+                    self.patience.on_progress();
+                    Poll::Pending
+                }
+            },
+        }
+    }
+}
+
+fn content_behind(head: Head, bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
+    match head.status {
+        StatusCode::SWITCHING_PROTOCOLS => Bytes::copy_from_slice(bytes),
+        _ => content_of(bytes, reader),
+    }
+}
+
+fn content_of(bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
+    let mut content = pool::buffer(bytes.len());
+    reader.read_body(bytes, |piece| content.extend_from_slice(piece));
+    pool::into_bytes(content)
+}
+
+/// Lends the thread's buffer for what is received.
+pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut scratch = SCRATCH.take();
+    scratch.resize(SCRATCH_BYTES, 0);
+    let result = f(&mut scratch);
+    SCRATCH.set(scratch);
+    result
+}
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+const SCRATCH_BYTES: usize = 64 << 10;

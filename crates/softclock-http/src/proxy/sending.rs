@@ -1,0 +1,241 @@
+//! Requests on their way to an upstream: the head and, as far as the upstream takes it, the body.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write as _};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::header::HeaderMap;
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::UpstreamTimeouts;
+use super::failure::Failure;
+use super::headers::{self, Length};
+use super::patience::{Patience, Phase};
+use crate::carrier::Carrier;
+
+/// The body of a client's request. It outlives a try that has not touched it.
+pub(super) struct Upload {
+    incoming: Incoming,
+    /// A part of it is gone.
+    pub(super) is_touched: bool,
+}
+
+impl Upload {
+    /// Nothing where there is no body.
+    pub(super) fn of(incoming: Incoming) -> Option<Self> {
+        let is_touched = false;
+        (!incoming.is_end_stream()).then_some(Self {
+            incoming,
+            is_touched,
+        })
+    }
+}
+
+/// The half of a connection that sends.
+pub(super) struct Sending {
+    carrier: Rc<Carrier>,
+    timeouts: UpstreamTimeouts,
+    patience: Patience,
+    /// The head, and the lines before a chunk; so many bytes of them are sent.
+    lines: Vec<u8>,
+    sent: usize,
+    /// Content that follows on them, and what closes its chunk.
+    content: Bytes,
+    closing: &'static [u8],
+    /// Of the body, what was not taken from the client yet.
+    to_come: ToCome,
+    /// Something of the request was sent.
+    pub(super) has_sent: bool,
+    /// The upstream takes no more.
+    is_broken: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ToCome {
+    Nothing,
+    Sized(u64),
+    Chunks,
+}
+
+impl Sending {
+    pub(super) fn new(carrier: Rc<Carrier>) -> Self {
+        Self {
+            carrier,
+            timeouts: UpstreamTimeouts::default(),
+            patience: Patience::default(),
+            lines: Vec::new(),
+            sent: 0,
+            content: Bytes::new(),
+            closing: b"",
+            to_come: ToCome::Nothing,
+            has_sent: false,
+            is_broken: false,
+        }
+    }
+
+    /// Begins a request whose head `write` writes, and whose body has this length.
+    pub(super) fn begin(
+        &mut self,
+        timeouts: UpstreamTimeouts,
+        length: Length,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.timeouts = timeouts;
+        self.has_sent = false;
+        self.lines.clear();
+        self.sent = 0;
+        write(&mut self.lines);
+        self.to_come = match length {
+            Length::None | Length::Sized(0) => ToCome::Nothing,
+            Length::Sized(bytes) => ToCome::Sized(bytes),
+            Length::Chunked => ToCome::Chunks,
+        };
+    }
+
+    /// Whether the upstream can be expected to answer: nothing more comes from the client.
+    pub(super) fn is_all_taken(&self) -> bool {
+        self.to_come == ToCome::Nothing || self.is_broken
+    }
+
+    /// Whether all of a request was sent.
+    pub(super) fn is_complete(&self) -> bool {
+        self.to_come == ToCome::Nothing && !self.is_broken && !self.has_unsent()
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.sent < self.lines.len() || !self.content.is_empty() || !self.closing.is_empty()
+    }
+
+    /// Sends what can be; ready when all was. An upstream that takes no more may have answered all the same, so that is
+    /// no error.
+    pub(super) fn poll_send(
+        &mut self,
+        upload: &mut Option<Upload>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
+        while !self.is_broken {
+            if let Some(upload) = upload {
+                self.take_content(upload, cx)?;
+            }
+            if !self.has_unsent() {
+                return match self.to_come {
+                    ToCome::Nothing => Poll::Ready(Ok(())),
+                    _ => Poll::Pending,
+                };
+            }
+            match self.poll_write(cx) {
+                Poll::Ready(Ok(bytes)) => self.on_written(bytes),
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "an upstream takes no more of a request");
+                    self.is_broken = true;
+                }
+                Poll::Pending => {
+                    let late = self.patience.poll_late(Phase::Send, &self.timeouts, cx);
+                    return late.map(Err);
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Sends the rest, whatever becomes of the response meanwhile.
+    pub(super) async fn finish(mut self, mut upload: Option<Upload>) {
+        let sent = poll_fn(|cx| match self.poll_send(&mut upload, cx) {
+            Poll::Pending if self.is_broken => Poll::Ready(Ok(())),
+            result => result,
+        });
+        if let Err(failure) = sent.await {
+            tracing::debug!("upload: {failure}");
+            // The upstream must not take what it got for the whole.
+            let _ = self.carrier.end();
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let lines = &self.lines[self.sent..];
+        let written = if self.content.is_empty() && self.closing.is_empty() {
+            self.carrier.poll_send(cx, &[IoSlice::new(lines)])
+        } else {
+            let parts = [lines, &self.content, self.closing].map(IoSlice::new);
+            self.carrier.poll_send(cx, &parts)
+        };
+        match ready!(written)? {
+            0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            bytes => Poll::Ready(Ok(bytes)),
+        }
+    }
+
+    fn on_written(&mut self, bytes: usize) {
+        self.patience.on_progress();
+        self.has_sent = true;
+        let of_lines = bytes.min(self.lines.len() - self.sent);
+        self.sent += of_lines;
+        if self.sent == self.lines.len() {
+            self.lines.clear();
+            self.sent = 0;
+        }
+        let of_content = (bytes - of_lines).min(self.content.len());
+        self.content.advance(of_content);
+        self.closing = &self.closing[bytes - of_lines - of_content..];
+    }
+
+    /// Takes more of the body from the client, if what was taken before is sent. Asking is what sends 100 Continue.
+    fn take_content(&mut self, upload: &mut Upload, cx: &mut Context<'_>) -> Result<(), Failure> {
+        while self.to_come != ToCome::Nothing && self.content.is_empty() && self.closing.is_empty()
+        {
+            let Poll::Ready(frame) = Pin::new(&mut upload.incoming).poll_frame(cx) else {
+                break;
+            };
+            upload.is_touched |= frame.is_some();
+            match frame.transpose().map_err(|_| Failure::ClientBody)? {
+                None => self.end(None)?,
+                Some(frame) => match frame.into_data() {
+                    Ok(content) => self.add(content)?,
+                    Err(frame) => self.end(frame.into_trailers().ok().as_ref())?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, content: Bytes) -> Result<(), Failure> {
+        // An empty chunk would be the last.
+        if content.is_empty() {
+            return Ok(());
+        }
+        match &mut self.to_come {
+            ToCome::Nothing => return Err(Failure::ClientBody),
+            ToCome::Sized(left) => {
+                let rest = left.checked_sub(content.len() as u64);
+                *left = rest.ok_or(Failure::ClientBody)?;
+                if *left == 0 {
+                    self.to_come = ToCome::Nothing;
+                }
+            }
+            ToCome::Chunks => {
+                let length = content.len();
+                write!(self.lines, "{length:x}\r\n").expect("a Vec takes all");
+                self.closing = b"\r\n";
+            }
+        }
+        self.content = content;
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), Failure> {
+        match self.to_come {
+            ToCome::Nothing => {}
+            ToCome::Sized(_) => return Err(Failure::ClientBody),
+            ToCome::Chunks => {
+                self.lines.extend_from_slice(b"0\r\n");
+                headers::write_trailers(&mut self.lines, trailers);
+            }
+        }
+        self.to_come = ToCome::Nothing;
+        Ok(())
+    }
+}

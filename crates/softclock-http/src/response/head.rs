@@ -1,0 +1,195 @@
+//! Heads of responses, and where the responses end.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use http::{StatusCode, Version};
+use httparse::{Error, Header, ParserConfig, Status};
+
+use super::Fault;
+
+/// What a head says, beside its fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// The status.
+    pub status: StatusCode,
+    /// HTTP/1.1 or HTTP/1.0.
+    pub version: Version,
+    /// Where the body ends.
+    pub framing: Framing,
+    /// Whether the connection is to be kept behind it.
+    pub(super) persists: bool,
+}
+
+/// How a body is framed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// So many bytes; none where there is no body.
+    Sized(u64),
+    /// In chunks.
+    Chunked,
+    /// To the end of the connection.
+    Close,
+}
+
+impl Head {
+    /// Whether the response proper is still to come.
+    pub(super) fn is_interim(&self) -> bool {
+        self.status.is_informational() && self.status != StatusCode::SWITCHING_PROTOCOLS
+    }
+}
+
+/// The head at the start of `bytes`, if it is complete, and how long it is. `fields` is replaced by its fields, without
+/// Transfer-Encoding and lengths that do not count; those of interim heads are left out.
+pub(super) fn parse(
+    bytes: &[u8],
+    is_head: bool,
+    fields: &mut HeaderMap,
+) -> Result<Option<(Head, usize)>, Fault> {
+    // httparse lets empty lines pass.
+    if bytes.first().is_some_and(|&byte| byte != b'H') {
+        return Err(Fault::StatusLine);
+    }
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let result = ParserConfig::default().parse_response_with_uninit_headers(
+        &mut parsed,
+        bytes,
+        &mut headers,
+    );
+    let length = match result.map_err(fault_of)? {
+        Status::Complete(length) => length,
+        Status::Partial => return Ok(None),
+    };
+    let mut head = Head {
+        status: StatusCode::from_u16(parsed.code.unwrap_or_default())
+            .map_err(|_| Fault::StatusLine)?,
+        version: match parsed.version {
+            Some(1) => Version::HTTP_11,
+            _ => Version::HTTP_10,
+        },
+        framing: Framing::Sized(0),
+        persists: false,
+    };
+    if !head.is_interim() {
+        (head.framing, head.persists) =
+            read_fields(&bytes[..length], parsed.headers, &head, is_head, fields)?;
+    }
+    Ok(Some((head, length)))
+}
+
+fn read_fields(
+    bytes: &[u8],
+    headers: &[Header<'_>],
+    head: &Head,
+    is_head: bool,
+    fields: &mut HeaderMap,
+) -> Result<(Framing, bool), Fault> {
+    fields.clear();
+    fields.reserve(headers.len());
+    // One copy that all values share.
+    let shared = Bytes::copy_from_slice(bytes);
+    let share = |value: &[u8]| match value.is_empty() {
+        true => Bytes::new(),
+        false => {
+            let start = value.as_ptr().addr() - bytes.as_ptr().addr();
+            shared.slice(start..start + value.len())
+        }
+    };
+    let mut length = None;
+    let mut chunked = false;
+    let mut connection = Connection::default();
+    for header in headers {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Fault::Field)?;
+        let value = HeaderValue::from_maybe_shared(share(header.value));
+        let value = value.map_err(|_| Fault::Field)?;
+        match name {
+            TRANSFER_ENCODING => {
+                if chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(Fault::Coding);
+                }
+                chunked = true;
+                continue;
+            }
+            CONTENT_LENGTH => match (length, number(header.value)?) {
+                (None, one) => length = Some(one),
+                // Several that are equal count as one.
+                (Some(first), other) if first == other => continue,
+                _ => return Err(Fault::Length),
+            },
+            CONNECTION => connection.read(header.value),
+            _ => {}
+        }
+        fields.append(name, value);
+    }
+    if chunked && head.version == Version::HTTP_10 {
+        return Err(Fault::Coding);
+    }
+    let has_both = chunked && fields.remove(CONTENT_LENGTH).is_some();
+    let framing = match (chunked, length) {
+        _ if is_head || has_no_body(head.status) => Framing::Sized(0),
+        (true, _) => Framing::Chunked,
+        (false, Some(length)) => Framing::Sized(length),
+        (false, None) => Framing::Close,
+    };
+    let goes_on = head.status != StatusCode::SWITCHING_PROTOCOLS && framing != Framing::Close;
+    let persists = goes_on && !has_both && connection.persists(head.version);
+    Ok((framing, persists))
+}
+
+/// RFC 9112, section 6.3.
+fn has_no_body(status: StatusCode) -> bool {
+    status.is_informational() || matches!(status.as_u16(), 204 | 304)
+}
+
+fn number(digits: &[u8]) -> Result<u64, Fault> {
+    let mut value = 0_u64;
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        let next = value.checked_mul(10).filter(|_| digit < 10);
+        let next = next.and_then(|tens| tens.checked_add(digit.into()));
+        value = next.ok_or(Fault::Length)?;
+    }
+    match digits.is_empty() || value > MAX_BODY_BYTES {
+        true => Err(Fault::Length),
+        false => Ok(value),
+    }
+}
+
+/// What was said about the connection.
+#[derive(Clone, Copy, Default)]
+struct Connection {
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Connection {
+    fn read(&mut self, value: &[u8]) {
+        for word in value.split(|&byte| byte == b',') {
+            let word = word.trim_ascii();
+            self.close |= word.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn persists(self, version: Version) -> bool {
+        !self.close && (self.keep_alive || version == Version::HTTP_11)
+    }
+}
+
+fn fault_of(error: Error) -> Fault {
+    match error {
+        Error::Version | Error::Status => Fault::StatusLine,
+        Error::TooManyHeaders => Fault::TooLong,
+        _ => Fault::Field,
+    }
+}
+
+/// Field lines of a head.
+const MAX_FIELDS: usize = 100;
+
+/// What file offsets can express.
+const MAX_BODY_BYTES: u64 = i64::MAX as u64;

@@ -1,0 +1,171 @@
+//! Responses with their verdicts.
+
+use softclock_http::response::{Fault, HEAD_BYTES};
+
+use crate::target::{check, read};
+
+fn refused(cases: &[(&[u8], Fault)]) {
+    for &(stream, fault) in cases {
+        let text = String::from_utf8_lossy(stream);
+        assert_eq!(read(false, [stream]).1, Some(fault), "{text:?}");
+        check(&[b"\x01", stream].concat());
+    }
+}
+
+#[test]
+fn heads_in_doubt() {
+    refused(&[
+        (b"", Fault::Truncated),
+        (b"HTTP/1.1 200 OK\r\nX", Fault::Truncated),
+        (b"\r\nHTTP/1.1 200 OK\r\n\r\n", Fault::StatusLine),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Fault::StatusLine),
+        (b"HTTP/2.0 200 OK\r\n\r\n", Fault::StatusLine),
+        (b"HTTP/1.1 99 OK\r\n\r\n", Fault::StatusLine),
+        (b"HTTP/1.1 099 OK\r\n\r\n", Fault::StatusLine),
+        (b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", Fault::Field),
+        (b"HTTP/1.1 200 OK\r\n A: b\r\n\r\n", Fault::Field),
+        (b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n", Fault::Field),
+        (b"HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n", Fault::Field),
+        (b"HTTP/1.1 200 OK\r\nA\r\n\r\n", Fault::Field),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            Fault::Length,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\na",
+            Fault::Length,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            Fault::Length,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na",
+            Fault::Length,
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n", Fault::Length),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775808\r\n\r\n",
+            Fault::Length,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            Fault::Length,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+            Fault::Coding,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n",
+            Fault::Coding,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Fault::Coding,
+        ),
+        (
+            b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            Fault::Coding,
+        ),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            Fault::Length,
+        ),
+    ]);
+}
+
+#[test]
+fn bodies_in_doubt() {
+    refused(&[
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+            Fault::Truncated,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            Fault::Truncated,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n",
+            Fault::Chunk,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n",
+            Fault::Chunk,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+            Fault::Chunk,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5 5\r\nhello\r\n",
+            Fault::Chunk,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
+            Fault::Chunk,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n",
+            Fault::Chunk,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n",
+            Fault::Chunk,
+        ),
+    ]);
+}
+
+/// Content, and whether the connection may be used again.
+#[test]
+fn where_responses_end() {
+    for (is_head, stream, content, is_reusable) in [
+        (false, &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..], "ok", true),
+        (false, b"HTTP/1.1 200\nContent-Length: 2\n\nok", "ok", true),
+        (false, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "ok", true),
+        (false, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n", "ok", false),
+        (false, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x, Close\r\n\r\nok", "ok", false),
+        (false, b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false),
+        (false, b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "ok", true),
+        (false, b"HTTP/1.1 200 OK\r\n\r\nto the end", "to the end", false),
+        (false, b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "", true),
+        (false, b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", "", true),
+        (true, b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n", "", true),
+        (true, b"HTTP/1.1 200 OK\r\n\r\n", "", true),
+        (false, b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 P\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", true),
+        (false, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1 \t;x\r\nk\r\n0\r\n\r\n", "ok", true),
+        (false, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", false),
+    ] {
+        let (outcome, fault) = read(is_head, [stream]);
+        let text = String::from_utf8_lossy(stream);
+        assert_eq!(fault, None, "{text:?}");
+        assert_eq!(outcome.content, content.as_bytes(), "{text:?}");
+        assert_eq!(outcome.is_reusable, is_reusable, "{text:?}");
+        let seed = if is_head { 0 } else { 1 };
+        check(&[&[seed], stream].concat());
+    }
+}
+
+#[test]
+fn heads_are_bounded() {
+    let status = "HTTP/1.1 200 OK\r\n";
+    let head = |fill: usize| {
+        let value = "x".repeat(fill - status.len() - "A: \r\n\r\n".len());
+        format!("{status}A: {value}\r\n\r\n").into_bytes()
+    };
+    assert_eq!(read(true, [&head(HEAD_BYTES)[..]]).1, None);
+    check(&[b"\0", &head(HEAD_BYTES)[..]].concat());
+    let long = head(HEAD_BYTES + 1);
+    assert_eq!(read(true, [&long[..]]).1, Some(Fault::TooLong));
+    assert_eq!(read(true, long.chunks(1000)).1, Some(Fault::TooLong));
+    // Interim ones count too, so that they cannot go on for ever.
+    let interim = b"HTTP/1.1 102 Processing\r\n\r\n".repeat(HEAD_BYTES / 20);
+    assert_eq!(read(false, interim.chunks(777)).1, Some(Fault::TooLong));
+    let fields = |count: usize| {
+        let lines: String = (0..count).map(|n| format!("x-{n}: y\r\n")).collect();
+        format!("{status}{lines}\r\n").into_bytes()
+    };
+    assert_eq!(read(true, [&fields(100)[..]]).1, None);
+    assert_eq!(read(true, [&fields(101)[..]]).1, Some(Fault::TooLong));
+}

@@ -1,0 +1,7 @@
+//! Arbitrary bytes for the reader of responses.
+#![no_main]
+
+#[path = "../../crates/softclock-http/tests/response/target.rs"]
+mod target;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| target::check(data));
