@@ -222,9 +222,9 @@ async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
     });
     let mut builder = Builder::new();
     // Without vectors it copies all into one buffer.
-    let copying = seed % 2 == 0;
+    let copying = seed.is_multiple_of(2);
     builder.half_close(true).writev(!copying);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         builder.max_buf_size(BUFFER_BYTES);
     }
     let connection = builder.serve_connection(stream, service);
