@@ -134,7 +134,8 @@ const NEITHER: &str = "forwarded, neither";
 const FULL: (Duration, usize) = (Duration::from_millis(1500), 5);
 const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
 
-const NOTES: [&str; 3] = [
+const NOTES: [&str; 4] = [
+    "neither: TCP of today joins segments whatever the link can take, so it is bound to one (gso_max_segs 1)",
     "one connection of iperf3 as fast as it goes (cubic); veth has no line rate, so it is the processors that bound it",
     "processors above idle: of the machine while it runs, less those busy right after it; where other work keeps all \
      processors busy it tells nothing",

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, setpriority_process};
 use softclock_core::Rate;
-use softclock_linux::child::end_with_parent;
 
 use super::{FRAME_BYTES, Lab, NOBODY, Namespace, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
 
@@ -107,11 +107,16 @@ impl Drop for Running {
 }
 
 fn spawn(command: &mut Command) -> io::Result<Child> {
-    end_with_parent(command)
+    let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn()?;
+    // What is to be seen is the shaper among others, not a load that they keep from running.
+    setpriority_process(Some(Pid::from_child(&child)), NICE)?;
+    Ok(child)
 }
+
+const NICE: i32 = -10;
 
 /// Not the system's, which may pace by itself (bbr).
 const TCP: &str = "--congestion cubic";
