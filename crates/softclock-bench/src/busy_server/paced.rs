@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use softclock::alarm::{AlarmCounter, SignalTimer};
-use softclock::net::{PacedBy, Pacer, Pacing, TcpListener};
+use softclock::net::{PacedBy, Pacer, Pacing, PacingStatistics, TcpListener};
 use softclock::{EventContext, JoinHandle, Rate, Runtime, SoftEvent};
 use softclock_http::{ConnectionOptions, Site, serve_connection};
 
@@ -70,14 +70,27 @@ async fn accept(listener: TcpListener, pacer: Pacer, site: Rc<Site>) {
 /// The bytes of a piece: a segment of Ethernet.
 pub const PIECE_BYTES: usize = 1448;
 
-/// Pacing in one way, against pieces that are sent without waiting, or against whole responses.
+/// Pacing in one way, against something else.
 pub struct Paced {
     pacer: Pacer,
     means: Means,
-    /// What it is compared with.
-    base: Option<Pacing>,
+    base: Base,
     running: Option<Running>,
-    pieces: u64,
+    /// As it began.
+    before: PacingStatistics,
+    /// How long the pieces were.
+    mean_bytes: usize,
+}
+
+/// What pacing is compared with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// Whole responses.
+    Whole,
+    /// Pieces of a segment that are sent without waiting.
+    Segments,
+    /// Pieces that are sent without waiting, as long as those of the last slice were on average.
+    SamePieces,
 }
 
 /// What lets a piece go.
@@ -106,31 +119,23 @@ enum Running {
 }
 
 impl Paced {
-    /// Pieces let go by `means`, compared with pieces that are sent at once.
-    pub fn against_pieces(pacer: &Pacer, means: Means) -> Self {
-        Self::new(pacer, means, Some(at_once()))
-    }
-
-    /// Pieces let go by `means`, compared with whole responses.
-    pub fn against_whole(pacer: &Pacer, means: Means) -> Self {
-        Self::new(pacer, means, None)
-    }
-
-    fn new(pacer: &Pacer, means: Means, base: Option<Pacing>) -> Self {
+    /// Pieces let go by `means`, compared with `base`.
+    pub fn new(pacer: &Pacer, means: Means, base: Base) -> Self {
         Self {
             pacer: pacer.clone(),
             means,
             base,
             running: None,
-            pieces: 0,
+            before: PacingStatistics::default(),
+            mean_bytes: PIECE_BYTES,
         }
     }
 }
 
 /// Pieces without a wait: at a rate beyond all that soft events can clock.
-fn at_once() -> Pacing {
+fn at_once(piece_bytes: usize) -> Pacing {
     Pacing {
-        piece_bytes: Some(PIECE_BYTES),
+        piece_bytes: Some(piece_bytes),
         ..Pacing::of_rate(Rate::from_bps(u64::MAX).expect("more than zero"))
     }
 }
@@ -138,19 +143,19 @@ fn at_once() -> Pacing {
 fn released() -> Pacing {
     Pacing {
         by: PacedBy::Release,
-        ..at_once()
+        ..at_once(PIECE_BYTES)
     }
 }
 
 impl Toggle for Paced {
     fn start(&mut self, slice: Duration) -> io::Result<()> {
         let pacing = match self.means {
-            Means::AtOnce => at_once(),
+            Means::AtOnce => at_once(PIECE_BYTES),
             Means::Rate(pacing) => pacing,
             _ => released(),
         };
         self.pacer.set(Some(pacing));
-        self.pieces = softclock::statistics().pacing.pieces;
+        self.before = softclock::statistics().pacing;
         let pacer = self.pacer.clone();
         self.running = match self.means {
             Means::AtOnce | Means::Rate(_) => None,
@@ -189,13 +194,22 @@ impl Toggle for Paced {
             Some(Running::Task(task)) => task.abort(),
             None => {}
         }
-        let pieces = softclock::statistics().pacing.pieces - self.pieces;
+        let after = softclock::statistics().pacing;
+        let pieces = after.pieces - self.before.pieces;
+        let bytes = after.bytes - self.before.bytes;
+        if let Some(mean) = bytes.checked_div(pieces) {
+            self.mean_bytes = mean as usize;
+        }
         self.pacer.set(None);
         Ok(pieces)
     }
 
     fn before_off(&mut self) {
-        self.pacer.set(self.base);
+        self.pacer.set(match self.base {
+            Base::Whole => None,
+            Base::Segments => Some(at_once(PIECE_BYTES)),
+            Base::SamePieces => Some(at_once(self.mean_bytes)),
+        });
     }
 
     fn after_off(&mut self) {

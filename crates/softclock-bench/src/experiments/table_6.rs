@@ -14,7 +14,7 @@ use softclock::net::{PacedBy, Pacer, Pacing};
 
 use crate::busy_server::Workload;
 use crate::busy_server::compare::{Case, Plan, Samples, compare};
-use crate::busy_server::paced::{self, Means, PIECE_BYTES, Paced};
+use crate::busy_server::paced::{self, Base, Means, PIECE_BYTES, Paced};
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -30,12 +30,6 @@ struct Variant {
     base: Base,
     /// The paper's overhead for Flash in Table VI in percent, and the interval between transmissions in microseconds.
     paper: Option<(f64, f64)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Base {
-    Whole,
-    Pieces,
 }
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
@@ -64,15 +58,9 @@ async fn measure(
     variants: &[Variant],
     pacer: Pacer,
 ) -> io::Result<Vec<Samples>> {
-    let case = |variant: &Variant| {
-        let paced = match variant.base {
-            Base::Whole => Paced::against_whole(&pacer, variant.means),
-            Base::Pieces => Paced::against_pieces(&pacer, variant.means),
-        };
-        Case {
-            toggle: Box::new(paced),
-            pairs: 1,
-        }
+    let case = |variant: &Variant| Case {
+        toggle: Box::new(Paced::new(&pacer, variant.means, variant.base)),
+        pairs: 1,
     };
     let mut cases: Vec<_> = variants.iter().map(case).collect();
     compare(context, plan, &mut cases).await
@@ -96,7 +84,8 @@ fn variants() -> Vec<Variant> {
     let variant = |name: &str, base, means| Variant {
         name: match base {
             Base::Whole => format!("{name}, against whole responses"),
-            Base::Pieces => format!("{name}, against pieces at once"),
+            Base::Segments => format!("{name}, against pieces at once"),
+            Base::SamePieces => format!("{name}, against the same pieces at once"),
         },
         means,
         base,
@@ -129,39 +118,38 @@ fn variants() -> Vec<Variant> {
         variant("pieces at once", Base::Whole, Means::AtOnce),
         variant(
             "nothing (what is found here is noise)",
-            Base::Pieces,
+            Base::Segments,
             Means::AtOnce,
         ),
         Variant {
             paper: Some((6.0, 24.0)),
-            ..soft(Base::Pieces)
+            ..soft(Base::Segments)
         },
-        rate(Base::Pieces),
+        rate(Base::Segments),
         variant(
             "woken writers, a piece each 20 us",
-            Base::Pieces,
+            Base::Segments,
             Means::Rate(woken),
         ),
         Variant {
             paper: Some((36.0, 35.0)),
-            ..signal(20, Base::Pieces)
+            ..signal(20, Base::Segments)
         },
-        signal(100, Base::Pieces),
-        timerfd(20, Base::Pieces),
-        timerfd(100, Base::Pieces),
+        signal(100, Base::Segments),
+        timerfd(20, Base::Segments),
+        timerfd(100, Base::Segments),
     ];
+    let served = |mbit: u64, base| {
+        let name = format!("soft events, {mbit} mbit/s as `serve --pace`");
+        variant(&name, base, Means::Rate(pacing(mbit * 1_000_000)))
+    };
     variants.extend([
         rate(Base::Whole),
-        variant(
-            "soft events, 1 gbit/s, pieces by trigger interval",
-            Base::Whole,
-            Means::Rate(pacing(1_000_000_000)),
-        ),
-        variant(
-            "soft events, 100 mbit/s, pieces by trigger interval",
-            Base::Whole,
-            Means::Rate(pacing(100_000_000)),
-        ),
+        served(1_000, Base::Whole),
+        served(50, Base::Whole),
+        served(50, Base::SamePieces),
+        served(10, Base::Whole),
+        served(10, Base::SamePieces),
         variant(
             "the kernel's pacing, 579 mbit/s",
             Base::Whole,
@@ -248,7 +236,7 @@ const FULL: Plan = Plan {
     patience: Duration::from_secs(150),
 };
 
-const NOTES: [&str; 7] = [
+const NOTES: [&str; 8] = [
     "the paper's overheads: 2 to 6 % with soft timers, 28 to 36 % with the 8253 (Table VI), 13 to 22 % with the APIC \
      (Table VII); Flash's of Table VI stand beside ours",
     "the server answers requests for a 6 KB file on 128 keep-alive connections; a response is 5 pieces of 1448 bytes, \
@@ -256,6 +244,8 @@ const NOTES: [&str; 7] = [
     "signals and timer descriptors let a piece of every connection go that has one (section 4.1 allows it): one piece \
      each 20 us would bound the throughput by itself",
     "a signal's pieces go at the end of the call that it interrupted, as the paper's go in a software interrupt",
+    "as `serve --pace`: pieces as long as the server makes them, which never idle makes them longer, up to a millisecond's \
+     worth; the same pieces at once are as long as those of the last slice were on average",
     "each figure is the median over pairs of slices, with and without, next to each other; processor time is that of the \
      server's thread, interrupts included",
     "throughput is lost, too, where the server waits for its own clock: where few pairs are busy, look at processor time",

@@ -1,6 +1,10 @@
 //! Bytes that a write accepted and the kernel has not got yet.
 
+use std::cell::RefCell;
 use std::io::IoSlice;
+use std::mem;
+
+use super::MOST_BYTES;
 
 /// A queue of bytes that lie in one piece.
 #[derive(Debug, Default)]
@@ -25,7 +29,16 @@ impl Buffer {
     }
 
     /// Appends what `parts` hold behind their first `skip` bytes, up to `max` bytes; returns how many.
-    pub(super) fn append(&mut self, parts: &[IoSlice<'_>], skip: usize, max: usize) -> usize {
+    pub(super) fn append(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        skip: usize,
+        max: usize,
+        spare: &SpareBuffers,
+    ) -> usize {
+        if self.bytes.capacity() == 0 {
+            self.bytes = spare.take();
+        }
         // Moves each byte once at most, as the writer fills what is half empty.
         self.bytes.drain(..self.start);
         self.start = 0;
@@ -36,21 +49,49 @@ impl Buffer {
             let room = max - (self.bytes.len() - before);
             self.bytes.extend_from_slice(&rest[..rest.len().min(room)]);
         }
-        self.bytes.len() - before
+        let taken = self.bytes.len() - before;
+        if self.is_empty() {
+            self.clear(spare);
+        }
+        taken
     }
 
     /// Removes the first `count` bytes. An empty buffer keeps no memory: idle connections are many.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(super) fn consume(&mut self, count: usize, spare: &SpareBuffers) {
         self.start += count;
         if self.is_empty() {
-            self.clear();
+            self.clear(spare);
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    pub(super) fn clear(&mut self, spare: &SpareBuffers) {
+        spare.give(mem::take(self).bytes);
     }
 }
+
+/// Memory of buffers that became empty, for the next that are filled: some are always in use where streams are paced, and
+/// what was used last is in the processor's caches.
+#[derive(Debug, Default)]
+pub(super) struct SpareBuffers {
+    memory: RefCell<Vec<Vec<u8>>>,
+}
+
+impl SpareBuffers {
+    fn take(&self) -> Vec<u8> {
+        self.memory.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn give(&self, mut bytes: Vec<u8>) {
+        let mut memory = self.memory.borrow_mut();
+        if memory.len() < MOST_SPARE && (1..=MOST_BYTES).contains(&bytes.capacity()) {
+            bytes.clear();
+            memory.push(bytes);
+        }
+    }
+}
+
+/// A megabyte at most.
+const MOST_SPARE: usize = 16;
 
 /// The first `max` bytes of `parts` behind their first `skip`, as far as they lie in [`PARTS`] of them, for `send`.
 pub(super) fn with_front<R>(
@@ -87,20 +128,22 @@ mod tests {
 
     #[test]
     fn bytes_leave_as_they_came() {
-        let mut buffer = Buffer::default();
+        let (mut buffer, spare) = (Buffer::default(), SpareBuffers::default());
         let parts = [
             IoSlice::new(b"abc"),
             IoSlice::new(b""),
             IoSlice::new(b"defg"),
         ];
-        assert_eq!(buffer.append(&parts, 2, 3), 3);
+        assert_eq!(buffer.append(&parts, 2, 3, &spare), 3);
         assert_eq!(buffer.front(2), b"cd");
-        buffer.consume(2);
-        assert_eq!(buffer.append(&parts, 5, 100), 2);
+        buffer.consume(2, &spare);
+        assert_eq!(buffer.append(&parts, 5, 100, &spare), 2);
         assert_eq!(buffer.front(100), b"efg");
-        buffer.consume(3);
-        assert!(buffer.is_empty());
-        assert_eq!(buffer.append(&parts, 7, 100), 0);
+        buffer.consume(3, &spare);
+        assert!(buffer.is_empty() && buffer.bytes.capacity() == 0);
+        assert_eq!(spare.memory.borrow().len(), 1);
+        assert_eq!(buffer.append(&parts, 7, 100, &spare), 0);
+        assert_eq!(spare.memory.borrow().len(), 1);
     }
 
     #[test]

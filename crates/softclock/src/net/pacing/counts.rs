@@ -7,6 +7,7 @@ use std::time::Duration;
 use softclock_core::{Histogram, Instant};
 
 use super::LONGEST_PIECE;
+use super::buffer::SpareBuffers;
 use crate::runtime::inner::Inner;
 
 /// What the paced streams and datagrams of a runtime did so far.
@@ -27,12 +28,14 @@ pub struct PacingStatistics {
 
 #[derive(Default)]
 pub(crate) struct PacingCounts {
+    pub(super) spare: SpareBuffers,
     statistics: Cell<PacingStatistics>,
     /// Streams that wait for an event.
     waiting: Cell<u32>,
     interval: Cell<Duration>,
     grain: Cell<Duration>,
     next_look: Cell<Option<Instant>>,
+    looks: Cell<u32>,
     last_look: RefCell<LastLook>,
 }
 
@@ -91,7 +94,7 @@ impl PacingCounts {
     }
 
     /// The time from one turn of a stream to its next if each trigger state served one: the median time between trigger
-    /// states of late, times the streams that wait. Looked up fifty times a second at most, as that takes some
+    /// states of late, times the streams that wait. Looked up ten times a second at most, as that takes tens of
     /// microseconds; in between it costs a comparison.
     pub(crate) fn trigger_interval(&self, runtime: &Inner, now: Instant) -> Duration {
         self.look_if_due(runtime, now);
@@ -108,14 +111,16 @@ impl PacingCounts {
     fn look_if_due(&self, runtime: &Inner, now: Instant) {
         if self.next_look.get().is_none_or(|next| next <= now) {
             self.next_look.set(Some(now + LOOK_EVERY));
-            let all = runtime.timers.borrow_mut().triggers().intervals();
+            let looks = self.looks.replace(self.looks.get().wrapping_add(1));
+            let intervals = || runtime.timers.borrow_mut().triggers().intervals();
+            let all = looks.is_multiple_of(INTERVALS_EVERY).then(intervals);
             self.look(now, all, runtime.idle_time());
         }
     }
 
-    fn look(&self, now: Instant, all: Histogram, idle: Duration) {
+    fn look(&self, now: Instant, all: Option<Histogram>, idle: Duration) {
         let last = &mut *self.last_look.borrow_mut();
-        if let Some(median) = last.median_until(all) {
+        if let Some(median) = all.and_then(|all| last.median_until(all)) {
             self.interval.set(median * self.waiting.get().max(1));
         }
         self.grain.set(last.grain_until(now, idle));
@@ -153,6 +158,9 @@ impl LastLook {
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// The intervals between trigger states are many numbers: every fifth look is at them too.
+const INTERVALS_EVERY: u32 = 5;
+
 /// Of fewer intervals the median means nothing.
 const FEW: u64 = 100;
 
@@ -175,7 +183,7 @@ mod tests {
         let now = last.at.unwrap_or(Instant::ORIGIN) + Duration::from_secs(1);
         let idle = last.idle + idle;
         drop(last);
-        counts.look(now, all.clone(), idle);
+        counts.look(now, Some(all.clone()), idle);
     }
 
     #[test]

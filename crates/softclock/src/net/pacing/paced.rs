@@ -172,8 +172,9 @@ impl Paced {
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, piece);
         match self.source.quiet_call(Direction::Write, send) {
             Ok(sent) => {
-                state.pending.consume(sent);
-                self.source.runtime().pacing.on_gone(sent);
+                let runtime = self.source.runtime();
+                state.pending.consume(sent, &runtime.pacing.spare);
+                runtime.pacing.on_gone(sent);
                 self.on_sent(state, now, sent);
                 self.on_taken(state, now);
             }
@@ -216,8 +217,9 @@ impl Paced {
 
     fn discard(&self, state: &mut State) {
         let pending = state.pending.len();
-        self.source.runtime().pacing.on_gone(pending);
-        state.pending.clear();
+        let pacing = &self.source.runtime().pacing;
+        pacing.on_gone(pending);
+        state.pending.clear(&pacing.spare);
     }
 
     /// Has the next piece sent at `at`, or when it is released.
