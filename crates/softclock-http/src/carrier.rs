@@ -82,6 +82,13 @@ impl Carrier {
     }
 }
 
+impl Carrier {
+    /// Waits for the first byte, or the end.
+    pub(crate) fn poll_heard(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_peek(cx, &mut [0])).map_ok(drop)
+    }
+}
+
 impl futures_io::AsyncRead for Carrier {
     fn poll_read(
         self: Pin<&mut Self>,

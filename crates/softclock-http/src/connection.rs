@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_rustls::TlsAcceptor;
@@ -36,8 +36,8 @@ pub struct ConnectionOptions {
 pub struct Timeouts {
     /// From the start of the connection to its first byte. Then it is closed without a word.
     pub first_byte: Option<Duration>,
-    /// From the first byte of a head to its end. Then the answer is 408. The same for the handshake of TLS, from the
-    /// start of the connection; then it is closed.
+    /// From the first byte of a head to its end. Then the answer is 408. The same for the handshake of TLS, from its
+    /// first byte; then it is closed.
     pub head: Option<Duration>,
     /// Between bytes of a body. Then it fails for whoever reads it. Where nobody does, as in requests for files, the
     /// answer does not wait for it, and the connection is closed then, or after 2 seconds if that is sooner.
@@ -137,17 +137,31 @@ pub(crate) async fn serve_tls(
     Ok(())
 }
 
-/// Agrees on keys and a version of HTTP, in the time that a head may take.
+/// Agrees on keys and a version of HTTP, in the time that a head may take from the first byte on.
 async fn handshake(
     carrier: Carrier,
     acceptor: TlsAcceptor,
     options: &ConnectionOptions,
     membership: &mut Membership,
 ) -> io::Result<TlsStream<Carrier>> {
+    let timeouts = &options.timeouts;
+    within(timeouts.first_byte, membership, |cx| carrier.poll_heard(cx)).await?;
     let mut accept = acceptor.accept(carrier);
-    let mut limit = options.timeouts.head.map(sleep);
+    within(timeouts.head, membership, |cx| {
+        Pin::new(&mut accept).poll(cx)
+    })
+    .await
+}
+
+/// What `poll` gives, unless the time or the membership ends before.
+async fn within<T>(
+    limit: Option<Duration>,
+    membership: &mut Membership,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+) -> io::Result<T> {
+    let mut limit = limit.map(sleep);
     poll_fn(|cx| {
-        if let Poll::Ready(result) = Pin::new(&mut accept).poll(cx) {
+        if let Poll::Ready(result) = poll(cx) {
             return Poll::Ready(result);
         }
         let mut is_over = |limit: &mut Sleep| Pin::new(limit).poll(cx).is_ready();

@@ -125,8 +125,10 @@ async fn a_stream_carries_bytes_both_ways(address: SocketAddr) {
     client.set_nodelay(true).unwrap();
     client.write_all(b"there").await.unwrap();
     let mut buffer = [0; 5];
+    assert_eq!(server.peek(&mut buffer[..1]).await.unwrap(), 1);
+    assert_eq!(buffer[0], b't');
     server.read_exact(&mut buffer).await.unwrap();
-    assert_eq!(&buffer, b"there");
+    assert_eq!(&buffer, b"there", "a peek takes nothing");
     assert_eq!(server.try_write(b"back").unwrap(), 4);
     client.read_exact(&mut buffer[..4]).await.unwrap();
     assert_eq!(&buffer[..4], b"back");

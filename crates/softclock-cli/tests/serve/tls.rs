@@ -150,8 +150,11 @@ fn plain_and_broken_clients_are_let_go() {
 #[test]
 fn a_handshake_has_the_time_of_a_head() {
     let directory = with_site(&[("site/f", b"x")]);
-    let server = start(&directory, &["--head-timeout", "0.3"]);
     // None of it, and the start of a record.
+    let server = start(
+        &directory,
+        &["--first-byte-timeout", "0.3", "--head-timeout", "0.3"],
+    );
     for bytes in [&b""[..], &[0x16, 3, 1, 2]] {
         let begun = Instant::now();
         let mut stream = TcpStream::connect(server.address()).unwrap();

@@ -102,6 +102,12 @@ pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(received)
 }
 
+/// As [`recv`], and leaves what it gives to be received again.
+pub fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let (received, _) = net::recv(fd, buffer, RecvFlags::PEEK)?;
+    Ok(received)
+}
+
 /// Receives into memory that need not be initialised, and returns what was received.
 pub fn recv_uninit<'a>(
     fd: BorrowedFd<'_>,

@@ -22,6 +22,11 @@ impl Source {
         read
     }
 
+    pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let peek = |fd: BorrowedFd<'_>| socket::tcp::peek(fd, buffer);
+        self.poll_call(cx, Direction::Read, TriggerState::IpInput, peek)
+    }
+
     /// Receives up to `max` bytes into the runtime's own buffer, for `take` to copy from.
     #[cfg(feature = "hyper")]
     pub(crate) fn poll_recv_with(

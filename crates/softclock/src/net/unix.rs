@@ -125,6 +125,22 @@ impl UnixStream {
         Ok(())
     }
 
+    /// As [`read`](Self::read), and leaves what it gives to be read again.
+    ///
+    /// # Errors
+    /// Those of `recv(2)`.
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_peek(cx, buffer)).await
+    }
+
+    /// As [`peek`](Self::peek), for futures written by hand.
+    ///
+    /// # Errors
+    /// As [`peek`](Self::peek).
+    pub fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.source.poll_peek(cx, buffer)
+    }
+
     /// As [`read`](Self::read), for futures written by hand.
     ///
     /// # Errors
