@@ -173,6 +173,11 @@ fn silent_clients_of_http_2_hold_no_connection() {
     softclock_testing::require!("openssl");
     let directory = with_site(&[("site/f", b"x")]);
     let server = start(&directory, &["--idle-timeout", "0.3"]);
+    // The server has all of its own when it has answered.
+    let mut other = Session::open(server.address(), &[]);
+    other.status();
+    let with_other = server.descriptors();
+    until("closed", || server.descriptors() < with_other);
     let before = server.descriptors();
     let session = Session::open(server.address(), &["-alpn", "h2"]);
     until("accepted", || server.descriptors() > before);

@@ -114,8 +114,10 @@ impl TcpStream {
     /// Whether a write that is pending waits for its time, as a [paced](Self::set_pacing) stream's, or for the task's next
     /// turn, not for the peer.
     pub fn is_held_back(&self) -> bool {
-        let paced = self.pacing.paced();
-        paced.is_some_and(|paced| paced.is_held_back()) || self.source().is_ready(Direction::Write)
+        match self.pacing.paced() {
+            Some(paced) => paced.is_held_back(),
+            None => self.source().is_ready(Direction::Write),
+        }
     }
 
     /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::set_pacing).

@@ -7,8 +7,10 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use softclock::events::{EventQueue, Mechanism, Readiness, Source, SourceEvent, SourceId};
 
 use wake_one::threads_share_a_listener;
@@ -154,8 +156,9 @@ fn events_that_have_become_meaningless_are_not_delivered(mechanism: Mechanism) {
 
 fn a_closed_source_leaves_nothing_to_the_next_of_its_number(mechanism: Mechanism) {
     let queue = queue(mechanism);
-    let (first, first_peer) = connection(&queue);
-    let (second, second_peer) = connection(&queue);
+    let number = number_of_our_own();
+    let (first, first_peer) = numbered(&queue, number);
+    let (second, second_peer) = numbered(&queue, number);
     (&first_peer).write_all(b"x").unwrap();
     (&second_peer).write_all(b"x").unwrap();
     let mut one = [SourceEvent::NONE];
@@ -175,7 +178,7 @@ fn a_closed_source_leaves_nothing_to_the_next_of_its_number(mechanism: Mechanism
 
 fn a_number_used_again_has_nothing_of_the_former(mechanism: Mechanism) {
     let queue = queue(mechanism);
-    let (former, former_peer) = connection(&queue);
+    let (former, former_peer) = numbered(&queue, number_of_our_own());
     let number = former.as_raw_fd();
     // This one the kernel still has.
     (&former_peer).write_all(b"x").unwrap();
@@ -186,17 +189,27 @@ fn a_number_used_again_has_nothing_of_the_former(mechanism: Mechanism) {
     assert_eq!(take(&queue, LONG), [(heir.id(), READ)]);
 }
 
-/// A connection as [`connection`] makes it, whose source has this number.
+/// A connection as [`connection`] makes it, whose source has this number, which nobody has.
 fn heir(queue: &EventQueue, number: RawFd) -> (Source<UnixStream>, UnixStream) {
-    let mut held = Vec::new();
-    loop {
-        let (source, peer) = connection(queue);
-        if source.as_raw_fd() == number {
-            return (source, peer);
-        }
-        held.push((source, peer));
-        assert!(held.len() < 1000, "the number is taken by another test");
-    }
+    let (heir, peer) = numbered(queue, number);
+    assert_eq!(heir.as_raw_fd(), number);
+    (heir, peer)
+}
+
+/// A connection as [`connection`] makes it, whose source has the first free number from this on.
+fn numbered(queue: &EventQueue, least: RawFd) -> (Source<UnixStream>, UnixStream) {
+    let (here, there) = UnixStream::pair().unwrap();
+    let here = UnixStream::from(fcntl_dupfd_cloexec(here, least).unwrap());
+    here.set_nonblocking(true).unwrap();
+    let here = queue.add(here);
+    queue.declare_interest(&here, READ, None).unwrap();
+    (here, there)
+}
+
+/// A number that no other test takes meanwhile, and `select` knows: others take the first that is free.
+fn number_of_our_own() -> RawFd {
+    static NEXT: AtomicI32 = AtomicI32::new(700);
+    NEXT.fetch_add(10, Ordering::Relaxed)
 }
 
 fn a_duplicate_that_is_left_is_silent(mechanism: Mechanism) {
