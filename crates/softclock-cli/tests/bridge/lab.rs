@@ -145,9 +145,12 @@ impl Lab {
         let mut hello = [0; 1];
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
+        // A connection that nothing passes on would be waited for.
         let client = self
-            .command(place, "iperf3")
+            .command(place, "timeout")
             .args([
+                "60",
+                "iperf3",
                 "--json",
                 "--time",
                 "2",

@@ -1,6 +1,7 @@
 //! Upstreams are killed and started again while requests run: each request gets one response, and that is right.
 
 use std::env;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,13 +27,7 @@ fn soak() {
         let command = command.args(["serve", "--listen", &address.to_string()]);
         Server::spawn(command.arg(directory.path()))
     };
-    let free = || {
-        TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-    };
-    let addresses = [free(), free()];
+    let addresses = [free_address(), free_address()];
     let _steady = start(addresses[0]);
     let proxy = proxy(
         &addresses
@@ -72,6 +67,15 @@ fn soak() {
     let [whole, cut] = counts.map(|count| count.load(Ordering::SeqCst));
     eprintln!("soak: {kills} kills, {whole} whole responses, {cut} cut short or 502");
     assert!(kills > 0 && whole > cut);
+}
+
+/// Nobody gets it by chance while an upstream is away: it is none of those that the kernel gives.
+fn free_address() -> SocketAddr {
+    let salt = RandomState::new().build_hasher().finish();
+    let mut ports = (0..1000).map(|step| 20_000 + (salt.wrapping_add(7 * step) % 10_000) as u16);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let is_free = |port: &u16| TcpListener::bind(address(*port)).is_ok();
+    address(ports.find(is_free).expect("a free port"))
 }
 
 /// One connection's requests: a few small ones, which must succeed, or a large one, which may be cut short.

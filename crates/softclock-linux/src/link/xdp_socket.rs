@@ -183,6 +183,11 @@ impl XdpSocket {
             sending.wake(self.fd.as_fd())?;
         }
         sending.reclaim();
+        if sending.free.is_empty() {
+            // What fills the ring may be there since the kernel had no room for it.
+            let _ = sending.wake(self.fd.as_fd());
+            sending.reclaim();
+        }
         let mut sent = 0;
         for (frame, offload) in frames.into_iter().take(BATCH) {
             match sending.put_all(&self.umem, frame, offload) {
