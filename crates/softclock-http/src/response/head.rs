@@ -162,33 +162,36 @@ impl Known {
         copy: &mut LazyCopy<'_>,
     ) -> Result<(HeaderName, HeaderValue), Fault> {
         let spelling = header.name.as_bytes();
-        let mut value_of = |value| {
-            let value = HeaderValue::from_maybe_shared(copy.slice(value));
+        let value_of = |copy: &mut LazyCopy<'_>| {
+            let value = HeaderValue::from_maybe_shared(copy.slice(header.value));
             value.map_err(|_| Fault::Field)
         };
         match self.0.get_mut(place) {
             Some(known) if known.spelling == spelling => {
                 if known.value.as_bytes() != header.value {
-                    known.value = value_of(header.value)?;
+                    known.value = value_of(copy)?;
                 }
                 Ok((known.name.clone(), known.value.clone()))
             }
-            _ => {
+            other => {
                 let name = HeaderName::from_bytes(spelling).map_err(|_| Fault::Field)?;
-                let value = value_of(header.value)?;
-                self.0.truncate(place);
-                self.0.push(KnownField {
-                    spelling: Bytes::copy_from_slice(spelling),
+                let value = value_of(copy)?;
+                let field = KnownField {
+                    spelling: copy.slice(spelling),
                     name: name.clone(),
                     value: value.clone(),
-                });
+                };
+                match other {
+                    Some(other) => *other = field,
+                    None => self.0.push(field),
+                }
                 Ok((name, value))
             }
         }
     }
 }
 
-/// A copy of a head that its values share, made when the first asks for it.
+/// A copy of a head that its fields share, made when the first asks for it.
 struct LazyCopy<'a> {
     bytes: &'a [u8],
     copy: Option<Bytes>,
@@ -264,7 +267,7 @@ fn fault_of(error: Error) -> Fault {
 /// Field lines of a head.
 const MAX_FIELDS: usize = 100;
 
-/// Fields of longer heads are not remembered: the values keep their heads in memory.
+/// Fields of longer heads are not remembered, as a field keeps the head it came with in memory.
 const KNOWN_BYTES: usize = 4 << 10;
 
 /// What file offsets can express.
