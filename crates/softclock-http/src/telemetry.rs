@@ -1,13 +1,13 @@
 //! What a thread counts while it serves.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use http::{Method, StatusCode};
 
 /// The counters of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Telemetry {
-    counts: Cell<Counts>,
+    counts: RefCell<Counts>,
 }
 
 /// Totals since the start.
@@ -25,33 +25,26 @@ pub(crate) struct Counts {
 
 impl Telemetry {
     pub(crate) fn counts(&self) -> Counts {
-        self.counts.get()
+        *self.counts.borrow()
     }
 
     pub(crate) fn on_response(&self, method: &Method, status: StatusCode, bytes: u64) {
-        self.change(|counts| {
-            counts.responses[method_index(method)][class_index(status)] += 1;
-            counts.body_bytes += bytes;
-        });
+        let mut counts = self.counts.borrow_mut();
+        counts.responses[method_index(method)][class_index(status)] += 1;
+        counts.body_bytes += bytes;
     }
 
     /// Of a request whose method is not known.
     pub(crate) fn on_refused(&self, status: StatusCode) {
-        self.change(|counts| counts.responses[METHODS.len() - 1][class_index(status)] += 1);
+        self.counts.borrow_mut().responses[METHODS.len() - 1][class_index(status)] += 1;
     }
 
     pub(crate) fn on_accepted(&self) {
-        self.change(|counts| counts.accepted += 1);
+        self.counts.borrow_mut().accepted += 1;
     }
 
     pub(crate) fn on_handshake_failed(&self) {
-        self.change(|counts| counts.handshakes_failed += 1);
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Counts)) {
-        let mut counts = self.counts.get();
-        change(&mut counts);
-        self.counts.set(counts);
+        self.counts.borrow_mut().handshakes_failed += 1;
     }
 }
 

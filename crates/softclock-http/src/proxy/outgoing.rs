@@ -1,6 +1,6 @@
 //! A request on its way, as upstreams get it.
 
-use http::header::HeaderValue;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode};
@@ -44,11 +44,19 @@ impl Outgoing {
             ));
         }
         let upload = Upload::of(body);
-        let length = headers::length_of(&parts.headers, upload.is_some())
-            .map_err(|_| (StatusCode::BAD_REQUEST, "Content-Length is not one number."))?;
-        let upgrade = headers::wanted_upgrade(&parts.headers, parts.version, length);
+        // Most requests have neither, and one look at the names costs less than a lookup of each.
+        let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE);
+        let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {
+            false => (Length::None, None),
+            true => {
+                let length = headers::length_of(&parts.headers, upload.is_some())
+                    .map_err(|_| (StatusCode::BAD_REQUEST, "Content-Length is not one number."))?;
+                let upgrade = headers::wanted_upgrade(&parts.headers, parts.version, length);
+                (length, upgrade.cloned())
+            }
+        };
         Ok(Self {
-            upgrade: upgrade.cloned(),
+            upgrade,
             parts,
             length,
             upload,

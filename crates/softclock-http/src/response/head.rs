@@ -47,6 +47,7 @@ impl Head {
 pub(super) fn parse(
     bytes: &[u8],
     is_head: bool,
+    known: &mut Known,
     fields: &mut HeaderMap,
 ) -> Result<Option<(Head, usize)>, Fault> {
     // httparse lets empty lines pass.
@@ -75,8 +76,14 @@ pub(super) fn parse(
         persists: false,
     };
     if !head.is_interim() {
-        (head.framing, head.persists) =
-            read_fields(&bytes[..length], parsed.headers, &head, is_head, fields)?;
+        (head.framing, head.persists) = read_fields(
+            &bytes[..length],
+            parsed.headers,
+            &head,
+            is_head,
+            known,
+            fields,
+        )?;
     }
     Ok(Some((head, length)))
 }
@@ -86,26 +93,17 @@ fn read_fields(
     headers: &[Header<'_>],
     head: &Head,
     is_head: bool,
+    known: &mut Known,
     fields: &mut HeaderMap,
 ) -> Result<(Framing, bool), Fault> {
     fields.clear();
     fields.reserve(headers.len());
-    // One copy that all values share.
-    let shared = Bytes::copy_from_slice(bytes);
-    let share = |value: &[u8]| match value.is_empty() {
-        true => Bytes::new(),
-        false => {
-            let start = value.as_ptr().addr() - bytes.as_ptr().addr();
-            shared.slice(start..start + value.len())
-        }
-    };
+    let mut copy = LazyCopy::of(bytes);
     let mut length = None;
     let mut chunked = false;
     let mut connection = Connection::default();
-    for header in headers {
-        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Fault::Field)?;
-        let value = HeaderValue::from_maybe_shared(share(header.value));
-        let value = value.map_err(|_| Fault::Field)?;
+    for (place, header) in headers.iter().enumerate() {
+        let (name, value) = known.read(place, header, &mut copy)?;
         match name {
             TRANSFER_ENCODING => {
                 if chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
@@ -125,6 +123,9 @@ fn read_fields(
         }
         fields.append(name, value);
     }
+    if bytes.len() > KNOWN_BYTES {
+        *known = Known::default();
+    }
     if chunked && head.version == Version::HTTP_10 {
         return Err(Fault::Coding);
     }
@@ -138,6 +139,81 @@ fn read_fields(
     let goes_on = head.status != StatusCode::SWITCHING_PROTOCOLS && framing != Framing::Close;
     let persists = goes_on && !has_both && connection.persists(head.version);
     Ok((framing, persists))
+}
+
+/// The fields of the head before. One upstream's responses have much in common, and what is the same in the same place
+/// was checked already.
+#[derive(Debug, Default)]
+pub(super) struct Known(Vec<KnownField>);
+
+#[derive(Debug)]
+struct KnownField {
+    /// The name as it was sent.
+    spelling: Bytes,
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl Known {
+    fn read(
+        &mut self,
+        place: usize,
+        header: &Header<'_>,
+        copy: &mut LazyCopy<'_>,
+    ) -> Result<(HeaderName, HeaderValue), Fault> {
+        let spelling = header.name.as_bytes();
+        let value_of = |copy: &mut LazyCopy<'_>| {
+            let value = HeaderValue::from_maybe_shared(copy.slice(header.value));
+            value.map_err(|_| Fault::Field)
+        };
+        match self.0.get_mut(place) {
+            Some(known) if known.spelling == spelling => {
+                if known.value.as_bytes() != header.value {
+                    known.value = value_of(copy)?;
+                }
+                Ok((known.name.clone(), known.value.clone()))
+            }
+            other => {
+                let name = HeaderName::from_bytes(spelling).map_err(|_| Fault::Field)?;
+                let value = value_of(copy)?;
+                let field = KnownField {
+                    spelling: copy.slice(spelling),
+                    name: name.clone(),
+                    value: value.clone(),
+                };
+                match other {
+                    Some(other) => *other = field,
+                    None => self.0.push(field),
+                }
+                Ok((name, value))
+            }
+        }
+    }
+}
+
+/// A copy of a head that its fields share, made when the first asks for it.
+struct LazyCopy<'a> {
+    bytes: &'a [u8],
+    copy: Option<Bytes>,
+}
+
+impl<'a> LazyCopy<'a> {
+    const fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, copy: None }
+    }
+
+    /// A part of the head.
+    fn slice(&mut self, part: &[u8]) -> Bytes {
+        if part.is_empty() {
+            return Bytes::new();
+        }
+        let bytes = self.bytes;
+        let copy = self
+            .copy
+            .get_or_insert_with(|| Bytes::copy_from_slice(bytes));
+        let start = part.as_ptr().addr() - bytes.as_ptr().addr();
+        copy.slice(start..start + part.len())
+    }
 }
 
 /// RFC 9112, section 6.3.
@@ -190,6 +266,9 @@ fn fault_of(error: Error) -> Fault {
 
 /// Field lines of a head.
 const MAX_FIELDS: usize = 100;
+
+/// Fields of longer heads are not remembered, as a field keeps the head it came with in memory.
+const KNOWN_BYTES: usize = 4 << 10;
 
 /// What file offsets can express.
 const MAX_BODY_BYTES: u64 = i64::MAX as u64;

@@ -23,6 +23,7 @@ pub use fault::Fault;
 pub use head::{Framing, Head};
 
 use body::Body;
+use head::Known;
 use http::header::HeaderMap;
 
 /// Reads the responses of one connection, one after the other.
@@ -34,6 +35,7 @@ pub struct ResponseReader {
     partial: Vec<u8>,
     /// Bytes of the heads of this response, those of interim ones included.
     head_bytes: usize,
+    known: Known,
     persists: bool,
     body: Body,
     /// More came than belongs to the response.
@@ -47,6 +49,7 @@ impl ResponseReader {
             is_head: false,
             partial: Vec::new(),
             head_bytes: 0,
+            known: Known::default(),
             persists: true,
             body: Body::Complete(None),
             has_excess: false,
@@ -102,7 +105,9 @@ impl ResponseReader {
         fields: &mut HeaderMap,
     ) -> Result<(Option<Head>, usize), Fault> {
         let mut end = 0;
-        while let Some((head, length)) = head::parse(&bytes[end..], self.is_head, fields)? {
+        while let Some((head, length)) =
+            head::parse(&bytes[end..], self.is_head, &mut self.known, fields)?
+        {
             self.head_bytes += length;
             if self.head_bytes > HEAD_BYTES {
                 return Err(Fault::TooLong);

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::target::{check, read};
+use crate::target::{check, read, read_after};
 
 /// Pieces of responses, good and bad, from which a stream that goes wrong late is likely.
 const PIECES: &[&[u8]] = &[
@@ -51,6 +51,13 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     ];
     let start = select(&PIECES[..8]).prop_map(<[u8]>::to_vec);
     (start, vec(piece, 1..10)).prop_map(|(start, rest)| [start, rest.concat()].concat())
+}
+
+/// Lines of which two heads are likely to have some in the same place.
+fn lines() -> impl Strategy<Value = Vec<u8>> {
+    let line = select(&PIECES[8..19]).prop_map(<[u8]>::to_vec);
+    let other = "[a-c]: [a-c]{0,2}\r\n".prop_map(String::into_bytes);
+    vec(prop_oneof![line, other], 0..6).prop_map(|lines| lines.concat())
 }
 
 /// How a response may be framed.
@@ -107,6 +114,15 @@ proptest! {
     #[test]
     fn mixed_pieces(seed: u8, stream in stream()) {
         check(&[&[seed][..], &stream].concat());
+    }
+
+    #[test]
+    fn a_head_is_not_read_by_the_one_before(before in lines(), lines in lines()) {
+        let head = |lines: &[u8]| [b"HTTP/1.1 200 OK\r\n", lines, b"\r\n"].concat();
+        let stream = [&head(&lines)[..], b"abc"].concat();
+        if let Some(again) = read_after(&head(&before), &stream) {
+            prop_assert_eq!(again, read(false, [&stream[..]]));
+        }
     }
 
     #[test]

@@ -47,7 +47,24 @@ pub(crate) fn read<'a>(
     is_head: bool,
     reads: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Outcome, Option<Fault>) {
+    read_next(ResponseReader::new(), is_head, reads)
+}
+
+/// As [`read`], on the connection that `before` came on; nothing if that is not one head.
+pub(crate) fn read_after(before: &[u8], stream: &[u8]) -> Option<(Outcome, Option<Fault>)> {
     let mut reader = ResponseReader::new();
+    reader.begin(false);
+    match reader.read_head(before, &mut HeaderMap::new()) {
+        Ok(Some((_, end))) if end == before.len() => Some(read_next(reader, false, [stream])),
+        _ => None,
+    }
+}
+
+fn read_next<'a>(
+    mut reader: ResponseReader,
+    is_head: bool,
+    reads: impl IntoIterator<Item = &'a [u8]>,
+) -> (Outcome, Option<Fault>) {
     reader.begin(is_head);
     let mut outcome = Outcome::default();
     let mut fields = HeaderMap::new();

@@ -24,6 +24,7 @@ impl Inner {
         });
         let waker = Waker::from(main.clone());
         let mut events = Vec::with_capacity(BATCH);
+        let mut woken = Vec::with_capacity(BATCH);
         self.run_time
             .borrow_mut()
             .resume(self.clock.now(), cpu_time_ns());
@@ -44,6 +45,7 @@ impl Inner {
             self.run_deferred();
             // 4. Receive, or sleep until there is something to receive or to fire.
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
+            self.wake_for(&events, &mut woken);
         }
     }
 
@@ -131,7 +133,6 @@ impl Inner {
         } else {
             self.rest(events);
         }
-        self.wake_for(events);
     }
 
     /// There is work, and perhaps more of it in the kernel; not so soon after the last look, for a look costs more than
@@ -212,11 +213,10 @@ impl Inner {
         }
     }
 
-    fn wake_for(&self, events: &[Event]) {
+    fn wake_for(&self, events: &[Event], woken: &mut Vec<Waker>) {
         if events.is_empty() {
             return;
         }
-        let mut woken = Vec::new();
         let mut sources = self.sources.borrow_mut();
         for event in events {
             match event.token {
@@ -224,9 +224,9 @@ impl Inner {
                 token => sources.post(token, event.readiness),
             }
         }
-        sources.deliver(&mut woken);
+        sources.deliver(woken);
         drop(sources);
-        woken.into_iter().for_each(Waker::wake);
+        woken.drain(..).for_each(Waker::wake);
     }
 }
 

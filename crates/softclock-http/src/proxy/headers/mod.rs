@@ -13,18 +13,19 @@ pub(super) use request::{
 };
 pub(super) use response::prepare_response;
 
-/// The values of a field that Connection does not name.
+/// The values of a field that Connection does not name, if there are any fields to look at.
 fn passed<'a>(
-    headers: &'a HeaderMap,
+    headers: Option<&'a HeaderMap>,
     name: &HeaderName,
     named: &Named<'_>,
 ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let is_named = named.has(name.as_str());
-    let all = (!is_named).then(|| headers.get_all(name));
+    let headers = headers.filter(|_| !named.has(name.as_str()));
+    let all = headers.map(|headers| headers.get_all(name));
     all.into_iter().flatten().map(HeaderValue::as_bytes)
 }
 
 /// The fields that Connection names. Lengths and hosts are for everybody, whatever it says.
+#[derive(Default)]
 struct Named<'a>(Vec<&'a [u8]>);
 
 impl<'a> Named<'a> {

@@ -93,20 +93,21 @@ pub(in crate::proxy) fn write_request(
     received: &Received<'_>,
     host: Host<'_>,
 ) {
-    let asked = match received.authority {
-        Some(authority) => Some(authority.as_bytes()),
-        None => headers.get(HOST).map(HeaderValue::as_bytes),
-    };
+    // Most requests have nothing that needs a look, and lookups cost more than all the rest.
+    let needs_look = |name: &str| is_hop_by_hop(name) || is_written_apart(name, received);
+    let (mut own_host, mut is_plain) = (None, true);
+    for (name, value) in headers {
+        match *name {
+            HOST => own_host = own_host.or(Some(value.as_bytes())),
+            _ => is_plain &= !needs_look(name.as_str()),
+        }
+    }
+    let others = (!is_plain).then_some(headers);
+    let named = others.map(Named::of).unwrap_or_default();
+    let asked = received.authority.map(str::as_bytes).or(own_host);
     let upstream = host.upstream.as_bytes();
     let told = asked.filter(|_| !host.is_rewritten).unwrap_or(upstream);
     write_field(head, "host", told);
-    // Most requests have nothing that needs a look, and lookups cost more than all the rest.
-    let needs_look = |name: &str| is_hop_by_hop(name) || is_written_apart(name, received);
-    let mut names = headers.keys().filter(|name| **name != HOST);
-    let is_plain = !names.any(|name| needs_look(name.as_str()));
-    let nothing = HeaderMap::new();
-    let others = if is_plain { &nothing } else { headers };
-    let named = Named::of(others);
     for (name, value) in headers.iter().filter(|(name, _)| **name != HOST) {
         let name = name.as_str();
         if is_plain || !needs_look(name) && !named.has(name) {
@@ -126,7 +127,7 @@ pub(in crate::proxy) fn write_request(
     if let Some(protocol) = received.upgrade {
         write_field(head, "upgrade", protocol.as_bytes());
         write_field(head, "connection", b"upgrade");
-    } else if has_token(others, &TE, "trailers") {
+    } else if others.is_some_and(|headers| has_token(headers, &TE, "trailers")) {
         write_field(head, "te", b"trailers");
         write_field(head, "connection", b"te");
     }
@@ -150,7 +151,7 @@ fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
 /// believed what it says itself.
 fn write_forwarded(
     head: &mut Vec<u8>,
-    headers: &HeaderMap,
+    headers: Option<&HeaderMap>,
     received: &Received<'_>,
     host: Option<&[u8]>,
     named: &Named<'_>,
