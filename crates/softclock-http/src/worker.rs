@@ -249,7 +249,7 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
 
 /// What may wait in the kernel for a client's window: without a limit a client that hardly reads has the kernel copy
 /// megabytes at once while the others wait.
-const UNSENT_BYTES: u32 = 128 << 10;
+const UNSENT_BYTES: u32 = 512 << 10;
 
 /// After an error in accepting that would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
