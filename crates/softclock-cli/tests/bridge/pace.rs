@@ -13,7 +13,7 @@ fn all_kinds_of_traffic_pass() {
 }
 
 #[test]
-#[ignore = "with Linux 6.18 a link by AF_XDP sometimes gets no memory back and stands still"]
+#[ignore = "with Linux 6.18 a link by AF_XDP sometimes stands still"]
 fn all_kinds_of_traffic_pass_by_xdp() {
     all_pass(&xdp_lab!(), "xdp");
 }
@@ -233,7 +233,7 @@ fn jumbo_frames_pass() {
 
 /// Those that fit into a page with what the kernel puts there.
 #[test]
-#[ignore = "with Linux 6.18 a link by AF_XDP sometimes gets no memory back and stands still"]
+#[ignore = "with Linux 6.18 a link by AF_XDP sometimes stands still"]
 fn jumbo_frames_pass_by_xdp() {
     let lab = xdp_lab!();
     jumbo(&lab, "xdp", 3000);
