@@ -306,14 +306,17 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
     };
     sockopt::set_xdp_umem_reg(&fd, region)?;
     let (receive, send) = (umem::RECEIVE as u32, umem::SEND as u32);
-    sockopt::set_xdp_umem_fill_ring_size(&fd, receive)?;
+    // The kernel shows frames before it tells that it has taken their chunks out of the ring: each chunk is in it up to
+    // twice.
+    let fill_entries = 2 * receive;
+    sockopt::set_xdp_umem_fill_ring_size(&fd, fill_entries)?;
     sockopt::set_xdp_umem_completion_ring_size(&fd, send)?;
     sockopt::set_xdp_rx_ring_size(&fd, receive)?;
     sockopt::set_xdp_tx_ring_size(&fd, send)?;
     // A smaller buffer only means that less can be under way.
     let _ = sockopt::set_socket_send_buffer_size_force(&fd, umem::SEND * umem::CHUNK_BYTES);
     let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&fd)?;
-    let mut fill = Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, &fr, receive)?;
+    let mut fill = Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, &fr, fill_entries)?;
     Umem::to_receive().for_each(|chunk| fill.push(chunk));
     fill.submit();
     let receiving = Receiving {
