@@ -17,10 +17,12 @@ mod way;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Args;
+use futures_lite::future::or;
 use softclock::signal::{Signal, Signals};
 use softclock::{Instant, Runtime};
 use softclock_linux::link::Link;
@@ -132,23 +134,18 @@ async fn carry<D: Discipline>(
     how: &str,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
-    let (end, ended) = async_channel::bounded(1);
-    for way in ways.clone() {
-        let end = end.clone();
-        softclock::spawn_local(async move {
-            let error = way.run().await;
-            let _ = end.try_send(Err(error));
-        });
-    }
-    softclock::spawn_local(async move {
+    // Awaited, so that a panic of one direction does not leave the other alone.
+    let [there, back] = ways.clone().map(|way| softclock::spawn_local(way.run()));
+    let carried = async { Err(or(there, back).await) };
+    let stopped = async {
         let signal = signals.next().await.map(drop);
-        let _ = end.try_send(signal.map_err(|error| BridgeError(error.to_string())));
-    });
+        signal.map_err(|error| BridgeError(error.to_string()))
+    };
     if !options.quiet {
         let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
         eprintln!("softclock: between {a} and {b}, by {how}; Ctrl-C ends it");
     }
-    let result = watch(&ways, &ended, options).await;
+    let result = watch(&ways, or(carried, stopped), options).await;
     // A closed standard output is no failure of the bridge.
     let _ = io::stdout().flush();
     result
@@ -157,9 +154,10 @@ async fn carry<D: Discipline>(
 /// Shows what happens until the end, and then all of it.
 async fn watch<D: Discipline>(
     ways: &[Rc<Way<D>>; 2],
-    ended: &async_channel::Receiver<Result<(), BridgeError>>,
+    ended: impl Future<Output = Result<(), BridgeError>>,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
+    let mut ended = pin!(ended);
     let begun = softclock::now();
     let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
     let mut drawing = on_screen.then(Drawing::begin);
@@ -167,10 +165,10 @@ async fn watch<D: Discipline>(
     let all = options.duration.unwrap_or(Duration::MAX);
     loop {
         let left = all.saturating_sub(softclock::now().since(begun));
-        let ended = softclock::timeout(left.min(FRAME), ended.recv()).await;
+        let ended = softclock::timeout(left.min(FRAME), ended.as_mut()).await;
         let links = || ways.iter().try_for_each(|way| way.from.check_link());
         let end = match ended {
-            Ok(end) => Some(end.unwrap_or(Ok(()))),
+            Ok(end) => Some(end),
             Err(_) => links().err().map(Err),
         };
         let over = softclock::now().since(begun) >= all;

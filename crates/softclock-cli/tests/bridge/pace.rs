@@ -13,7 +13,6 @@ fn all_kinds_of_traffic_pass() {
 }
 
 #[test]
-#[ignore = "with Linux 6.18 a link by AF_XDP sometimes stands still"]
 fn all_kinds_of_traffic_pass_by_xdp() {
     all_pass(&xdp_lab!(), "xdp");
 }
@@ -233,7 +232,6 @@ fn jumbo_frames_pass() {
 
 /// Those that fit into a page with what the kernel puts there.
 #[test]
-#[ignore = "with Linux 6.18 a link by AF_XDP sometimes stands still"]
 fn jumbo_frames_pass_by_xdp() {
     let lab = xdp_lab!();
     jumbo(&lab, "xdp", 3000);

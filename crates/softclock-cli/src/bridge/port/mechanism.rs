@@ -33,7 +33,7 @@ pub(crate) enum MechanismChoice {
     Auto,
     /// AF_PACKET
     Packet,
-    /// AF_XDP, with copies if need be; with these a link may stand still under load (Linux 6.18)
+    /// AF_XDP, with copies if need be
     Xdp,
 }
 
