@@ -47,13 +47,12 @@ impl Stage {
         })
     }
 
-    /// The proxies that can run here, and a note for each that can't.
+    /// The proxies that can run here, with a note for each that can't added to `notes`.
     ///
     /// # Errors
     /// An installed one that does not start, but for ours by io_uring, which is forbidden in many places.
-    pub fn proxies(&self) -> io::Result<(Vec<ProxyKind>, Vec<String>)> {
+    pub fn proxies(&self, notes: &mut Vec<String>) -> io::Result<Vec<ProxyKind>> {
         let mut kinds = Vec::new();
-        let mut notes = Vec::new();
         for kind in ProxyKind::ALL {
             let name = kind.name();
             match (kind.version(), kind.package()) {
@@ -75,7 +74,25 @@ impl Stage {
                 Err(error) => return Err(io::Error::other(format!("{name}: {error}"))),
             }
         }
-        Ok((kinds, notes))
+        Ok(kinds)
+    }
+
+    /// All of these proxies, each with so many cold connections.
+    ///
+    /// # Errors
+    /// As [`proxies`](Self::proxies), and those of the connections.
+    pub fn crowds(
+        &self,
+        cold: usize,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Vec<(ProxyKind, Crowd<'_>)>> {
+        let mut crowds = Vec::new();
+        for kind in self.proxies(notes)? {
+            let mut crowd = self.start(kind)?;
+            crowd.grow_to(cold)?;
+            crowds.push((kind, crowd));
+        }
+        Ok(crowds)
     }
 
     /// A proxy on its processor.
@@ -103,9 +120,10 @@ impl Stage {
         })
     }
 
-    /// What holds for all measurements.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
+    /// What holds for all measurements, after the experiment's own notes.
+    pub fn notes(&self, own: &[&str]) -> Vec<String> {
+        let all = own.iter().chain(&NOTES);
+        let mut notes: Vec<String> = all.map(ToString::to_string).collect();
         if !self.processors.are_two() {
             notes.push("proxy and clients share a processor, as there is only one".to_owned());
         }
@@ -116,6 +134,23 @@ impl Stage {
     pub fn load_note(&self) -> String {
         self.load.note().to_owned()
     }
+}
+
+/// How many requests a second ours answers at most, by a closed loop: the median of some slices.
+///
+/// # Errors
+/// Those of [`Crowd::measure`]; ours is missing.
+pub fn saturation(
+    crowds: &[(ProxyKind, Crowd<'_>)],
+    connections: usize,
+    slice: Duration,
+) -> io::Result<f64> {
+    let ours = crowds.iter().find(|(kind, _)| *kind == ProxyKind::OURS);
+    let (_, ours) = ours.ok_or_else(|| io::Error::other("the proxy by epoll is missing"))?;
+    let rate = |_| Ok(ours.measure(connections, slice)?.requests_per_second());
+    let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
+    rates.sort_by(f64::total_cmp);
+    Ok(rates[SLICES / 2])
 }
 
 /// A server and its cold connections. The server ends first: so it is its side that remembers the connections for a
@@ -171,17 +206,6 @@ impl Crowd<'_> {
         let slice = Slice::measure(&self.server, &target, *load, processors, slice)?;
         self.check()?;
         Ok(slice)
-    }
-
-    /// How many requests a second it answers at most, by a closed loop: the median of some slices.
-    ///
-    /// # Errors
-    /// Those of [`measure`](Self::measure).
-    pub fn saturation(&self, connections: usize, slice: Duration) -> io::Result<f64> {
-        let rate = |_| Ok(self.measure(connections, slice)?.requests_per_second());
-        let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
-        rates.sort_by(f64::total_cmp);
-        Ok(rates[SLICES / 2])
     }
 
     /// Sends requests at this rate for so long, in an open loop.

@@ -23,12 +23,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let stage = Stage::build()?;
-    let (proxies, more) = stage.proxies()?;
-    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
-    notes.extend(stage.notes());
+    let mut notes = stage.notes(&NOTES);
     notes.push(stage.load_note());
-    notes.extend(more);
-    let variants = proxies.into_iter().map(Variant::Proxy);
+    let variants = stage.proxies(&mut notes)?.into_iter().map(Variant::Proxy);
     let mut curves: Vec<Curve> = variants
         .chain([Variant::Server])
         .map(|variant| Curve::new(variant, plan))

@@ -7,7 +7,7 @@ use crate::chart::{Axis, Chart, Mark, Series};
 use crate::load::HotResult;
 use crate::report::{Context, Experiment, Report, Row};
 use crate::servers::ProxyKind;
-use crate::stage::{Crowd, Stage};
+use crate::stage::{self, Crowd, Stage};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -19,23 +19,15 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let stage = Stage::build()?;
-    let (kinds, more) = stage.proxies()?;
-    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
-    notes.extend(stage.notes());
-    notes.extend(more);
-    let mut curves = Vec::new();
-    for kind in kinds {
-        let mut crowd = stage.start(kind)?;
-        crowd.grow_to(plan.cold)?;
-        curves.push(Curve {
-            kind,
-            crowd,
-            points: plan.loads.iter().map(|_| Vec::new()).collect(),
-        });
-    }
-    let ours = curves.iter().find(|curve| curve.kind == ProxyKind::OURS);
-    let ours = ours.ok_or("the proxy by epoll is missing")?;
-    let saturation = ours.crowd.saturation(HOT, plan.slice / 2)?;
+    let mut notes = stage.notes(&NOTES);
+    let crowds = stage.crowds(plan.cold, &mut notes)?;
+    let saturation = stage::saturation(&crowds, HOT, plan.slice / 2)?;
+    let curves = crowds.into_iter().map(|(kind, crowd)| Curve {
+        kind,
+        crowd,
+        points: plan.loads.iter().map(|_| Vec::new()).collect(),
+    });
+    let mut curves: Vec<Curve> = curves.collect();
     notes.push(format!(
         "saturation is {saturation:.0} requests a second: what the proxy by epoll answers in a closed loop of {HOT}"
     ));

@@ -10,7 +10,7 @@ use softclock::events::Mechanism;
 use crate::perf::{Perf, Profile};
 use crate::report::{Context, Experiment, Report, Row};
 use crate::servers::ProxyKind;
-use crate::stage::{Crowd, Stage};
+use crate::stage::{self, Crowd, Stage};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -22,10 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let stage = Stage::build()?;
-    let (kinds, more) = stage.proxies()?;
-    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
-    notes.extend(stage.notes());
-    notes.extend(more);
+    let mut notes = stage.notes(&NOTES);
     let perf = match Perf::find() {
         Ok(perf) => Some(perf),
         Err(note) => {
@@ -33,16 +30,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             None
         }
     };
-    let mut subjects = Vec::new();
-    for kind in kinds {
-        let mut crowd = stage.start(kind)?;
-        crowd.grow_to(plan.cold)?;
-        subjects.push((kind, crowd, Vec::new()));
-    }
-    let ours = subjects.iter().find(|(kind, ..)| *kind == ProxyKind::OURS);
-    let (_, ours, _) = ours.ok_or("the proxy by epoll is missing")?;
-    let saturation = ours.saturation(HOT, plan.slice / 4)?;
-    let rate = saturation * LOAD;
+    let crowds = stage.crowds(plan.cold, &mut notes)?;
+    let rate = stage::saturation(&crowds, HOT, plan.slice / 4)? * LOAD;
+    let mut subjects: Vec<_> = (crowds.into_iter())
+        .map(|(kind, crowd)| (kind, crowd, Vec::new()))
+        .collect();
     notes.push(format!(
         "{rate:.0} requests a second, 30 % of what the proxy by epoll answers in a closed loop"
     ));

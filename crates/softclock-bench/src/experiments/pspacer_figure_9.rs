@@ -23,35 +23,28 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "lateness of the events that let frames go";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Err(reason) = lab::check() {
-        return Ok(Report::not_measured(TITLE, &reason));
-    }
-    let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-    let mut setups = setups();
-    if context.smoke {
-        setups.truncate(2);
-    }
-    let found = lab::rounds(context, &setups, rounds, |_, traffic| shot(traffic, slice))?;
-    let mut notes = lab::notes();
-    notes.extend(NOTES.map(String::from));
-    notes.extend(found.notes);
-    let mut rows = Vec::new();
-    for (place, name) in QUANTILES {
-        for (index, condition) in CONDITIONS.iter().enumerate() {
-            for (setup, shots) in &found.results {
-                let us = |shot: &Shot| shot.lateness[index].quantile_ns(place) as f64 / 1e3;
-                let samples: Vec<f64> = shots.iter().map(us).collect();
-                let metric = format!("lateness of departures, {name}; {condition}");
-                rows.push(Row::of_samples(&setup.name, metric, "us", &samples));
+    lab::report(TITLE, &NOTES, |notes| {
+        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
+        let mut setups = setups();
+        if context.smoke {
+            setups.truncate(2);
+        }
+        let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
+            shot(traffic, slice)
+        })?;
+        let mut rows = Vec::new();
+        for (place, name) in QUANTILES {
+            for (index, condition) in CONDITIONS.iter().enumerate() {
+                for (setup, shots) in &found {
+                    let us = |shot: &Shot| shot.lateness[index].quantile_ns(place) as f64 / 1e3;
+                    let samples: Vec<f64> = shots.iter().map(us).collect();
+                    let metric = format!("lateness of departures, {name}; {condition}");
+                    rows.push(Row::of_samples(&setup.name, metric, "us", &samples));
+                }
             }
         }
-    }
-    rows.extend(event_rows(&found.results));
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows,
-        charts: [0, 1].map(|index| chart(&found.results, index)).to_vec(),
+        rows.extend(event_rows(&found));
+        Ok((rows, [0, 1].map(|index| chart(&found, index)).to_vec()))
     })
 }
 

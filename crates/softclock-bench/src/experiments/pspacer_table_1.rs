@@ -21,36 +21,27 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "segmentation offload: processor time and goodput";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Err(reason) = lab::check() {
-        return Ok(Report::not_measured(TITLE, &reason));
-    }
-    let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-    let mut setups = setups();
-    if context.smoke {
-        setups.truncate(2);
-    }
-    let found = lab::rounds(context, &setups, rounds, |_, traffic| {
-        sample(traffic, slice)
-    })?;
-    let mut notes = lab::notes();
-    notes.extend(NOTES.map(String::from));
-    notes.extend(found.notes);
-    let mut rows = Vec::new();
-    for (metric, unit, of) in METRICS {
-        for (setup, samples) in &found.results {
-            let values: Vec<f64> = samples.iter().map(of).collect();
-            let row = Row::of_samples(&setup.name, metric, unit, &values);
-            rows.push(Row {
-                paper: paper(&setup.name, metric),
-                ..row
-            });
+    lab::report(TITLE, &NOTES, |notes| {
+        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
+        let mut setups = setups();
+        if context.smoke {
+            setups.truncate(2);
         }
-    }
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows,
-        charts: Vec::new(),
+        let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
+            sample(traffic, slice)
+        })?;
+        let mut rows = Vec::new();
+        for (metric, unit, of) in METRICS {
+            for (setup, samples) in &found {
+                let values: Vec<f64> = samples.iter().map(of).collect();
+                let row = Row::of_samples(&setup.name, metric, unit, &values);
+                rows.push(Row {
+                    paper: paper(&setup.name, metric),
+                    ..row
+                });
+            }
+        }
+        Ok((rows, Vec::new()))
     })
 }
 

@@ -104,7 +104,7 @@ fn captured(
         cases.truncate(2);
     }
     let setups: Vec<Setup> = cases.iter().map(|(setup, _)| setup.clone()).collect();
-    let found = lab::rounds(context, &setups, rounds, |_, traffic| {
+    let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
         let burstiness = traffic.capture(slice)?.burstiness(RATE);
         let queue = burstiness.queue().cloned().unwrap_or_default();
         Ok([
@@ -127,12 +127,11 @@ fn captured(
         .iter()
         .enumerate()
     {
-        for (setup, samples) in &found.results {
+        for (setup, samples) in &found {
             let values: Vec<f64> = samples.iter().map(|sample| sample[index]).collect();
             rows.push(Row::of_samples(&setup.name, *metric, "packets", &values));
         }
     }
-    notes.extend(found.notes);
     Ok(())
 }
 

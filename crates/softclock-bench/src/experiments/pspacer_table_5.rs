@@ -17,58 +17,56 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "rates that are kept";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Err(reason) = lab::check() {
-        return Ok(Report::not_measured(TITLE, &reason));
-    }
-    let plan = if context.smoke { &SMOKE } else { &FULL };
-    let mut notes = lab::notes();
-    notes.extend(NOTES.map(String::from));
-    let mut curves = ALL.map(Curve::new).to_vec();
-    let begun = Instant::now();
-    for target in plan.targets.clone().map(|hundreds| hundreds * 100) {
-        if begun.elapsed() > LONGEST {
-            notes.push(format!(
-                "targets from {target} Mbit/s on: left out for lack of time"
-            ));
-            break;
+    lab::report(TITLE, &NOTES, |notes| {
+        let plan = if context.smoke { &SMOKE } else { &FULL };
+        let mut curves = ALL.map(Curve::new).to_vec();
+        let begun = Instant::now();
+        for target in plan.targets.clone().map(|hundreds| hundreds * 100) {
+            if begun.elapsed() > LONGEST {
+                notes.push(format!(
+                    "targets from {target} Mbit/s on: left out for lack of time"
+                ));
+                break;
+            }
+            let going: Vec<&mut Curve> =
+                curves.iter_mut().filter(|curve| curve.goes_on()).collect();
+            if going.is_empty() {
+                break;
+            }
+            let mut missing = Vec::new();
+            measure(context, plan, going, target, &mut missing)?;
+            if target == 100 {
+                notes.extend(missing);
+            }
         }
-        let going: Vec<&mut Curve> = curves.iter_mut().filter(|curve| curve.goes_on()).collect();
-        if going.is_empty() {
-            break;
-        }
-        let found = measure(context, plan, going, target)?;
-        if target == 100 {
-            notes.extend(found);
-        }
-    }
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows: curves.iter().flat_map(Curve::rows).collect(),
-        charts: vec![chart(&curves)],
+        Ok((
+            curves.iter().flat_map(Curve::rows).collect(),
+            vec![chart(&curves)],
+        ))
     })
 }
 
-/// Measures all at a target; what could not be measured.
+/// Measures all at a target; tells what could not be measured.
 fn measure(
     context: &Context,
     plan: &Plan,
     mut curves: Vec<&mut Curve>,
     target: u64,
-) -> Result<Vec<String>, Box<dyn Error>> {
+    missing: &mut Vec<String>,
+) -> Result<(), Box<dyn Error>> {
     let setups: Vec<Setup> = curves
         .iter()
         .map(|curve| curve.kind.setup(target))
         .collect();
     let bps = |_: &Setup, traffic: lab::Traffic| Ok(traffic.measure(plan.slice)?.bps);
-    let found = lab::rounds(context, &setups, plan.rounds, bps)?;
+    let found = lab::rounds(context, &setups, plan.rounds, missing, bps)?;
     for curve in &mut curves {
-        let mut results = found.results.iter();
+        let mut results = found.iter();
         let result = results.find(|(setup, _)| setup.name == curve.kind.name());
         let bps = result.map(|(_, bps)| Row::of_samples("", "", "", bps).value / 1e6);
         curve.points.push((target as f64, bps.unwrap_or(0.0)));
     }
-    Ok(found.notes)
+    Ok(())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,28 +22,22 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "burstiness of paced traffic";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Err(reason) = lab::check() {
-        return Ok(Report::not_measured(TITLE, &reason));
-    }
-    let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-    let mut setups = setups();
-    if context.smoke {
-        setups.truncate(3);
-    }
-    let found = lab::rounds(context, &setups, rounds, |_, traffic| {
-        shots(&traffic, slice)
-    })?;
-    let mut notes = lab::notes();
-    notes.extend(NOTES.map(String::from));
-    notes.extend(found.notes);
-    let curves: Vec<Curve> = (found.results.iter())
-        .flat_map(|(setup, shots)| [0, 1].map(|index| Curve::of(setup, index, shots)))
-        .collect();
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows: rows(&curves),
-        charts: [0, 1].map(|index| chart(&curves, index)).to_vec(),
+    lab::report(TITLE, &NOTES, |notes| {
+        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
+        let mut setups = setups();
+        if context.smoke {
+            setups.truncate(3);
+        }
+        let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
+            shots(&traffic, slice)
+        })?;
+        let curves: Vec<Curve> = (found.iter())
+            .flat_map(|(setup, shots)| [0, 1].map(|index| Curve::of(setup, index, shots)))
+            .collect();
+        Ok((
+            rows(&curves),
+            [0, 1].map(|index| chart(&curves, index)).to_vec(),
+        ))
     })
 }
 

@@ -19,22 +19,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "processor time and the number of classes";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Err(reason) = lab::check() {
-        return Ok(Report::not_measured(TITLE, &reason));
-    }
-    let plan = if context.smoke { &SMOKE } else { &FULL };
-    let setups = setups(plan);
-    let found = lab::rounds(context, &setups, plan.rounds, |_, traffic| {
-        sample(traffic, plan)
-    })?;
-    let mut notes = lab::notes();
-    notes.extend(NOTES.map(String::from));
-    notes.extend(found.notes);
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows: rows(&found.results),
-        charts: Vec::new(),
+    lab::report(TITLE, &NOTES, |notes| {
+        let plan = if context.smoke { &SMOKE } else { &FULL };
+        let setups = setups(plan);
+        let found = lab::rounds(context, &setups, plan.rounds, notes, |_, traffic| {
+            sample(traffic, plan)
+        })?;
+        Ok((rows(&found), Vec::new()))
     })
 }
 
@@ -160,6 +151,7 @@ fn rows(results: &Results) -> Vec<Row> {
 struct Plan {
     classes: &'static [u16],
     settle: Duration,
+    /// Whole periods of 60 ms, in which each of 1000 classes, which began together, sends a frame.
     slice: Duration,
     rounds: usize,
 }
@@ -167,7 +159,7 @@ struct Plan {
 const FULL: Plan = Plan {
     classes: &[1, 10, 100, 1000],
     settle: Duration::from_millis(800),
-    slice: Duration::from_millis(2000),
+    slice: Duration::from_millis(2400),
     rounds: 5,
 };
 

@@ -20,40 +20,31 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "goodput over other links";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Err(reason) = lab::check() {
-        return Ok(Report::not_measured(TITLE, &reason));
-    }
-    let plan = if context.smoke { &SMOKE } else { &FULL };
-    let mut notes = lab::notes();
-    notes.extend(NOTES.map(String::from));
-    let mut rows = Vec::new();
-    let mut lines = LINES.to_vec();
-    for &(target, paper) in plan.targets {
-        let setups: Vec<Setup> = lines
-            .iter()
-            .map(|&(name, line)| setup(name, line, target))
-            .collect();
-        let found = lab::rounds(context, &setups, plan.rounds, |_, traffic| {
-            Ok(traffic.measure(plan.slice)?.data_bps() / 1e6)
-        })?;
-        lines.retain(|(name, _)| found.results.iter().any(|(setup, _)| setup.name == *name));
-        notes.extend(found.notes);
-        let theory = target as f64 * f64::from(TCP_DATA_BYTES) / f64::from(FRAME_BYTES);
-        let metric = format!("goodput, target {target} Mbit/s");
-        rows.push(Row::of_samples("theory", &metric, "Mbit/s", &[theory]));
-        for (setup, goodput) in &found.results {
-            let row = Row::of_samples(&setup.name, &metric, "Mbit/s", goodput);
-            rows.push(Row {
-                paper: paper.filter(|_| setup.line == Line::Veth),
-                ..row
-            });
+    lab::report(TITLE, &NOTES, |notes| {
+        let plan = if context.smoke { &SMOKE } else { &FULL };
+        let mut rows = Vec::new();
+        let mut lines = LINES.to_vec();
+        for &(target, paper) in plan.targets {
+            let setups: Vec<Setup> = lines
+                .iter()
+                .map(|&(name, line)| setup(name, line, target))
+                .collect();
+            let found = lab::rounds(context, &setups, plan.rounds, notes, |_, traffic| {
+                Ok(traffic.measure(plan.slice)?.data_bps() / 1e6)
+            })?;
+            lines.retain(|(name, _)| found.iter().any(|(setup, _)| setup.name == *name));
+            let theory = target as f64 * f64::from(TCP_DATA_BYTES) / f64::from(FRAME_BYTES);
+            let metric = format!("goodput, target {target} Mbit/s");
+            rows.push(Row::of_samples("theory", &metric, "Mbit/s", &[theory]));
+            for (setup, goodput) in &found {
+                let row = Row::of_samples(&setup.name, &metric, "Mbit/s", goodput);
+                rows.push(Row {
+                    paper: paper.filter(|_| setup.line == Line::Veth),
+                    ..row
+                });
+            }
         }
-    }
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows,
-        charts: Vec::new(),
+        Ok((rows, Vec::new()))
     })
 }
 

@@ -23,17 +23,20 @@ mod setup;
 mod shaper;
 mod usage;
 
+use std::error::Error;
 use std::io;
 
 use softclock_core::Rate;
 
+use crate::chart::Chart;
+use crate::report::{Report, Row};
 use crate::servers::version;
 
 pub use capture::{Capture, Frames};
 pub use load::Load;
 pub use namespace::{Namespace, Received};
 pub use neighbours::Neighbours;
-pub use setup::{Flow, Found, Line, Offload, Setup, Traffic, rounds};
+pub use setup::{Flow, Line, Offload, Results, Setup, Traffic, rounds};
 pub use shaper::{Pace, Shaped, Shaper, Summary};
 pub use usage::{Busy, Usage};
 
@@ -146,6 +149,30 @@ impl Lab {
     pub fn received(&self) -> io::Result<Received> {
         self.receiver.received("eth0")
     }
+}
+
+/// Reports what `measure` finds here, after the notes on the lab and those of the experiment, to which it may add; or why
+/// nothing can be measured.
+///
+/// # Errors
+/// Those of `measure`.
+pub fn report(
+    title: &'static str,
+    notes: &[&str],
+    measure: impl FnOnce(&mut Vec<String>) -> Result<(Vec<Row>, Vec<Chart>), Box<dyn Error>>,
+) -> Result<Report, Box<dyn Error>> {
+    if let Err(reason) = check() {
+        return Ok(Report::not_measured(title, &reason));
+    }
+    let mut all = self::notes();
+    all.extend(notes.iter().map(ToString::to_string));
+    let (rows, charts) = measure(&mut all)?;
+    Ok(Report {
+        title,
+        notes: all,
+        rows,
+        charts,
+    })
 }
 
 /// Whether labs can be had here.

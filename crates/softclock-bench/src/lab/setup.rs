@@ -202,17 +202,11 @@ impl Flow {
     }
 }
 
-/// What was found of setups.
-#[derive(Debug)]
-pub struct Found<R> {
-    /// Of each that could run: what each round found.
-    pub results: Vec<(Setup, Vec<R>)>,
-    /// Those that could not, and why.
-    pub notes: Vec<String>,
-}
+/// What each round found of each setup.
+pub type Results<R> = Vec<(Setup, Vec<R>)>;
 
-/// Measures each setup in each round, in turn, each time in a lab of its own. One that does not start in the first round
-/// is left out.
+/// Measures each setup in each round, in turn, each time in a lab of its own; gives what each round found. A setup that does
+/// not start in the first round is left out, and `notes` says why.
 ///
 /// # Errors
 /// What went wrong after that, or none started.
@@ -220,13 +214,13 @@ pub fn rounds<R>(
     context: &Context,
     setups: &[Setup],
     rounds: usize,
+    notes: &mut Vec<String>,
     mut measure: impl FnMut(&Setup, Traffic) -> io::Result<R>,
-) -> Result<Found<R>, Box<dyn Error>> {
-    let mut results: Vec<(Setup, Vec<R>)> = setups
+) -> Result<Results<R>, Box<dyn Error>> {
+    let mut results: Results<R> = setups
         .iter()
         .map(|setup| (setup.clone(), Vec::new()))
         .collect();
-    let mut notes = Vec::new();
     let total = rounds * results.len();
     let mut done = 0;
     for round in 0..rounds {
@@ -254,7 +248,7 @@ pub fn rounds<R>(
     context.progress(total, total, "");
     match results.is_empty() {
         true => Err(notes.join("; ").into()),
-        false => Ok(Found { results, notes }),
+        false => Ok(results),
     }
 }
 

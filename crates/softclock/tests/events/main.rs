@@ -138,14 +138,9 @@ fn arrivals_before_delivery_are_one_event(mechanism: Mechanism) {
 
 fn events_that_have_become_meaningless_are_not_delivered(mechanism: Mechanism) {
     let queue = queue(mechanism);
-    let pairs: Vec<_> = (0..3).map(|_| connection(&queue)).collect();
-    pairs
-        .iter()
-        .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
-    let mut one = [SourceEvent::NONE];
-    assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
+    let (pairs, one) = three_of_which_one_is_told(&queue);
     // The other two are queued now.
-    let queued = |of: &&(Source<UnixStream>, UnixStream)| of.0.id() != one[0].source;
+    let queued = |of: &&(Source<UnixStream>, UnixStream)| of.0.id() != one.source;
     let [second, third] = pairs.iter().filter(queued).collect::<Vec<_>>()[..] else {
         panic!("three connections")
     };
@@ -189,6 +184,19 @@ fn a_number_used_again_has_nothing_of_the_former(mechanism: Mechanism) {
     assert_eq!(take(&queue, LONG), [(heir.id(), READ)]);
 }
 
+/// Three connections on which something has come, and the first event: the other two are queued then.
+fn three_of_which_one_is_told(
+    queue: &EventQueue,
+) -> (Vec<(Source<UnixStream>, UnixStream)>, SourceEvent) {
+    let pairs: Vec<_> = (0..3).map(|_| connection(queue)).collect();
+    pairs
+        .iter()
+        .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
+    let mut one = [SourceEvent::NONE];
+    assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
+    (pairs, one[0])
+}
+
 /// A connection as [`connection`] makes it, whose source has this number, which nobody has.
 fn heir(queue: &EventQueue, number: RawFd) -> (Source<UnixStream>, UnixStream) {
     let (heir, peer) = numbered(queue, number);
@@ -224,12 +232,7 @@ fn a_duplicate_that_is_left_is_silent(mechanism: Mechanism) {
 
 fn what_is_queued_is_given_without_waiting(mechanism: Mechanism) {
     let queue = queue(mechanism);
-    let pairs: Vec<_> = (0..3).map(|_| connection(&queue)).collect();
-    pairs
-        .iter()
-        .for_each(|(_, there)| (&*there).write_all(b"x").unwrap());
-    let mut one = [SourceEvent::NONE];
-    assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
+    let _connections = three_of_which_one_is_told(&queue);
     // For ever, and yet it does not wait for the array to be full.
     assert_eq!(take(&queue, None).len(), 2);
 }
