@@ -17,13 +17,14 @@ use crate::time::Sleep;
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SoftTimer;
 
+/// What hyper times are timeouts, of which few pass: they may end late by a part of themselves.
 impl Timer for SoftTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(crate::sleep(duration))
+        Box::pin(crate::sleep(duration).with_slack(duration / 64))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(crate::sleep_until(from_std(deadline)))
+        self.sleep(deadline.saturating_duration_since(self.now()))
     }
 
     fn now(&self) -> Instant {

@@ -64,7 +64,7 @@ pub use runtime::{
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
 pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};
-pub use time::{Elapsed, Interval, Sleep, interval, sleep, sleep_until, timeout};
+pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 
 use runtime::events::RESOLUTION_HZ;
 use runtime::inner::Inner;

@@ -1,11 +1,16 @@
 //! Streams of the Unix family.
 
-use std::io::ErrorKind;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
+use std::os::unix::net as std_unix;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use softclock::net::{UnixListener, UnixStream};
-use softclock::{Runtime, spawn_local, timeout};
+use softclock::{Runtime, sleep, spawn_local, timeout};
 
 fn run(test: impl Future<Output = ()>) {
     let limited = async { timeout(Duration::from_secs(20), test).await };
@@ -74,5 +79,73 @@ fn who_listens_nowhere_is_not_there() {
         assert_eq!(error(&path), ErrorKind::ConnectionRefused);
         let taken = UnixListener::bind(&path, 0o600).unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+    });
+}
+
+/// Streams, each with the other end of it.
+fn pairs(number: usize) -> Vec<(UnixStream, std_unix::UnixStream)> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = std_unix::UnixListener::bind(&path).unwrap();
+    let pair = |_| {
+        let here = UnixStream::connect(&path).unwrap();
+        (here, listener.accept().unwrap().0)
+    };
+    (0..number).map(pair).collect()
+}
+
+/// However many a task waits for: what is not ready costs it none of its calls.
+#[test]
+fn a_task_that_waits_for_many_is_woken_by_what_comes() {
+    run(async {
+        let pairs = pairs(300);
+        let (_, last) = &pairs[299];
+        let mut last = last.try_clone().unwrap();
+        let polls = Rc::new(Cell::new(0));
+        let task = spawn_local({
+            let polls = polls.clone();
+            poll_fn(move |cx| {
+                polls.set(polls.get() + 1);
+                let is_read = |here: &UnixStream| here.poll_read(cx, &mut [0]).is_ready();
+                match pairs.iter().any(|(here, _)| is_read(here)) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+        });
+        sleep(Duration::from_millis(20)).await;
+        // New streams are tried once each, which is work for some turns.
+        let begun = polls.get();
+        assert!(begun < 10, "{begun} polls");
+        sleep(Duration::from_millis(20)).await;
+        assert_eq!(polls.get(), begun);
+        last.write_all(b"x").unwrap();
+        task.await;
+        assert_eq!(polls.get(), begun + 1);
+    });
+}
+
+#[test]
+fn forgotten_readers_are_not_woken() {
+    run(async {
+        let (here, mut there) = pairs(1).remove(0);
+        let here = Rc::new(here);
+        let polls = Rc::new(Cell::new(0));
+        spawn_local({
+            let (here, polls) = (here.clone(), polls.clone());
+            poll_fn(move |cx| {
+                polls.set(polls.get() + 1);
+                here.poll_read(cx, &mut [0]).map(drop)
+            })
+        });
+        sleep(Duration::from_millis(5)).await;
+        assert_eq!(polls.get(), 1);
+        here.forget_readers();
+        there.write_all(b"xy").unwrap();
+        sleep(Duration::from_millis(5)).await;
+        assert_eq!(polls.get(), 1);
+        // What has come is there for whoever asks.
+        let quiet = Context::from_waker(Waker::noop());
+        assert!(here.poll_read(&quiet, &mut [0]).is_ready());
     });
 }

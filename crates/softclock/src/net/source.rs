@@ -75,17 +75,14 @@ impl<F: AsFd> Source<F> {
         state: TriggerState,
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        if !self.runtime.take_call() {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         loop {
-            if !self
-                .runtime
-                .sources
-                .borrow_mut()
-                .poll_ready(self.id, direction, cx)
-            {
+            let mut sources = self.runtime.sources.borrow_mut();
+            if !sources.poll_ready(self.id, direction, cx) {
+                return Poll::Pending;
+            }
+            drop(sources);
+            if !self.runtime.take_call() {
+                cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             match self.try_call(direction, state, &mut call) {
@@ -93,6 +90,12 @@ impl<F: AsFd> Source<F> {
                 result => return Poll::Ready(result),
             }
         }
+    }
+
+    /// Wakes nobody who waits in this direction until he asks again.
+    pub(crate) fn forget_waiters(&self, direction: Direction) {
+        let waiters = self.runtime.sources.borrow_mut().forget(self.id, direction);
+        drop(waiters);
     }
 
     /// Whether a call in this direction that is pending waits for the task's next turn only.

@@ -98,6 +98,12 @@ impl Sources {
         false
     }
 
+    /// Forgets who waits in this direction. The caller drops them when the table is no longer borrowed.
+    #[must_use]
+    pub(crate) fn forget(&mut self, id: SourceId, direction: Direction) -> impl Sized + use<> {
+        mem::take(self.waiting[id.index()].of(direction))
+    }
+
     /// Whether a call in this direction may succeed.
     pub(crate) fn is_ready(&self, id: SourceId, direction: Direction) -> bool {
         let state = self.events.state(id);

@@ -21,6 +21,16 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     }
 }
 
+impl<F> Timeout<F> {
+    /// Lets the time end up to `slack` later, as [`Sleep::with_slack`] does.
+    pub fn with_slack(self, slack: Duration) -> Self {
+        Self {
+            limit: self.limit.with_slack(slack),
+            ..self
+        }
+    }
+}
+
 pin_project! {
     /// The future of [`timeout`].
     #[derive(Debug)]
