@@ -1,6 +1,5 @@
 //! What carries a connection: TCP or a Unix socket, plain or through TLS.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown};
@@ -13,6 +12,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use softclock::fs::File;
 use softclock::net::{TcpStream, UnixStream};
 
+use crate::pool::with_scratch;
 use crate::socket::Socket;
 
 /// A connection of the kernel's.
@@ -74,6 +74,11 @@ impl Carrier {
             [buffer] => each!(self, stream => stream.poll_write(cx, buffer)),
             _ => each!(self, stream => stream.poll_write_vectored(cx, buffers)),
         }
+    }
+
+    /// Wakes nobody who waits for bytes until he asks again.
+    pub(crate) fn forget_readers(&self) {
+        each!(self, stream => stream.forget_readers());
     }
 
     /// Ends our side.
@@ -250,21 +255,3 @@ impl Write for Stream {
         }
     }
 }
-
-/// Lends the thread's buffer for decrypted bytes: hyper's may be uninitialised.
-fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
-    SCRATCH.with(|cell| {
-        let mut scratch = cell.take();
-        scratch.resize(SCRATCH_BYTES, 0);
-        let result = f(&mut scratch);
-        cell.set(scratch);
-        result
-    })
-}
-
-thread_local! {
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// A TLS record's content.
-const SCRATCH_BYTES: usize = 16 << 10;

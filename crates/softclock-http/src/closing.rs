@@ -7,12 +7,12 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use softclock::timeout;
 
+use crate::late_timer::{LateTimer, timeout};
 use crate::socket::Socket;
 use crate::stream::{End, Ending};
 
@@ -113,18 +113,22 @@ async fn shut_down<S: Socket>(socket: &mut S) -> io::Result<()> {
 
 /// Reads until the client has closed its side, is silent for too long, or does not listen.
 async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
+    let mut timer = LateTimer::default();
+    let mut deadline = softclock::now() + silence;
     let mut discarded = 0;
-    while discarded < LINGER_BYTES {
-        let receive = poll_fn(|cx| poll_discard(socket, cx));
-        match timeout(silence, receive).await {
-            Ok(Ok(n)) if n > 0 => discarded += n,
-            _ => break,
+    poll_fn(|cx| {
+        loop {
+            let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
+            let now = softclock::now();
+            match received {
+                Poll::Ready(Ok(n)) if n > 0 && discarded < LINGER_BYTES => discarded += n,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return timer.poll_until(deadline, now, cx),
+            }
+            deadline = now + silence;
         }
-    }
-}
-
-fn poll_discard<S: Socket>(socket: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-    socket.poll_receive(cx, &mut [0; DISCARD_BYTES])
+    })
+    .await;
 }
 
 /// Long enough for a response to cross the world and for its reader to notice.

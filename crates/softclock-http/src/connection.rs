@@ -11,13 +11,13 @@ use std::time::Duration;
 use futures_rustls::TlsAcceptor;
 use futures_rustls::server::TlsStream;
 use softclock::net::TcpStream;
-use softclock::{Sleep, sleep};
 
 use crate::carrier::{Carrier, Peer, Stream};
 use crate::exchange::Client;
 use crate::head::HeadLimits;
 use crate::http1::Conversation;
 use crate::http2;
+use crate::late_timer::LateTimer;
 use crate::members::Membership;
 use crate::site::Site;
 use crate::worker::{Worker, WorkerOptions};
@@ -159,13 +159,15 @@ async fn within<T>(
     membership: &mut Membership,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
 ) -> io::Result<T> {
-    let mut limit = limit.map(sleep);
+    let limit = limit.map(|limit| softclock::now() + limit);
+    let mut timer = LateTimer::default();
     poll_fn(|cx| {
         if let Poll::Ready(result) = poll(cx) {
             return Poll::Ready(result);
         }
-        let mut is_over = |limit: &mut Sleep| Pin::new(limit).poll(cx).is_ready();
-        if limit.as_mut().is_some_and(&mut is_over) || membership.poll_end(cx).is_ready() {
+        let now = softclock::now();
+        let is_over = limit.is_some_and(|limit| timer.poll_until(limit, now, cx).is_ready());
+        if is_over || membership.poll_end(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending

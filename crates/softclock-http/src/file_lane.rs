@@ -73,11 +73,11 @@ impl FileLane {
         &self,
         cx: &mut Context<'_>,
         socket: &mut impl Socket,
-        offered: usize,
+        offered: impl FnOnce() -> usize,
     ) -> Option<Poll<io::Result<usize>>> {
         let state = &mut self.0.borrow_mut().state;
         match state {
-            State::Loaded(part) if part.len > 0 => Some(part.poll_send(cx, socket, offered)),
+            State::Loaded(part) if part.len > 0 => Some(part.poll_send(cx, socket, offered())),
             State::Asked => None,
             _ => {
                 *state = State::Closed;
@@ -90,16 +90,19 @@ impl FileLane {
     ///
     /// # Errors
     /// If it has not written what stands for a file: then it is not known what its next bytes are.
-    pub(crate) fn on_flush(&self, sends_files: bool) -> io::Result<()> {
+    pub(crate) fn on_flush(&self, sends_files: impl FnOnce() -> bool) -> io::Result<()> {
         let mut lane = self.0.borrow_mut();
         match &lane.state {
             State::Closed | State::Open | State::Refused => return Ok(()),
             State::Loaded(part) if part.len > 0 => {
                 return Err(io::Error::other("a part of a file was not written"));
             }
-            State::Asked | State::Loaded(_) if sends_files => lane.state = State::Open,
-            State::Asked | State::Loaded(_) => lane.state = State::Refused,
+            State::Asked | State::Loaded(_) => {}
         }
+        lane.state = match sends_files() {
+            true => State::Open,
+            false => State::Refused,
+        };
         let waiter = lane.waiter.take();
         drop(lane);
         if let Some(waiter) = waiter {

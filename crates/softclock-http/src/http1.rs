@@ -97,12 +97,14 @@ impl Conversation {
     /// nothing of, which is something only where the connection has become a tunnel.
     async fn answer_requests(&mut self) -> (Result<(), hyper::Error>, Bytes) {
         let client = &self.client;
-        let lane = Rc::clone(self.stream.lane());
+        let lane = self.stream.lane().cloned();
         let service = service_fn(|request: Request<Incoming>| {
-            let (client, lane) = (Rc::clone(client), &lane);
+            let (client, lane) = (Rc::clone(client), lane.as_ref());
             async move {
                 let mut response = answer(client, request).await;
-                if response.headers().contains_key(CONTENT_LENGTH) {
+                if let Some(lane) = lane
+                    && response.headers().contains_key(CONTENT_LENGTH)
+                {
                     response.body_mut().pass_along(lane);
                 }
                 Ok::<_, Infallible>(response)

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use softclock::{Instant, Sleep, sleep_until};
+use softclock::{Instant, Sleep, Timeout, sleep_until};
 
 /// One timer for all deadlines of a connection, set when the first is waited for.
 #[derive(Debug, Default)]
@@ -41,6 +41,11 @@ impl LateTimer {
         }
         Poll::Pending
     }
+}
+
+/// Runs `future` for no longer than `limit`, or up to [`SLACK`] longer.
+pub(crate) fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
+    softclock::timeout(limit, future).with_slack(SLACK)
 }
 
 /// No more than the shortest of the waits, which is for the next request.

@@ -3,7 +3,7 @@
 //! The allocator gives large buffers back to the kernel when they are freed; the next one then costs a page fault for
 //! each of its pages, which is as much as reading the file.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use bytes::Bytes;
 
@@ -26,6 +26,15 @@ pub(crate) fn into_bytes(buffer: Vec<u8>) -> Bytes {
         true => Pooled::new(buffer).into_bytes(),
         false => buffer.into(),
     }
+}
+
+/// Lends the thread's initialised buffer of [`SCRATCH_BYTES`] for what is received.
+pub(crate) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut scratch = SCRATCH.take();
+    scratch.resize(SCRATCH_BYTES, 0);
+    let result = f(&mut scratch);
+    SCRATCH.set(scratch);
+    result
 }
 
 /// A buffer that goes back to the pool of the thread where it is dropped.
@@ -70,7 +79,10 @@ const REUSED_BYTES: usize = CHUNK_BYTES / 2;
 /// Buffers kept by a thread: those in use at a time, mostly, as the kernel takes a chunk at once.
 const SPARE_MAX: usize = 16;
 
+pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
+
 thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 

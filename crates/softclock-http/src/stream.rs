@@ -5,7 +5,6 @@
 //! says why it ends ([`closing`](crate::closing)). Heads that arrive in pieces are kept here until they are complete,
 //! which also spares hyper parsing them again for every piece.
 
-use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -20,6 +19,7 @@ use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::members::Seat;
 use crate::patience::{Patience, Wait};
+use crate::pool;
 use crate::socket::Socket;
 
 /// A socket whose client is watched.
@@ -89,9 +89,9 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// The way of files past hyper.
-    pub(crate) const fn lane(&self) -> &Rc<FileLane> {
-        &self.lane
+    /// The way of files past hyper, if the socket sends them now.
+    pub(crate) fn lane(&self) -> Option<&Rc<FileLane>> {
+        self.socket.sends_files().then_some(&self.lane)
     }
 
     /// Whether hyper has ended for a pause only; then the stream goes on.
@@ -155,18 +155,15 @@ impl<S: Socket> GuardedStream<S> {
         cx: &mut Context<'_>,
         buffer: Option<&mut ReadBufCursor<'_>>,
     ) -> Poll<io::Result<bool>> {
-        let mut received = RECEIVED.take();
-        received.resize(RECEIVE_BYTES, 0);
         let room = buffer
             .as_ref()
-            .map_or(RECEIVE_BYTES, |buffer| buffer.remaining());
-        let max = room.min(RECEIVE_BYTES);
-        let result = self
-            .socket
-            .poll_receive(cx, &mut received[..max])
-            .map_ok(|n| self.on_received(&received[..n], buffer));
-        RECEIVED.set(received);
-        result
+            .map_or(usize::MAX, |buffer| buffer.remaining());
+        // Bytes are scanned before they go to hyper, whose buffers are not initialised.
+        pool::with_scratch(|received| {
+            let max = room.min(received.len());
+            let result = self.socket.poll_receive(cx, &mut received[..max]);
+            result.map_ok(|n| self.on_received(&received[..n], buffer))
+        })
     }
 
     fn on_received(&mut self, bytes: &[u8], buffer: Option<&mut ReadBufCursor<'_>>) -> bool {
@@ -225,7 +222,7 @@ impl<S: Socket> GuardedStream<S> {
         cx: &mut Context<'_>,
         offered: impl FnOnce() -> usize,
     ) -> Option<Poll<io::Result<usize>>> {
-        self.lane.poll_write(cx, &mut self.socket, offered())
+        self.lane.poll_write(cx, &mut self.socket, offered)
     }
 
     /// Passes `written` on; an error when the client takes too little.
@@ -344,7 +341,7 @@ impl<S: Socket> Write for GuardedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lane.on_flush(self.socket.sends_files())?;
+        self.lane.on_flush(|| self.socket.sends_files())?;
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
@@ -368,13 +365,6 @@ pub(crate) struct Ending<S> {
     /// How long nothing of it may come, if that is limited.
     pub(crate) silence: Option<Duration>,
 }
-
-thread_local! {
-    /// Where bytes are scanned before they go to hyper, whose buffers are not initialised.
-    static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-const RECEIVE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

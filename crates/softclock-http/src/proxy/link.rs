@@ -78,6 +78,11 @@ impl Link {
             && self.receiving.poll_unexpected(cx).is_pending()
     }
 
+    /// Whoever was to be told of a change is not.
+    pub(super) fn forget_waiters(&self) {
+        self.receiving.carrier().forget_readers();
+    }
+
     /// The socket and what was read from it, after the response that ends HTTP there.
     pub(super) fn into_stream(self: Box<Self>) -> (Stream, Bytes) {
         let Self {

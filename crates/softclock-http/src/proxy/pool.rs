@@ -1,7 +1,8 @@
 //! Connections kept for the next request to the same upstream.
 //!
-//! The one used last is used next, so that those too many become old and go. While there are any, one task waits for all
-//! of them at once: for upstreams that close theirs, and for those that get too old.
+//! The one used last is used next, so that those too many become old and go. One task waits for all of them at once: for
+//! upstreams that close theirs, and for those that get too old. It knows nothing of those in use, and looks at times of its
+//! own, so that a request does not wake it.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -18,9 +19,11 @@ use crate::late_timer::LateTimer;
 #[derive(Default)]
 pub(super) struct Pool {
     idle: RefCell<Vec<Idle>>,
-    /// Wakes the task that waits for them, if there is one.
+    /// The task that waits for them, once there was one.
     keeper: RefCell<Option<Waker>>,
     has_keeper: Cell<bool>,
+    /// When it is going to look by itself.
+    next_look: Cell<Option<Instant>>,
 }
 
 struct Idle {
@@ -35,12 +38,13 @@ impl Pool {
 
     /// A connection that still is one, as far as is known.
     pub(super) fn take(&self) -> Option<Box<Link>> {
-        // Nobody is to be woken by what its user does from now on.
         let quiet = Context::from_waker(Waker::noop());
         loop {
-            let idle = self.idle.borrow_mut().pop()?;
-            if idle.link.is_idle(&quiet) {
-                return Some(idle.link);
+            let Idle { link, .. } = self.idle.borrow_mut().pop()?;
+            if link.is_idle(&quiet) {
+                // The keeper is not to be woken by what its user does from now on.
+                link.forget_waiters();
+                return Some(link);
             }
         }
     }
@@ -58,6 +62,14 @@ impl Pool {
         self.idle.borrow_mut().push(Idle { link, until });
         if !self.has_keeper.replace(true) {
             softclock::spawn_local(keep(Rc::downgrade(self)));
+        } else if self.next_look.get().is_none_or(|look| until < look) {
+            self.wake_keeper();
+        }
+    }
+
+    fn wake_keeper(&self) {
+        if let Some(keeper) = &*self.keeper.borrow() {
+            keeper.wake_by_ref();
         }
     }
 
@@ -67,32 +79,40 @@ impl Pool {
         drop(idle);
     }
 
-    /// Closes what is over; ready when nothing is left.
-    fn poll_keep(&self, timer: &mut LateTimer, cx: &mut Context<'_>) -> Poll<()> {
-        self.keeper.replace(Some(cx.waker().clone()));
+    /// Closes what is over.
+    fn poll_keep(&self, timer: &mut LateTimer, cx: &mut Context<'_>) {
+        if self.keeper.borrow().is_none() {
+            self.keeper.replace(Some(cx.waker().clone()));
+        }
         let now = softclock::now();
         let over = |idle: &mut Idle| idle.until <= now || !idle.link.is_idle(cx);
         let closed: Vec<_> = self.idle.borrow_mut().extract_if(.., over).collect();
         drop(closed);
         let next = self.idle.borrow().iter().map(|idle| idle.until).min();
-        let Some(next) = next else {
-            self.keeper.take();
-            self.has_keeper.set(false);
-            return Poll::Ready(());
-        };
-        if timer.poll_until(next, now, cx).is_ready() {
+        self.next_look.set(next);
+        if let Some(next) = next
+            && timer.poll_until(next, now, cx).is_ready()
+        {
             // The next look closes it.
             cx.waker().wake_by_ref();
         }
-        Poll::Pending
     }
 }
 
-/// Waits for the idle connections of a pool until there are none.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.wake_keeper();
+    }
+}
+
+/// Waits for the idle connections of a pool as long as that is there.
 async fn keep(pool: Weak<Pool>) {
     let mut timer = LateTimer::default();
     poll_fn(|cx| match pool.upgrade() {
-        Some(pool) => pool.poll_keep(&mut timer, cx),
+        Some(pool) => {
+            pool.poll_keep(&mut timer, cx);
+            Poll::Pending
+        }
         None => Poll::Ready(()),
     })
     .await;

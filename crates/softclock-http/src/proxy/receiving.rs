@@ -1,6 +1,5 @@
 //! Responses on their way from an upstream, read as fast as the client takes them.
 
-use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +12,7 @@ use super::UpstreamTimeouts;
 use super::failure::Failure;
 use super::patience::{Patience, Phase};
 use crate::carrier::Carrier;
-use crate::pool;
+use crate::pool::{self, with_scratch};
 use crate::response::{Head, ResponseReader};
 
 /// The half of a connection that receives.
@@ -116,6 +115,10 @@ impl Receiving {
         self.carrier.poll_receive(cx, &mut [0]).map(|_| ())
     }
 
+    pub(super) fn carrier(&self) -> &Carrier {
+        &self.carrier
+    }
+
     pub(super) fn into_carrier(self) -> Rc<Carrier> {
         self.carrier
     }
@@ -168,18 +171,3 @@ fn content_of(bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
     reader.read_body(bytes, |piece| content.extend_from_slice(piece));
     pool::into_bytes(content)
 }
-
-/// Lends the thread's buffer for what is received.
-pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
-    let mut scratch = SCRATCH.take();
-    scratch.resize(SCRATCH_BYTES, 0);
-    let result = f(&mut scratch);
-    SCRATCH.set(scratch);
-    result
-}
-
-thread_local! {
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-const SCRATCH_BYTES: usize = 64 << 10;

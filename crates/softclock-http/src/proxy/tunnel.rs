@@ -10,10 +10,10 @@ use bytes::{Buf, Bytes};
 use hyper::rt::Write;
 use softclock::Instant;
 
-use super::receiving::with_scratch;
 use super::upstream::Attempt;
 use crate::carrier::Stream;
 use crate::late_timer::LateTimer;
+use crate::pool::with_scratch;
 use crate::socket::Socket;
 
 /// An upstream that has accepted an upgrade.

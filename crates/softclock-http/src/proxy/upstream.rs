@@ -20,6 +20,7 @@ use super::pool::Pool;
 use super::target::Target;
 use super::url::UpstreamPlace;
 use crate::carrier::Carrier;
+use crate::late_timer::timeout;
 
 /// One upstream: its health, connections and counters.
 pub(crate) struct Upstream {
@@ -232,7 +233,7 @@ async fn in_time(
 ) -> Result<Carrier, Failure> {
     let result = match limit {
         None => connect.await,
-        Some(limit) => softclock::timeout(limit, connect)
+        Some(limit) => timeout(limit, connect)
             .await
             .map_err(|_| Failure::ConnectLate)?,
     };
