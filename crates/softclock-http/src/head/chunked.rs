@@ -3,7 +3,8 @@
 use super::Step;
 use super::class;
 use super::fault::Fault;
-use super::fields::{Fields, MAX_BODY_BYTES};
+use super::fields::Fields;
+use super::length::MAX_BODY_BYTES;
 
 /// A chunked body, as far as it was scanned.
 #[derive(Clone, Copy, Debug)]
