@@ -206,7 +206,7 @@ impl Forwarder {
         head: Head,
         mut link: Box<Link>,
         outgoing: &mut Outgoing,
-        attempt: Attempt,
+        mut attempt: Attempt,
     ) -> Response<AnyBody> {
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
         let mut response = Response::new(AnyBody::Own(Body::empty()));
@@ -224,7 +224,7 @@ impl Forwarder {
                 attempt,
             });
         } else {
-            link.detach_upload(outgoing);
+            link.detach_upload(outgoing, &mut attempt);
             *response.body_mut() = ResponseBody::of(link, attempt, &self.options);
         }
         response

@@ -132,6 +132,11 @@ impl Sending {
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "an upstream takes no more of a request");
                     self.is_broken = true;
+    /// Whether more of a request is to be sent, and can be.
+    pub(super) fn has_more(&self) -> bool {
+        !self.is_broken && !self.is_complete()
+    }
+
                 }
                 Poll::Pending => {
                     let late = self.patience.poll_late(Phase::Send, &self.timeouts, cx);
