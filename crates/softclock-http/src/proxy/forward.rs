@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::body::ResponseBody;
@@ -80,7 +80,7 @@ impl Forwarder {
         crate::service::on_request();
         let is_head = request.method() == Method::HEAD;
         // Not in the future, which would keep room for both.
-        let mut outgoing = self.take(request);
+        let mut outgoing = self.take(client, request);
         async move {
             let outgoing = match &mut outgoing {
                 Ok(outgoing) => outgoing,
@@ -101,14 +101,19 @@ impl Forwarder {
     }
 
     /// Refuses what cannot be passed on, with a status and a sentence.
-    fn take(&self, request: Request<Incoming>) -> Result<Outgoing, (StatusCode, &'static str)> {
+    fn take(
+        &self,
+        client: &Client,
+        request: Request<Incoming>,
+    ) -> Result<Outgoing, (StatusCode, &'static str)> {
         if self.has_prefix && url::may_climb(request.uri().path()) {
             return Err((
                 StatusCode::BAD_REQUEST,
                 "the path leads up, by a segment of two dots.",
             ));
         }
-        Outgoing::of(request)
+        let limit = body_limit(client, request.version());
+        Outgoing::of(request, limit)
     }
 
     /// Tries one upstream after the other.
@@ -259,5 +264,13 @@ impl Forwarder {
         )?;
         self.next.set((chosen + 1) % count);
         Some(chosen)
+    }
+}
+
+/// How long nothing of a request's body may come, where its connection does not see to that.
+fn body_limit(client: &Client, version: Version) -> Option<Duration> {
+    match version {
+        Version::HTTP_2 => client.worker.live().options.connection.timeouts.body,
+        _ => None,
     }
 }
