@@ -40,7 +40,8 @@ pub struct Timeouts {
     /// first byte; then it is closed.
     pub head: Option<Duration>,
     /// Between bytes of a body. Then it fails for whoever reads it. Where nobody does, as in requests for files, the
-    /// answer does not wait for it, and the connection is closed then, or after 2 seconds if that is sooner.
+    /// answer does not wait for it, and the connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its
+    /// stream is reset at once.
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,

@@ -24,29 +24,31 @@ use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
 use crate::worker::{Live, Worker};
 
-/// Answers a request by the settings of this moment.
-pub(crate) async fn answer(
+/// Answers a request by the settings of this moment. The exchange begins with the call.
+pub(crate) fn answer(
     client: Rc<Client>,
     request: Request<Incoming>,
-) -> Response<CountedBody> {
+) -> impl Future<Output = Response<CountedBody>> {
     let mut exchange = Exchange::begin(client, &request);
-    let response = match &exchange.live.served {
-        _ if is_too_long(&request, &exchange.live) => {
-            let fault = Fault::LineTooLong;
-            let is_head = *request.method() == Method::HEAD;
-            own_page(fault.status(), fault.sentence(), is_head)
-        }
-        LiveServed::Site(site) => site.respond(&request).await.map(AnyBody::Own),
-        LiveServed::Proxy(forwarder) => {
-            // In a box, as connections of a site would else be as big as this.
-            let respond = Box::pin(forwarder.respond(&exchange.client, request));
-            let (response, passed) = respond.await;
-            exchange.passed = passed;
-            response
-        }
-    };
-    exchange.status = response.status();
-    response.map(|body| CountedBody { body, exchange })
+    async move {
+        let response = match &exchange.live.served {
+            _ if is_too_long(&request, &exchange.live) => {
+                let fault = Fault::LineTooLong;
+                let is_head = *request.method() == Method::HEAD;
+                own_page(fault.status(), fault.sentence(), is_head)
+            }
+            LiveServed::Site(site) => site.respond(&request).await.map(AnyBody::Own),
+            LiveServed::Proxy(forwarder) => {
+                // In a box, as connections of a site would else be as big as this.
+                let respond = Box::pin(forwarder.respond(&exchange.client, request));
+                let (response, passed) = respond.await;
+                exchange.passed = passed;
+                response
+            }
+        };
+        exchange.status = response.status();
+        response.map(|body| CountedBody { body, exchange })
+    }
 }
 
 /// Whether the target is longer than a request line may be. In HTTP/1 nobody gets that far.

@@ -3,7 +3,7 @@
 //! What hyper leaves open is how long a client may take. It keeps a connection that never begins, one whose end it was
 //! told but not the client, and a stream whose window the client never opens, with the file behind it. So here each
 //! stream has a time in which the client must take what it was given, and the end of a connection does not wait for a
-//! client that says nothing.
+//! client that says nothing. What waits behind an ended stream without a time is a frame at most.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,10 +45,11 @@ pub(crate) async fn converse(
     let builder = builder(streams.clone(), options);
     let service = service_fn(move |request: Request<Incoming>| {
         let turn = streams.begin(limit);
-        let client = Rc::clone(&client);
+        // Begun at once, so that the connection knows of it before the stream's task runs.
+        let answer = answer(Rc::clone(&client), request);
         async move {
-            let response = answer(client, request).await;
-            Ok::<_, Infallible>(response.map(|body| GivenBody { body, turn }))
+            let response = answer.await;
+            Ok::<_, Infallible>(response.map(|body| GivenBody::new(body, turn)))
         }
     });
     let mut connection = pin!(builder.serve_connection(stream, service));
@@ -107,8 +108,8 @@ impl Rest {
         }
     }
 
-    /// Ready once, when nothing was asked for too long.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Learns whether requests are in progress.
+    fn look(&mut self, cx: &Context<'_>) {
         let active = self.client.take_activity();
         self.asked |= active;
         if active || self.since.is_none() {
@@ -116,6 +117,11 @@ impl Rest {
             self.since = is_idle.then(softclock::now);
             self.seat.note_idle(self.since);
         }
+    }
+
+    /// Ready once, when nothing was asked for too long.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.look(cx);
         match self.timeouts.idle {
             Some(limit) if !self.is_over => self.poll_rested(limit, cx),
             _ => Poll::Pending,
@@ -125,13 +131,18 @@ impl Rest {
     /// After the end was told: ready when the client has had its time to take what is left of the last response, and
     /// at once where there was none.
     fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_over {
+            return Poll::Pending;
+        }
+        // A request may just have come.
+        self.look(cx);
         let limit = match self.asked {
             true => self.timeouts.for_bytes(BUFFER_BYTES),
             false => Some(Duration::ZERO),
         };
         match limit {
-            Some(limit) if self.is_over => self.poll_rested(limit, cx),
-            _ => Poll::Pending,
+            Some(limit) => self.poll_rested(limit, cx),
+            None => Poll::Pending,
         }
     }
 
@@ -197,9 +208,45 @@ where
 }
 
 /// A body that notes when it has given something: hyper asks for more when the client has taken that.
+///
+/// hyper is done with a stream when it has got the last of it, however much that is. So if that may be large its last
+/// byte is given by itself: hyper waits for room in the window for it, and so for all before it.
 struct GivenBody {
     body: CountedBody,
     turn: Rc<Turn>,
+    /// What is left to give of a piece that may be the body's last.
+    last: Option<Bytes>,
+    /// Bytes given last.
+    given: usize,
+}
+
+impl GivenBody {
+    const fn new(body: CountedBody, turn: Rc<Turn>) -> Self {
+        Self {
+            body,
+            turn,
+            last: None,
+            given: 0,
+        }
+    }
+
+    fn poll_given(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(last) = self.last.take() {
+            return Poll::Ready(Some(Ok(Frame::data(last))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map(|frame| self.without_last(frame))))
+    }
+
+    fn without_last(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let more_comes = self.body.size_hint().lower() > 0;
+        frame.map_data(|mut data| {
+            if data.len() > FRAME_BYTES && !more_comes {
+                self.last = Some(data.split_off(data.len() - 1));
+            }
+            data
+        })
+    }
 }
 
 impl Body for GivenBody {
@@ -210,22 +257,26 @@ impl Body for GivenBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let frame = self.poll_given(cx);
         let bytes = match &frame {
             Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
             _ => None,
         };
-        // Before this the client has to take what waits in hyper's buffer.
-        let limit = bytes.and_then(|bytes| self.turn.timeouts?.for_bytes(BUFFER_BYTES + bytes));
+        let limit = bytes.and_then(|bytes| {
+            // Before this the client has to take what waits in hyper's buffer.
+            let before = BUFFER_BYTES.max(std::mem::replace(&mut self.given, bytes));
+            self.turn.timeouts?.for_bytes(before + bytes)
+        });
         let deadline = limit.map(|limit| softclock::now() + limit);
         self.turn.deadline.set(deadline);
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.last.is_none() && self.body.is_end_stream()
     }
 
+    /// As hyper asks for it: before anything was given.
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
@@ -233,6 +284,9 @@ impl Body for GivenBody {
 
 /// Requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;
+
+/// What clients take as one frame.
+const FRAME_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests;

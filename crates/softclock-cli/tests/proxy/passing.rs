@@ -221,6 +221,30 @@ fn unix_sockets_names_and_prefixes() {
 }
 
 #[test]
+fn paths_do_not_lead_out_of_a_prefix() {
+    let upstream = Upstream::saying("x");
+    let below = proxy(&[&format!("{}/p", upstream.url())], &[]);
+    for path in [
+        "/../x",
+        "/a/../../x",
+        "/%2e%2E/x",
+        "/..%2fx",
+        "/..;/x",
+        "/..",
+    ] {
+        let reply = below.connect().ask("GET", path, &[]);
+        assert_eq!(reply.status, 400, "{path}");
+    }
+    assert_eq!(upstream.connections(), 0);
+    assert_eq!(below.connect().ask("GET", "/a..b?/../c", &[]).text(), "x");
+    assert_eq!(upstream.seen()[0].line, "GET /p/a..b?/../c HTTP/1.1");
+    // Without one, what it means is the upstream's affair.
+    let bare = proxy(&[&upstream.url()], &[]);
+    assert_eq!(bare.connect().ask("GET", "/a/../x", &[]).text(), "x");
+    assert_eq!(upstream.seen()[1].line, "GET /a/../x HTTP/1.1");
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order() {
     let upstream = Upstream::start(|connection| {
         while let Some(request) = connection.request() {

@@ -165,3 +165,20 @@ fn at_the_limit_of_requests_the_answer_is_503() {
     );
     assert!(reply.text().contains("busy"));
 }
+
+#[test]
+fn an_upload_behind_its_response_counts_as_a_request() {
+    let upstream = Upstream::start(|connection| {
+        connection.head();
+        connection.send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
+        connection.rest();
+    });
+    let proxy = proxy(&[&upstream.url()], &["--max-requests", "1"]);
+    let mut first = proxy.connect();
+    first.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    assert_eq!(first.reply("POST").text(), "no");
+    let status = || proxy.connect().ask("GET", "/", &[]).status;
+    assert_eq!((status(), upstream.connections()), (503, 1));
+    first.send(b" left");
+    crate::server::until("the connection is free", || status() == 401);
+}

@@ -40,6 +40,29 @@ fn time_for_the_first_byte_starts_when_the_request_is_sent() {
 }
 
 #[test]
+fn interim_heads_do_not_hurry_an_upload() {
+    let upstream = Upstream::start(|connection| {
+        connection
+            .send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        connection.request();
+        connection.send(b"HTTP/1.1 102 Processing\r\n\r\n");
+        sleep(Duration::from_millis(600));
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let proxy = proxy(
+        &[&upstream.url()],
+        &["--upstream-read-timeout", "0.2", "--response-timeout", "5"],
+    );
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n");
+    for byte in b"up" {
+        sleep(Duration::from_millis(600));
+        client.send(&[*byte]);
+    }
+    assert_eq!(client.reply("POST").text(), "ok");
+}
+
+#[test]
 fn a_head_that_stops_is_a_504_and_a_body_is_cut_short() {
     for (part, status) in [
         ("HTTP/1.1 200 OK\r\nContent-", 504),

@@ -3,7 +3,8 @@
 use super::Step;
 use super::class;
 use super::fault::Fault;
-use super::fields::{Fields, MAX_BODY_BYTES};
+use super::fields::Fields;
+use super::length::MAX_BODY_BYTES;
 
 /// A chunked body, as far as it was scanned.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +22,8 @@ pub(crate) struct Chunked {
 enum Part {
     /// So many digits.
     Size(u8),
-    Padding,
+    /// So many blanks.
+    Padding(u8),
     Extension,
     SizeEnd,
     Data,
@@ -101,12 +103,10 @@ impl Chunked {
                         .ok_or(Fault::Chunk)?,
                 )
             }
-            (Part::Size(1..) | Part::Padding, b'\r') => Part::SizeEnd,
-            (Part::Size(1..) | Part::Padding, b';') => Part::Extension,
-            (Part::Size(1..) | Part::Padding, b' ' | b'\t') if self.padded => {
-                self.spend(1)?;
-                Part::Padding
-            }
+            (Part::Size(1..) | Part::Padding(_), b'\r') => Part::SizeEnd,
+            (Part::Size(1..) | Part::Padding(_), b';') => Part::Extension,
+            (Part::Size(1..), b' ' | b'\t') if self.padded => Part::Padding(1),
+            (Part::Padding(blanks @ ..MAX_PADDING), b' ' | b'\t') => Part::Padding(blanks + 1),
             (Part::SizeEnd, b'\n') if self.size == 0 => Part::Trailers,
             (Part::SizeEnd, b'\n') => Part::Data,
             (Part::DataEnd, b'\r') => Part::DataEndLine,
@@ -159,6 +159,9 @@ impl Chunked {
         Ok(())
     }
 }
+
+/// Behind one size: nobody pads to more than the longest.
+const MAX_PADDING: u8 = 16;
 
 /// Of extensions and trailers of one body together.
 const MAX_EXTRA_BYTES: usize = 8 << 10;

@@ -3,6 +3,7 @@
 use super::authority::Authority;
 use super::class::{self, TOKEN, Word};
 use super::fault::Fault;
+use super::length::append_digit;
 use super::line::Version;
 
 /// Field lines, as far as they were scanned, to the empty line that ends them.
@@ -291,13 +292,7 @@ impl Number {
                 Err(Fault::Length)
             };
         }
-        let digit = (byte as char).to_digit(10).ok_or(Fault::Length)?;
-        self.value = self
-            .value
-            .checked_mul(10)
-            .and_then(|tens| tens.checked_add(digit.into()))
-            .filter(|&value| value <= MAX_BODY_BYTES)
-            .ok_or(Fault::Length)?;
+        self.value = append_digit(self.value, byte).ok_or(Fault::Length)?;
         Ok(())
     }
 
@@ -322,6 +317,3 @@ fn is_chunked(coding: &Word<8>) -> Result<(), Fault> {
 const fn is_white(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
-
-/// What file offsets can express; parsers differ about more.
-pub(super) const MAX_BODY_BYTES: u64 = i64::MAX as u64;

@@ -11,6 +11,7 @@
 //! | framing: heads, bodies, what may be passed on | this one |
 //! | request line (RFC 9112, section 3) | `line.rs` |
 //! | field lines (section 5), lengths and codings (section 6) | `fields.rs` |
+//! | lengths of bodies, for responses too | `length.rs` |
 //! | host and port (section 3.2) | `authority.rs` |
 //! | chunked bodies (section 7.1) | `chunked.rs` |
 //! | classes of bytes | `class.rs` |
@@ -25,11 +26,13 @@ mod chunked;
 mod class;
 mod fault;
 mod fields;
+mod length;
 mod line;
 
 pub(crate) use chunked::Chunked;
 pub use fault::Fault;
 pub(crate) use fields::{Fields, Section};
+pub(crate) use length::parse_length;
 
 use fields::Framing;
 use line::RequestLine;

@@ -8,42 +8,74 @@ use hyper::client::conn::http2::{Builder as ClientBuilder, SendRequest};
 use softclock::hyper::LocalExecutor;
 use softclock::net::{TcpListener, TcpStream};
 use softclock::{JoinHandle, sleep, timeout};
+use tempfile::TempDir;
 
 use super::*;
 use crate::carrier::Peer;
 use crate::members::Members;
+use crate::proxy::{Proxy, ProxyOptions};
 use crate::site::Site;
-use crate::worker::{Worker, WorkerOptions};
+use crate::worker::{Live, Worker, WorkerOptions};
 
 type Served = JoinHandle<Result<(), hyper::Error>>;
 
-/// A connection to a server of a file `big`, as a task; and the members that the connection is one of.
+/// A connection to a server of the files `big` and `part`, as a task; and the members that the connection is one of.
 async fn connect(timeouts: Timeouts) -> (TcpStream, Served, Rc<Members>) {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("big"), vec![b'b'; 1 << 20]).unwrap();
-    let site = Site::directory(directory.path()).unwrap();
+    let (client, server) = pair().await;
+    let (site, directory) = site();
+    let worker = worker(site, timeouts);
+    let members = Rc::clone(&worker.members);
+    (client, serve(server, worker, directory).await, members)
+}
+
+/// Both ends of a connection.
+async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let client = softclock::spawn_local(async move { TcpStream::connect(address).await.unwrap() });
-    let (stream, _) = listener.accept().await.unwrap();
-    let options = ConnectionOptions {
+    let (server, _) = listener.accept().await.unwrap();
+    (client.await, server)
+}
+
+fn site() -> (Site, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("big"), vec![b'b'; 1 << 20]).unwrap();
+    fs::write(directory.path().join("part"), vec![b'p'; PART_BYTES]).unwrap();
+    (Site::directory(directory.path()).unwrap(), directory)
+}
+
+fn worker(served: impl Into<crate::served::Served>, timeouts: Timeouts) -> Rc<Worker> {
+    let connection = ConnectionOptions {
         timeouts,
         ..ConnectionOptions::default()
     };
-    let worker = Worker::of_site(Rc::new(site), WorkerOptions::default());
-    let members = Rc::clone(&worker.members);
-    let membership = members.admit().await;
-    let client_of_server = Client::new(worker, Peer::Local, false);
-    let served = softclock::spawn_local(async move {
-        // Removed with the connection.
-        let _directory = directory;
-        converse(stream.into(), client_of_server, &options, membership).await
-    });
-    (client.await, served, members)
+    Worker::new(Live {
+        served: served.into().live(1, None),
+        options: WorkerOptions {
+            connection,
+            ..WorkerOptions::default()
+        },
+        tls: None,
+        access_log: None,
+    })
+}
+
+/// Has `worker` serve a connection, with which `kept` is dropped.
+async fn serve(stream: TcpStream, worker: Rc<Worker>, kept: impl Sized + 'static) -> Served {
+    let membership = worker.members.admit().await;
+    let options = worker.live().options.connection;
+    let client = Client::new(worker, Peer::Local, false);
+    softclock::spawn_local(async move {
+        let _kept = kept;
+        converse(stream.into(), client, &options, membership).await
+    })
 }
 
 /// A client of hyper's, which takes so much of each response before it is read.
-async fn speak(stream: TcpStream, window: u32) -> SendRequest<Empty<Bytes>> {
+async fn speak<B>(stream: TcpStream, window: u32) -> SendRequest<B>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Unpin + 'static,
+{
     let mut builder = ClientBuilder::new(LocalExecutor);
     builder.initial_stream_window_size(window);
     let (requests, connection) = builder.handshake(stream).await.unwrap();
@@ -73,6 +105,9 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 const SHORT: Duration = Duration::from_millis(200);
+
+/// More than a frame, less than a piece.
+const PART_BYTES: usize = 40_000;
 
 #[test]
 fn more_to_take_has_more_time() {
@@ -112,20 +147,37 @@ fn a_client_that_asks_no_more_is_let_go() {
     });
 }
 
+/// Of the second there is one piece only, all of which hyper has at once.
 #[test]
 fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
+    run(reset_while_others_go_on("/big", 1 << 16));
+    run(reset_while_others_go_on("/part", 1 << 10));
+}
+
+async fn reset_while_others_go_on(path: &str, window: u32) {
+    let (stream, _served, _) = connect(all(SHORT)).await;
+    let mut requests = speak(stream, window).await;
+    let stuck = requests.send_request(get(path)).await.unwrap();
+    for _ in 0..10 {
+        sleep(SHORT / 5).await;
+        let response = requests.send_request(get("/none")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    }
+    let Err(error) = stuck.into_body().collect().await else {
+        panic!("it was not reset");
+    };
+    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+    assert!(requests.send_request(get("/none")).await.is_ok());
+}
+
+#[test]
+fn one_piece_comes_whole() {
     run(async {
-        let (stream, _served, _) = connect(all(SHORT)).await;
-        let mut requests = speak(stream, 1 << 16).await;
-        let stuck = requests.send_request(get("/big")).await.unwrap();
-        for _ in 0..10 {
-            sleep(SHORT / 5).await;
-            let response = requests.send_request(get("/none")).await.unwrap();
-            assert_eq!(response.status(), StatusCode::NOT_FOUND);
-        }
-        let error = stuck.into_body().collect().await.unwrap_err();
-        assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
-        assert!(requests.send_request(get("/none")).await.is_ok());
+        let (stream, _served, _) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 10).await;
+        let response = requests.send_request(get("/part")).await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        assert!(body.to_bytes() == vec![b'p'; PART_BYTES]);
     });
 }
 
@@ -160,6 +212,96 @@ fn idle_connections_make_room() {
         members.shed(later);
         let _ = served.await;
         assert_eq!(members.count(), 0);
+    });
+}
+
+#[test]
+fn a_request_that_comes_with_the_end_is_answered() {
+    run(async {
+        let (client, server) = pair().await;
+        let mut requests = speak(client, 1 << 16).await;
+        let response = softclock::spawn_local(requests.send_request(get("/part")));
+        // The server finds both at its first look.
+        sleep(SHORT).await;
+        let (site, directory) = site();
+        let worker = worker(site, Timeouts::default());
+        worker.members.end();
+        let served = serve(server, worker, directory).await;
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.to_bytes().len(), PART_BYTES);
+        assert!(requests.send_request(get("/part")).await.is_err());
+        drop(requests);
+        let _ = served.await;
+    });
+}
+
+/// A body of which one piece comes, and then nothing.
+struct Stuck(Option<Bytes>);
+
+impl Body for Stuck {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.0.take() {
+            Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// An upstream that says this to a request; over when its connection is.
+fn upstream(says: &'static [u8]) -> (Proxy, JoinHandle<()>) {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let proxy = Proxy::new(vec![url.parse().unwrap()], ProxyOptions::default());
+    let serve = async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 1_024];
+        stream.read(&mut buffer).await.unwrap();
+        stream.write_all(says).await.unwrap();
+        while let Ok(1..) = stream.read(&mut buffer).await {}
+    };
+    (proxy.unwrap(), softclock::spawn_local(serve))
+}
+
+/// The status for an upload that stops, at an upstream that says this, and whether that is in use still.
+async fn status_of_stuck(says: &'static [u8]) -> (StatusCode, bool) {
+    let (proxy, over) = upstream(says);
+    let timeouts = Timeouts {
+        body: Some(5 * SHORT),
+        ..Timeouts::default()
+    };
+    let worker = worker(proxy, timeouts);
+    let active = || worker.upstreams()[0].active;
+    let (client, server) = pair().await;
+    let _served = serve(server, Rc::clone(&worker), ()).await;
+    let mut requests = speak(client, 1 << 16).await;
+    let request = Request::post("http://t/").body(Stuck(Some("part".into())));
+    let response = requests.send_request(request.unwrap()).await.unwrap();
+    let status = response.status();
+    response.into_body().collect().await.unwrap();
+    let in_use = active() == 1;
+    over.await;
+    while active() > 0 {
+        sleep(SHORT / 20).await;
+    }
+    (status, in_use)
+}
+
+#[test]
+fn an_upload_that_stops_frees_its_upstream() {
+    run(async {
+        let awaited = status_of_stuck(b"").await;
+        assert_eq!(awaited, (StatusCode::BAD_REQUEST, false));
+        let early = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
+        let answered = status_of_stuck(early).await;
+        assert_eq!(answered, (StatusCode::UNAUTHORIZED, true));
     });
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::body::ResponseBody;
@@ -15,6 +15,7 @@ use super::link::Link;
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
+use super::url;
 use super::{Proxy, ProxyOptions};
 use crate::body::Body;
 use crate::exchange::{AnyBody, Client, own_page};
@@ -24,6 +25,8 @@ use crate::response::Head;
 pub(crate) struct Forwarder {
     options: Rc<ProxyOptions>,
     upstreams: Vec<Rc<Upstream>>,
+    /// Whether any of them gets requests below a path only.
+    has_prefix: bool,
     /// Whose turn it is.
     next: Cell<usize>,
 }
@@ -57,6 +60,7 @@ impl Forwarder {
             }
         };
         Self {
+            has_prefix: proxy.targets.iter().any(|target| target.url.has_prefix()),
             upstreams: proxy.targets.into_iter().map(upstream).collect(),
             options: Rc::new(proxy.options),
             next: Cell::new(0),
@@ -76,7 +80,7 @@ impl Forwarder {
         crate::service::on_request();
         let is_head = request.method() == Method::HEAD;
         // Not in the future, which would keep room for both.
-        let mut outgoing = Outgoing::of(request);
+        let mut outgoing = self.take(client, request);
         async move {
             let outgoing = match &mut outgoing {
                 Ok(outgoing) => outgoing,
@@ -94,6 +98,22 @@ impl Forwarder {
                 }
             }
         }
+    }
+
+    /// Refuses what cannot be passed on, with a status and a sentence.
+    fn take(
+        &self,
+        client: &Client,
+        request: Request<Incoming>,
+    ) -> Result<Outgoing, (StatusCode, &'static str)> {
+        if self.has_prefix && url::may_climb(request.uri().path()) {
+            return Err((
+                StatusCode::BAD_REQUEST,
+                "the path leads up, by a segment of two dots.",
+            ));
+        }
+        let limit = body_limit(client, request.version());
+        Outgoing::of(request, limit)
     }
 
     /// Tries one upstream after the other.
@@ -206,7 +226,7 @@ impl Forwarder {
         head: Head,
         mut link: Box<Link>,
         outgoing: &mut Outgoing,
-        attempt: Attempt,
+        mut attempt: Attempt,
     ) -> Response<AnyBody> {
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
         let mut response = Response::new(AnyBody::Own(Body::empty()));
@@ -224,7 +244,7 @@ impl Forwarder {
                 attempt,
             });
         } else {
-            link.detach_upload(outgoing);
+            link.detach_upload(outgoing, &mut attempt);
             *response.body_mut() = ResponseBody::of(link, attempt, &self.options);
         }
         response
@@ -244,5 +264,13 @@ impl Forwarder {
         )?;
         self.next.set((chosen + 1) % count);
         Some(chosen)
+    }
+}
+
+/// How long nothing of a request's body may come, where its connection does not see to that.
+fn body_limit(client: &Client, version: Version) -> Option<Duration> {
+    match version {
+        Version::HTTP_2 => client.worker.live().options.connection.timeouts.body,
+        _ => None,
     }
 }

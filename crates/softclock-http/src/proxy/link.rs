@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::outgoing::Outgoing;
 use super::receiving::Receiving;
 use super::sending::{Sending, Upload};
+use super::upstream::Attempt;
 use crate::carrier::{Carrier, Stream};
 use crate::response::Head;
 
@@ -62,12 +63,16 @@ impl Link {
     }
 
     /// Leaves what is not sent yet to a task: a client that does not read the response yet must be able to send the rest
-    /// of its request.
-    pub(super) fn detach_upload(&mut self, outgoing: &mut Outgoing) {
-        let is_complete = self.sending.as_ref().is_none_or(Sending::is_complete);
-        if !is_complete && let Some(sending) = self.sending.take() {
-            softclock::spawn_local(sending.finish(outgoing.upload.take()));
-        }
+    /// of its request. Until then the connection is in use.
+    pub(super) fn detach_upload(&mut self, outgoing: &mut Outgoing, attempt: &mut Attempt) {
+        let Some(sending) = self.sending.take_if(|sending| sending.has_more()) else {
+            return;
+        };
+        let (upload, share) = (outgoing.upload.take(), attempt.share());
+        softclock::spawn_local(async move {
+            sending.finish(upload).await;
+            drop(share);
+        });
     }
 
     /// Whether it can carry another exchange, as far as is known. `cx` is told when that changes.

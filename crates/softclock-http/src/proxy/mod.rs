@@ -11,7 +11,7 @@
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
 //! | how long they may take | `patience.rs` |
 //! | a request as upstreams get it | `outgoing.rs` |
-//! | header fields both ways | `headers.rs` |
+//! | header fields both ways | `headers/` |
 //! | the body of a response | `body.rs` |
 //! | a request's way: tries, and what comes of them | `forward.rs` |
 //! | what went wrong, and whether to try again | `failure.rs` |
@@ -109,7 +109,7 @@ pub struct UpstreamTimeouts {
     pub connect: Option<Duration>,
     /// Without taking any of a request.
     pub send: Option<Duration>,
-    /// From the end of a request to the first byte of its response.
+    /// From the end of a request, or an interim response behind that, to the first byte of what follows.
     pub first_byte: Option<Duration>,
     /// Between bytes of a response.
     pub read: Option<Duration>,

@@ -1,5 +1,7 @@
 //! A request on its way, as upstreams get it.
 
+use std::time::Duration;
+
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -32,8 +34,12 @@ pub(super) struct Failed {
 }
 
 impl Outgoing {
-    /// Refuses what cannot be passed on, with a status and a sentence.
-    pub(super) fn of(request: Request<Incoming>) -> Result<Self, (StatusCode, &'static str)> {
+    /// Refuses what cannot be passed on, with a status and a sentence. The body fails when nothing of it comes for as long
+    /// as `limit`.
+    pub(super) fn of(
+        request: Request<Incoming>,
+        limit: Option<Duration>,
+    ) -> Result<Self, (StatusCode, &'static str)> {
         crate::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
         let (parts, body) = request.into_parts();
@@ -43,7 +49,7 @@ impl Outgoing {
                 "there are no tunnels by CONNECT.",
             ));
         }
-        let upload = Upload::of(body);
+        let upload = Upload::of(body, limit);
         // Most requests have neither, and one look at the names costs less than a lookup of each.
         let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {

@@ -114,8 +114,11 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
     let peer = HeaderValue::from_static("192.0.2.1");
     let Ok(length) = length_of(&before, has_body) else {
         let lengths = values(before.get_all(CONTENT_LENGTH));
-        let is_number = |value: &[u8]| value.iter().all(u8::is_ascii_digit);
-        assert!(!has_body || lengths.len() > 1 || !lengths.iter().all(|value| is_number(value)));
+        let is_length = |value: &[u8]| {
+            let text = str::from_utf8(value).unwrap_or_default();
+            !text.starts_with(['+', '-']) && text.parse::<i64>().is_ok()
+        };
+        assert!(!has_body || lengths.len() > 1 || !lengths.iter().all(|value| is_length(value)));
         return;
     };
     let upgrade = wanted_upgrade(&before, version, length);

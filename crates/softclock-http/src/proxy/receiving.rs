@@ -23,7 +23,7 @@ pub(super) struct Receiving {
     pub(super) reader: ResponseReader,
     /// What came with the head: content, or behind an upgrade whatever it is.
     first: Bytes,
-    /// Something of the response was read.
+    /// Something of the response was read, be it an interim head.
     pub(super) has_received: bool,
 }
 
@@ -47,7 +47,8 @@ impl Receiving {
         self.reader.begin(is_head);
     }
 
-    /// Reads the response's head, for which time is counted once it `is_due`.
+    /// Reads the response's head, for which time is counted once it `is_due`, or has begun: an interim one says nothing
+    /// of when the response proper follows.
     pub(super) fn poll_head(
         &mut self,
         is_due: bool,
@@ -55,7 +56,7 @@ impl Receiving {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Head, Failure>> {
         loop {
-            let phase = match self.has_received {
+            let phase = match self.reader.is_in_head() {
                 true => Some(Phase::More),
                 false => is_due.then_some(Phase::FirstByte),
             };

@@ -5,33 +5,59 @@ use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::header::HeaderMap;
-use http_body::Body;
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
+use softclock::Instant;
 
 use super::UpstreamTimeouts;
 use super::failure::Failure;
 use super::headers::{self, Length};
 use super::patience::{Patience, Phase};
 use crate::carrier::Carrier;
+use crate::late_timer::LateTimer;
 
 /// The body of a client's request. It outlives a try that has not touched it.
 pub(super) struct Upload {
     incoming: Incoming,
     /// A part of it is gone.
     pub(super) is_touched: bool,
+    /// How long nothing of it may come.
+    limit: Option<Duration>,
+    /// Since when it is waited for.
+    since: Option<Instant>,
+    timer: LateTimer,
 }
 
 impl Upload {
-    /// Nothing where there is no body.
-    pub(super) fn of(incoming: Incoming) -> Option<Self> {
-        let is_touched = false;
-        (!incoming.is_end_stream()).then_some(Self {
+    /// Nothing where there is no body. It fails when nothing of it comes for as long as `limit`.
+    pub(super) fn of(incoming: Incoming, limit: Option<Duration>) -> Option<Self> {
+        (!incoming.is_end_stream()).then(|| Self {
             incoming,
-            is_touched,
+            is_touched: false,
+            limit,
+            since: None,
+            timer: LateTimer::default(),
         })
+    }
+
+    /// The next of it; nothing at its end. Asking is what sends 100 Continue.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
+            self.is_touched |= frame.is_some();
+            self.since = None;
+            return Poll::Ready(frame.transpose().map_err(|_| Failure::ClientBody));
+        }
+        let Some(limit) = self.limit else {
+            return Poll::Pending;
+        };
+        let now = softclock::now();
+        let since = *self.since.get_or_insert(now);
+        ready!(self.timer.poll_until(since + limit, now, cx));
+        Poll::Ready(Err(Failure::ClientBody))
     }
 }
 
@@ -104,6 +130,11 @@ impl Sending {
     /// Whether all of a request was sent.
     pub(super) fn is_complete(&self) -> bool {
         self.to_come == ToCome::Nothing && !self.is_broken && !self.has_unsent()
+    }
+
+    /// Whether more of a request is to be sent, and can be.
+    pub(super) fn has_more(&self) -> bool {
+        !self.is_broken && !self.is_complete()
     }
 
     fn has_unsent(&self) -> bool {
@@ -183,15 +214,14 @@ impl Sending {
         self.closing = &self.closing[bytes - of_lines - of_content..];
     }
 
-    /// Takes more of the body from the client, if what was taken before is sent. Asking is what sends 100 Continue.
+    /// Takes more of the body from the client, if what was taken before is sent.
     fn take_content(&mut self, upload: &mut Upload, cx: &mut Context<'_>) -> Result<(), Failure> {
         while self.to_come != ToCome::Nothing && self.content.is_empty() && self.closing.is_empty()
         {
-            let Poll::Ready(frame) = Pin::new(&mut upload.incoming).poll_frame(cx) else {
+            let Poll::Ready(frame) = upload.poll_next(cx) else {
                 break;
             };
-            upload.is_touched |= frame.is_some();
-            match frame.transpose().map_err(|_| Failure::ClientBody)? {
+            match frame? {
                 None => self.end(None)?,
                 Some(frame) => match frame.into_data() {
                     Ok(content) => self.add(content)?,

@@ -140,6 +140,11 @@ impl Upstream {
         Err(last)
     }
 
+    /// A connection is in use no more.
+    fn on_released(&self) {
+        self.active.set(self.active.get() - 1);
+    }
+
     fn change_health<R>(&self, change: impl FnOnce(&mut Health) -> R) -> R {
         let mut health = self.health.get();
         let result = change(&mut health);
@@ -160,7 +165,12 @@ pub(super) struct Attempt {
     begun: Instant,
     /// Whether it has told something about the upstream's health.
     is_judged: bool,
+    /// With who goes on with its connection.
+    share: Option<Rc<Share>>,
 }
+
+/// A part in an [`Attempt`]: it counts until the last of them is dropped.
+pub(super) struct Share(Rc<Upstream>);
 
 impl Attempt {
     pub(super) fn begin(upstream: &Rc<Upstream>) -> Self {
@@ -171,7 +181,14 @@ impl Attempt {
             upstream: Rc::clone(upstream),
             begun: softclock::now(),
             is_judged: false,
+            share: None,
         }
+    }
+
+    /// For who may go on with the connection when the attempt is over.
+    pub(super) fn share(&mut self) -> Rc<Share> {
+        let new = || Rc::new(Share(Rc::clone(&self.upstream)));
+        Rc::clone(self.share.get_or_insert_with(new))
     }
 
     /// It was answered.
@@ -200,11 +217,18 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let upstream = &self.upstream;
-        upstream.active.set(upstream.active.get() - 1);
-        if !self.is_judged {
-            upstream.change_health(Health::on_abandoned);
+        if self.share.is_none() {
+            self.upstream.on_released();
         }
+        if !self.is_judged {
+            self.upstream.change_health(Health::on_abandoned);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.on_released();
     }
 }
 

@@ -7,10 +7,12 @@ use std::str::FromStr;
 
 use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery};
+use percent_encoding::percent_decode_str;
 
 /// A server that requests are passed on to.
 ///
-/// As text: `http://HOST:PORT[/PREFIX]` or `unix:PATH`. The prefix is put before the paths of requests.
+/// As text: `http://HOST:PORT[/PREFIX]` or `unix:PATH`. The prefix is put before the paths of requests; one with a
+/// segment `..` is then refused, since it might lead out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
     pub(super) place: UpstreamPlace,
@@ -40,6 +42,11 @@ impl UpstreamUrl {
             }
         }
         head.extend_from_slice(asked.as_bytes());
+    }
+
+    /// Whether requests are to stay below a path.
+    pub(super) fn has_prefix(&self) -> bool {
+        !self.prefix.is_empty()
     }
 
     /// What it is called itself.
@@ -76,6 +83,14 @@ impl FromStr for UpstreamUrl {
             host,
         })
     }
+}
+
+/// Whether a path has a segment `..` for anybody: as it is, encoded, between encoded slashes or backslashes, or with
+/// parameters. Behind a prefix it may lead out of it; clients remove it themselves (RFC 3986, section 5.2.4).
+pub(super) fn may_climb(path: &str) -> bool {
+    let decoded: Vec<u8> = percent_decode_str(path).collect();
+    let mut segments = decoded.split(|byte| matches!(byte, b'/' | b'\\'));
+    segments.any(|segment| segment == b".." || segment.starts_with(b"..;"))
 }
 
 fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
@@ -213,6 +228,39 @@ mod tests {
         ] {
             assert_eq!(target("http://a", asked), bare);
             assert_eq!(target("http://a/p/", asked), below);
+        }
+    }
+
+    #[test]
+    fn paths_that_lead_up() {
+        for path in [
+            "/..",
+            "/../x",
+            "/a/..",
+            "/a/../b",
+            "//..//x",
+            "/%2e%2E/x",
+            "/.%2e",
+            "/..%2fx",
+            "/a%2F..",
+            "/..;a=b/x",
+            "/..%3b/x",
+            "/..%5cx",
+            "/..\\x",
+        ] {
+            assert!(may_climb(path), "{path}");
+        }
+        for path in [
+            "/",
+            "*",
+            "/a..b/..c/d..",
+            "/...",
+            "/./x",
+            "/%2e",
+            "/a;../b",
+            "/%252e%252e",
+        ] {
+            assert!(!may_climb(path), "{path}");
         }
     }
 

@@ -10,6 +10,7 @@ use http::{StatusCode, Version};
 use httparse::{Error, Header, ParserConfig, Status};
 
 use super::Fault;
+use crate::head::parse_length;
 
 /// What a head says, beside its fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,10 +113,10 @@ fn read_fields(
                 chunked = true;
                 continue;
             }
-            CONTENT_LENGTH => match (length, number(header.value)?) {
-                (None, one) => length = Some(one),
+            CONTENT_LENGTH => match (length, parse_length(header.value)) {
+                (None, Some(one)) => length = Some(one),
                 // Several that are equal count as one.
-                (Some(first), other) if first == other => continue,
+                (Some(first), Some(other)) if first == other => continue,
                 _ => return Err(Fault::Length),
             },
             CONNECTION => connection.read(header.value),
@@ -221,20 +222,6 @@ fn has_no_body(status: StatusCode) -> bool {
     status.is_informational() || matches!(status.as_u16(), 204 | 304)
 }
 
-fn number(digits: &[u8]) -> Result<u64, Fault> {
-    let mut value = 0_u64;
-    for &byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        let next = value.checked_mul(10).filter(|_| digit < 10);
-        let next = next.and_then(|tens| tens.checked_add(digit.into()));
-        value = next.ok_or(Fault::Length)?;
-    }
-    match digits.is_empty() || value > MAX_BODY_BYTES {
-        true => Err(Fault::Length),
-        false => Ok(value),
-    }
-}
-
 /// What was said about the connection.
 #[derive(Clone, Copy, Default)]
 struct Connection {
@@ -269,6 +256,3 @@ const MAX_FIELDS: usize = 100;
 
 /// Fields of longer heads are not remembered, as a field keeps the head it came with in memory.
 const KNOWN_BYTES: usize = 4 << 10;
-
-/// What file offsets can express.
-const MAX_BODY_BYTES: u64 = i64::MAX as u64;

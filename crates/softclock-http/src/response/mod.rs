@@ -63,6 +63,11 @@ impl ResponseReader {
         self.body = Body::Awaited;
     }
 
+    /// Whether a head has begun and is not complete.
+    pub const fn is_in_head(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
     /// Takes what was received, until it gives a head and tells how much of `received` belongs to heads; interim ones are
     /// left out, but for that of an upgrade. `fields` is replaced then, and else not touched unless there is a fault.
     ///

@@ -103,6 +103,10 @@ fn bodies_in_doubt() {
             Fault::Chunk,
         ),
         (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5                 \r\nhello\r\n",
+            Fault::Chunk,
+        ),
+        (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
             Fault::Chunk,
         ),
@@ -145,6 +149,19 @@ fn where_responses_end() {
         let seed = if is_head { 0 } else { 1 };
         check(&[&[seed], stream].concat());
     }
+}
+
+/// However many chunks there are, as old servers pad each size to the same width.
+#[test]
+fn long_bodies_of_padded_chunks() {
+    let mut stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..10_000 {
+        stream.extend_from_slice(b"2    \r\nok\r\n");
+    }
+    stream.extend_from_slice(b"0    \r\n\r\n");
+    let (outcome, fault) = read(false, [&stream[..]]);
+    assert_eq!((outcome.content.len(), fault), (20_000, None));
+    assert!(outcome.is_reusable);
 }
 
 #[test]

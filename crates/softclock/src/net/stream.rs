@@ -22,12 +22,8 @@ use crate::runtime::sources::Direction;
 /// Dropping it closes the connection as `close(2)` does: data that was not read makes it a reset, and what
 /// was written is still delivered, for as long as [`set_linger`](Self::set_linger) says.
 pub struct TcpStream {
-    carrier: Carrier,
+    source: Rc<Source>,
     pacing: StreamPacing,
-}
-
-enum Carrier {
-    Kernel(Rc<Source>),
 }
 
 impl TcpStream {
@@ -49,19 +45,14 @@ impl TcpStream {
 
     fn new(source: Source) -> Self {
         Self {
-            carrier: Carrier::Kernel(Rc::new(source)),
+            source: Rc::new(source),
             pacing: StreamPacing::default(),
         }
     }
 
-    fn source(&self) -> &Rc<Source> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source
-    }
-
     /// What takes writes in place of the kernel, where they are paced.
     fn paced_writer(&self) -> Option<&Rc<Paced>> {
-        self.pacing.writer(self.source())
+        self.pacing.writer(&self.source)
     }
 
     /// Paces what is written from now on, as `pacing` says; `None` no longer. Takes effect at once, also for what
@@ -116,7 +107,7 @@ impl TcpStream {
     pub fn is_held_back(&self) -> bool {
         match self.pacing.paced() {
             Some(paced) => paced.is_held_back(),
-            None => self.source().is_ready(Direction::Write),
+            None => self.source.is_ready(Direction::Write),
         }
     }
 
@@ -196,7 +187,7 @@ impl TcpStream {
             return paced.try_write(bytes);
         }
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        self.source()
+        self.source
             .try_call(Direction::Write, TriggerState::IpOutput, send)
     }
 
@@ -213,7 +204,7 @@ impl TcpStream {
     /// # Errors
     /// As [`peek`](Self::peek).
     pub fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.source().poll_peek(cx, buffer)
+        self.source.poll_peek(cx, buffer)
     }
 
     /// As [`read`](Self::read), for futures written by hand.
@@ -221,7 +212,7 @@ impl TcpStream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.source().poll_recv(cx, buffer)
+        self.source.poll_recv(cx, buffer)
     }
 
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on, so
@@ -238,7 +229,7 @@ impl TcpStream {
         max: usize,
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<()>> {
-        self.source().poll_recv_with(cx, max, take)
+        self.source.poll_recv_with(cx, max, take)
     }
 
     /// As [`write`](Self::write), for futures written by hand.
@@ -247,7 +238,7 @@ impl TcpStream {
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.paced_writer() {
-            None => self.source().poll_send(cx, bytes),
+            None => self.source.poll_send(cx, bytes),
             Some(paced) => paced.poll_write(cx, &[IoSlice::new(bytes)]),
         }
     }
@@ -262,7 +253,7 @@ impl TcpStream {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.paced_writer() {
-            None => self.source().poll_send_vectored(cx, buffers),
+            None => self.source.poll_send_vectored(cx, buffers),
             Some(paced) => paced.poll_write(cx, buffers),
         }
     }
@@ -281,7 +272,7 @@ impl TcpStream {
         if let Some(paced) = self.pacing.paced() {
             ready!(paced.poll_sent(cx))?;
         }
-        self.source().poll_send_file(cx, file.as_fd(), offset, len)
+        self.source.poll_send_file(cx, file.as_fd(), offset, len)
     }
 
     /// Ends one direction or both: the peer reads the end of the stream after what was written.
@@ -290,7 +281,7 @@ impl TcpStream {
     /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self.pacing.paced() {
-            None => self.source().shutdown(how),
+            None => self.source.shutdown(how),
             Some(paced) => paced.shutdown(how),
         }
     }
@@ -300,8 +291,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.source()
-            .call(|fd| socket::tcp::set_nodelay(fd, nodelay))
+        self.source.call(|fd| socket::tcp::set_nodelay(fd, nodelay))
     }
 
     /// How many bytes may wait in the kernel for the peer's window before it takes no more
@@ -314,7 +304,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.source()
+        self.source
             .call(|fd| socket::tcp::set_notsent_lowat(fd, bytes))
     }
 
@@ -332,7 +322,7 @@ impl TcpStream {
             ));
         }
         self.pacing.set_resets(linger.is_some());
-        self.source().call(|fd| socket::tcp::set_linger(fd, linger))
+        self.source.call(|fd| socket::tcp::set_linger(fd, linger))
     }
 
     /// Bytes written that the peer's kernel has not acknowledged yet: progress that shows before the send buffer has
@@ -341,7 +331,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `ioctl(2)`.
     pub fn unacknowledged(&self) -> io::Result<u64> {
-        let with_kernel = self.source().call(socket::tcp::unacknowledged)?;
+        let with_kernel = self.source.call(socket::tcp::unacknowledged)?;
         let pending = self.pacing.paced().map_or(0, |paced| paced.pending());
         Ok(with_kernel + pending as u64)
     }
@@ -351,7 +341,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.source().call(socket::local_addr)
+        self.source.call(socket::local_addr)
     }
 
     /// The peer's address.
@@ -359,7 +349,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.source().call(socket::peer_addr)
+        self.source.call(socket::peer_addr)
     }
 }
 

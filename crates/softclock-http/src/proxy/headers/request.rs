@@ -6,6 +6,7 @@ use http::header::{
 };
 
 use super::{Named, has_token, is_hop_by_hop, passed, via};
+use crate::head::parse_length;
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +56,7 @@ pub(in crate::proxy) fn length_of(
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let length = match (lengths.next(), lengths.next()) {
         (None, _) => None,
-        (Some(one), None) => {
-            let digits = one.to_str().map_err(|_| Ambiguous)?;
-            // A number may have a sign, a length may not.
-            if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(Ambiguous);
-            }
-            Some(digits.parse().map_err(|_| Ambiguous)?)
-        }
+        (Some(one), None) => Some(parse_length(one.as_bytes()).ok_or(Ambiguous)?),
         _ => return Err(Ambiguous),
     };
     match (has_body, length) {

@@ -36,6 +36,8 @@ const LINES: &[&[u8]] = &[
     b"Transfer-Encoding: gzip, chunked",
     b"Content-Length: 5",
     b"Content-Length: 5, 5",
+    b"Content-Length: ",
+    b"Content-Length: 9223372036854775808",
     b"Expect: 100-continue",
     b"Cookie: a=1",
     b"Cookie: b=2",
