@@ -171,8 +171,9 @@ impl XdpSocket {
     /// cannot be sent, those before it are: the next call that begins with it tells why.
     ///
     /// # Errors
-    /// Those of the first frame. `WouldBlock` if the link has no room; `EMSGSIZE` for a longer frame than
-    /// [`MOST_BYTES`](Self::MOST_BYTES); `InvalidInput` for an offload that contradicts the frame; `NetworkDown`.
+    /// Those of the first frame, of which nothing is sent then. `WouldBlock` if the link has no room; `EMSGSIZE` for a longer
+    /// frame than [`MOST_BYTES`](Self::MOST_BYTES), `E2BIG` for one of more segments than there is ever room for;
+    /// `InvalidInput` for an offload that contradicts the frame; `NetworkDown`.
     pub fn send<'a>(
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
@@ -183,14 +184,9 @@ impl XdpSocket {
             sending.wake(self.fd.as_fd())?;
         }
         sending.reclaim();
-        if sending.free.is_empty() {
-            // What fills the ring may be there since the kernel had no room for it.
-            let _ = sending.wake(self.fd.as_fd());
-            sending.reclaim();
-        }
         let mut sent = 0;
         for (frame, offload) in frames.into_iter().take(BATCH) {
-            match sending.put_all(&self.umem, frame, offload) {
+            match sending.put_all(self.fd.as_fd(), &self.umem, frame, offload) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(error.into()),
                 Err(_) => break,
@@ -222,37 +218,66 @@ impl Sending {
         self.completed.release();
     }
 
-    /// Puts a frame, or the segments that are to be made of it, where the kernel will find them.
-    fn put_all(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
+    /// Puts a frame, or all segments that are to be made of it, where the kernel will find them; or nothing of it.
+    fn put_all(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        umem: &Umem,
+        frame: &[u8],
+        offload: &Offload,
+    ) -> Result<(), Errno> {
         if offload.segmentation.is_none() {
+            self.make_room(socket, 1)?;
             return self.put(umem, frame, offload);
         }
         let headers = Headers::of_frame(frame);
         let segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
+        self.make_room(socket, segments.len())?;
         let offload = segments.offload();
+        // If one cannot be sent, the first cannot: it is the longest, and all have the same headers.
         for segment in segments {
             self.put(umem, &segment, &offload)?;
         }
         Ok(())
     }
 
+    /// Sees to it that so many frames can be put.
+    fn make_room(&mut self, socket: BorrowedFd<'_>, frames: usize) -> Result<(), Errno> {
+        if frames > umem::SEND {
+            return Err(Errno::TOOBIG);
+        }
+        if self.has_room(frames) {
+            return Ok(());
+        }
+        // What fills the ring may be there since the kernel had no room for it, or was not told of it yet.
+        self.leaving.submit();
+        self.wake(socket)?;
+        self.reclaim();
+        match self.has_room(frames) {
+            true => Ok(()),
+            false => Err(Errno::AGAIN),
+        }
+    }
+
+    fn has_room(&mut self, frames: usize) -> bool {
+        self.free.len() >= frames && self.leaving.room(frames as u32) as usize >= frames
+    }
+
+    /// Puts a frame for which there is room.
     fn put(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
         if frame.len() > XdpSocket::MOST_BYTES {
             return Err(Errno::MSGSIZE);
         }
-        if self.leaving.room(1) == 0 {
-            return Err(Errno::AGAIN);
-        }
-        let chunk = self.free.pop().ok_or(Errno::AGAIN)?;
+        let chunk = *self.free.last().expect("there is room");
         // SAFETY: the chunk is free, so not the kernel's.
         let bytes = &mut unsafe { umem.chunk(chunk).as_mut() }[..frame.len()];
         bytes.copy_from_slice(frame);
         if let Some(checksum) = offload.checksum
             && !complete_checksum(bytes, checksum)
         {
-            self.free.push(chunk);
             return Err(Errno::INVAL);
         }
+        self.free.pop();
         self.leaving.push(XdpDesc {
             addr: chunk,
             len: frame.len() as u32,
@@ -262,7 +287,7 @@ impl Sending {
     }
 
     /// Has the kernel send, where it does not by itself. What it has no room for now it sends the next time.
-    fn wake(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    fn wake(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         self.is_stuck = false;
         for _ in 0..WAKE_TRIES {
             if !self.leaving.needs_wakeup() {
@@ -273,7 +298,7 @@ impl Sending {
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
                 Err(error) => {
                     self.is_stuck = true;
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
         }

@@ -133,6 +133,7 @@ impl Port {
         self.count(match Errno::from_io_error(error) {
             Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
             Some(Errno::MSGSIZE) => "longer than the MTU",
+            Some(Errno::TOOBIG) => "too many segments",
             Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV | Errno::IO | Errno::BADFD) => {
                 "link down"
             }

@@ -139,15 +139,7 @@ fn offloads_are_done() {
     assert_eq!((bytes, offload), (short, left));
 
     let joined = partial(54 + 2 * 1400 + 600);
-    let left = Offload {
-        checksum,
-        segmentation: Some(Segmentation {
-            kind: SegmentKind::Tcp4,
-            has_ecn: false,
-            header_bytes: 54,
-            segment_bytes: 1400,
-        }),
-    };
+    let left = joined_by(1400);
     assert_eq!(xdp.send([(&joined[..], &left)]).unwrap(), 1);
     let mut arrived = Vec::new();
     wait(|| {
@@ -169,6 +161,72 @@ fn offloads_are_done() {
             "a finished checksum"
         );
     }
+}
+
+/// What is left to do with a frame of TCP whose segments are to have so many bytes.
+fn joined_by(segment_bytes: u16) -> Offload {
+    Offload {
+        checksum: Some(PartialChecksum {
+            start: 34,
+            offset: 16,
+        }),
+        segmentation: Some(Segmentation {
+            kind: SegmentKind::Tcp4,
+            has_ecn: false,
+            header_bytes: 54,
+            segment_bytes,
+        }),
+    }
+}
+
+/// A frame has room for all of its segments, or none of them leaves.
+#[test]
+fn segments_leave_together() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scs") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let left = joined_by(100);
+    let never = frame(&[], 54 + 100 * umem::SEND + 1);
+    let error = xdp.send([(&never[..], &left)]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
+
+    // Nothing leaves meanwhile, so that chunks run out within a frame.
+    cable.set(1, "down");
+    let (segments, count) = (umem::SEND / BATCH + 1, BATCH);
+    let joined = frame(&[], 54 + 100 * segments);
+    let mut frames = vec![(&joined[..], &left); count];
+    let sent = xdp.send(frames.iter().copied()).unwrap();
+    assert_eq!(sent, umem::SEND / segments);
+    let error = xdp.send(frames.iter().copied()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+
+    cable.set(1, "up");
+    frames.drain(..sent);
+    let mut arrived = Vec::new();
+    wait(|| {
+        let sent = xdp.send(frames.iter().copied()).unwrap();
+        frames.drain(..sent);
+        let _ = packets.receive(|received| {
+            let bytes = received.unwrap().bytes;
+            if bytes[6..12] == SENDER {
+                arrived.push(u32::from_be_bytes(bytes[38..42].try_into().unwrap()));
+            }
+        });
+        (arrived.len() >= count * segments).then_some(())
+    });
+    pause();
+    let expected: Vec<_> = (0..count * segments)
+        .map(|index| (index % segments * 100) as u32)
+        .collect();
+    assert_eq!(arrived, expected);
 }
 
 #[test]
