@@ -9,10 +9,9 @@ mod ring;
 mod umem;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+use std::{fmt, io, mem};
 
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -65,6 +64,10 @@ struct Sending {
     free: Vec<u64>,
     /// The kernel does not take what waits.
     is_stuck: bool,
+    /// The kernel had no room for all that waits.
+    is_behind: bool,
+    /// Frames that the kernel took and the link did not.
+    refused: u64,
 }
 
 /// How frames get from the driver to the socket's memory.
@@ -198,6 +201,21 @@ impl XdpSocket {
         Ok(sent)
     }
 
+    /// Sends what was left for want of room; tells whether some of it still is. Nothing else sends it but more frames.
+    pub fn flush(&self) -> bool {
+        let mut sending = self.sending.borrow_mut();
+        if sending.is_behind {
+            // The next `send` tells an error.
+            let _ = sending.wake(self.fd.as_fd());
+        }
+        sending.is_behind
+    }
+
+    /// Frames that were sent, and that the link refused since the last call: it had no carrier, or its driver no room.
+    pub fn take_refused(&self) -> u64 {
+        mem::take(&mut self.sending.borrow_mut().refused)
+    }
+
     /// Frames that were lost since the last call because nobody took them in time, or because they were too long.
     ///
     /// # Errors
@@ -286,16 +304,27 @@ impl Sending {
         Ok(())
     }
 
-    /// Has the kernel send, where it does not by itself. What it has no room for now it sends the next time.
+    /// Has the kernel send, where it does not by itself, until it has no room. A call takes some frames only, and ends at one
+    /// that the link refuses, which is gone then.
     fn wake(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.is_stuck = false;
-        for _ in 0..WAKE_TRIES {
+        (self.is_stuck, self.is_behind) = (false, false);
+        let submitted = self.leaving.pending();
+        let mut pending = submitted;
+        for _ in 0..=submitted {
             if !self.leaving.needs_wakeup() {
                 return Ok(());
             }
             match send(socket, &[], SendFlags::DONTWAIT) {
                 Ok(_) => return Ok(()),
-                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::BUSY) => self.refused += 1,
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
+                    let left = self.leaving.pending();
+                    if left == pending {
+                        self.is_behind = true;
+                        return Ok(());
+                    }
+                    pending = left;
+                }
                 Err(error) => {
                     self.is_stuck = true;
                     return Err(error);
@@ -353,6 +382,8 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
         completed: Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, &cr, send)?,
         free: Umem::to_send().collect(),
         is_stuck: false,
+        is_behind: false,
+        refused: 0,
     };
     Ok((fd, receiving, sending))
 }
@@ -398,9 +429,6 @@ fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
 
 /// What the kernel keeps free before frames that arrive (XDP_PACKET_HEADROOM).
 const HEADROOM_BYTES: usize = 256;
-
-/// A call sends 32 frames at least, unless the link has no room.
-const WAKE_TRIES: u32 = 4;
 
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);

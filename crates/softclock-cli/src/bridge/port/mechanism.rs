@@ -21,7 +21,7 @@ pub(super) enum Mechanism {
         #[expect(dead_code, reason = "held for its end")] Attachment,
     ),
     /// An AF_XDP socket, which leaves nothing to the host.
-    Xdp(XdpSocket),
+    Xdp(Box<XdpSocket>),
     /// The other end of a link that the host has from us.
     Tap(Tap),
 }
@@ -96,6 +96,22 @@ impl Mechanism {
             Self::Packet(socket, _) => socket.send(frames),
             Self::Xdp(socket) => socket.send(frames),
             Self::Tap(tap) => tap.send(frames),
+        }
+    }
+
+    /// Sends what was taken to be sent, but found no room on the link; tells whether some of it still has none.
+    pub(super) fn flush(&self) -> bool {
+        match self {
+            Self::Xdp(socket) => socket.flush(),
+            Self::Packet(..) | Self::Tap(_) => false,
+        }
+    }
+
+    /// Frames that were sent, and that the link refused since the last call.
+    pub(super) fn take_refused(&self) -> u64 {
+        match self {
+            Self::Xdp(socket) => socket.take_refused(),
+            Self::Packet(..) | Self::Tap(_) => 0,
         }
     }
 

@@ -129,6 +129,11 @@ impl Port {
         }
     }
 
+    /// Sends what was taken by [`send`](Self::send), but found no room on the link; tells whether some of it still has none.
+    pub(crate) fn flush(&self) -> bool {
+        self.mechanism.descriptor().flush()
+    }
+
     fn on_send_error(&self, error: &io::Error) {
         self.count(match Errno::from_io_error(error) {
             Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
@@ -145,6 +150,10 @@ impl Port {
     pub(crate) fn drops(&self) -> Counts {
         let more = self.mechanism.descriptor().take_lost().unwrap_or(0);
         self.lost.set(self.lost.get() + more);
+        let refused = self.mechanism.descriptor().take_refused();
+        if refused > 0 {
+            *self.drops.borrow_mut().entry(REFUSED).or_default() += refused;
+        }
         let mut drops = self.drops.borrow().clone();
         if self.lost.get() > 0 {
             drops.insert("not taken in time", self.lost.get());
@@ -172,6 +181,9 @@ fn age_ns(age: Duration) -> u64 {
         age => age.as_nanos() as u64,
     }
 }
+
+/// Without a carrier, or for want of room in the driver.
+const REFUSED: &str = "refused by the link";
 
 /// A frame that has waited for longer is none.
 const MOST_AGE: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use super::mechanism::Mechanism;
 pub(super) fn open(link: &Link, copies: Copies) -> Result<Mechanism, String> {
     let socket = XdpSocket::open(link, copies);
     socket
-        .map(Mechanism::Xdp)
+        .map(|socket| Mechanism::Xdp(Box::new(socket)))
         .map_err(|error| reason(link, &error))
 }
 

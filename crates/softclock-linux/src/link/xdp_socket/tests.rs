@@ -1,3 +1,5 @@
+use std::process::Command;
+
 use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_complement_sum};
 
 use super::*;
@@ -227,6 +229,158 @@ fn segments_leave_together() {
         .map(|index| (index % segments * 100) as u32)
         .collect();
     assert_eq!(arrived, expected);
+}
+
+/// A call of the kernel's sends a part of what was submitted.
+#[test]
+fn a_long_burst_leaves_at_once() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scb") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let joined = frame(&[], 54 + 100 * 600);
+    assert_eq!(xdp.send([(&joined[..], &joined_by(100))]).unwrap(), 1);
+    assert!(!xdp.flush());
+    let mut arrived = 0;
+    wait(|| {
+        let _ = packets.receive(|received| {
+            arrived += usize::from(received.unwrap().bytes[6..12] == SENDER);
+        });
+        (arrived == 600).then_some(())
+    });
+}
+
+/// What the kernel has no room for waits, and needs no other frame to leave.
+#[test]
+fn what_finds_no_room_leaves_later() {
+    softclock_testing::require!("ip", "tc");
+    let cables = match (Cable::new("scv"), Cable::new("scw")) {
+        (Ok(near), Ok(far)) => [near, far],
+        (Err(reason), _) | (_, Err(reason)) => softclock_testing::skip!("{reason}"),
+    };
+    let switch = Switch::new("scx");
+    cables.iter().for_each(|cable| switch.join(cable));
+    let [[_, near], [slow, far]] = [cables[0].links(), cables[1].links()];
+    let shape = |action, rate| {
+        let words = format!(
+            "qdisc {action} dev {} root tbf rate {rate} burst 2kb limit 1mb",
+            slow.name()
+        );
+        run("tc", &words);
+    };
+    // A frame takes longer than a second, and is the sender's until it leaves.
+    shape("add", "8kbit");
+    let packets = PacketSocket::open(&far, 1 << 20).unwrap();
+    let xdp = match XdpSocket::open(&near, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
+    let mut sent = frame(&[], 1000);
+    // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
+    sent[0] = 2;
+    sent[12..14].copy_from_slice(&EXPERIMENTAL);
+    let frames = [(&sent[..], &Offload::NONE); 20];
+    assert_eq!(xdp.send(frames).unwrap(), frames.len());
+    assert!(xdp.flush());
+
+    shape("change", "1gbit");
+    wait(|| (!xdp.flush()).then_some(()));
+    let mut arrived = 0;
+    wait(|| {
+        let _ = packets.receive(|received| {
+            arrived += usize::from(received.unwrap().bytes[6..12] == SENDER);
+        });
+        (arrived == frames.len()).then_some(())
+    });
+    assert_eq!(xdp.take_refused(), 0);
+}
+
+/// What joins links, as one of Ethernet does.
+struct Switch(String);
+
+impl Switch {
+    fn new(name: &str) -> Self {
+        let switch = Self(format!("{name}{}", std::process::id()));
+        run("ip", &format!("link add name {} type bridge", switch.0));
+        run("ip", &format!("link set dev {} up", switch.0));
+        switch
+    }
+
+    /// Joins the first end of a cable, and waits until frames pass.
+    fn join(&self, cable: &Cable) {
+        cable.set(0, &format!("master {}", self.0));
+        let [end, _] = cable.links();
+        let state = format!("/sys/class/net/{}/brport/state", end.name());
+        wait(|| {
+            let state = std::fs::read_to_string(&state).unwrap();
+            (state.trim() == FORWARDING).then_some(())
+        });
+    }
+}
+
+/// An EtherType for local use.
+const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
+
+/// include/uapi/linux/if_bridge.h.
+const FORWARDING: &str = "3";
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        run("ip", &format!("link delete dev {}", self.0));
+    }
+}
+
+fn run(program: &str, words: &str) {
+    let status = Command::new(program).args(words.split(' ')).status();
+    assert!(status.unwrap().success(), "{program} {words}");
+}
+
+/// What is sent without a carrier is gone, and counted.
+#[test]
+fn frames_that_the_link_refuses_are_counted() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scr") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    cable.set(0, "down");
+    let refused = frame(&[], 100);
+    for _ in 0..100 {
+        let frames = [(&refused[..], &Offload::NONE); BATCH];
+        assert_eq!(xdp.send(frames).unwrap(), BATCH);
+    }
+    assert_eq!(xdp.take_refused(), 100 * BATCH as u64);
+    assert_eq!(xdp.take_refused(), 0);
+
+    cable.set(0, "up");
+    let sent = frame(&[], 200);
+    let mut arrived = Vec::new();
+    wait(|| {
+        assert_eq!(xdp.send([(&sent[..], &Offload::NONE)]).unwrap(), 1);
+        pause();
+        let _ = packets.receive(|received| {
+            let bytes = received.unwrap().bytes;
+            if bytes[6..12] == SENDER {
+                arrived.push(bytes.len());
+            }
+        });
+        (!arrived.is_empty()).then_some(())
+    });
+    assert!(arrived.iter().all(|&bytes| bytes == 200), "{arrived:?}");
 }
 
 #[test]
