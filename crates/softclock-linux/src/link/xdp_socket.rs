@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
-    XdpMmapOffsets, XdpUmemReg, XdpUmemRegFlags,
+    XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket_with, sockopt,
@@ -49,6 +49,8 @@ pub struct XdpSocket {
     fd: OwnedFd,
     /// After the socket, since the kernel writes to it as long as that is open.
     umem: Umem,
+    /// Frames are copied, and so may come from other links of this machine.
+    is_copied: bool,
     lost: Cell<u64>,
 }
 
@@ -120,6 +122,7 @@ impl XdpSocket {
         let umem = Umem::new().map_err(failed(XdpStep::Socket))?;
         let (fd, receiving, sending) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
         patiently(|| bind(fd.as_fd(), link, copies)).map_err(failed(XdpStep::Queue))?;
+        let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
         let (program, map) = program::load(fd.as_fd()).map_err(failed(XdpStep::Program))?;
         let attachment = patiently(|| program.attach_xdp(link.index()));
         Ok(Self {
@@ -130,6 +133,7 @@ impl XdpSocket {
             sending: RefCell::new(sending),
             fd,
             umem,
+            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
             lost: Cell::new(0),
         })
     }
@@ -151,7 +155,7 @@ impl XdpSocket {
             // SAFETY: the kernel has given the chunk to us, and gets it back below.
             if let Some((frame, stamp)) = unsafe { self.umem.received(&place) } {
                 let now = *now.get_or_insert_with(monotonic_ns);
-                on_frame(Ok(received(frame, stamp, now)));
+                on_frame(Ok(received(frame, stamp, now, self.is_copied)));
             }
             receiving
                 .fill
@@ -410,8 +414,9 @@ fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     call()
 }
 
-fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
-    let headers = Headers::of_frame(frame);
+fn received(frame: &[u8], stamp: u64, now: u64, is_copied: bool) -> Received<'_> {
+    // A device that writes frames to memory itself has their checksums finished.
+    let checksum = is_copied.then(|| partial_checksum(frame, &Headers::of_frame(frame)));
     let age = if stamp == 0 {
         0
     } else {
@@ -420,7 +425,7 @@ fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
     Received {
         bytes: frame,
         offload: Offload {
-            checksum: partial_checksum(frame, &headers),
+            checksum: checksum.flatten(),
             segmentation: None,
         },
         age: Duration::from_nanos(age),

@@ -383,6 +383,17 @@ fn frames_that_the_link_refuses_are_counted() {
     assert!(arrived.iter().all(|&bytes| bytes == 200), "{arrived:?}");
 }
 
+/// A finished checksum may look like a partial one.
+#[test]
+fn checksums_of_a_device_are_finished() {
+    let mut frame = frame(&[], 1000);
+    let sum = sum_with(&frame, &[]);
+    frame[50..52].copy_from_slice(&sum.to_be_bytes());
+    let told = |is_copied| received(&frame, 0, 0, is_copied).offload.checksum;
+    assert_eq!(told(true).map(|checksum| checksum.offset), Some(16));
+    assert_eq!(told(false), None);
+}
+
 #[test]
 fn a_link_that_cannot_is_left_alone() {
     softclock_testing::require!("ip");
