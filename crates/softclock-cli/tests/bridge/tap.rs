@@ -1,5 +1,7 @@
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::errors::mistake;
 use crate::lab::{Bridge, Lab, Place, lab};
 use crate::ping::ping_at;
@@ -77,7 +79,9 @@ fn it_can_be_moved() {
     std::thread::sleep(Duration::from_millis(1500));
     let echoes = ping_at(&lab, Place::West, "10.77.0.2", 10);
     assert!(echoes.numbers.len() == 10 && echoes.median_ms() >= 20.0);
-    bridge.end();
+    let report = bridge.end();
+    let lost = report["directions"][1]["port_drops"].get("not taken in time");
+    assert_eq!(lost, Some(&Value::Null), "its counts are elsewhere");
     assert!(!lab.has_link(Place::West, "moved0"), "it went");
 }
 

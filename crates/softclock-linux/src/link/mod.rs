@@ -95,11 +95,20 @@ impl Link {
     /// One of the counts that the kernel keeps of it, such as `tx_dropped`.
     ///
     /// # Errors
-    /// Those of reading it: `NotFound` for links of other namespaces.
+    /// `NotFound`, `ENODEV` or `ENXIO` for links that are now in other namespaces, or if `/sys` shows another; those of
+    /// reading it.
     pub(crate) fn statistic(&self, name: &str) -> io::Result<u64> {
-        let path = format!("/sys/class/net/{}/statistics/{name}", self.name);
-        let text = fs::read_to_string(path)?;
-        text.trim().parse().map_err(io::Error::other)
+        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        // It may have been renamed, and its name be another's.
+        let link = netdevice::index_to_name(&any, self.index)?;
+        let read = |file: &str| {
+            let text = fs::read_to_string(format!("/sys/class/net/{link}/{file}"))?;
+            text.trim().parse::<u64>().map_err(io::Error::other)
+        };
+        if read("ifindex")? != u64::from(self.index) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        read(&format!("statistics/{name}"))
     }
 
     /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from

@@ -116,7 +116,7 @@ impl Tap {
     /// Frames that were lost since the last call because nobody took them in time.
     ///
     /// # Errors
-    /// Those of reading the link's statistics.
+    /// `NotFound`, `ENODEV` or `ENXIO` if the link was moved to another namespace; those of reading its statistics.
     pub fn take_lost(&self) -> io::Result<u64> {
         let lost = self.link.statistic("tx_dropped")?;
         Ok(lost - self.told.replace(lost).min(lost))
