@@ -136,3 +136,24 @@ fn a_name_that_is_taken_is_refused() {
     assert!(line.contains("no interface nolink0"), "{line}");
     assert_eq!(before, state(), "nothing changed");
 }
+
+/// It is not made for nothing, nor again: its number shows.
+#[test]
+fn it_is_made_last_and_once() {
+    let lab = tap_lab!();
+    lab.configure(Place::Middle, "tuntap add dev kept0 mode tap");
+    let number = |name: &str| {
+        let path = format!("/sys/class/net/{name}/ifindex");
+        let text = lab.run(Place::Middle, &format!("cat {path}")).stdout;
+        let text = String::from_utf8(text).expect("text");
+        text.trim().parse::<u32>().expect("a number")
+    };
+    let before = number("kept0");
+    let refused = ["pace", "tap:paced0", "lo", "--class", "rate 1mbit"];
+    let line = mistake(&lab.softclock(&refused));
+    assert!(line.contains("lo has no Ethernet frames"), "{line}");
+    let bridge = bridge(&lab, "rate 20mbit");
+    assert!(bridge.greeting.contains("rather than AF_XDP"));
+    assert_eq!(number("paced0"), before + 1);
+    bridge.end();
+}

@@ -16,6 +16,7 @@ mod tap;
 mod xdp_socket;
 
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Duration;
 use std::{fs, io, mem};
 
@@ -90,6 +91,12 @@ impl Link {
     pub fn speed_mbit(&self) -> Option<u64> {
         let text = fs::read_to_string(format!("/sys/class/net/{}/speed", self.name)).ok()?;
         text.trim().parse().ok().filter(|&speed| speed > 0)
+    }
+
+    /// Whether no device is behind it. False if that is not known.
+    pub fn is_virtual(&self) -> bool {
+        let link = Path::new("/sys/class/net").join(&self.name);
+        link.exists() && !link.join("device").exists()
     }
 
     /// One of the counts that the kernel keeps of it, such as `tx_dropped`.
@@ -171,6 +178,7 @@ mod tests {
     fn links_have_names() {
         let loopback = Link::named("lo").unwrap();
         assert_eq!((loopback.name(), loopback.exists()), ("lo", true));
+        assert!(loopback.is_virtual());
         let error = Link::named("no-such-link").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }

@@ -54,8 +54,14 @@ impl Mechanism {
                 Ok((both(sides, take)?, "AF_XDP".into()))
             }
             MechanismChoice::Auto => {
+                // Without copies, drivers set rings up anew: not before it is known that both links may do.
+                let mut links = sides.iter().filter_map(Side::link);
+                let may_serve = links.try_for_each(xdp::may_serve);
                 let take = |link: &Link| xdp::open_where_it_serves(link).map_err(BridgeError);
-                match both(sides, take) {
+                match may_serve
+                    .map_err(BridgeError)
+                    .and_then(|()| both(sides, take))
+                {
                     Ok(opened) => Ok((opened, "AF_XDP".into())),
                     Err(BridgeError(why)) => {
                         let opened = both(sides, packet::open)?;
@@ -135,7 +141,7 @@ impl AsFd for Mechanism {
     }
 }
 
-/// Takes over those links that are there, and makes the others.
+/// Takes over those links that are there, and then makes the others.
 fn both(
     [a, b]: &[Side; 2],
     take: impl Fn(&Link) -> Result<Mechanism, BridgeError>,
@@ -147,5 +153,11 @@ fn both(
             Ok((tap.link().clone(), Mechanism::Tap(tap)))
         }
     };
-    Ok([open(a)?, open(b)?])
+    match (a, b) {
+        (Side::Tap(_), Side::Link(_)) => {
+            let b = open(b)?;
+            Ok([open(a)?, b])
+        }
+        _ => Ok([open(a)?, open(b)?]),
+    }
 }
