@@ -29,7 +29,7 @@ pub(super) enum Mechanism {
 /// What the user asks for.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MechanismChoice {
-    /// AF_XDP where the drivers of both interfaces do it without copies, else AF_PACKET
+    /// AF_XDP where the drivers of both interfaces do it without copies, and both have one queue and rxvlan off; else AF_PACKET
     Auto,
     /// AF_PACKET
     Packet,
