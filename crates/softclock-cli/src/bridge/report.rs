@@ -26,6 +26,8 @@ struct WayReport {
     rows: Vec<Row>,
     /// What was lost at the port that receives.
     port_drops: Counts,
+    /// What nobody took there in time, if that is known.
+    port_lost: Option<u64>,
     /// How late transmissions began that waited for an event, in nanoseconds: p50, p99 and p99.9.
     lateness_ns: Option<[u64; 3]>,
 }
@@ -41,6 +43,7 @@ impl Report {
                 mechanism: way.from.mechanism(),
                 rows: way.discipline.borrow().rows(),
                 port_drops: way.from.drops(),
+                port_lost: way.from.lost(),
                 lateness_ns: (!lateness.is_empty()).then(quantiles),
             }
         };
@@ -71,7 +74,7 @@ impl Report {
                 lines.push(line(row, row.sent_bytes.saturating_sub(before), seconds));
                 lines.extend(counts("  ", &row.events));
             }
-            lines.extend(counts(&format!("  at {}: ", way.from), &way.port_drops));
+            lines.extend(way.port_line());
             if let Some(lateness) = way.lateness_ns {
                 let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
                 lines.push(format!(
@@ -90,6 +93,26 @@ impl Report {
 }
 
 impl WayReport {
+    fn port_line(&self) -> Option<String> {
+        let label = format!("  at {}: ", self.from);
+        let mut drops = self.port_drops.clone();
+        drops.insert(NOT_TAKEN, self.port_lost.unwrap_or(0));
+        let counts = counts(&label, &drops);
+        match self.port_lost {
+            Some(_) => counts,
+            None => Some(counts.map_or(label + "  ", |counts| counts + ", ") + "losses not known"),
+        }
+    }
+
+    /// What was not taken in time is null if it is not known.
+    fn port_json(&self) -> Value {
+        let mut drops = json!(self.port_drops);
+        if self.port_lost != Some(0) {
+            drops[NOT_TAKEN] = json!(self.port_lost);
+        }
+        drops
+    }
+
     fn json(&self) -> Value {
         let class = |row: &Row| {
             json!({
@@ -109,7 +132,7 @@ impl WayReport {
             "to": self.to,
             "mechanism": self.mechanism,
             "classes": self.rows.iter().map(class).collect::<Vec<_>>(),
-            "port_drops": self.port_drops,
+            "port_drops": self.port_json(),
             "lateness_ns": lateness,
         })
     }
@@ -144,6 +167,8 @@ fn counts(label: &str, counts: &Counts) -> Option<String> {
     (!named.is_empty()).then(|| format!("{label}  {}", named.join(", ")))
 }
 
+const NOT_TAKEN: &str = "not taken in time";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +189,8 @@ mod tests {
                 to: "b".into(),
                 mechanism: "packet",
                 rows: vec![row],
-                port_drops: Counts::new(),
+                port_drops: Counts::from([("link down", 3)]),
+                port_lost: Some(7),
                 lateness_ns: Some([1500, 2000, 3000]),
             }],
         }
@@ -193,5 +219,28 @@ mod tests {
             (&json!("web"), &json!(1000))
         );
         assert_eq!(class["events"]["queue full"], json!(100));
+    }
+
+    #[test]
+    fn losses_may_not_be_known() {
+        let mut report = report(1, 1_000_000);
+        let mut told = |lost| {
+            report.ways[0].port_lost = lost;
+            let lines = report.lines(None);
+            let line = lines.into_iter().find(|line| line.contains("at a:"));
+            (
+                line.unwrap(),
+                report.json()["directions"][0]["port_drops"].clone(),
+            )
+        };
+        let (line, drops) = told(Some(7));
+        assert_eq!(line, "  at a:   3 link down, 7 not taken in time");
+        assert_eq!(drops, json!({ "link down": 3, "not taken in time": 7 }));
+        let (line, drops) = told(Some(0));
+        assert_eq!(line, "  at a:   3 link down");
+        assert_eq!(drops, json!({ "link down": 3 }));
+        let (line, drops) = told(None);
+        assert_eq!(line, "  at a:   3 link down, losses not known");
+        assert_eq!(drops, json!({ "link down": 3, "not taken in time": null }));
     }
 }

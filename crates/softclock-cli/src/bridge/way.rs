@@ -63,7 +63,12 @@ impl<D: Discipline> Way<D> {
         let next = self.decide(&mut leaving);
         self.to.send(&leaving);
         leaving.clear();
-        next
+        if !self.to.flush() {
+            return next;
+        }
+        // No other frame may come that would take those along.
+        let again = softclock::now().add_ns(ROOM_PAUSE_NS);
+        Some(next.map_or(again, |next| next.min(again)))
     }
 
     /// Collects what may leave now; tells when more may.
@@ -103,3 +108,6 @@ impl<D: Discipline> Way<D> {
         *event = Some((due, handler));
     }
 }
+
+/// After which a link without room is asked again: what it sends meanwhile is 8 long frames at 1 Gbit/s.
+const ROOM_PAUSE_NS: u64 = 100_000;

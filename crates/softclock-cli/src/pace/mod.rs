@@ -78,7 +78,7 @@ to a container's namespace, or be a port of a bridge.
 
 By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
 that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
-of the other end if it is a veth.
+of the other end if it is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
 
 Examples:
   softclock pace eth0 eth1 --class 'rate 100mbit'

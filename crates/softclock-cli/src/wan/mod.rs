@@ -76,7 +76,7 @@ killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
 
 By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
 that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
-of the other end if it is a veth.
+of the other end if it is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
 
 Examples:
   softclock wan eth0 eth1 --delay 40ms --jitter 5ms --loss 0.1%

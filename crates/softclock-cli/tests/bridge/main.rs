@@ -7,3 +7,4 @@ mod pace;
 mod ping;
 mod tap;
 mod wan;
+mod xdp;

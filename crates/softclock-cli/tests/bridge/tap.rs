@@ -1,5 +1,7 @@
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::errors::mistake;
 use crate::lab::{Bridge, Lab, Place, lab};
 use crate::ping::ping_at;
@@ -77,7 +79,9 @@ fn it_can_be_moved() {
     std::thread::sleep(Duration::from_millis(1500));
     let echoes = ping_at(&lab, Place::West, "10.77.0.2", 10);
     assert!(echoes.numbers.len() == 10 && echoes.median_ms() >= 20.0);
-    bridge.end();
+    let report = bridge.end();
+    let lost = report["directions"][1]["port_drops"].get("not taken in time");
+    assert_eq!(lost, Some(&Value::Null), "its counts are elsewhere");
     assert!(!lab.has_link(Place::West, "moved0"), "it went");
 }
 
@@ -131,4 +135,25 @@ fn a_name_that_is_taken_is_refused() {
     let line = mistake(&lab.softclock(&["wan", "tap:one", "nolink0"]));
     assert!(line.contains("no interface nolink0"), "{line}");
     assert_eq!(before, state(), "nothing changed");
+}
+
+/// It is not made for nothing, nor again: its number shows.
+#[test]
+fn it_is_made_last_and_once() {
+    let lab = tap_lab!();
+    lab.configure(Place::Middle, "tuntap add dev kept0 mode tap");
+    let number = |name: &str| {
+        let path = format!("/sys/class/net/{name}/ifindex");
+        let text = lab.run(Place::Middle, &format!("cat {path}")).stdout;
+        let text = String::from_utf8(text).expect("text");
+        text.trim().parse::<u32>().expect("a number")
+    };
+    let before = number("kept0");
+    let refused = ["pace", "tap:paced0", "lo", "--class", "rate 1mbit"];
+    let line = mistake(&lab.softclock(&refused));
+    assert!(line.contains("lo has no Ethernet frames"), "{line}");
+    let bridge = bridge(&lab, "rate 20mbit");
+    assert!(bridge.greeting.contains("rather than AF_XDP"));
+    assert_eq!(number("paced0"), before + 1);
+    bridge.end();
 }

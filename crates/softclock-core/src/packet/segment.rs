@@ -124,7 +124,15 @@ impl Iterator for Segments<'_> {
         self.index = self.index.wrapping_add(1);
         Some(segment)
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.frame.len() - self.next;
+        let count = left.div_ceil(self.segment_bytes);
+        (count, Some(count))
+    }
 }
+
+impl ExactSizeIterator for Segments<'_> {}
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

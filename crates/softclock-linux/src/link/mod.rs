@@ -16,6 +16,7 @@ mod tap;
 mod xdp_socket;
 
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Duration;
 use std::{fs, io, mem};
 
@@ -92,14 +93,29 @@ impl Link {
         text.trim().parse().ok().filter(|&speed| speed > 0)
     }
 
+    /// Whether no device is behind it. False if that is not known.
+    pub fn is_virtual(&self) -> bool {
+        let link = Path::new("/sys/class/net").join(&self.name);
+        link.exists() && !link.join("device").exists()
+    }
+
     /// One of the counts that the kernel keeps of it, such as `tx_dropped`.
     ///
     /// # Errors
-    /// Those of reading it: `NotFound` for links of other namespaces.
+    /// `NotFound`, `ENODEV` or `ENXIO` for links that are now in other namespaces, or if `/sys` shows another; those of
+    /// reading it.
     pub(crate) fn statistic(&self, name: &str) -> io::Result<u64> {
-        let path = format!("/sys/class/net/{}/statistics/{name}", self.name);
-        let text = fs::read_to_string(path)?;
-        text.trim().parse().map_err(io::Error::other)
+        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        // It may have been renamed, and its name be another's.
+        let link = netdevice::index_to_name(&any, self.index)?;
+        let read = |file: &str| {
+            let text = fs::read_to_string(format!("/sys/class/net/{link}/{file}"))?;
+            text.trim().parse::<u64>().map_err(io::Error::other)
+        };
+        if read("ifindex")? != u64::from(self.index) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        read(&format!("statistics/{name}"))
     }
 
     /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from
@@ -162,6 +178,7 @@ mod tests {
     fn links_have_names() {
         let loopback = Link::named("lo").unwrap();
         assert_eq!((loopback.name(), loopback.exists()), ("lo", true));
+        assert!(loopback.is_virtual());
         let error = Link::named("no-such-link").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }

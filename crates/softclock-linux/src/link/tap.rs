@@ -3,12 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{readv, writev};
 use rustix::net::{AddressFamily, SocketType, socket};
 use softclock_core::packet::Offload;
 
@@ -78,15 +79,8 @@ impl Tap {
         on_frame: &mut impl FnMut(Result<Received<'_>, Refused>),
     ) -> io::Result<()> {
         let mut header = [0; Offload::BYTES];
-        let part = |bytes: &mut [u8]| libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
-        let parts = [part(&mut header), part(room)];
-        // SAFETY: `parts` describes buffers of ours that outlive the call.
-        let read = unsafe { libc::readv(self.fd.as_raw_fd(), parts.as_ptr(), parts.len() as i32) };
-        let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
-        let bytes = read.saturating_sub(Offload::BYTES);
+        let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(room)];
+        let bytes = readv(&self.fd, parts)?.saturating_sub(Offload::BYTES);
         on_frame(match Offload::from_bytes(&header) {
             _ if bytes == room.len() => Err(Refused::TooLong),
             None => Err(Refused::UnknownOffload),
@@ -115,23 +109,14 @@ impl Tap {
 
     fn send_one(&self, frame: &[u8], offload: &Offload) -> io::Result<()> {
         let header = offload.to_bytes();
-        let part = |bytes: &[u8]| libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
-        let parts = [part(&header), part(frame)];
-        // SAFETY: `parts` describes bytes that outlive the call and that the kernel only reads.
-        let sent = unsafe { libc::writev(self.fd.as_raw_fd(), parts.as_ptr(), parts.len() as i32) };
-        match sent {
-            ..0 => Err(io::Error::last_os_error()),
-            _ => Ok(()),
-        }
+        writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(frame)])?;
+        Ok(())
     }
 
     /// Frames that were lost since the last call because nobody took them in time.
     ///
     /// # Errors
-    /// Those of reading the link's statistics.
+    /// `NotFound`, `ENODEV` or `ENXIO` if the link was moved to another namespace; those of reading its statistics.
     pub fn take_lost(&self) -> io::Result<u64> {
         let lost = self.link.statistic("tx_dropped")?;
         Ok(lost - self.told.replace(lost).min(lost))

@@ -9,16 +9,15 @@ mod ring;
 mod umem;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+use std::{fmt, io, mem};
 
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
-    XdpMmapOffsets, XdpUmemReg, XdpUmemRegFlags,
+    XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket_with, sockopt,
@@ -50,6 +49,8 @@ pub struct XdpSocket {
     fd: OwnedFd,
     /// After the socket, since the kernel writes to it as long as that is open.
     umem: Umem,
+    /// Frames are copied, and so may come from other links of this machine.
+    is_copied: bool,
     lost: Cell<u64>,
 }
 
@@ -65,6 +66,10 @@ struct Sending {
     free: Vec<u64>,
     /// The kernel does not take what waits.
     is_stuck: bool,
+    /// The kernel had no room for all that waits.
+    is_behind: bool,
+    /// Frames that the kernel took and the link did not.
+    refused: u64,
 }
 
 /// How frames get from the driver to the socket's memory.
@@ -117,6 +122,7 @@ impl XdpSocket {
         let umem = Umem::new().map_err(failed(XdpStep::Socket))?;
         let (fd, receiving, sending) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
         patiently(|| bind(fd.as_fd(), link, copies)).map_err(failed(XdpStep::Queue))?;
+        let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
         let (program, map) = program::load(fd.as_fd()).map_err(failed(XdpStep::Program))?;
         let attachment = patiently(|| program.attach_xdp(link.index()));
         Ok(Self {
@@ -127,6 +133,7 @@ impl XdpSocket {
             sending: RefCell::new(sending),
             fd,
             umem,
+            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
             lost: Cell::new(0),
         })
     }
@@ -148,7 +155,7 @@ impl XdpSocket {
             // SAFETY: the kernel has given the chunk to us, and gets it back below.
             if let Some((frame, stamp)) = unsafe { self.umem.received(&place) } {
                 let now = *now.get_or_insert_with(monotonic_ns);
-                on_frame(Ok(received(frame, stamp, now)));
+                on_frame(Ok(received(frame, stamp, now, self.is_copied)));
             }
             receiving
                 .fill
@@ -171,8 +178,9 @@ impl XdpSocket {
     /// cannot be sent, those before it are: the next call that begins with it tells why.
     ///
     /// # Errors
-    /// Those of the first frame. `WouldBlock` if the link has no room; `EMSGSIZE` for a longer frame than
-    /// [`MOST_BYTES`](Self::MOST_BYTES); `InvalidInput` for an offload that contradicts the frame; `NetworkDown`.
+    /// Those of the first frame, of which nothing is sent then. `WouldBlock` if the link has no room; `EMSGSIZE` for a longer
+    /// frame than [`MOST_BYTES`](Self::MOST_BYTES), `E2BIG` for one of more segments than there is ever room for;
+    /// `InvalidInput` for an offload that contradicts the frame; `NetworkDown`.
     pub fn send<'a>(
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
@@ -183,14 +191,9 @@ impl XdpSocket {
             sending.wake(self.fd.as_fd())?;
         }
         sending.reclaim();
-        if sending.free.is_empty() {
-            // What fills the ring may be there since the kernel had no room for it.
-            let _ = sending.wake(self.fd.as_fd());
-            sending.reclaim();
-        }
         let mut sent = 0;
         for (frame, offload) in frames.into_iter().take(BATCH) {
-            match sending.put_all(&self.umem, frame, offload) {
+            match sending.put_all(self.fd.as_fd(), &self.umem, frame, offload) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(error.into()),
                 Err(_) => break,
@@ -200,6 +203,21 @@ impl XdpSocket {
         // What was submitted counts as sent.
         let _ = sending.wake(self.fd.as_fd());
         Ok(sent)
+    }
+
+    /// Sends what was left for want of room; tells whether some of it still is. Nothing else sends it but more frames.
+    pub fn flush(&self) -> bool {
+        let mut sending = self.sending.borrow_mut();
+        if sending.is_behind {
+            // The next `send` tells an error.
+            let _ = sending.wake(self.fd.as_fd());
+        }
+        sending.is_behind
+    }
+
+    /// Frames that were sent, and that the link refused since the last call: it had no carrier, or its driver no room.
+    pub fn take_refused(&self) -> u64 {
+        mem::take(&mut self.sending.borrow_mut().refused)
     }
 
     /// Frames that were lost since the last call because nobody took them in time, or because they were too long.
@@ -222,37 +240,66 @@ impl Sending {
         self.completed.release();
     }
 
-    /// Puts a frame, or the segments that are to be made of it, where the kernel will find them.
-    fn put_all(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
+    /// Puts a frame, or all segments that are to be made of it, where the kernel will find them; or nothing of it.
+    fn put_all(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        umem: &Umem,
+        frame: &[u8],
+        offload: &Offload,
+    ) -> Result<(), Errno> {
         if offload.segmentation.is_none() {
+            self.make_room(socket, 1)?;
             return self.put(umem, frame, offload);
         }
         let headers = Headers::of_frame(frame);
         let segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
+        self.make_room(socket, segments.len())?;
         let offload = segments.offload();
+        // If one cannot be sent, the first cannot: it is the longest, and all have the same headers.
         for segment in segments {
             self.put(umem, &segment, &offload)?;
         }
         Ok(())
     }
 
+    /// Sees to it that so many frames can be put.
+    fn make_room(&mut self, socket: BorrowedFd<'_>, frames: usize) -> Result<(), Errno> {
+        if frames > umem::SEND {
+            return Err(Errno::TOOBIG);
+        }
+        if self.has_room(frames) {
+            return Ok(());
+        }
+        // What fills the ring may be there since the kernel had no room for it, or was not told of it yet.
+        self.leaving.submit();
+        self.wake(socket)?;
+        self.reclaim();
+        match self.has_room(frames) {
+            true => Ok(()),
+            false => Err(Errno::AGAIN),
+        }
+    }
+
+    fn has_room(&mut self, frames: usize) -> bool {
+        self.free.len() >= frames && self.leaving.room(frames as u32) as usize >= frames
+    }
+
+    /// Puts a frame for which there is room.
     fn put(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
         if frame.len() > XdpSocket::MOST_BYTES {
             return Err(Errno::MSGSIZE);
         }
-        if self.leaving.room(1) == 0 {
-            return Err(Errno::AGAIN);
-        }
-        let chunk = self.free.pop().ok_or(Errno::AGAIN)?;
+        let chunk = *self.free.last().expect("there is room");
         // SAFETY: the chunk is free, so not the kernel's.
         let bytes = &mut unsafe { umem.chunk(chunk).as_mut() }[..frame.len()];
         bytes.copy_from_slice(frame);
         if let Some(checksum) = offload.checksum
             && !complete_checksum(bytes, checksum)
         {
-            self.free.push(chunk);
             return Err(Errno::INVAL);
         }
+        self.free.pop();
         self.leaving.push(XdpDesc {
             addr: chunk,
             len: frame.len() as u32,
@@ -261,19 +308,30 @@ impl Sending {
         Ok(())
     }
 
-    /// Has the kernel send, where it does not by itself. What it has no room for now it sends the next time.
-    fn wake(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.is_stuck = false;
-        for _ in 0..WAKE_TRIES {
+    /// Has the kernel send, where it does not by itself, until it has no room. A call takes some frames only, and ends at one
+    /// that the link refuses, which is gone then.
+    fn wake(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        (self.is_stuck, self.is_behind) = (false, false);
+        let submitted = self.leaving.pending();
+        let mut pending = submitted;
+        for _ in 0..=submitted {
             if !self.leaving.needs_wakeup() {
                 return Ok(());
             }
             match send(socket, &[], SendFlags::DONTWAIT) {
                 Ok(_) => return Ok(()),
-                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::BUSY) => self.refused += 1,
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
+                    let left = self.leaving.pending();
+                    if left == pending {
+                        self.is_behind = true;
+                        return Ok(());
+                    }
+                    pending = left;
+                }
                 Err(error) => {
                     self.is_stuck = true;
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
         }
@@ -328,6 +386,8 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
         completed: Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, &cr, send)?,
         free: Umem::to_send().collect(),
         is_stuck: false,
+        is_behind: false,
+        refused: 0,
     };
     Ok((fd, receiving, sending))
 }
@@ -354,8 +414,9 @@ fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     call()
 }
 
-fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
-    let headers = Headers::of_frame(frame);
+fn received(frame: &[u8], stamp: u64, now: u64, is_copied: bool) -> Received<'_> {
+    // A device that writes frames to memory itself has their checksums finished.
+    let checksum = is_copied.then(|| partial_checksum(frame, &Headers::of_frame(frame)));
     let age = if stamp == 0 {
         0
     } else {
@@ -364,7 +425,7 @@ fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
     Received {
         bytes: frame,
         offload: Offload {
-            checksum: partial_checksum(frame, &headers),
+            checksum: checksum.flatten(),
             segmentation: None,
         },
         age: Duration::from_nanos(age),
@@ -373,9 +434,6 @@ fn received(frame: &[u8], stamp: u64, now: u64) -> Received<'_> {
 
 /// What the kernel keeps free before frames that arrive (XDP_PACKET_HEADROOM).
 const HEADROOM_BYTES: usize = 256;
-
-/// A call sends 32 frames at least, unless the link has no room.
-const WAKE_TRIES: u32 = 4;
 
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);

@@ -21,7 +21,7 @@ pub(super) enum Mechanism {
         #[expect(dead_code, reason = "held for its end")] Attachment,
     ),
     /// An AF_XDP socket, which leaves nothing to the host.
-    Xdp(XdpSocket),
+    Xdp(Box<XdpSocket>),
     /// The other end of a link that the host has from us.
     Tap(Tap),
 }
@@ -29,7 +29,7 @@ pub(super) enum Mechanism {
 /// What the user asks for.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MechanismChoice {
-    /// AF_XDP where the drivers of both interfaces do it without copies, else AF_PACKET
+    /// AF_XDP where the drivers of both interfaces do it without copies, and both have one queue and rxvlan off; else AF_PACKET
     Auto,
     /// AF_PACKET
     Packet,
@@ -54,8 +54,14 @@ impl Mechanism {
                 Ok((both(sides, take)?, "AF_XDP".into()))
             }
             MechanismChoice::Auto => {
+                // Without copies, drivers set rings up anew: not before it is known that both links may do.
+                let mut links = sides.iter().filter_map(Side::link);
+                let may_serve = links.try_for_each(xdp::may_serve);
                 let take = |link: &Link| xdp::open_where_it_serves(link).map_err(BridgeError);
-                match both(sides, take) {
+                match may_serve
+                    .map_err(BridgeError)
+                    .and_then(|()| both(sides, take))
+                {
                     Ok(opened) => Ok((opened, "AF_XDP".into())),
                     Err(BridgeError(why)) => {
                         let opened = both(sides, packet::open)?;
@@ -99,6 +105,22 @@ impl Mechanism {
         }
     }
 
+    /// Sends what was taken to be sent, but found no room on the link; tells whether some of it still has none.
+    pub(super) fn flush(&self) -> bool {
+        match self {
+            Self::Xdp(socket) => socket.flush(),
+            Self::Packet(..) | Self::Tap(_) => false,
+        }
+    }
+
+    /// Frames that were sent, and that the link refused since the last call.
+    pub(super) fn take_refused(&self) -> u64 {
+        match self {
+            Self::Xdp(socket) => socket.take_refused(),
+            Self::Packet(..) | Self::Tap(_) => 0,
+        }
+    }
+
     /// Frames that were lost since the last call because nobody took them in time.
     pub(super) fn take_lost(&self) -> io::Result<u64> {
         match self {
@@ -119,7 +141,7 @@ impl AsFd for Mechanism {
     }
 }
 
-/// Takes over those links that are there, and makes the others.
+/// Takes over those links that are there, and then makes the others.
 fn both(
     [a, b]: &[Side; 2],
     take: impl Fn(&Link) -> Result<Mechanism, BridgeError>,
@@ -131,5 +153,11 @@ fn both(
             Ok((tap.link().clone(), Mechanism::Tap(tap)))
         }
     };
-    Ok([open(a)?, open(b)?])
+    match (a, b) {
+        (Side::Tap(_), Side::Link(_)) => {
+            let b = open(b)?;
+            Ok([open(a)?, b])
+        }
+        _ => Ok([open(a)?, open(b)?]),
+    }
 }

@@ -129,10 +129,16 @@ impl Port {
         }
     }
 
+    /// Sends what was taken by [`send`](Self::send), but found no room on the link; tells whether some of it still has none.
+    pub(crate) fn flush(&self) -> bool {
+        self.mechanism.descriptor().flush()
+    }
+
     fn on_send_error(&self, error: &io::Error) {
         self.count(match Errno::from_io_error(error) {
             Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
             Some(Errno::MSGSIZE) => "longer than the MTU",
+            Some(Errno::TOOBIG) => "too many segments",
             Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV | Errno::IO | Errno::BADFD) => {
                 "link down"
             }
@@ -140,15 +146,20 @@ impl Port {
         });
     }
 
-    /// What was lost at this port so far, by reason.
+    /// What it could not receive or send so far, by reason.
     pub(crate) fn drops(&self) -> Counts {
-        let more = self.mechanism.descriptor().take_lost().unwrap_or(0);
-        self.lost.set(self.lost.get() + more);
-        let mut drops = self.drops.borrow().clone();
-        if self.lost.get() > 0 {
-            drops.insert("not taken in time", self.lost.get());
+        let refused = self.mechanism.descriptor().take_refused();
+        if refused > 0 {
+            *self.drops.borrow_mut().entry(REFUSED).or_default() += refused;
         }
-        drops
+        self.drops.borrow().clone()
+    }
+
+    /// Frames that nobody took in time so far. `None` if that is not known: a TAP device may be in another namespace.
+    pub(crate) fn lost(&self) -> Option<u64> {
+        let more = self.mechanism.descriptor().take_lost().ok()?;
+        self.lost.set(self.lost.get() + more);
+        Some(self.lost.get())
     }
 
     fn count(&self, reason: &'static str) {
@@ -171,6 +182,9 @@ fn age_ns(age: Duration) -> u64 {
         age => age.as_nanos() as u64,
     }
 }
+
+/// Without a carrier, or for want of room in the driver.
+const REFUSED: &str = "refused by the link";
 
 /// A frame that has waited for longer is none.
 const MOST_AGE: Duration = Duration::from_secs(1);

@@ -11,20 +11,36 @@ use super::mechanism::Mechanism;
 pub(super) fn open(link: &Link, copies: Copies) -> Result<Mechanism, String> {
     let socket = XdpSocket::open(link, copies);
     socket
-        .map(Mechanism::Xdp)
+        .map(|socket| Mechanism::Xdp(Box::new(socket)))
         .map_err(|error| reason(link, &error))
 }
 
 /// The same where that costs less than AF_PACKET, and no frame comes without something of it.
 pub(super) fn open_where_it_serves(link: &Link) -> Result<Mechanism, String> {
     let opened = open(link, Copies::Never)?;
+    // A program may have the driver change what it does for frames.
+    may_serve(link).map(|()| opened)
+}
+
+/// What tells without touching the link that it would not serve.
+pub(super) fn may_serve(link: &Link) -> Result<(), String> {
+    if link.is_virtual() {
+        return Err(copies(link));
+    }
+    if let queues @ 2.. = link.receive_queues() {
+        return Err(reason(link, &XdpError::Queues(queues)));
+    }
     match link.takes_tags_off() {
-        false => Ok(opened),
+        false => Ok(()),
         true => Err(format!(
             "{0} takes tags of VLANs off, which AF_XDP misses; ethtool -K {0} rxvlan off keeps them",
             link.name()
         )),
     }
+}
+
+fn copies(link: &Link) -> String {
+    format!("the driver of {} copies its frames", link.name())
 }
 
 fn reason(link: &Link, error: &XdpError) -> String {
@@ -50,7 +66,7 @@ fn reason(link: &Link, error: &XdpError) -> String {
             "it needs 24 MiB of locked memory (ulimit -l), or CAP_IPC_LOCK".into()
         }
         XdpStep::Socket => format!("no socket: {error}"),
-        XdpStep::Queue if is(Errno::OPNOTSUPP) => format!("the driver of {name} copies its frames"),
+        XdpStep::Queue if is(Errno::OPNOTSUPP) => copies(link),
         XdpStep::Queue | XdpStep::Driver if is(Errno::BUSY) => {
             format!("{name} is in use by another program of XDP")
         }

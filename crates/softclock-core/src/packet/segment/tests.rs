@@ -84,6 +84,7 @@ proptest! {
         let segments = segments(&whole, &headers, &offload).unwrap();
         let left = segments.offload().checksum.unwrap();
         let count = payload.len().div_ceil(segment_bytes.into());
+        prop_assert_eq!(segments.len(), count);
         let mut joined: Vec<u8> = Vec::new();
         for (index, mut segment) in segments.enumerate() {
             prop_assert!(complete_checksum(&mut segment, left));
@@ -130,7 +131,8 @@ proptest! {
             let claims = [Offload::from_bytes(&virtio), Some(offload(&headers, is_ipv4, is_tcp, 7))];
             for claim in claims.into_iter().flatten() {
                 if let Some(segments) = segments(&frame, &headers, &claim) {
-                    segments.for_each(drop);
+                    let told = segments.len();
+                    prop_assert_eq!(segments.count(), told);
                 }
             }
         }

@@ -1,3 +1,5 @@
+use std::process::Command;
+
 use super::*;
 use crate::link::cable::{SENDER, frame};
 use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
@@ -94,15 +96,68 @@ fn a_tap_is_new_and_goes_with_its_descriptor() {
 #[test]
 fn frames_that_nobody_takes_are_counted() {
     let tap = tap!("scl");
-    let host = PacketSocket::open(tap.link(), 1 << 20).unwrap();
     tap.take_lost().unwrap();
+    lose_frames(tap.link());
+    let lost = tap.take_lost().unwrap();
+    assert!(lost >= 1000, "{lost}");
+    assert!(tap.take_lost().unwrap() < lost);
+}
+
+fn lose_frames(link: &Link) {
+    let host = PacketSocket::open(link, 1 << 20).unwrap();
     for _ in 0..5000 {
         // The queues have room for 1000 at most.
         let _ = host.send([(&frame(&[], 100)[..], &Offload::NONE)]);
     }
-    let lost = tap.take_lost().unwrap();
-    assert!(lost >= 1000, "{lost}");
-    assert!(tap.take_lost().unwrap() < lost);
+}
+
+/// Those of another link that has its name now are not its.
+#[test]
+fn losses_are_its_own_under_another_name() {
+    softclock_testing::require!("ip");
+    let tap = tap!("scm");
+    let (name, other) = (tap.link().name(), format!("{}x", tap.link().name()));
+    ip(&format!("link set dev {name} down"));
+    ip(&format!("link set dev {name} name {other}"));
+    ip(&format!("link set dev {other} up"));
+    let namesake = Tap::create(name).unwrap();
+    tap.take_lost().unwrap();
+    lose_frames(namesake.link());
+    assert!(tap.take_lost().unwrap() < 1000);
+    lose_frames(tap.link());
+    assert!(tap.take_lost().unwrap() >= 1000);
+}
+
+/// Its counts are in another namespace, whatever has its name here.
+#[test]
+fn losses_of_a_link_that_was_moved_are_not_known() {
+    softclock_testing::require!("ip");
+    let tap = tap!("scd");
+    let name = tap.link().name();
+    let away = Namespace::new(name);
+    ip(&format!("link set dev {name} netns {}", away.0));
+    let _namesake = Tap::create(name).unwrap();
+    tap.take_lost().unwrap_err();
+}
+
+struct Namespace(String);
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        ip(&format!("netns add {name}"));
+        Self(name.into())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        ip(&format!("netns delete {}", self.0));
+    }
+}
+
+fn ip(words: &str) {
+    let status = Command::new("ip").args(words.split(' ')).status();
+    assert!(status.unwrap().success(), "ip {words}");
 }
 
 #[test]

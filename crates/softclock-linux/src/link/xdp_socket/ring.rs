@@ -58,6 +58,13 @@ impl<T: Copy> Producer<T> {
         room(ring)
     }
 
+    /// How many entries the kernel has not taken, as far as it tells.
+    pub(super) fn pending(&mut self) -> u32 {
+        let ring = &mut self.0;
+        ring.theirs = ring.count(ring.places.consumer).load(Ordering::Acquire);
+        ring.ours.wrapping_sub(ring.theirs)
+    }
+
     /// Writes an entry; the kernel does not see it yet.
     ///
     /// # Panics
@@ -277,8 +284,13 @@ mod tests {
             producer.submit();
             let taken: Vec<_> = std::iter::from_fn(|| consumer.pop()).collect();
             assert_eq!(taken, [0, 1, 2, 3].map(|entry| round * 10 + entry));
-            assert_eq!(producer.room(1), 0, "not released");
+            assert_eq!(
+                (producer.room(1), producer.pending()),
+                (0, 4),
+                "not released"
+            );
             consumer.release();
+            assert_eq!(producer.pending(), 0);
         }
         mem::forget(consumer);
     }

@@ -1,3 +1,5 @@
+use std::process::Command;
+
 use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_complement_sum};
 
 use super::*;
@@ -139,15 +141,7 @@ fn offloads_are_done() {
     assert_eq!((bytes, offload), (short, left));
 
     let joined = partial(54 + 2 * 1400 + 600);
-    let left = Offload {
-        checksum,
-        segmentation: Some(Segmentation {
-            kind: SegmentKind::Tcp4,
-            has_ecn: false,
-            header_bytes: 54,
-            segment_bytes: 1400,
-        }),
-    };
+    let left = joined_by(1400);
     assert_eq!(xdp.send([(&joined[..], &left)]).unwrap(), 1);
     let mut arrived = Vec::new();
     wait(|| {
@@ -169,6 +163,235 @@ fn offloads_are_done() {
             "a finished checksum"
         );
     }
+}
+
+/// What is left to do with a frame of TCP whose segments are to have so many bytes.
+fn joined_by(segment_bytes: u16) -> Offload {
+    Offload {
+        checksum: Some(PartialChecksum {
+            start: 34,
+            offset: 16,
+        }),
+        segmentation: Some(Segmentation {
+            kind: SegmentKind::Tcp4,
+            has_ecn: false,
+            header_bytes: 54,
+            segment_bytes,
+        }),
+    }
+}
+
+/// A frame has room for all of its segments, or none of them leaves.
+#[test]
+fn segments_leave_together() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scs") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let left = joined_by(100);
+    let never = frame(&[], 54 + 100 * umem::SEND + 1);
+    let error = xdp.send([(&never[..], &left)]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
+
+    // Nothing leaves meanwhile, so that chunks run out within a frame.
+    cable.set(1, "down");
+    let (segments, count) = (umem::SEND / BATCH + 1, BATCH);
+    let joined = frame(&[], 54 + 100 * segments);
+    let mut frames = vec![(&joined[..], &left); count];
+    let sent = xdp.send(frames.iter().copied()).unwrap();
+    assert_eq!(sent, umem::SEND / segments);
+    let error = xdp.send(frames.iter().copied()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+
+    cable.set(1, "up");
+    frames.drain(..sent);
+    let mut arrived = Vec::new();
+    wait(|| {
+        let sent = xdp.send(frames.iter().copied()).unwrap();
+        frames.drain(..sent);
+        let _ = packets.receive(|received| {
+            let bytes = received.unwrap().bytes;
+            if bytes[6..12] == SENDER {
+                arrived.push(u32::from_be_bytes(bytes[38..42].try_into().unwrap()));
+            }
+        });
+        (arrived.len() >= count * segments).then_some(())
+    });
+    pause();
+    let expected: Vec<_> = (0..count * segments)
+        .map(|index| (index % segments * 100) as u32)
+        .collect();
+    assert_eq!(arrived, expected);
+}
+
+/// A call of the kernel's sends a part of what was submitted.
+#[test]
+fn a_long_burst_leaves_at_once() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scb") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let joined = frame(&[], 54 + 100 * 600);
+    assert_eq!(xdp.send([(&joined[..], &joined_by(100))]).unwrap(), 1);
+    assert!(!xdp.flush());
+    let mut arrived = 0;
+    wait(|| {
+        let _ = packets.receive(|received| {
+            arrived += usize::from(received.unwrap().bytes[6..12] == SENDER);
+        });
+        (arrived == 600).then_some(())
+    });
+}
+
+/// What the kernel has no room for waits, and needs no other frame to leave.
+#[test]
+fn what_finds_no_room_leaves_later() {
+    softclock_testing::require!("ip", "tc");
+    let cables = match (Cable::new("scv"), Cable::new("scw")) {
+        (Ok(near), Ok(far)) => [near, far],
+        (Err(reason), _) | (_, Err(reason)) => softclock_testing::skip!("{reason}"),
+    };
+    let switch = Switch::new("scx");
+    cables.iter().for_each(|cable| switch.join(cable));
+    let [[_, near], [slow, far]] = [cables[0].links(), cables[1].links()];
+    let shape = |action, rate| {
+        let words = format!(
+            "qdisc {action} dev {} root tbf rate {rate} burst 2kb limit 1mb",
+            slow.name()
+        );
+        run("tc", &words);
+    };
+    // A frame takes longer than a second, and is the sender's until it leaves.
+    shape("add", "8kbit");
+    let packets = PacketSocket::open(&far, 1 << 20).unwrap();
+    let xdp = match XdpSocket::open(&near, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
+    let mut sent = frame(&[], 1000);
+    // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
+    sent[0] = 2;
+    sent[12..14].copy_from_slice(&EXPERIMENTAL);
+    let frames = [(&sent[..], &Offload::NONE); 20];
+    assert_eq!(xdp.send(frames).unwrap(), frames.len());
+    assert!(xdp.flush());
+
+    shape("change", "1gbit");
+    wait(|| (!xdp.flush()).then_some(()));
+    let mut arrived = 0;
+    wait(|| {
+        let _ = packets.receive(|received| {
+            arrived += usize::from(received.unwrap().bytes[6..12] == SENDER);
+        });
+        (arrived == frames.len()).then_some(())
+    });
+    assert_eq!(xdp.take_refused(), 0);
+}
+
+/// What joins links, as one of Ethernet does.
+struct Switch(String);
+
+impl Switch {
+    fn new(name: &str) -> Self {
+        let switch = Self(format!("{name}{}", std::process::id()));
+        run("ip", &format!("link add name {} type bridge", switch.0));
+        run("ip", &format!("link set dev {} up", switch.0));
+        switch
+    }
+
+    /// Joins the first end of a cable, and waits until frames pass.
+    fn join(&self, cable: &Cable) {
+        cable.set(0, &format!("master {}", self.0));
+        let [end, _] = cable.links();
+        let state = format!("/sys/class/net/{}/brport/state", end.name());
+        wait(|| {
+            let state = std::fs::read_to_string(&state).unwrap();
+            (state.trim() == FORWARDING).then_some(())
+        });
+    }
+}
+
+/// An EtherType for local use.
+const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
+
+/// include/uapi/linux/if_bridge.h.
+const FORWARDING: &str = "3";
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        run("ip", &format!("link delete dev {}", self.0));
+    }
+}
+
+fn run(program: &str, words: &str) {
+    let status = Command::new(program).args(words.split(' ')).status();
+    assert!(status.unwrap().success(), "{program} {words}");
+}
+
+/// What is sent without a carrier is gone, and counted.
+#[test]
+fn frames_that_the_link_refuses_are_counted() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::new("scr") {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    cable.set(0, "down");
+    let refused = frame(&[], 100);
+    for _ in 0..100 {
+        let frames = [(&refused[..], &Offload::NONE); BATCH];
+        assert_eq!(xdp.send(frames).unwrap(), BATCH);
+    }
+    assert_eq!(xdp.take_refused(), 100 * BATCH as u64);
+    assert_eq!(xdp.take_refused(), 0);
+
+    cable.set(0, "up");
+    let sent = frame(&[], 200);
+    let mut arrived = Vec::new();
+    wait(|| {
+        assert_eq!(xdp.send([(&sent[..], &Offload::NONE)]).unwrap(), 1);
+        pause();
+        let _ = packets.receive(|received| {
+            let bytes = received.unwrap().bytes;
+            if bytes[6..12] == SENDER {
+                arrived.push(bytes.len());
+            }
+        });
+        (!arrived.is_empty()).then_some(())
+    });
+    assert!(arrived.iter().all(|&bytes| bytes == 200), "{arrived:?}");
+}
+
+/// A finished checksum may look like a partial one.
+#[test]
+fn checksums_of_a_device_are_finished() {
+    let mut frame = frame(&[], 1000);
+    let sum = sum_with(&frame, &[]);
+    frame[50..52].copy_from_slice(&sum.to_be_bytes());
+    let told = |is_copied| received(&frame, 0, 0, is_copied).offload.checksum;
+    assert_eq!(told(true).map(|checksum| checksum.offset), Some(16));
+    assert_eq!(told(false), None);
 }
 
 #[test]
