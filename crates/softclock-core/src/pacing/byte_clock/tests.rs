@@ -149,6 +149,33 @@ fn lateness_is_not_idleness() {
     assert!((98 * 120_000..=99 * 120_000).contains(&took), "{took}");
 }
 
+/// Idleness is not lateness either where transmissions have due times of their own: what comes after it leaves at the peak
+/// rate from the first packet on, also if that is taken late, or what is due is gathered.
+#[test]
+fn after_idleness_the_peak_rate_holds_from_the_first_packet_on() {
+    for (tolerance_us, late_us) in [(0, 0), (0, 30), (200, 0), (200, 90)] {
+        let mut clock = ByteClock::new(rate("10gbit"), Instant::ORIGIN);
+        clock.set_tolerance(Duration::from_micros(tolerance_us));
+        let class = clock.add_class(ClassOptions {
+            peak: Some(rate("1gbit")),
+            ..unbounded(rate("100mbit"), 125_000)
+        });
+        for second in 1..4 {
+            let idle_until = Instant::from_ns(second * 1_000_000_000);
+            for packet in 0..50 {
+                clock.enqueue(class, packet, 1500, idle_until).unwrap();
+            }
+            let sent = run(&mut clock, idle_until.add_ns(late_us * 1000));
+            for (number, &(_, _, at)) in (0..).zip(&sent) {
+                let (earliest, took) = (number * 12_000, at.ns_since(idle_until));
+                assert!(took >= earliest, "{number} after {took} ns");
+                let latest = earliest + (tolerance_us + late_us) * 1000;
+                assert!(took <= latest, "{number} after {took} ns");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_idle_class_keeps_its_burst_and_no_more() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
