@@ -6,4 +6,6 @@ mod lab;
 mod pace;
 mod ping;
 mod tap;
+#[path = "../tools/terminal.rs"]
+mod terminal;
 mod wan;
