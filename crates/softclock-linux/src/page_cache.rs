@@ -21,7 +21,7 @@ pub fn is_cached(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     // A run is read forwards, so that its last page comes last.
     let mut ends = (offset..end)
         .step_by(LOOK_BYTES)
-        .map(|start| end.min(start + LOOK_BYTES as u64));
+        .map(|start| end.min(start.saturating_add(LOOK_BYTES as u64)));
     ends.all(|end| is_readable(file, end - 1))
 }
 
@@ -66,7 +66,14 @@ mod tests {
         ] {
             assert!(is_cached(offset, len), "{offset} {len}");
         }
-        for (offset, len) in [(0, len + 1), (len, 1), (u64::MAX, 2), (1 << 62, 1)] {
+        for (offset, len) in [
+            (0, len + 1),
+            (len, 1),
+            (u64::MAX, 2),
+            (u64::MAX - 1, 1),
+            (u64::MAX - (1 << 20), 1 << 20),
+            (1 << 62, 1),
+        ] {
             assert!(!is_cached(offset, len), "{offset} {len}");
         }
         file.sync_all().unwrap();

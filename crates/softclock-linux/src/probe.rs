@@ -12,7 +12,7 @@ use rustix::event::epoll::{self, CreateFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::alarm::cpu_clock_timer as timer;
-use crate::bpf::{Instruction, Program, ProgramKind};
+use crate::bpf::{Instruction, Program, ProgramKind, TC_ACT_OK};
 use crate::events::IoUring;
 
 /// A POSIX timer on the calling thread's processor time: the backup timer.
@@ -86,10 +86,24 @@ pub fn xdp_program() -> io::Result<()> {
     Program::load(ProgramKind::Xdp, &program).map(drop)
 }
 
-/// A loaded program for what a link receives (one that passes every packet; it is attached nowhere).
+/// A loaded program for what a link receives (one that passes every packet), and tcx to attach it by (Linux 6.6). It is
+/// attached nowhere: the link that is named does not exist.
 pub fn ingress_program() -> io::Result<()> {
     let program = [Instruction::result(TC_ACT_OK), Instruction::EXIT];
-    Program::load(ProgramKind::TrafficControl, &program).map(drop)
+    let program = Program::load(ProgramKind::TrafficControl, &program)?;
+    match program.attach_ingress(NO_LINK) {
+        Ok(_) => Ok(()),
+        Err(error) => without_link(error),
+    }
+}
+
+/// What attaching to a link that there is not says of tcx. Kernels without it do not know the place.
+fn without_link(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ENODEV) => Ok(()),
+        Some(libc::EINVAL) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        _ => Err(error),
+    }
 }
 
 /// The device that makes TUN and TAP links.
@@ -102,8 +116,8 @@ pub fn tun_device() -> io::Result<()> {
 /// include/uapi/linux/bpf.h.
 const XDP_PASS: u32 = 2;
 
-/// include/uapi/linux/pkt_cls.h.
-const TC_ACT_OK: u32 = 0;
+/// Links are counted from 1.
+const NO_LINK: u32 = 0;
 
 fn done(result: libc::c_long) -> io::Result<()> {
     if result < 0 {
@@ -134,6 +148,15 @@ mod tests {
         let names = |errors: [io::Result<()>; 7]| errors.map(|e| e.err().map(|e| e.kind()));
         let first = names(optional());
         assert_eq!(first, names(optional()));
+    }
+
+    #[test]
+    fn a_kernel_without_tcx_is_told_from_one_with() {
+        let told = |number| without_link(io::Error::from_raw_os_error(number));
+        assert!(told(libc::ENODEV).is_ok());
+        let kinds = [libc::EINVAL, libc::EPERM].map(|number| told(number).unwrap_err().kind());
+        let expected = [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied];
+        assert_eq!(kinds, expected);
     }
 
     #[test]

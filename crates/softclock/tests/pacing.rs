@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, Shutdown};
+use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -57,6 +58,7 @@ fn a_rate_is_kept_from_above_and_not_much_less() {
         let slow = time_of(Some(Pacing::of_rate(rate("8mbit"))), 100_000).await;
         // The first piece and the last take no time.
         assert!(slow >= Duration::from_millis(96), "{slow:?}");
+        assert!(slow <= Duration::from_millis(400), "{slow:?}");
         let fast = time_of(Some(Pacing::of_rate(rate("800mbit"))), 100_000).await;
         let unpaced = time_of(None, 100_000).await;
         assert!(fast < slow / 2 && unpaced < slow / 2, "{fast:?} {slow:?}");
@@ -202,6 +204,88 @@ fn changes_reach_streams_in_use() {
             "10 s at the first rate: {took:?}"
         );
     });
+}
+
+/// 8 Mbit/s in pieces of a millisecond, with this burst rate.
+fn bursting(burst: &str) -> Option<Pacing> {
+    Some(Pacing {
+        burst: rate(burst),
+        piece_bytes: Some(1_000),
+        buffer_bytes: Some(100_000),
+        ..Pacing::of_rate(rate("8mbit"))
+    })
+}
+
+/// In mid-train, after a change, has the thread stuck for twenty pieces: how long it then takes until they are sent.
+async fn time_to_catch_up(change: impl FnOnce()) -> Duration {
+    let begun = softclock::now();
+    softclock::sleep(Duration::from_millis(5)).await;
+    change();
+    std::thread::sleep(Duration::from_millis(20));
+    let stuck_until = softclock::now();
+    let due = rate("8mbit").bytes_in(stuck_until.since(begun));
+    while statistics().bytes < due {
+        softclock::sleep(Duration::from_micros(100)).await;
+    }
+    softclock::now().since(stuck_until)
+}
+
+/// That of a stream whose burst rate is first one, then the other.
+fn stream_catches_up([first, then]: [&str; 2], set: fn(&TcpStream, &Pacer, Pacing)) -> Duration {
+    run(async {
+        let pacer = Pacer::new(bursting(first));
+        let (writer, _reader) = pair(&pacer).await;
+        assert_eq!(writer.write(&[1; 100_000]).await.unwrap(), 100_000);
+        time_to_catch_up(|| set(&writer, &pacer, bursting(then).unwrap())).await
+    })
+}
+
+fn datagrams_catch_up([first, then]: [&str; 2]) -> Duration {
+    run(async {
+        let sink = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = Rc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        sender.connect(sink.local_addr().unwrap()).unwrap();
+        sender.set_pacing(bursting(first));
+        let train = Rc::clone(&sender);
+        let train =
+            softclock::spawn_local(
+                async move { train.send_train(&[1; 100_000], 1_000, None).await },
+            );
+        let took = time_to_catch_up(|| sender.set_pacing(bursting(then))).await;
+        train.abort();
+        took
+    })
+}
+
+/// Slow, it takes 16 ms or more; fast, 1 ms, and with other load the best of some tries counts.
+fn assert_faster(fast: impl Fn() -> Duration, slow: Duration) {
+    let fast = (0..5).map(|_| fast()).min().unwrap();
+    assert!(fast < slow / 4, "{fast:?} {slow:?}");
+}
+
+const SLOW: &str = "10mbit";
+const FAST: &str = "160mbit";
+
+#[test]
+fn a_stream_catches_up_at_its_burst_rate() {
+    let catch_up = |burst| stream_catches_up([burst; 2], |_, _, _| ());
+    assert_faster(|| catch_up(FAST), catch_up(SLOW));
+}
+
+#[test]
+fn another_burst_rate_reaches_streams_in_use() {
+    let by_pacer = |bursts| stream_catches_up(bursts, |_, pacer, pacing| pacer.set(Some(pacing)));
+    let own = |bursts| stream_catches_up(bursts, |stream, _, own| stream.set_pacing(Some(own)));
+    assert_faster(|| by_pacer([SLOW, FAST]), by_pacer([FAST, SLOW]));
+    assert_faster(|| own([SLOW, FAST]), own([FAST, SLOW]));
+}
+
+#[test]
+fn another_burst_rate_reaches_trains_in_use() {
+    assert_faster(
+        || datagrams_catch_up([SLOW, FAST]),
+        datagrams_catch_up([FAST, SLOW]),
+    );
 }
 
 #[test]

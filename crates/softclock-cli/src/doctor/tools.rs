@@ -66,8 +66,8 @@ pub(super) fn checks() -> Vec<Check> {
         Check::probed(
             "tc programs",
             probe::ingress_program(),
-            "can be loaded",
-            "cannot be loaded",
+            "can be loaded and attached (tcx)",
+            "cannot be attached (tcx)",
         )
         .advice("CAP_BPF and CAP_NET_ADMIN, and Linux 6.6; pace and wan need them"),
         Check::probed(

@@ -185,9 +185,14 @@ mod tests {
     }
 
     fn pacer(classes: &[&str]) -> Pacer {
+        pacer_with_overhead(classes, 0)
+    }
+
+    fn pacer_with_overhead(classes: &[&str], overhead_bytes: u32) -> Pacer {
         let classes: Vec<Class> = classes.iter().map(|text| text.parse().unwrap()).collect();
         let link = Rate::from_bps(1_000_000_000).unwrap();
-        Pacer::new(&classes, link, Duration::ZERO, 0, Instant::ORIGIN)
+        let (none, begun) = (Duration::ZERO, Instant::ORIGIN);
+        Pacer::new(&classes, link, none, overhead_bytes, begun)
     }
 
     fn ports_sent(pacer: &mut Pacer, until: Instant) -> Vec<u16> {
@@ -252,6 +257,37 @@ mod tests {
             assert_eq!(row.queued_packets, packets, "{class}");
             assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
         }
+    }
+
+    /// Each frame has its overhead: one, those that a joined packet is cut into, and those that the link will make of it.
+    #[test]
+    fn overhead_counts_for_each_frame() {
+        for (class, frame, packets, bytes) in [
+            ("rate 8mbit", datagram(80, 1000), 1, 1024),
+            ("rate 8mbit dport 81", datagram(80, 1000), 1, 1024),
+            ("rate 8mbit", joined(), 3, 3 * 1478),
+            ("rate 8mbit burst 4433", joined(), 3, 3 * 1478),
+            ("rate 8mbit burst 4434", joined(), 1, 3 * 1478),
+        ] {
+            let mut pacer = pacer_with_overhead(&[class], 24);
+            pacer.on_frame(frame, Instant::ORIGIN);
+            ports_sent(&mut pacer, Instant::from_ns(1 << 40));
+            let rows = pacer.rows();
+            let sent = rows.iter().find(|row| row.sent_packets > 0).unwrap();
+            assert_eq!(
+                (sent.sent_packets, sent.sent_bytes),
+                (packets, bytes),
+                "{class}"
+            );
+        }
+        let mut pacer = pacer_with_overhead(&["rate 8mbit"], 24);
+        (0..2).for_each(|_| pacer.on_frame(datagram(80, 1000), Instant::ORIGIN));
+        assert!(matches!(pacer.next(Instant::ORIGIN), Next::Send(_)));
+        let next = pacer.next(Instant::ORIGIN);
+        assert!(
+            matches!(next, Next::Wait(due) if due.as_ns() == 1_024_000),
+            "{next:?}"
+        );
     }
 
     #[test]

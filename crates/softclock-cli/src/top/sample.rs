@@ -32,15 +32,11 @@ impl Sample {
     }
 
     /// The samples of a metric by the value of a label, added up over the other labels.
-    pub(super) fn by_label(&self, name: &str, label: &str) -> Vec<(&str, f64)> {
-        let mut sums: Vec<(&str, f64)> = Vec::new();
+    pub(super) fn by_label(&self, name: &str, label: &str) -> BTreeMap<&str, f64> {
+        let mut sums = BTreeMap::new();
         for (key, value) in self.range(name) {
-            let Some(of) = label_of(key, label) else {
-                continue;
-            };
-            match sums.iter_mut().find(|(known, _)| *known == of) {
-                Some((_, sum)) => *sum += value,
-                None => sums.push((of, *value)),
+            if let Some(of) = label_of(key, label) {
+                *sums.entry(of).or_default() += value;
             }
         }
         sums
@@ -115,17 +111,18 @@ mod tests {
             n{of=\"\\\"q\\\",\\\\\",then=\"t\"} 1\n";
         let sample = Sample::parse(page, Instant::now()).unwrap();
         assert_eq!(sample.value("softclock_threads"), 2.0);
-        assert_eq!(sample.by_label("x", "a"), [("1", 8.0), ("2", 4.0)]);
-        assert_eq!(sample.by_label("x", "b"), [("p", 7.0), ("q", 5.0)]);
+        let by_label = |name, label| sample.by_label(name, label).into_iter().collect::<Vec<_>>();
+        assert_eq!(by_label("x", "a"), [("1", 8.0), ("2", 4.0)]);
+        assert_eq!(by_label("x", "b"), [("p", 7.0), ("q", 5.0)]);
         let infinity = f64::INFINITY;
         assert_eq!(
             sample.histogram("h", None),
             [(0.5, 1.0), (10.0, 3.0), (infinity, 5.0)]
         );
         assert_eq!(sample.histogram("i", Some(("of", "z"))), [(1.0, 3.0)]);
-        assert_eq!(sample.by_label("n", "of"), [("\\\"q\\\",\\\\", 1.0)]);
-        assert_eq!(sample.by_label("n", "then"), [("t", 1.0)]);
-        assert_eq!(sample.by_label("n", "none"), []);
+        assert_eq!(by_label("n", "of"), [("\\\"q\\\",\\\\", 1.0)]);
+        assert_eq!(by_label("n", "then"), [("t", 1.0)]);
+        assert_eq!(by_label("n", "none"), []);
         assert!(Sample::parse("<html>", Instant::now()).is_none());
     }
 }

@@ -16,9 +16,9 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     };
     let mut text = String::new();
     let clock = current.by_label("softclock_clock_info", "source");
-    let clock = clock.first().map_or("", |(source, _)| source);
+    let clock = clock.keys().next().copied().unwrap_or_default();
     let events = current.by_label("softclock_readiness_info", "mechanism");
-    let events = events.first().map_or("", |(name, _)| name);
+    let events = events.keys().next().copied().unwrap_or_default();
     let threads = current.value("softclock_threads");
     let plural = if threads == 1.0 { "" } else { "s" };
     // Writing to memory does not fail.
@@ -57,8 +57,7 @@ impl Change<'_> {
     fn rates(&self, name: &str, label: &str) -> Vec<(&str, f64)> {
         let before = self.previous.by_label(name, label);
         let rise = |(of, value): (_, f64)| {
-            let old = before.iter().find(|(known, _)| *known == of);
-            let rise = value - old.map_or(0.0, |(_, old)| *old);
+            let rise = value - before.get(of).copied().unwrap_or_default();
             (of, rise.max(0.0) / self.seconds)
         };
         let now = self.current.by_label(name, label);

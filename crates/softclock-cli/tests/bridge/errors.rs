@@ -73,12 +73,26 @@ fn settings_come_from_a_file() {
     std::fs::write(&path, "class = [\"rate 1mbit\"]\n").unwrap();
     let line = mistake(&softclock(&["pace", "nolink0", "b", "--config", file]));
     assert!(line.contains("no interface nolink0"), "{line}");
+    std::fs::write(&path, "delay = \"20ms,soon\"\n").unwrap();
+    let line = mistake(&softclock(&["wan", "a", "b", "--config", file]));
+    assert!(
+        line.contains("pace.toml:1") && line.contains("20ms,soon"),
+        "{line}"
+    );
+    std::fs::write(&path, "rate = \"1mbit\"\nqueue = \"0\"\n").unwrap();
+    let line = mistake(&softclock(&["wan", "nolink0", "b", "--config", file]));
+    assert!(line.contains("lets nothing pass"), "{line}");
+    let flag = ["wan", "nolink0", "b", "--config", file, "--queue", "1"];
+    let line = mistake(&softclock(&flag));
+    assert!(line.contains("no interface nolink0"), "{line}");
 }
 
+/// Nothing is changed then.
 #[test]
 fn links_that_cannot_be_bridged() {
     softclock_testing::require!("setpriv");
     let lab = lab!();
+    let before = lab.links();
     let line = mistake(&lab.softclock(&["pace", "lo", "veB", "--class", "rate 1mbit"]));
     assert!(line.contains("lo has no Ethernet frames"), "{line}");
     let unprivileged = |kept: &str| {
@@ -95,6 +109,7 @@ fn links_that_cannot_be_bridged() {
     );
     let line = unprivileged(",+net_raw");
     assert!(line.contains("veA") && line.contains("CAP_BPF"), "{line}");
+    lab.await_links(&before);
 }
 
 /// Nothing is changed then.
@@ -107,8 +122,7 @@ fn links_that_cannot_do_xdp() {
         Place::Middle,
         "link add name veC numrxqueues 2 type veth peer name veD numrxqueues 2 numtxqueues 2",
     );
-    let state = || lab.run(Place::Middle, "ip -details link show").stdout;
-    let before = state();
+    let before = lab.links();
     for (a, b, part) in [
         ("lo", "veB", "lo has no Ethernet frames"),
         ("veB", "bri", "the driver of bri has no XDP"),
@@ -119,10 +133,7 @@ fn links_that_cannot_do_xdp() {
         let line = mistake(&lab.softclock(&arguments));
         assert!(line.contains("no AF_XDP") && line.contains(part), "{line}");
     }
-    let since = std::time::Instant::now();
-    while state() != before {
-        assert!(since.elapsed().as_secs() < 20, "links are not as before");
-    }
+    lab.await_links(&before);
 }
 
 #[test]

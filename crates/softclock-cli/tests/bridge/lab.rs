@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
@@ -78,6 +79,22 @@ impl Lab {
         let mut words = words.split(' ');
         let mut command = self.command(place, words.next().expect("a program"));
         command.args(words).output().expect("ip is installed")
+    }
+
+    /// What is told of the middle's links.
+    pub(crate) fn links(&self) -> String {
+        let output = self.run(Place::Middle, "ip -details link show");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Waits until the middle's links are as they were.
+    pub(crate) fn await_links(&self, before: &str) {
+        let since = Instant::now();
+        // The kernel closes what a dead process held in its own time.
+        while self.links() != before {
+            let late = since.elapsed() > Duration::from_secs(20);
+            assert!(!late, "{} is not {before}", self.links());
+        }
     }
 
     /// Whether a place has an interface of this name.
@@ -199,8 +216,17 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     /// Ends it as an administrator would; what it says then.
-    pub(crate) fn end(mut self) -> Value {
-        kill_process(self.pid(), Signal::TERM).expect("our own child");
+    pub(crate) fn end(self) -> Value {
+        self.end_by(Signal::TERM)
+    }
+
+    /// Ends it as a key of a terminal does.
+    pub(crate) fn interrupt(self) -> Value {
+        self.end_by(Signal::INT)
+    }
+
+    fn end_by(mut self, signal: Signal) -> Value {
+        kill_process(self.pid(), signal).expect("our own child");
         let mut text = String::new();
         let output = self.child.stdout.as_mut().expect("piped");
         output.read_to_string(&mut text).expect("text");

@@ -6,5 +6,7 @@ mod lab;
 mod pace;
 mod ping;
 mod tap;
+#[path = "../tools/terminal.rs"]
+mod terminal;
 mod wan;
 mod xdp;

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lab::{Lab, Place, lab, xdp_lab};
+use crate::lab::{Bridge, Lab, Place, lab, xdp_lab};
 use crate::ping::{ping, ping_at};
+use crate::terminal::Terminal;
 
 #[test]
 fn all_kinds_of_traffic_pass() {
@@ -131,19 +132,92 @@ fn classes_keep_apart() {
     );
 }
 
+/// Each direction has its own classes before those of both.
+#[test]
+fn directions_have_classes_of_their_own() {
+    let lab = lab!();
+    let classes = [
+        "--class-ab",
+        "name there rate 40mbit proto udp",
+        "--class-ba",
+        "name back rate 4mbit proto udp",
+        "--class",
+        "default name rest rate 100mbit",
+    ];
+    let bridge = lab.bridge("pace", &classes);
+    let there = lab.iperf(5201, "-c 10.77.0.2 -u -b 20M");
+    let back = lab.iperf(5201, "-c 10.77.0.2 -u -b 20M -R");
+    let report = bridge.end();
+    assert!(there > 10.0 && there < 25.0, "{there} Mbit/s of 20");
+    assert!(back > 2.0 && back < 5.0, "{back} Mbit/s of 4");
+    for (direction, name) in [(0, "there"), (1, "back")] {
+        let classes = report["directions"][direction]["classes"].as_array();
+        let classes = classes.expect("classes");
+        let names: Vec<_> = classes.iter().map(|class| &class["name"]).collect();
+        assert_eq!(names, [name, "rest"]);
+        let packets = |class: usize| classes[class]["packets"].as_u64();
+        assert!(packets(0) > Some(100) && packets(1) > Some(0), "{report}");
+    }
+}
+
+/// What is drawn while it runs, and what stays when the key ends it.
+#[test]
+fn a_terminal_shows_what_happens() {
+    softclock_testing::require!("script");
+    let lab = lab!();
+    let script = lab.command(Place::Middle, "script");
+    let arguments = "pace veA veB --class 'name all rate 100mbit' --duration 60";
+    let mut terminal = Terminal::start(script, arguments, &[]);
+    let begun = terminal.wait_for("Ctrl-C ends it");
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
+    // Over the picture before: two directions of a title and a class each.
+    let drawn = begun + &terminal.wait_for("A\rveA -> veB");
+    assert!(drawn.contains("\x1b[?25l"), "{drawn:?}");
+    assert!(drawn.contains("all 100mbit"), "{drawn:?}");
+    terminal.press(b"\x03");
+    let (rest, status) = terminal.end();
+    assert!(status.success(), "{rest:?}");
+    let (_, summary) = rest.rsplit_once("\x1b[?25h").expect("a cursor again");
+    for title in ["veA -> veB", "veB -> veA"] {
+        let (_, classes) = summary.split_once(title).expect("both directions");
+        let (_, all) = classes.split_once("all 100mbit").expect("its class");
+        let packets = all.split_whitespace().next().map(str::parse::<u32>);
+        assert!(matches!(packets, Some(Ok(5..))), "{title}: {summary:?}");
+    }
+}
+
 /// Nothing outlives the process, however it ends.
 #[test]
 fn a_killed_bridge_leaves_links_as_they_were() {
-    links_are_as_before(&lab!(), "packet");
+    links_are_as_before(&lab!(), "packet", |bridge| {
+        bridge.kill();
+    });
 }
 
 #[test]
 fn a_killed_bridge_leaves_links_as_they_were_by_xdp() {
     softclock_testing::require!("ethtool");
-    links_are_as_before(&xdp_lab!(), "xdp");
+    links_are_as_before(&xdp_lab!(), "xdp", |bridge| {
+        bridge.kill();
+    });
 }
 
-fn links_are_as_before(lab: &Lab, mechanism: &str) {
+#[test]
+fn an_interrupted_bridge_leaves_links_as_they_were() {
+    links_are_as_before(&lab!(), "packet", |bridge| {
+        bridge.interrupt();
+    });
+}
+
+#[test]
+fn an_interrupted_bridge_leaves_links_as_they_were_by_xdp() {
+    softclock_testing::require!("ethtool");
+    links_are_as_before(&xdp_lab!(), "xdp", |bridge| {
+        bridge.interrupt();
+    });
+}
+
+fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
     lab.configure(Place::Middle, "addr add 10.79.0.1/24 dev veA");
     lab.configure(Place::West, "addr add 10.79.0.2/24 dev west");
     let state = || {
@@ -176,12 +250,12 @@ fn links_are_as_before(lab: &Lab, mechanism: &str) {
         "the host is deaf"
     );
     assert_eq!(ping(lab, "10.77.0.2", 3).numbers.len(), 3);
-    bridge.kill();
-    let killed = Instant::now();
+    end(bridge);
+    let ended = Instant::now();
     // The kernel closes what a dead process held in its own time.
     while ping_at(lab, Place::West, "10.79.0.1", 1).numbers.is_empty() {
         assert!(
-            killed.elapsed() < Duration::from_secs(20),
+            ended.elapsed() < Duration::from_secs(20),
             "the host stays deaf"
         );
     }
@@ -192,7 +266,7 @@ fn links_are_as_before(lab: &Lab, mechanism: &str) {
     );
     while state() != before {
         assert!(
-            killed.elapsed() < Duration::from_secs(20),
+            ended.elapsed() < Duration::from_secs(20),
             "{} is not {before}",
             state()
         );

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use softclock_testing::require;
 
-use crate::terminal::Terminal;
-use crate::{run, softclock};
+use crate::{on_terminal, run, softclock};
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
@@ -42,7 +41,7 @@ fn output_that_is_no_terminal_is_plain() {
 #[test]
 fn the_interrupt_key_gives_the_cursor_back() {
     require!("script");
-    let mut terminal = Terminal::start("demo --seconds 60", &[]);
+    let mut terminal = on_terminal("demo --seconds 60", &[]);
     let before = terminal.wait_for("soft timer");
     assert!(before.contains(HIDE_CURSOR));
     let begun = Instant::now();
@@ -57,7 +56,7 @@ fn the_interrupt_key_gives_the_cursor_back() {
 #[test]
 fn what_was_drawn_stays_and_is_summed_up() {
     require!("script");
-    let (text, status) = Terminal::start("demo --seconds 1", &[]).end();
+    let (text, status) = on_terminal("demo --seconds 1", &[]).end();
     assert!(status.success(), "{text}");
     assert!(text.contains("late by") && text.contains(SHOW_CURSOR));
     let (_, summary) = text.rsplit_once(SHOW_CURSOR).unwrap();
@@ -65,7 +64,7 @@ fn what_was_drawn_stays_and_is_summed_up() {
         summary.contains("Without events the server answered"),
         "{summary}"
     );
-    let (text, _) = Terminal::start("demo --seconds 1", &[("TERM", "dumb")]).end();
+    let (text, _) = on_terminal("demo --seconds 1", &[("TERM", "dumb")]).end();
     assert!(
         !text.contains('\x1b'),
         "a terminal that cannot draw: {text}"

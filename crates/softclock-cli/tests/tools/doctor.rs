@@ -5,8 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 use softclock_testing::{require, skip};
 
-use crate::terminal::Terminal;
-use crate::{run, softclock};
+use crate::{on_terminal, run, softclock};
 
 /// The program under another that changes its limits or powers.
 fn under(wrapper: &[&str], arguments: &[&str]) -> Command {
@@ -144,9 +143,9 @@ fn one_processor_is_noted() {
 #[test]
 fn colours_only_where_they_are_wanted() {
     require!("script");
-    let (text, status) = Terminal::start("doctor", &[]).end();
+    let (text, status) = on_terminal("doctor", &[]).end();
     assert!(status.success());
     assert!(text.contains("\x1b[32mok"), "{text}");
-    let (text, _) = Terminal::start("doctor", &[("NO_COLOR", "1")]).end();
+    let (text, _) = on_terminal("doctor", &[("NO_COLOR", "1")]).end();
     assert!(!text.contains('\x1b'), "{text}");
 }

@@ -8,9 +8,16 @@ mod terminal;
 
 use std::process::{Command, Output};
 
+use terminal::Terminal;
+
 /// The program, without options.
 fn softclock() -> Command {
     Command::new(env!("CARGO_BIN_EXE_softclock"))
+}
+
+/// The program with these arguments on a terminal.
+fn on_terminal(arguments: &str, environment: &[(&str, &str)]) -> Terminal {
+    Terminal::start(Command::new("script"), arguments, environment)
 }
 
 /// Runs to the end; the output is text.

@@ -9,10 +9,14 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts `softclock` with these arguments, as a shell would understand them.
-    pub(crate) fn start(arguments: &str, environment: &[(&str, &str)]) -> Self {
+    /// Starts `softclock` with these arguments, as a shell would understand them, where `script` runs.
+    pub(crate) fn start(
+        mut script: Command,
+        arguments: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_softclock"));
-        let child = Command::new("script")
+        let child = script
             .args(["--quiet", "--return", "--flush", "--command"])
             .arg(command)
             .arg("/dev/null")

@@ -7,9 +7,10 @@
 //!
 //! A packet that is sent late does not move its class's clock, so the class catches up: at its peak rate if it has one,
 //! else at the link's. Transmissions at the peak rate have due times of their own, which lateness of up to 50 us does not
-//! move, so that a sender that is always a little late keeps the peak rate too. A class that falls behind further than its
-//! burst, because it was idle, or than what it may be late, because nobody sent for it in time, is moved up: what it did
-//! not use beyond that is lost to it.
+//! move, so that a sender that is always a little late keeps the peak rate too. A packet that comes when none waits is not
+//! late: those behind it are due as if it were sent at once. A class that falls behind further than its burst, because it was
+//! idle, or than what it may be late, because nobody sent for it in time, is moved up: what it did not use beyond that is
+//! lost to it.
 //!
 //! The arithmetic is exact. Clocks count whole bytes, and each class keeps the remainder of its divisions, so that no
 //! rounding adds up: after any number of bytes in a row, a class is where one division of the sum would have put it.
@@ -223,6 +224,9 @@ impl<P> ByteClock<P> {
         statistics.queued_bytes += bytes;
         class.queue.push_back((packet, bytes));
         if class.queue.len() == 1 {
+            if class.options.peak.is_some() {
+                class.not_before = class.not_before.max(self.present);
+            }
             let burst = class.options.burst_bytes;
             self.activate(id.0, burst);
         }

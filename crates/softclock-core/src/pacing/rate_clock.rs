@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::Instant;
 
-/// When the next of a train of equal transmissions is to be sent.
+/// When the next of a train of transmissions is to be sent.
 ///
 /// One transmission is scheduled at a time. Normally it is due an interval after the one before; a soft timer sends it
 /// some time later. So that the average since the train began comes out right, the next is then scheduled earlier, but
@@ -12,7 +12,11 @@ use crate::Instant;
 /// ahead of the target rate. A train ends when the source has nothing to send ([`end`](Self::end)): what a
 /// source leaves unused is not made up.
 ///
-/// All operations are a few additions; nothing is rounded.
+/// The intervals are those of a whole transmission. One of which only a part was used takes as much less
+/// ([`on_transmit_part`](Self::on_transmit_part)), and their size may change in mid-train
+/// ([`set_intervals`](Self::set_intervals)).
+///
+/// All operations are a few additions, but for parts and changes, which divide; times are whole nanoseconds.
 #[derive(Clone, Debug)]
 pub struct RateClock {
     target_ns: u64,
@@ -29,6 +33,8 @@ struct Train {
     last: Instant,
     /// What the last transmission takes at the target rate.
     last_ns: u64,
+    /// The same at the burst rate.
+    last_minimum_ns: u64,
 }
 
 impl RateClock {
@@ -53,14 +59,34 @@ impl RateClock {
         Duration::from_nanos(self.target_ns)
     }
 
-    /// Changes the intervals; the present train goes on from its last transmission.
+    /// Changes the intervals at the same target rate, for transmissions of another size or another burst rate. The present
+    /// train keeps its schedule: what was sent took what its own size takes.
     pub fn set_intervals(&mut self, target: Duration, minimum: Duration) {
+        self.change_intervals(target, minimum);
+        if let Some(train) = &mut self.train {
+            train.last_minimum_ns = scaled(self.minimum_ns, train.last_ns, self.target_ns);
+        }
+    }
+
+    /// Changes the rates of transmissions of the same size. The present train goes on from its last transmission, which
+    /// takes what it would at the new rates; how far the train was behind is forgotten.
+    pub fn set_rates(&mut self, target: Duration, minimum: Duration) {
+        let before = self.target_ns;
+        self.change_intervals(target, minimum);
+        if let Some(train) = &mut self.train {
+            let share = train.last_ns;
+            train.last_ns = scaled(self.target_ns, share, before);
+            train.last_minimum_ns = scaled(self.minimum_ns, share, before);
+            train.on_schedule = train.last.add_ns(train.last_ns);
+        }
+    }
+
+    fn change_intervals(&mut self, target: Duration, minimum: Duration) {
         let train = self.train.take();
-        *self = Self::new(target, minimum);
-        self.train = train.map(|train| Train {
-            on_schedule: train.last.add_ns(self.target_ns),
-            ..train
-        });
+        *self = Self {
+            train,
+            ..Self::new(target, minimum)
+        };
     }
 
     /// When the next transmission is to be scheduled: `now` if it begins a train.
@@ -68,7 +94,9 @@ impl RateClock {
         match &self.train {
             None => now,
             Some(train) if train.ended => now.max(train.last.add_ns(train.last_ns)),
-            Some(train) => train.on_schedule.max(train.last.add_ns(self.minimum_ns)),
+            Some(train) => train
+                .on_schedule
+                .max(train.last.add_ns(train.last_minimum_ns)),
         }
     }
 
@@ -83,6 +111,7 @@ impl RateClock {
             on_schedule: due.add_ns(self.target_ns),
             last: now,
             last_ns: self.target_ns,
+            last_minimum_ns: self.minimum_ns,
         });
     }
 
@@ -92,9 +121,10 @@ impl RateClock {
         if let Some(train) = &mut self.train
             && bytes < full
         {
-            let unused = u128::from(self.target_ns) * u128::from(full - bytes) / u128::from(full);
-            train.on_schedule = train.on_schedule.sub_ns(unused as u64);
-            train.last_ns -= unused as u64;
+            let unused = scaled(self.target_ns, full - bytes, full);
+            train.on_schedule = train.on_schedule.sub_ns(unused);
+            train.last_ns -= unused;
+            train.last_minimum_ns -= scaled(self.minimum_ns, full - bytes, full);
         }
     }
 
@@ -112,6 +142,12 @@ impl RateClock {
             train.ended = true;
         }
     }
+}
+
+/// `ns * part / whole`.
+fn scaled(ns: u64, part: u64, whole: u64) -> u64 {
+    let scaled = u128::from(ns) * u128::from(part) / u128::from(whole);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 /// A distribution of the intervals between trigger states, for simulations: lower and upper bound in microseconds of what
@@ -232,6 +268,66 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Pieces change their size every few of them, as where a thread is busy now and then. At each, all is sent that the
+    /// rate had time for before it, but for what trigger states were late by, and no more.
+    #[test]
+    fn the_average_outlasts_changes_of_size() {
+        const NS_PER_BYTE: u64 = 10;
+        let mut random = Random(5);
+        let target = |bytes: u64| Duration::from_nanos(bytes * NS_PER_BYTE);
+        let mut piece = 1_500;
+        let mut clock = RateClock::new(target(piece), target(piece) / 4);
+        let (mut now, mut begun, mut bytes) = (Instant::ORIGIN, None, 0);
+        for step in 0..200_000 {
+            now = now.add_ns((random.interval_us() * 1e3) as u64);
+            if step % 7 == 0 {
+                piece = [1_500, 4_000, 12_000, 60_000][(random.share() * 4.0) as usize];
+                clock.set_intervals(target(piece), target(piece) / 4);
+            }
+            if now < clock.next_send(now) {
+                continue;
+            }
+            let due = now.ns_since(*begun.get_or_insert(now)) / NS_PER_BYTE;
+            let what = alloc::format!("{bytes} of {due} bytes in step {step}");
+            assert!(bytes <= due && due - bytes <= 150_000, "{what}");
+            bytes += piece;
+            clock.on_transmit(now);
+        }
+    }
+
+    #[test]
+    fn what_was_sent_counts_by_its_own_size() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let micros = Duration::from_micros;
+        let mut clock = RateClock::new(micros(40), micros(12));
+        clock.on_transmit(us(0));
+        clock.on_transmit(us(100));
+        clock.set_intervals(micros(400), micros(120));
+        assert_eq!(clock.behind(us(100)), micros(20), "nothing is forgotten");
+        assert_eq!(clock.next_send(us(100)), us(112), "a small one was sent");
+        clock.on_transmit(us(112));
+        assert_eq!(clock.next_send(us(112)), us(480));
+        clock.set_intervals(micros(40), micros(12));
+        assert_eq!(clock.next_send(us(112)), us(480), "a large one was sent");
+        clock.set_intervals(micros(40), micros(4));
+        clock.on_transmit(us(600));
+        assert_eq!(clock.next_send(us(600)), us(604), "another burst rate");
+    }
+
+    #[test]
+    fn another_rate_begins_with_the_last_transmission() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let micros = Duration::from_micros;
+        let mut clock = RateClock::new(micros(400), micros(120));
+        clock.on_transmit(us(0));
+        clock.on_transmit_part(us(1000), 500, 1000);
+        clock.set_rates(micros(40), micros(40));
+        assert_eq!(clock.next_send(us(1001)), us(1020), "half of one was sent");
+        clock.end();
+        clock.set_rates(micros(4), micros(4));
+        assert_eq!(clock.next_send(us(1001)), us(1002), "of the next train too");
     }
 
     #[test]

@@ -58,12 +58,14 @@ impl Program {
     }
 
     /// Attaches a program for traffic control to what a link receives, behind AF_PACKET sockets and before the network
-    /// stack (tcx, Linux 6.6), until the attachment is dropped.
+    /// stack (tcx, Linux 6.6), until the attachment is dropped. It goes before the programs that are there, any of which
+    /// could keep frames from those behind it.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN, `InvalidInput` where the kernel has no tcx.
+    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN, `InvalidInput` where the kernel has no tcx, `ENODEV` without
+    /// such a link.
     pub fn attach_ingress(&self, link_index: u32) -> io::Result<Attachment> {
-        self.attach(link_index, BPF_TCX_INGRESS, 0)
+        self.attach(link_index, BPF_TCX_INGRESS, BPF_F_BEFORE)
     }
 
     /// Attaches a program of XDP to what a link's driver receives, before all else, until the attachment is dropped.
@@ -173,9 +175,73 @@ const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
+/// Before the program named, or all if none is.
+const BPF_F_BEFORE: u32 = 1 << 3;
 
 /// include/uapi/linux/pkt_cls.h.
+pub(crate) const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
 
 /// include/uapi/linux/if_link.h: by the driver, not after it.
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::ingress_program;
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::process::Command;
+    use std::time::Duration;
+
+    /// Calls `test` in a network namespace that goes with it, or says why that cannot be.
+    fn in_namespace(test: fn() -> Result<(), String>) -> Result<(), String> {
+        let inside = move || {
+            // SAFETY: the namespace of a thread of its own, which shares nothing that depends on it, is left alone.
+            let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
+            left.map_err(|error| format!("no network namespace: {error}"))?;
+            test()
+        };
+        let ended = std::thread::spawn(inside).join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Whether a datagram that is sent to oneself arrives.
+    fn one_arrives() -> bool {
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let patience = Some(Duration::from_millis(300));
+        receiver.set_read_timeout(patience).unwrap();
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sent = sender.send_to(&[1], receiver.local_addr().unwrap());
+        assert_eq!(sent.unwrap(), 1);
+        receiver.recv(&mut [0]).is_ok()
+    }
+
+    /// A program that accepts every packet ends the chain of programs: ours goes before it.
+    #[test]
+    fn a_program_that_is_there_does_not_keep_frames_from_ours() {
+        const LOOPBACK: u32 = 1;
+        softclock_testing::require!("ip");
+        let tried = in_namespace(|| {
+            let mut up = Command::new("ip");
+            up.args(["link", "set", "lo", "up"]);
+            assert!(up.status().unwrap().success());
+            assert!(one_arrives());
+            let accept = [Instruction::result(TC_ACT_OK), Instruction::EXIT];
+            let program = Program::load(ProgramKind::TrafficControl, &accept);
+            let accepting = program.and_then(|program| program.attach_ingress(LOOPBACK));
+            let accepting = accepting.map_err(|error| format!("tcx cannot be used: {error}"))?;
+            ingress_program().expect("the probe tells so");
+            assert!(one_arrives());
+            let shut = shut_ingress(LOOPBACK).unwrap();
+            assert!(!one_arrives());
+            drop(shut);
+            assert!(one_arrives());
+            drop(accepting);
+            Ok(())
+        });
+        if let Err(reason) = tried {
+            softclock_testing::skip!("{reason}");
+        }
+    }
+}

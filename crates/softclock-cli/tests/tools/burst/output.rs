@@ -12,8 +12,7 @@ use softclock_testing::require;
 
 use super::capture::{Files, bursts, packets, read};
 use super::{PCAP, burst, errors};
-use crate::run;
-use crate::terminal::Terminal;
+use crate::{on_terminal, run};
 
 #[test]
 fn tables_and_a_histogram() {
@@ -95,7 +94,7 @@ fn progress_is_shown_on_a_terminal_and_goes_again() {
     let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("it runs").success());
     let arguments = format!("burst - --rate 5gbit < {}", pipe.display());
-    let mut terminal = Terminal::start(&arguments, &[]);
+    let mut terminal = on_terminal(&arguments, &[]);
     let (enough, is_enough) = mpsc::channel();
     let writer = thread::spawn(move || trickle(&pipe, &is_enough));
     let during = terminal.wait_for("read");

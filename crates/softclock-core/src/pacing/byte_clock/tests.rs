@@ -149,6 +149,33 @@ fn lateness_is_not_idleness() {
     assert!((98 * 120_000..=99 * 120_000).contains(&took), "{took}");
 }
 
+/// Idleness is not lateness either where transmissions have due times of their own: what comes after it leaves at the peak
+/// rate from the first packet on, also if that is taken late, or what is due is gathered.
+#[test]
+fn after_idleness_the_peak_rate_holds_from_the_first_packet_on() {
+    for (tolerance_us, late_us) in [(0, 0), (0, 30), (200, 0), (200, 90)] {
+        let mut clock = ByteClock::new(rate("10gbit"), Instant::ORIGIN);
+        clock.set_tolerance(Duration::from_micros(tolerance_us));
+        let class = clock.add_class(ClassOptions {
+            peak: Some(rate("1gbit")),
+            ..unbounded(rate("100mbit"), 125_000)
+        });
+        for second in 1..4 {
+            let idle_until = Instant::from_ns(second * 1_000_000_000);
+            for packet in 0..50 {
+                clock.enqueue(class, packet, 1500, idle_until).unwrap();
+            }
+            let sent = run(&mut clock, idle_until.add_ns(late_us * 1000));
+            for (number, &(_, _, at)) in (0..).zip(&sent) {
+                let (earliest, took) = (number * 12_000, at.ns_since(idle_until));
+                assert!(took >= earliest, "{number} after {took} ns");
+                let latest = earliest + (tolerance_us + late_us) * 1000;
+                assert!(took <= latest, "{number} after {took} ns");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_idle_class_keeps_its_burst_and_no_more() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
@@ -210,31 +237,63 @@ fn a_tolerance_gathers_classes_and_keeps_their_rates() {
     assert!(later >= end && later.ns_since(end) <= 1_200_000);
 }
 
+const SLOWEST: u64 = 1_000;
+const FASTEST: u64 = 400_000_000_000;
+
+/// Rates of all magnitudes alike.
+fn any_rate() -> impl Strategy<Value = u64> {
+    (SLOWEST.ilog2()..=FASTEST.ilog2(), any::<u64>())
+        .prop_map(|(bits, low)| ((1 << bits) | (low % (1 << bits))).clamp(SLOWEST, FASTEST))
+}
+
+/// Packet n of a class that always has packets goes at the instant that one division of all bytes before it gives. A rate
+/// above the link's is the link's.
+fn goes_when_one_division_says(
+    link: u64,
+    class_rate: u64,
+    sizes: &[u64],
+) -> Result<(), TestCaseError> {
+    let mut clock = ByteClock::new(Rate::from_bps(link).unwrap(), Instant::ORIGIN);
+    let class = clock.add_class(unbounded(Rate::from_bps(class_rate).unwrap(), 1500));
+    for (number, &size) in (0..).zip(sizes) {
+        clock.enqueue(class, number, size, Instant::ORIGIN).unwrap();
+    }
+    let sent = run(&mut clock, Instant::ORIGIN);
+    let class_rate = u128::from(class_rate.min(link));
+    let mut before: u128 = 0;
+    for (&size, &(_, _, at)) in sizes.iter().zip(&sent) {
+        let advance = before * u128::from(link) / class_rate;
+        let due = (advance * 8_000_000_000).div_ceil(u128::from(link));
+        prop_assert_eq!(u128::from(at.as_ns()), due);
+        before += u128::from(size);
+    }
+    prop_assert_eq!(sent.len(), sizes.len());
+    Ok(())
+}
+
 proptest! {
-    /// No rounding adds up, whatever the rates: packet n of a class that always has packets goes at the instant that one
-    /// division of all bytes before it gives.
+    /// No rounding adds up, whatever the rates.
     #[test]
     fn the_arithmetic_is_exact(
-        link in 1_000u64..400_000_000_000,
-        share in 1u64..1_000_000,
+        link in any_rate(),
+        class in any_rate(),
         sizes in prop::collection::vec(60u64..70_000, 1..60),
     ) {
-        let class_rate = (u128::from(link) * u128::from(share) / 1_000_000).max(1_000) as u64;
-        let mut clock = ByteClock::new(Rate::from_bps(link).unwrap(), Instant::ORIGIN);
-        let class = clock.add_class(unbounded(Rate::from_bps(class_rate).unwrap(), 1500));
-        for (number, &size) in (0..).zip(&sizes) {
-            clock.enqueue(class, number, size, Instant::ORIGIN).unwrap();
+        goes_when_one_division_says(link, class, &sizes)?;
+    }
+
+    /// Neither do they at the ends of what rates there are.
+    #[test]
+    fn the_arithmetic_is_exact_at_the_extremes(
+        sizes in prop::collection::vec(60u64..70_000, 1..60),
+    ) {
+        for [class, link] in [
+            [SLOWEST, FASTEST],
+            [SLOWEST, SLOWEST],
+            [FASTEST, FASTEST],
+        ] {
+            goes_when_one_division_says(link, class, &sizes)?;
         }
-        let sent = run(&mut clock, Instant::ORIGIN);
-        let class_rate = u128::from(class_rate.min(link));
-        let mut before: u128 = 0;
-        for (&size, &(_, _, at)) in sizes.iter().zip(&sent) {
-            let advance = before * u128::from(link) / class_rate;
-            let due = (advance * 8_000_000_000).div_ceil(u128::from(link));
-            prop_assert_eq!(u128::from(at.as_ns()), due);
-            before += u128::from(size);
-        }
-        prop_assert_eq!(sent.len(), sizes.len());
     }
 
     /// However badly the times are chosen at which packets come and are asked for, no class gets more than its rate and

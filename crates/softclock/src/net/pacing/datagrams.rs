@@ -14,6 +14,8 @@ use crate::runtime::inner::Inner;
 pub(crate) struct DatagramPacing {
     pacing: Cell<Option<Pacing>>,
     clock: RefCell<RateClock>,
+    /// How the clock goes, and the bytes of a batch that its intervals are for.
+    clocked: Cell<(Option<Pacing>, usize)>,
     /// Whether the kernel cuts batches, as far as is known.
     cuts: Cell<bool>,
 }
@@ -23,6 +25,7 @@ impl DatagramPacing {
         Self {
             pacing: Cell::new(None),
             clock: RefCell::new(RateClock::new(Duration::ZERO, Duration::ZERO)),
+            clocked: Cell::new((None, 0)),
             cuts: Cell::new(true),
         }
     }
@@ -40,14 +43,15 @@ impl DatagramPacing {
     pub(crate) fn next_batch(&self, runtime: &Inner, segment: usize) -> (usize, Instant) {
         let now = runtime.clock.now();
         let Some(pacing) = self.pacing.get() else {
+            self.clocked.set((None, self.clocked.get().1));
             return (self.whole_segments(MOST_BATCH, segment), now);
         };
         let piece = pacing.piece(runtime.pacing.trigger_interval(runtime, now));
         let batch = self.whole_segments(piece, segment);
         let mut clock = self.clock.borrow_mut();
-        let target = pacing.rate.time_of(batch as u64);
-        if clock.target() != target {
-            clock.set_intervals(target, pacing.burst.time_of(batch as u64));
+        let (before, former) = self.clocked.replace((Some(pacing), batch));
+        if (before, former) != (Some(pacing), batch) {
+            pacing.set_clock(&mut clock, before, former, batch);
         }
         (batch, clock.next_send(now))
     }

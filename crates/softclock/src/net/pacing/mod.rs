@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use softclock_core::pacing::SharedRate;
+use softclock_core::pacing::{RateClock, SharedRate};
 use softclock_core::{Instant, Rate};
 
 use crate::runtime::inner::Inner;
@@ -98,6 +98,20 @@ impl Pacing {
                 .max(SEGMENT_BYTES)
         });
         wanted.clamp(1, MOST_BYTES)
+    }
+
+    /// Has a clock, by which pieces of `former` bytes went as `before` says, keep the rates with pieces of `piece` bytes. At
+    /// the rate before, its train keeps its schedule.
+    fn set_clock(&self, clock: &mut RateClock, before: Option<Self>, former: usize, piece: usize) {
+        let intervals =
+            |bytes: usize| [self.rate, self.burst].map(|rate| rate.time_of(bytes as u64));
+        let clocked = |pacing: Self| (pacing.by, pacing.rate);
+        if before.map(clocked) != Some(clocked(*self)) {
+            let [target, minimum] = intervals(former);
+            clock.set_rates(target, minimum);
+        }
+        let [target, minimum] = intervals(piece);
+        clock.set_intervals(target, minimum);
     }
 
     /// The bytes of the buffer, with pieces of this size.

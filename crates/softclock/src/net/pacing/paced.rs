@@ -282,7 +282,7 @@ impl Paced {
         state.turn = turn;
         self.tell_kernel(before, state.pacing);
         if let Some(pacing) = state.pacing {
-            state.set_piece(&pacing, pacing.piece(turn));
+            state.set_piece(before, &pacing, pacing.piece(turn));
         }
     }
 

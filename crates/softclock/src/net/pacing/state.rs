@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use softclock_core::pacing::RateClock;
-use softclock_core::{Instant, Rate, TimerKey};
+use softclock_core::{Instant, TimerKey};
 
 use super::buffer::Buffer;
 use super::{PacedBy, Pacer, Pacing};
@@ -81,13 +81,10 @@ impl State {
         (reserved > now).then_some(reserved)
     }
 
-    pub(super) fn set_piece(&mut self, pacing: &Pacing, piece: usize) {
-        let interval = |rate: Rate| rate.time_of(piece as u64);
-        let target = interval(pacing.rate);
-        if (self.piece, self.clock.target()) != (piece, target) {
-            self.clock.set_intervals(target, interval(pacing.burst));
-            self.piece = piece;
-        }
+    /// Pieces are of another size, or go by another pacing than `before`.
+    pub(super) fn set_piece(&mut self, before: Option<Pacing>, pacing: &Pacing, piece: usize) {
+        pacing.set_clock(&mut self.clock, before, self.piece, piece);
+        self.piece = piece;
         self.room = pacing.buffer(piece);
     }
 
