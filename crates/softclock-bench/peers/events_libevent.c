@@ -52,13 +52,97 @@ static void on_hot(evutil_socket_t fd, short what, void *argument)
     got++;
 }
 
+enum { EVENT, ADD, DELETE, ARMED, CLOSE, KINDS };
+
+// Sockets that are watched for a round only.
+struct fresh {
+    int count;
+    int (*pairs)[2];
+    struct event **events;
+};
+
+static void make_fresh(struct fresh *fresh)
+{
+    for (int i = 0; i < fresh->count; i++) {
+        make_pair(fresh->pairs[i]);
+        fresh->events[i] =
+            event_new(base, fresh->pairs[i][0], EV_READ | EV_PERSIST, on_nothing, NULL);
+        if (!fresh->events[i])
+            fail("event_new");
+    }
+}
+
+static void add_fresh(struct fresh *fresh)
+{
+    for (int i = 0; i < fresh->count; i++)
+        event_add(fresh->events[i], NULL);
+}
+
+static void free_fresh(struct fresh *fresh)
+{
+    for (int i = 0; i < fresh->count; i++) {
+        event_free(fresh->events[i]);
+        close(fresh->pairs[i][1]);
+    }
+}
+
+static void add_and_delete(struct fresh *fresh, double *add, double *delete)
+{
+    make_fresh(fresh);
+    double start = now_ns();
+    add_fresh(fresh);
+    double added = now_ns();
+    for (int i = 0; i < fresh->count; i++)
+        event_del(fresh->events[i]);
+    *delete = (now_ns() - added) / fresh->count;
+    *add = (added - start) / fresh->count;
+    for (int i = 0; i < fresh->count; i++)
+        close(fresh->pairs[i][0]);
+    free_fresh(fresh);
+}
+
+static void arm_and_close(struct fresh *fresh, double *arm, double *end)
+{
+    make_fresh(fresh);
+    double start = now_ns();
+    add_fresh(fresh);
+    event_base_loop(base, EVLOOP_NONBLOCK);
+    double armed = now_ns();
+    for (int i = 0; i < fresh->count; i++) {
+        event_del(fresh->events[i]);
+        close(fresh->pairs[i][0]);
+    }
+    *end = (now_ns() - armed) / fresh->count;
+    *arm = (armed - start) / fresh->count;
+    free_fresh(fresh);
+}
+
+static double dispatch(int hot)
+{
+    for (int i = 0; i < hot; i++)
+        if (write(pairs[i][1], "x", 1) != 1)
+            fail("write");
+    got = 0;
+    double start = now_ns();
+    while (got < hot)
+        event_base_loop(base, EVLOOP_ONCE);
+    double each = (now_ns() - start) / got;
+    for (int i = 0; i < hot; i++) {
+        char byte;
+        if (read(pairs[i][0], &byte, 1) != 1)
+            fail("read");
+    }
+    return each;
+}
+
 static void costs(int hot, int cold, int rounds)
 {
-    double *samples[3];
-    for (int kind = 0; kind < 3; kind++)
+    double *samples[KINDS];
+    for (int kind = 0; kind < KINDS; kind++)
         samples[kind] = calloc(rounds, sizeof(double));
     pairs = calloc(hot, sizeof *pairs);
-    struct event **fresh = calloc(hot, sizeof *fresh);
+    struct fresh fresh = {
+        hot, calloc(hot, sizeof *fresh.pairs), calloc(hot, sizeof *fresh.events)};
     for (int i = 0; i < hot; i++) {
         make_pair(pairs[i]);
         watch(pairs[i][0], on_hot, NULL);
@@ -72,40 +156,11 @@ static void costs(int hot, int cold, int rounds)
     }
     event_base_loop(base, EVLOOP_NONBLOCK);
     for (int round = 0; round < rounds; round++) {
-        for (int i = 0; i < hot; i++)
-            if (write(pairs[i][1], "x", 1) != 1)
-                fail("write");
-        got = 0;
-        double start = now_ns();
-        while (got < hot)
-            event_base_loop(base, EVLOOP_ONCE);
-        samples[0][round] = (now_ns() - start) / got;
-        for (int i = 0; i < hot; i++) {
-            char byte;
-            if (read(pairs[i][0], &byte, 1) != 1)
-                fail("read");
-        }
-        int (*new)[2] = calloc(hot, sizeof *new);
-        for (int i = 0; i < hot; i++) {
-            make_pair(new[i]);
-            fresh[i] = event_new(base, new[i][0], EV_READ | EV_PERSIST, on_nothing, NULL);
-        }
-        start = now_ns();
-        for (int i = 0; i < hot; i++)
-            event_add(fresh[i], NULL);
-        double added = now_ns();
-        for (int i = 0; i < hot; i++)
-            event_del(fresh[i]);
-        samples[1][round] = (added - start) / hot;
-        samples[2][round] = (now_ns() - added) / hot;
-        for (int i = 0; i < hot; i++) {
-            event_free(fresh[i]);
-            close(new[i][0]);
-            close(new[i][1]);
-        }
-        free(new);
+        samples[EVENT][round] = dispatch(hot);
+        add_and_delete(&fresh, &samples[ADD][round], &samples[DELETE][round]);
+        arm_and_close(&fresh, &samples[ARMED][round], &samples[CLOSE][round]);
     }
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         for (int round = 0; round < rounds; round++)
             printf("%.1f ", samples[kind][round]);
         printf("\n");

@@ -15,6 +15,10 @@ pub struct Costs {
     pub add_ns: Vec<f64>,
     /// `event_del`.
     pub delete_ns: Vec<f64>,
+    /// `event_add`, with a turn of the loop after all of them.
+    pub armed_ns: Vec<f64>,
+    /// `event_del` and close(2), after that.
+    pub close_ns: Vec<f64>,
 }
 
 /// The costs with each number of cold sockets, and notes on what is missing.
@@ -58,15 +62,17 @@ fn run(arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Three lines: events, additions, deletions.
+/// Five lines: events, additions, deletions, additions with a turn of the loop, closing.
 fn parse_costs(cold: usize, text: &str) -> Result<Costs, String> {
     let lines: Vec<Vec<f64>> = text.lines().map(numbers).collect::<Result<_, _>>()?;
-    match <[Vec<f64>; 3]>::try_from(lines) {
-        Ok([event_ns, add_ns, delete_ns]) => Ok(Costs {
+    match <[Vec<f64>; 5]>::try_from(lines) {
+        Ok([event_ns, add_ns, delete_ns, armed_ns, close_ns]) => Ok(Costs {
             cold,
             event_ns,
             add_ns,
             delete_ns,
+            armed_ns,
+            close_ns,
         }),
         Err(_) => Err(format!("libevent is left out: it printed {text:?}")),
     }
@@ -97,11 +103,15 @@ mod tests {
 
     #[test]
     fn what_the_peer_prints() {
-        let costs = parse_costs(7, "1 2\n3.5\n4 5\n").unwrap();
+        let costs = parse_costs(7, "1 2\n3.5\n4 5\n6\n7 8\n").unwrap();
         assert_eq!(costs.event_ns, [1.0, 2.0]);
         assert_eq!(costs.delete_ns, [4.0, 5.0]);
+        assert_eq!(
+            (costs.armed_ns, costs.close_ns),
+            (vec![6.0], vec![7.0, 8.0])
+        );
         assert!(parse_costs(7, "1 2\n").is_err());
-        assert!(parse_costs(7, "1\n\n2\n").is_err());
+        assert!(parse_costs(7, "1\n\n2\n3\n4\n").is_err());
         assert!(numbers("x").is_err());
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use softclock::fs::raise_descriptor_limit;
 
 use crate::closed_loop::{Load, Target};
-use crate::load::{self, Cold, ColdOptions, HotOptions, HotResult};
+use crate::load::{self, Cold, ColdOptions, HotOptions, HotResult, cold::PER_PROCESS};
 use crate::processors::Processors;
 use crate::servers::{Kind, ProxyKind, Server, readable_by_all};
 use crate::slice::Slice;
@@ -174,6 +174,7 @@ impl Crowd<'_> {
             address: self.server.address(),
             connections: connections.saturating_sub(self.connections),
             dribble: None,
+            per_process: PER_PROCESS,
         };
         let Stage { processors, .. } = self.stage;
         let cold = processors.on(processors.clients, || Cold::open(&options))?;
@@ -208,7 +209,7 @@ impl Crowd<'_> {
         Ok(slice)
     }
 
-    /// Sends requests at this rate for so long, in an open loop.
+    /// Sends requests at this rate for so long, in an open loop, on so many connections at first and more as needed.
     ///
     /// # Errors
     /// The clients could not run, or the server closed cold connections.
@@ -217,11 +218,13 @@ impl Crowd<'_> {
         rate: f64,
         duration: Duration,
         most_outstanding: usize,
+        connections: usize,
     ) -> io::Result<HotResult> {
         let target = load::Target::new(self.server.address(), PATH);
         let options = HotOptions {
             duration,
             most_outstanding,
+            connections,
             ..HotOptions::new(target, rate)
         };
         let Stage { processors, .. } = self.stage;

@@ -1,17 +1,20 @@
 //! The load generator against real servers.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::process::Command;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use softclock_http::{Server, Site};
 
 /// A server of the bundled site, for the rest of the test process.
 fn server() -> SocketAddr {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let listen = "127.0.0.1:0".parse().unwrap();
         let server = Server::builder(Site::bundled())
@@ -25,11 +28,20 @@ fn server() -> SocketAddr {
 }
 
 fn load(url: &str, arguments: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_softclock-bench"))
+    result(start(url, arguments).wait_with_output().unwrap())
+}
+
+fn start(url: &str, arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_softclock-bench"))
         .args(["load", url, "--json"])
         .args(arguments)
-        .output()
-        .unwrap();
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn result(output: Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -46,20 +58,84 @@ fn hot_and_cold_clients_of_a_server() {
         assert_eq!(result["hot"]["statuses"]["200"], 200, "{result}");
         assert_eq!(result["cold"]["open"], 120, "{result}");
     }
-    let dribbling = load(
+    let first = ["--rate", "100", "--duration", "0.1", "--connections", "5"];
+    assert_eq!(load(&url, &first)["hot"]["answered"], 10);
+}
+
+/// By connection, the client's address and its bytes.
+type Told = Vec<(IpAddr, Vec<u8>)>;
+
+/// A listener, and what so many connections bring until their clients close them.
+fn told_by(count: usize) -> (String, thread::JoinHandle<Told>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let read = |(mut stream, address): (TcpStream, SocketAddr)| {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        (address.ip(), bytes)
+    };
+    let told = thread::spawn(move || {
+        let all: Vec<_> = (0..count).map(|_| listener.accept().unwrap()).collect();
+        all.into_iter().map(read).collect()
+    });
+    (url, told)
+}
+
+#[test]
+fn cold_clients_are_spread_over_processes_and_addresses() {
+    let (url, told) = told_by(6);
+    let cold = ["--rate", "0", "--duration", "0.1", "--cold", "6"];
+    let result = load(&url, &[&cold[..], &["--cold-per-process", "2"]].concat());
+    assert_eq!(result["cold"]["open"], 6, "{result}");
+    let told = told.join().unwrap();
+    assert!(told.iter().all(|(_, bytes)| bytes.is_empty()), "{told:?}");
+    let addresses: BTreeSet<_> = told.iter().map(|(address, _)| *address).collect();
+    assert_eq!(addresses.len(), 3, "{told:?}");
+}
+
+#[test]
+fn dribbling_clients_send_heads_that_do_not_end() {
+    let (url, told) = told_by(5);
+    let cold = ["--rate", "0", "--duration", "1", "--cold", "5"];
+    let result = load(&url, &[&cold[..], &["--dribble", "0.02"]].concat());
+    assert_eq!(result["cold"]["open"], 5, "{result}");
+    for (_, bytes) in told.join().unwrap() {
+        let head = [&b"GET / HTTP/1.1\r\nX-Slow: "[..], &[b'a'; 100]].concat();
+        assert!(bytes.len() >= 2 && head.starts_with(&bytes), "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_client_that_cannot_send_in_time_counts() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = tell.send(());
+            answer(&mut stream);
+        }
+    });
+    let child = start(
         &url,
-        &[
-            "--rate",
-            "0",
-            "--duration",
-            "0.3",
-            "--cold",
-            "20",
-            "--dribble",
-            "0.1",
-        ],
+        &["--rate", "200", "--duration", "2", "--no-keep-alive"],
     );
-    assert_eq!(dribbling["cold"]["open"], 20);
+    told.recv().unwrap();
+    let client = Pid::from_child(&child);
+    kill_process(client, Signal::STOP).unwrap();
+    thread::sleep(Duration::from_secs(1));
+    kill_process(client, Signal::CONT).unwrap();
+    let result = result(child.wait_with_output().unwrap());
+    assert_eq!(result["hot"]["answered"], 400, "{result}");
+    // Half were to be sent while it stood still; none waited for its answer after it was sent.
+    let late = result["hot"]["latency_us"]["p90"].as_u64().unwrap();
+    assert!(late > 400_000, "{result}");
+}
+
+fn answer(stream: &mut TcpStream) {
+    let _ = stream.read(&mut [0; 1024]);
+    let _ =
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
 }
 
 #[test]
@@ -71,9 +147,7 @@ fn waiting_for_a_slow_server_counts() {
         // It stalls once; who only measured from sending to answer on few connections would hardly notice.
         thread::sleep(STALL);
         while let Ok((mut stream, _)) = listener.accept() {
-            let _ = stream.read(&mut [0; 1024]);
-            let _ = stream
-                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+            answer(&mut stream);
         }
     });
     let result = load(

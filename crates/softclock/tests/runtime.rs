@@ -8,6 +8,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use softclock::events::Mechanism;
 use softclock::{FireWindow, Runtime, TriggerState};
 
 const US: Duration = Duration::from_micros(1);
@@ -15,6 +16,14 @@ const MS: Duration = Duration::from_millis(1);
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     Runtime::new().unwrap().block_on(future)
+}
+
+/// So that tests run again by another mechanism are.
+#[test]
+fn the_environment_names_the_mechanism() {
+    let named = std::env::var("SOFTCLOCK_EVENTS").map(|name| name.parse().unwrap());
+    let expected = named.unwrap_or(Mechanism::Epoll);
+    assert_eq!(run(async { softclock::statistics().mechanism }), expected);
 }
 
 #[test]

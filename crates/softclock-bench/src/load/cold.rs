@@ -21,6 +21,8 @@ pub struct ColdOptions {
     pub connections: usize,
     /// Each sends the next byte of an endless head this often; `None`: nothing at all.
     pub dribble: Option<Duration>,
+    /// Connections that one process holds at most.
+    pub per_process: usize,
 }
 
 /// Connections held by other processes until this is dropped.
@@ -38,7 +40,7 @@ struct Holder {
 }
 
 impl Cold {
-    /// Connects. Each process holds up to [`PER_PROCESS`] connections, from a loopback address of its own where the server
+    /// Connects. Each process holds its connections from a loopback address of its own where the server
     /// is on the loopback interface. `program` is this same program, which knows the command `hold`.
     ///
     /// # Errors
@@ -50,7 +52,7 @@ impl Cold {
         };
         let mut left = options.connections;
         while left > 0 {
-            let count = left.min(PER_PROCESS);
+            let count = left.min(options.per_process.max(1));
             let number = cold.holders.len();
             cold.holders
                 .push(Holder::start(&program, options, number, count)?);
@@ -231,7 +233,7 @@ fn raise_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Connections that one process holds at most.
+/// Connections that one process holds, unless said otherwise: few enough for usual limits.
 pub const PER_PROCESS: usize = 5_000;
 
 /// How long the server may take to accept a connection.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::cold::{self, Cold, ColdOptions};
+use super::cold::{self, Cold, ColdOptions, PER_PROCESS};
 use super::hot::{self, HotOptions, HotResult};
 use super::progress::Bar;
 use super::target::Target;
@@ -48,6 +48,14 @@ pub struct Load {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     dribble: Option<Duration>,
 
+    /// Connections held by one process, at most
+    #[arg(long, hide = true, default_value_t = PER_PROCESS)]
+    cold_per_process: usize,
+
+    /// Opens so many connections for requests before the first
+    #[arg(long, hide = true, default_value_t = 0)]
+    connections: usize,
+
     /// Prints JSON
     #[arg(long)]
     json: bool,
@@ -74,6 +82,7 @@ impl Load {
             address: self.target.address,
             connections: self.cold,
             dribble: self.dribble,
+            per_process: self.cold_per_process,
         };
         let cold = Cold::open(&cold_options)?;
         let options = HotOptions {
@@ -82,6 +91,7 @@ impl Load {
             duration: self.duration,
             most_outstanding: self.most_outstanding,
             keep_alive: !self.no_keep_alive,
+            connections: self.connections,
             patience: self.patience,
         };
         let result = if options.rate > 0.0 {

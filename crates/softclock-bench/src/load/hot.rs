@@ -1,7 +1,7 @@
 //! Hot clients: requests at a rate that does not depend on the answers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,8 +24,10 @@ pub struct HotOptions {
     pub duration: Duration,
     /// Requests that may be outstanding; one more is not sent and counts as an error.
     pub most_outstanding: usize,
-    /// Whether connections are used again; else each request has its own, as with S-Clients.
+    /// Whether connections are used again, in turn; else each request has its own, as with S-Clients.
     pub keep_alive: bool,
+    /// Connections that are there before the first request, if they are used again.
+    pub connections: usize,
     /// After so long a request has failed.
     pub patience: Duration,
 }
@@ -39,6 +41,7 @@ impl HotOptions {
             duration: Duration::from_secs(1),
             most_outstanding: 4096,
             keep_alive: true,
+            connections: 0,
             patience: Duration::from_secs(10),
         }
     }
@@ -60,7 +63,7 @@ pub struct HotResult {
 }
 
 impl HotResult {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             intended: 0,
             statuses: BTreeMap::new(),
@@ -95,7 +98,7 @@ impl HotResult {
 /// Sends the load from this thread, on a runtime of its own. `progress` is called some times a second.
 ///
 /// # Errors
-/// There is no runtime to be had.
+/// There is no runtime to be had, or one of the connections that are to be there first.
 pub fn run(
     options: &HotOptions,
     mut progress: impl FnMut(Duration, &HotResult),
@@ -113,7 +116,11 @@ pub fn run(
         outstanding: Cell::new(0),
         result: RefCell::new(HotResult::new()),
     });
-    runtime.block_on(clients.send(&mut progress));
+    runtime.block_on(async {
+        clients.open_first().await?;
+        clients.send(&mut progress).await;
+        io::Result::Ok(())
+    })?;
     let result = clients.result.borrow().clone();
     Ok(result)
 }
@@ -121,13 +128,26 @@ pub fn run(
 struct Clients {
     options: HotOptions,
     request: Vec<u8>,
-    idle: RefCell<Vec<TcpStream>>,
+    idle: RefCell<VecDeque<TcpStream>>,
     buffers: RefCell<Vec<Vec<u8>>>,
     outstanding: Cell<usize>,
     result: RefCell<HotResult>,
 }
 
 impl Clients {
+    async fn open_first(&self) -> io::Result<()> {
+        let wanted = if self.options.keep_alive {
+            self.options.connections
+        } else {
+            0
+        };
+        for _ in 0..wanted {
+            let stream = connect(&self.options.target).await?;
+            self.idle.borrow_mut().push_back(stream);
+        }
+        Ok(())
+    }
+
     async fn send(self: &Rc<Self>, progress: &mut impl FnMut(Duration, &HotResult)) {
         let start = softclock::now();
         let total = (self.options.duration.as_secs_f64() * self.options.rate).round() as u64;
@@ -183,7 +203,7 @@ impl Clients {
 
     async fn exchange(&self) -> io::Result<u16> {
         let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
-        let kept = self.idle.borrow_mut().pop();
+        let kept = self.idle.borrow_mut().pop_front();
         let answer = match kept {
             // The server may have closed it meanwhile; then it did not take the request.
             Some(stream) => match ask(&stream, &self.request, &mut buffer).await {
@@ -195,7 +215,7 @@ impl Clients {
         self.buffers.borrow_mut().push(buffer);
         let (stream, answer) = answer?;
         if answer.reusable && self.options.keep_alive {
-            self.idle.borrow_mut().push(stream);
+            self.idle.borrow_mut().push_back(stream);
         }
         Ok(answer.status)
     }

@@ -50,3 +50,28 @@ fn line(elapsed: Duration, total: Duration, result: &HotResult) -> String {
 }
 
 const WIDTH: usize = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_as_full_as_the_time_is_over() {
+        let mut result = HotResult::new();
+        result.latency_us.saturating_record(70);
+        result.errors.insert("no answer in time".into(), 2);
+        let line = |elapsed, total| {
+            let [elapsed, total] = [elapsed, total].map(Duration::from_secs);
+            line(elapsed, total, &result)
+        };
+        let half = line(5, 10);
+        let bar = format!("[{}{}]", "=".repeat(15), " ".repeat(15));
+        assert_eq!(
+            half,
+            format!("{bar} 5/10 s  1 answered  2 failed  p99 70 us")
+        );
+        // Late answers take longer than the load.
+        assert!(line(12, 10).starts_with(&format!("[{}]", "=".repeat(30))));
+        assert!(line(0, 0).starts_with(&format!("[{}]", " ".repeat(30))));
+    }
+}

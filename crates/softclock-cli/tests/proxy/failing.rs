@@ -1,5 +1,7 @@
 //! Upstreams that misbehave: one response each, and the truth.
 
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
 use crate::server::until;
 use crate::upstream::{Upstream, proxy};
 
@@ -136,6 +138,32 @@ fn an_answer_before_the_end_of_a_request_counts() {
         2,
         "one that is not in step is not kept"
     );
+}
+
+#[test]
+fn without_descriptors_the_answer_is_503_and_nobody_is_to_blame() {
+    // No connection to it is kept, so that each request needs a descriptor.
+    let upstream =
+        Upstream::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+    let options = ["--threads", "1", "--max-fails", "1", "--fail-time", "100"];
+    let proxy = proxy(&[&upstream.url()], &options);
+    let mut client = proxy.connect();
+    assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Those for input and output are taken.
+    let current = Some(3);
+    let limit = Rlimit { current, maximum };
+    let old = prlimit(Some(proxy.pid()), Resource::Nofile, limit).expect("our own child");
+    let reply = client.ask("GET", "/", &[]);
+    assert_eq!(
+        (reply.status, reply.header("retry-after")),
+        (503, Some("1"))
+    );
+    assert!(reply.text().contains("too much is going on here"));
+    proxy.until_logged("no descriptors or memory: Too many open files");
+    prlimit(Some(proxy.pid()), Resource::Nofile, old).expect("our own child");
+    assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
+    assert!(!proxy.log().contains("left out"), "{}", proxy.log());
 }
 
 #[test]

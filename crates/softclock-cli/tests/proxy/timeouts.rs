@@ -1,12 +1,48 @@
 //! Upstreams that take their time.
 
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::thread::sleep;
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 use crate::upstream::{Upstream, proxy};
 
 /// Longer than any timeout in these tests, shorter than the tests' own patience.
 const LONG: Duration = Duration::from_secs(8);
+
+/// A listener whose queue has no room: who connects hears nothing. The others keep the queue full.
+fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    listen(&listener, 1).expect("a listener");
+    let address = getsockname(&listener).expect("its address");
+    let address = SocketAddr::try_from(address).expect("of TCP");
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300));
+    let queued = std::iter::from_fn(|| connect().ok()).collect();
+    (listener, address, queued)
+}
+
+#[test]
+fn no_connection_in_time_is_a_504() {
+    let (_listener, address, _queued) = full_listener();
+    let silent = format!("http://{address}");
+    let alone = proxy(&[&silent], &["--connect-timeout", "0.2"]);
+    let reply = alone.connect().ask("GET", "/", &[]);
+    assert_eq!(reply.status, 504);
+    let sentence = "the upstream did not accept a connection in time.";
+    assert!(reply.text().contains(sentence), "{}", reply.text());
+    alone.until_logged("no connection in time");
+    // Nobody has seen it, so that another may get it.
+    let good = Upstream::saying("good");
+    let both = proxy(&[&silent, &good.url()], &["--connect-timeout", "0.2"]);
+    let mut client = both.connect();
+    for _ in 0..2 {
+        client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody");
+        assert_eq!(client.reply("POST").text(), "good");
+    }
+}
 
 #[test]
 fn no_first_byte_is_a_504() {

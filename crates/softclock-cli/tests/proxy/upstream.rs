@@ -97,8 +97,7 @@ impl Connection {
     pub(crate) fn request(&mut self) -> Option<Request> {
         let mut request = self.head()?;
         if let Some(length) = request.header("content-length") {
-            request.body = vec![0; length.parse().expect("a length")];
-            self.stream.read_exact(&mut request.body).ok()?;
+            request.body = self.body(length.parse().expect("a length"))?;
         } else if request.header("transfer-encoding").is_some() {
             loop {
                 let line = self.line()?;
@@ -124,6 +123,13 @@ impl Connection {
             headers: self.fields()?,
             ..Request::default()
         })
+    }
+
+    /// Reads a body of so many bytes.
+    pub(crate) fn body(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).ok()?;
+        Some(body)
     }
 
     fn fields(&mut self) -> Option<Vec<(String, String)>> {

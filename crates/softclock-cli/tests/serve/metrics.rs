@@ -176,6 +176,15 @@ fn the_mechanism_of_readiness_can_be_chosen() {
     }
 }
 
+/// So that tests run again by another mechanism are.
+#[test]
+fn the_environment_names_the_mechanism() {
+    let name = std::env::var("SOFTCLOCK_EVENTS").unwrap_or("epoll".into());
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    let info = format!("softclock_readiness_info{{mechanism=\"{name}\"}}");
+    assert_eq!(scrape(&server)[&info], 1.0);
+}
+
 fn works(name: &str) -> bool {
     let mechanism = name.parse().expect("a name");
     Poller::with_mechanism(mechanism).is_ok()

@@ -66,8 +66,10 @@ pub enum Delivery {
     /// All of them.
     #[default]
     Each,
-    /// One (the paper's `SO_WAKEUP_ONE`): an idle one if there is any, else the one whose turn it is. If it loses its
-    /// interest before it has taken the event, another gets it.
+    /// One (the paper's `SO_WAKEUP_ONE`, the "first eligible thread"): an idle one if there is any, else the one whose
+    /// turn it is. If it loses its interest before it has taken the event, another gets it. If it is still busy when more
+    /// arrives, an idle one gets it: coalescing is for as long as the application has not learnt of the first arrival,
+    /// whichever of its threads was to tell it.
     One,
 }
 
@@ -120,6 +122,13 @@ struct Queue {
 const ALWAYS: Readiness = Readiness::from_bits(
     Readiness::READ_CLOSED.bits() | Readiness::WRITE_CLOSED.bits() | Readiness::ERROR.bits(),
 );
+
+impl Queue {
+    /// Whether its thread waits. One that has an event pending will be busy with it.
+    fn is_waiting(&self) -> bool {
+        self.idle && self.first == NIL
+    }
+}
 
 impl EventQueues {
     /// No source and no queue.
@@ -312,41 +321,71 @@ impl EventQueues {
     }
 
     /// Gives the event to the first idle queue that is interested, else to the first; its turn is then the last. What
-    /// that queue does not care for goes to another. An event that is pending already stands for this one too.
+    /// that queue does not care for goes to another. An event that is pending already stands for this one too, but one
+    /// that waits for a busy thread goes over to an idle one.
     fn post_one(&mut self, source: u32, arrived: Readiness) {
-        let mut left = arrived & !self.covered(source);
-        while let Some(chosen) = self.choose(source, left) {
+        let mut left = arrived & !self.covered(source, |queue| queue.idle);
+        while let Some(chosen) = self.choose(source, left, Queue::is_waiting) {
             left = left & !self.interests[chosen].mask;
-            self.link_pending(chosen);
-            self.unlink_from_source(chosen);
-            self.link_to_source(chosen);
+            self.give(chosen);
+            self.relieve_busy(source, self.interests[chosen].mask);
+        }
+        left = left & !self.covered(source, |_| true);
+        while let Some(chosen) = self.choose(source, left, |_| true) {
+            left = left & !self.interests[chosen].mask;
+            self.give(chosen);
         }
     }
 
-    /// The conditions of which some queue has an event pending.
-    fn covered(&self, source: u32) -> Readiness {
+    /// The conditions of which some of these queues has an event pending.
+    fn covered(&self, source: u32, among: impl Fn(&Queue) -> bool) -> Readiness {
         let interests = self
             .interests
             .of_source(self.sources[source as usize].first);
         interests
-            .filter(|(_, interest)| interest.pending)
+            .filter(|(_, interest)| interest.pending && among(self.queue_of(interest)))
             .fold(Readiness::NONE, |all, (_, interest)| all | interest.mask)
     }
 
-    fn choose(&self, source: u32, conditions: Readiness) -> Option<u32> {
+    /// The first of these queues that is interested in one of the conditions and has no event of the source.
+    fn choose(
+        &self,
+        source: u32,
+        conditions: Readiness,
+        among: impl Fn(&Queue) -> bool,
+    ) -> Option<u32> {
         let first = self.sources[source as usize].first;
-        let interested = || {
-            let all = self.interests.of_source(first);
-            all.filter(|(_, interest)| interest.mask.intersects(conditions) && !interest.pending)
-        };
-        let idle = interested().find(|(_, interest)| self.is_idle(interest.queue));
-        idle.or_else(|| interested().next()).map(|(index, _)| index)
+        let mut interested = self
+            .interests
+            .of_source(first)
+            .filter(|(_, interest)| interest.mask.intersects(conditions) && !interest.pending);
+        let chosen = interested.find(|(_, interest)| among(self.queue_of(interest)));
+        chosen.map(|(index, _)| index)
     }
 
-    /// One that has an event pending will be busy with it.
-    fn is_idle(&self, queue: u32) -> bool {
-        let queue = &self.queues[queue as usize];
-        queue.idle && queue.first == NIL
+    fn give(&mut self, interest: u32) {
+        self.link_pending(interest);
+        self.unlink_from_source(interest);
+        self.link_to_source(interest);
+    }
+
+    /// Takes back events for busy queues that tell nothing beyond `given`, which an idle one is told now.
+    fn relieve_busy(&mut self, source: u32, given: Readiness) {
+        let Source { state, first, .. } = self.sources[source as usize];
+        let mut next = first;
+        while next != NIL {
+            let interest = &self.interests[next];
+            let following = interest.source_next;
+            let is_told = given.contains(state & interest.mask);
+            if interest.pending && is_told && !self.queue_of(interest).idle {
+                self.unlink_pending(next);
+            }
+            next = following;
+        }
+    }
+
+    fn queue_of(&self, interest: &Interest) -> &Queue {
+        &self.queues[interest.queue as usize]
     }
 
     /// The interest of a queue in a source, or `NIL`.

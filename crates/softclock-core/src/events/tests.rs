@@ -56,31 +56,51 @@ impl Model {
         }
     }
 
+    /// To those who wait, unless such a one is on its way to it; what is left then to anybody, unless it is queued.
     fn notify_one(&mut self, source: usize, arrived: Readiness) {
-        let mut left = arrived;
-        for &(queue, mask) in &self.sources[source].interests {
-            if self.pending(queue, source) {
-                left = left & !mask;
+        let state = self.sources[source].state;
+        let is_idle = |model: &Self, queue: usize| model.queues[queue].idle;
+        let mut left = arrived & !self.told(source, &is_idle);
+        let waits = |model: &Self, queue: usize| {
+            is_idle(model, queue) && model.queues[queue].pending.is_empty()
+        };
+        while let Some((_, mask)) = self.tell_first(source, left, waits) {
+            left = left & !mask;
+            for (busy, wanted) in self.sources[source].interests.clone() {
+                if !is_idle(self, busy) && mask.contains(state & wanted) {
+                    self.queues[busy].pending.retain(|&of| of != source);
+                }
             }
         }
-        loop {
-            let interests = &self.sources[source].interests;
-            let wanted = |&(queue, mask): &(usize, Readiness)| {
-                mask.intersects(left) && !self.pending(queue, source)
-            };
-            let free = |turn: &(usize, Readiness)| {
-                let queue = &self.queues[turn.0];
-                wanted(turn) && queue.idle && queue.pending.is_empty()
-            };
-            let chosen = interests.iter().position(free);
-            let Some(chosen) = chosen.or_else(|| interests.iter().position(wanted)) else {
-                return;
-            };
-            let turn = self.sources[source].interests.remove(chosen);
-            self.sources[source].interests.push(turn);
-            self.queues[turn.0].pending.push_back(source);
-            left = left & !turn.1;
+        left = left & !self.told(source, &|_, _| true);
+        while let Some((_, mask)) = self.tell_first(source, left, |_, _| true) {
+            left = left & !mask;
         }
+    }
+
+    /// What those among the queues who have an event of the source pending are interested in.
+    fn told(&self, source: usize, among: &dyn Fn(&Self, usize) -> bool) -> Readiness {
+        let interests = self.sources[source].interests.iter();
+        interests
+            .filter(|&&(queue, _)| self.pending(queue, source) && among(self, queue))
+            .fold(NONE, |all, &(_, mask)| all | mask)
+    }
+
+    /// Queues an event for the first in turn among the interested, who is the last then.
+    fn tell_first(
+        &mut self,
+        source: usize,
+        conditions: Readiness,
+        among: impl Fn(&Self, usize) -> bool,
+    ) -> Option<(usize, Readiness)> {
+        let interests = &self.sources[source].interests;
+        let chosen = interests.iter().position(|&(queue, mask)| {
+            mask.intersects(conditions) && !self.pending(queue, source) && among(self, queue)
+        })?;
+        let turn = self.sources[source].interests.remove(chosen);
+        self.sources[source].interests.push(turn);
+        self.queues[turn.0].pending.push_back(source);
+        Some(turn)
     }
 
     fn declare(&mut self, queue: usize, source: usize, mask: Readiness) {
@@ -147,6 +167,7 @@ impl Model {
 enum Op {
     Post(usize, Readiness),
     Consume(usize, Readiness),
+    SetState(usize, Readiness),
     Declare(usize, usize, Readiness),
     Take(usize, usize),
     Idle(usize, bool),
@@ -168,6 +189,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0..SOURCES, mask()).prop_map(|(s, m)| Op::Post(s, m)),
         3 => (0..SOURCES, mask()).prop_map(|(s, m)| Op::Consume(s, m)),
+        2 => (0..SOURCES, mask()).prop_map(|(s, m)| Op::SetState(s, m)),
         4 => (0..QUEUES, 0..SOURCES, mask()).prop_map(|(q, s, m)| Op::Declare(q, s, m)),
         4 => (0..QUEUES, 0usize..4).prop_map(|(q, n)| Op::Take(q, n)),
         2 => (0..QUEUES, any::<bool>()).prop_map(|(q, idle)| Op::Idle(q, idle)),
@@ -225,6 +247,13 @@ impl Pair {
                 *state = *state & !consumed;
                 for owed in &mut self.owed[source] {
                     *owed = *owed & !consumed;
+                }
+            }
+            Op::SetState(source, state) => {
+                self.events.set_state(self.sources[source], state);
+                self.model.sources[source].state = state;
+                for owed in &mut self.owed[source] {
+                    *owed = *owed & state;
                 }
             }
             Op::Declare(queue, source, mask) => {
@@ -390,6 +419,53 @@ fn wake_one_prefers_the_idle_and_starves_nobody() {
         }
     }
     assert_eq!(taken, [10; 3]);
+}
+
+#[test]
+fn wake_one_leaves_nothing_to_a_busy_queue_while_another_waits() {
+    let mut events = EventQueues::new();
+    let [busy, other] = [(); 2].map(|()| events.add_queue());
+    let source = events.add_source(NONE, Delivery::One);
+    events.declare_interest(busy, source, READ);
+    events.declare_interest(other, source, READ);
+    events.post(source, READ);
+    assert!(events.is_pending(busy) && !events.is_pending(other));
+    events.set_idle(other, true);
+    for _ in 0..3 {
+        events.post(source, READ);
+        assert_eq!(take(&mut events, other), [(source, READ)]);
+    }
+    assert!(!events.is_pending(busy), "one is told, not both");
+}
+
+#[test]
+fn wake_one_lets_a_busy_queue_keep_what_the_other_is_not_told() {
+    let mut events = EventQueues::new();
+    let [busy, other] = [(); 2].map(|()| events.add_queue());
+    let source = events.add_source(NONE, Delivery::One);
+    events.declare_interest(busy, source, READ | WRITE);
+    events.declare_interest(other, source, READ);
+    events.post(source, READ | WRITE);
+    events.set_idle(other, true);
+    events.post(source, READ);
+    assert_eq!(take(&mut events, other), [(source, READ)]);
+    events.consume(source, READ);
+    assert_eq!(take(&mut events, busy), [(source, WRITE)]);
+}
+
+#[test]
+fn the_state_that_was_looked_at_counts() {
+    let mut events = EventQueues::new();
+    let queue = events.add_queue();
+    let source = events.add_source(NONE, Delivery::Each);
+    events.declare_interest(queue, source, READ | WRITE);
+    events.set_state(source, READ);
+    assert!(!events.is_pending(queue));
+    events.post(source, WRITE);
+    assert_eq!(take(&mut events, queue), [(source, READ | WRITE)]);
+    events.post(source, READ);
+    events.set_state(source, NONE);
+    assert!(take(&mut events, queue).is_empty());
 }
 
 #[test]

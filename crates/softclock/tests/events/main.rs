@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -47,6 +48,7 @@ macro_rules! on_each_mechanism {
 
 on_each_mechanism!(
     what_was_there_before_the_declaration_is_told_by_it
+    what_comes_during_the_declaration_is_not_missed
     arrivals_before_delivery_are_one_event
     events_that_have_become_meaningless_are_not_delivered
     a_closed_source_leaves_nothing_to_the_next_of_its_number
@@ -113,6 +115,42 @@ fn what_was_there_before_the_declaration_is_told_by_it(mechanism: Mechanism) {
         .declare_interest(&here, READ, Some(&mut state))
         .unwrap();
     assert!(state.contains(Readiness::READ_CLOSED));
+}
+
+/// By the state or by an event, whenever another thread writes.
+fn what_comes_during_the_declaration_is_not_missed(mechanism: Mechanism) {
+    let queue = queue(mechanism);
+    // It is received when the other thread is about to write, and not before.
+    let (write, orders) = mpsc::sync_channel::<UnixStream>(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || orders.iter().try_for_each(|mut peer| peer.write_all(b"x")));
+        for round in 0..400 {
+            let (here, there) = UnixStream::pair().unwrap();
+            here.set_nonblocking(true).unwrap();
+            let here = queue.add(here);
+            for _first_and_again in 0..2 {
+                write.send(there.try_clone().unwrap()).unwrap();
+                (0..round * 10).for_each(|_| std::hint::spin_loop());
+                // What the queue hears of before, nobody is interested in.
+                assert!(take(&queue, NOW).is_empty());
+                let mut state = NONE;
+                queue
+                    .declare_interest(&here, READ, Some(&mut state))
+                    .unwrap();
+                let mut read = if state.contains(READ) {
+                    read_all(&here)
+                } else {
+                    0
+                };
+                while read == 0 {
+                    assert!(!take(&queue, LONG).is_empty(), "missed in {round}");
+                    read = read_all(&here);
+                }
+                queue.declare_interest(&here, NONE, None).unwrap();
+            }
+        }
+        drop(write);
+    });
 }
 
 fn arrivals_before_delivery_are_one_event(mechanism: Mechanism) {
