@@ -218,7 +218,7 @@ impl TcpStream {
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on, so
     /// that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
-        self.source().forget_waiters(Direction::Read);
+        self.source.forget_waiters(Direction::Read);
     }
 
     /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
