@@ -130,7 +130,8 @@ impl Soak {
                 let number = numbers.next().expect("no end");
                 let before = self.outages.load(Ordering::SeqCst);
                 let reply = ask(&mut client, kind, number, left == 0);
-                let is_served = before % 2 == 0 && before == self.outages.load(Ordering::SeqCst);
+                let is_served =
+                    before.is_multiple_of(2) && before == self.outages.load(Ordering::SeqCst);
                 self.judge(kind, number, &reply, is_served);
                 if !reply.is_complete {
                     break;
@@ -224,7 +225,7 @@ fn backend(soak: &Arc<Soak>) -> Upstream {
 
 /// Of a POST; without a body it could be repeated, were it another method.
 fn upload(number: u64) -> String {
-    let is_empty = number % 2 == 0;
+    let is_empty = number.is_multiple_of(2);
     if is_empty {
         String::new()
     } else {
