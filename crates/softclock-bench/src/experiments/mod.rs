@@ -28,6 +28,7 @@ pub mod table_4;
 pub mod table_5;
 pub mod table_6;
 pub mod table_8;
+pub mod wan_delay;
 pub mod wheel;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
@@ -58,6 +59,7 @@ pub const ALL: &[&Experiment] = &[
     &pspacer_table_7::EXPERIMENT,
     &pspacer_table_8::EXPERIMENT,
     &pspacer_figure_9::EXPERIMENT,
+    &wan_delay::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
 ];
