@@ -19,6 +19,7 @@ pub mod pspacer_table_5;
 pub mod pspacer_table_6;
 pub mod pspacer_table_7;
 pub mod pspacer_table_8;
+pub mod pspacer_tolerance;
 pub mod servers_static;
 pub mod sleep_precision;
 pub mod table_1;
@@ -59,6 +60,7 @@ pub const ALL: &[&Experiment] = &[
     &pspacer_table_7::EXPERIMENT,
     &pspacer_table_8::EXPERIMENT,
     &pspacer_figure_9::EXPERIMENT,
+    &pspacer_tolerance::EXPERIMENT,
     &wan_delay::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
