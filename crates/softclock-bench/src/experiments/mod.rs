@@ -2,6 +2,7 @@
 
 use crate::report::Experiment;
 
+pub mod burst_speed;
 pub mod clock;
 pub mod event_bench;
 pub mod event_figure_6;
@@ -62,6 +63,7 @@ pub const ALL: &[&Experiment] = &[
     &pspacer_figure_9::EXPERIMENT,
     &pspacer_tolerance::EXPERIMENT,
     &wan_delay::EXPERIMENT,
+    &burst_speed::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
 ];
