@@ -8,6 +8,7 @@
 pub mod busy_server;
 pub mod chart;
 pub mod closed_loop;
+pub mod command;
 pub mod environment;
 pub mod event_peer;
 pub mod event_sets;

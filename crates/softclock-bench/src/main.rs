@@ -41,7 +41,7 @@ enum Command {
     /// Holds connections open for `load`.
     #[command(hide = true)]
     Hold(Hold),
-    /// What `pspacer/table-7` starts: sends datagrams to many ports.
+    /// What `pspacer/table-7` and `pspacer/tolerance` start: sends datagrams to many ports.
     #[command(hide = true)]
     Flows(Flows),
     /// The server of `softclock serve`, for the experiments that need it in a process of its own.

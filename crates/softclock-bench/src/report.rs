@@ -185,7 +185,7 @@ fn progress_line(done: usize, total: usize, what: &str) -> String {
 }
 
 /// The `q`-quantile of `sorted`, interpolated between neighbours.
-fn quantile(sorted: &[f64], q: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let position = q * (sorted.len() - 1) as f64;
     let below = position.floor() as usize;
     let above = position.ceil() as usize;

@@ -2,6 +2,7 @@
 
 use crate::report::Experiment;
 
+pub mod burst_speed;
 pub mod clock;
 pub mod event_bench;
 pub mod event_figure_6;
@@ -19,6 +20,7 @@ pub mod pspacer_table_5;
 pub mod pspacer_table_6;
 pub mod pspacer_table_7;
 pub mod pspacer_table_8;
+pub mod pspacer_tolerance;
 pub mod servers_static;
 pub mod sleep_precision;
 pub mod table_1;
@@ -28,6 +30,7 @@ pub mod table_4;
 pub mod table_5;
 pub mod table_6;
 pub mod table_8;
+pub mod wan_delay;
 pub mod wheel;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
@@ -58,6 +61,9 @@ pub const ALL: &[&Experiment] = &[
     &pspacer_table_7::EXPERIMENT,
     &pspacer_table_8::EXPERIMENT,
     &pspacer_figure_9::EXPERIMENT,
+    &pspacer_tolerance::EXPERIMENT,
+    &wan_delay::EXPERIMENT,
+    &burst_speed::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
 ];

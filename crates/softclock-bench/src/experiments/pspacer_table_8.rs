@@ -1,19 +1,20 @@
 //! `pspacer/table-8`: goodput over other links than a fast Ethernet card (*PSPacer/HT*, section IV-E): Table VIII.
 //!
 //! The paper shows that pacing by a timer works where the line rate is not reached, and on pseudo devices. Here: veth, a
-//! TAP, a bond.
+//! TAP, a bond, and HTB over veth.
 
 use std::error::Error;
 use std::time::Duration;
 
-use crate::lab::FRAME_BYTES;
-use crate::lab::{self, Line, Load, Pace, Setup, Shaper, TCP_DATA_BYTES, mbit};
+use softclock_core::Rate;
+
+use crate::lab::{self, FRAME_BYTES, Line, Load, Pace, Setup, Shaper, TCP_DATA_BYTES, mbit};
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-8",
-    about: "Table VIII: goodput through pace over veth, a TAP and a bond, against theory",
+    about: "Table VIII: goodput through pace over veth, a TAP and a bond, and through HTB, against theory",
     run,
 };
 
@@ -23,23 +24,21 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     lab::report(TITLE, &NOTES, |notes| {
         let plan = if context.smoke { &SMOKE } else { &FULL };
         let mut rows = Vec::new();
-        let mut lines = LINES.to_vec();
+        let mut variants = VARIANTS.to_vec();
         for &(target, paper) in plan.targets {
-            let setups: Vec<Setup> = lines
-                .iter()
-                .map(|&(name, line)| setup(name, line, target))
-                .collect();
+            let setups = variants.iter().map(|variant| variant.setup(target));
+            let setups: Vec<Setup> = setups.collect();
             let found = lab::rounds(context, &setups, plan.rounds, notes, |_, traffic| {
                 Ok(traffic.measure(plan.slice)?.data_bps() / 1e6)
             })?;
-            lines.retain(|(name, _)| found.iter().any(|(setup, _)| setup.name == *name));
+            variants.retain(|variant| found.iter().any(|(setup, _)| setup.name == variant.name));
             let theory = target as f64 * f64::from(TCP_DATA_BYTES) / f64::from(FRAME_BYTES);
             let metric = format!("goodput, target {target} Mbit/s");
             rows.push(Row::of_samples("theory", &metric, "Mbit/s", &[theory]));
             for (setup, goodput) in &found {
                 let row = Row::of_samples(&setup.name, &metric, "Mbit/s", goodput);
                 rows.push(Row {
-                    paper: paper.filter(|_| setup.line == Line::Veth),
+                    paper: paper.filter(|_| setup.name == OURS),
                     ..row
                 });
             }
@@ -48,15 +47,40 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-fn setup(name: &str, line: Line, target_mbit: u64) -> Setup {
-    let pace = Shaper::Pace(Pace::of_rate(mbit(target_mbit)));
-    Setup::new(name, pace, Load::Tcp).over(line)
+/// Who shapes over what.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    name: &'static str,
+    line: Line,
+    of_rate: fn(Rate) -> Shaper,
 }
 
-const LINES: [(&str, Line); 3] = [
-    ("softclock pace over veth", Line::Veth),
-    ("softclock pace over a TAP", Line::Tap),
-    ("softclock pace over a bond", Line::Bond),
+impl Variant {
+    fn setup(&self, target_mbit: u64) -> Setup {
+        let shaper = (self.of_rate)(mbit(target_mbit));
+        Setup::new(self.name, shaper, Load::Tcp).over(self.line)
+    }
+
+    const fn pace(name: &'static str, line: Line) -> Self {
+        Self {
+            name,
+            line,
+            of_rate: |rate| Shaper::Pace(Pace::of_rate(rate)),
+        }
+    }
+}
+
+const OURS: &str = "softclock pace over veth";
+
+const VARIANTS: [Variant; 4] = [
+    Variant::pace(OURS, Line::Veth),
+    Variant {
+        name: "HTB over veth",
+        line: Line::Veth,
+        of_rate: |rate| Shaper::Htb(rate, 1),
+    },
+    Variant::pace("softclock pace over a TAP", Line::Tap),
+    Variant::pace("softclock pace over a bond", Line::Bond),
 ];
 
 struct Plan {

@@ -1,4 +1,4 @@
-//! What arrives at the receiver, by the kernel's time stamps: tcpdump captures, [`Burstiness`] analyses.
+//! What arrives at a link, by the kernel's time stamps: tcpdump captures, [`Burstiness`] analyses.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_core::burstiness::Options;
-use softclock_core::capture::{Decoded, Decoder};
+use softclock_core::capture::{Decoded, Decoder, Packet};
 use softclock_core::{Burstiness, Histogram, Instant, Rate};
 use tempfile::NamedTempFile;
 
-use super::{FRAME_BYTES, Lab, TCP_DATA_BYTES, TCP_HEADER_BYTES};
+use super::{Datagrams, FRAME_BYTES, Namespace, TCP_DATA_BYTES, TCP_HEADER_BYTES};
 
 /// A capture that runs until it is ended or dropped.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures what the receiver gets from now on.
+    /// Captures what a link gets from now on.
     ///
     /// # Errors
     /// tcpdump's.
-    pub fn start(lab: &Lab) -> io::Result<Self> {
+    pub fn start(host: &Namespace, link: &str) -> io::Result<Self> {
         let file = NamedTempFile::new()?;
-        let mut command = lab.receiver.command("tcpdump");
-        command.args(ARGUMENTS.split(' '));
+        let mut command = host.command("tcpdump");
+        command.args(["-i", link]).args(ARGUMENTS.split(' '));
         command.stdout(File::create(file.path())?);
         let mut tcpdump = command.stderr(Stdio::piped()).spawn()?;
         let errors = tcpdump.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -60,14 +60,28 @@ impl Capture {
     ///
     /// # Errors
     /// A capture that can't be read.
-    pub fn end(mut self) -> io::Result<Frames> {
+    pub fn end(self) -> io::Result<Frames> {
+        let (capture, lost) = self.finish()?;
+        let mut frames = Frames::decode(&capture)?;
+        frames.lost = lost;
+        Ok(frames)
+    }
+
+    /// Ends it; the datagrams of iperf3 that were captured.
+    ///
+    /// # Errors
+    /// A capture that can't be read.
+    pub fn end_with_datagrams(self) -> io::Result<Datagrams> {
+        Datagrams::decode(&self.finish()?.0)
+    }
+
+    /// The capture, and how many frames it lacks.
+    fn finish(mut self) -> io::Result<(Vec<u8>, u64)> {
         kill_process(Pid::from_child(&self.tcpdump), Signal::INT)?;
         let mut said = String::new();
         self.errors.read_to_string(&mut said)?;
         self.tcpdump.wait()?;
-        let mut frames = Frames::decode(&fs::read(self.file.path())?)?;
-        frames.lost = lost(&said);
-        Ok(frames)
+        Ok((fs::read(self.file.path())?, lost(&said)))
     }
 }
 
@@ -88,23 +102,12 @@ pub struct Frames {
 }
 
 impl Frames {
-    fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let mut decoder = Decoder::new();
+    fn decode(capture: &[u8]) -> io::Result<Self> {
         let mut frames = Self::default();
-        let mut at = 0;
-        loop {
-            let decoded = decoder.decode(&bytes[at..]).map_err(io::Error::other)?;
-            at += match decoded {
-                Decoded::Packet(packet, used) => {
-                    if let Some(time) = packet.at {
-                        frames.add(time, packet.original_bytes);
-                    }
-                    used
-                }
-                Decoded::Other(used) => used,
-                Decoded::More(_) => return Ok(frames),
-            };
-        }
+        each_packet(capture, |at, packet| {
+            frames.add(at, packet.original_bytes);
+        })?;
+        Ok(frames)
     }
 
     /// Joined segments count as those that the line would carry, all at that instant.
@@ -186,6 +189,28 @@ impl Frames {
     }
 }
 
+/// Gives all packets of a capture that say when they came.
+pub(super) fn each_packet(
+    capture: &[u8],
+    mut on_packet: impl FnMut(Instant, &Packet<'_>),
+) -> io::Result<()> {
+    let mut decoder = Decoder::new();
+    let mut at = 0;
+    loop {
+        let decoded = decoder.decode(&capture[at..]).map_err(io::Error::other)?;
+        at += match decoded {
+            Decoded::Packet(packet, used) => {
+                if let Some(time) = packet.at {
+                    on_packet(time, &packet);
+                }
+                used
+            }
+            Decoded::Other(used) => used,
+            Decoded::More(_) => return Ok(()),
+        };
+    }
+}
+
 /// "0 packets dropped by kernel".
 fn lost(said: &str) -> u64 {
     let line = said.lines().find(|line| line.contains("dropped by kernel"));
@@ -194,8 +219,7 @@ fn lost(said: &str) -> u64 {
 }
 
 /// Frames with a lot of data: answers and what programs tell each other beside is small.
-const ARGUMENTS: &str =
-    "-i eth0 -Q in -s 96 -B 65536 --time-stamp-precision=nano -Z root -w - greater 600";
+const ARGUMENTS: &str = "-Q in -s 96 -B 65536 --time-stamp-precision=nano -Z root -w - greater 600";
 
 /// More than tcpdump keeps before it writes.
 const ENOUGH_BYTES: u64 = 8 << 10;

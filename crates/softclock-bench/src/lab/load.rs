@@ -19,8 +19,16 @@ pub enum Load {
     TcpPaced(Rate),
     /// iperf3, TCP (cubic) at this rate by SO_MAX_PACING_RATE: without the queueing discipline fq, TCP itself keeps it.
     TcpMaxPacing(Rate),
-    /// [`super::flows`]: datagrams at this rate in all, to so many ports in turn.
-    Flows(Rate, u16),
+    /// [`super::flows`]: datagrams to so many ports in turn, the first of each at the rate of all classes together, those
+    /// behind them at the rate that is offered.
+    Flows {
+        /// Of all classes together.
+        rate: Rate,
+        /// To all ports together.
+        offered: Rate,
+        /// How many.
+        ports: u16,
+    },
 }
 
 /// A load that runs until this is dropped.
@@ -34,11 +42,17 @@ pub(super) struct Running {
 impl Load {
     /// Starts it at this host of a lab.
     pub(super) fn start(self, host: &Namespace, lab: &Lab) -> io::Result<Running> {
-        if let Self::Flows(rate, flows) = self {
+        if let Self::Flows {
+            rate,
+            offered,
+            ports,
+        } = self
+        {
             let program = std::env::current_exe()?;
             let mut command = host.command(&program.to_string_lossy());
-            command.args(["flows", NOBODY, &rate.to_string()]);
-            command.args([flows.to_string(), UDP_DATA_BYTES.to_string()]);
+            command.args(["flows", NOBODY]);
+            command.args([rate.to_string(), offered.to_string()]);
+            command.args([ports.to_string(), UDP_DATA_BYTES.to_string()]);
             return Ok(Running {
                 sender: spawn(&mut command)?,
                 receiver: None,
@@ -77,7 +91,7 @@ impl Load {
             Self::Tcp => TCP.into(),
             Self::TcpPaced(rate) => format!("{TCP} --bitrate {}", data(rate, TCP_DATA_BYTES)),
             Self::TcpMaxPacing(rate) => format!("{TCP} --fq-rate {}", data(rate, TCP_DATA_BYTES)),
-            Self::Flows(..) => String::new(),
+            Self::Flows { .. } => String::new(),
         }
     }
 }

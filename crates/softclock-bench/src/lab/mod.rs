@@ -7,10 +7,11 @@
 //! ```
 //!
 //! - [`Namespace`]: goes with us, however we end.
-//! - [`Shaper`]: `softclock pace`, or a bridge of the kernel's with HTB, TBF or nothing.
+//! - [`Shaper`]: `softclock pace`, `softclock wan`, or a bridge of the kernel's with HTB, TBF or nothing.
 //! - [`Load`]: iperf3, or [`flows`] where it has too few streams.
 //! - [`Traffic`]: one shaper under one load, ready to be measured.
 //! - [`Frames`]: what tcpdump saw at the receiver.
+//! - [`Passage`]: how long datagrams were on the way, by what it saw before and behind the shaper.
 //! - [`Usage`]: processor time of the machine and of the shaper's process.
 //! - [`Neighbours`]: other programs that compute.
 
@@ -19,6 +20,7 @@ pub mod flows;
 mod load;
 mod namespace;
 mod neighbours;
+mod passage;
 mod setup;
 mod shaper;
 mod usage;
@@ -36,6 +38,7 @@ pub use capture::{Capture, Frames};
 pub use load::Load;
 pub use namespace::{Namespace, Received};
 pub use neighbours::Neighbours;
+pub use passage::{Datagrams, Passage};
 pub use setup::{Flow, Line, Offload, Results, Setup, Traffic, rounds};
 pub use shaper::{Pace, Shaped, Shaper, Summary};
 pub use usage::{Busy, Usage};

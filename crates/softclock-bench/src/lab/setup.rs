@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::load::Running;
 use super::usage::Busy;
 use super::{
-    Capture, Frames, Lab, Load, Received, Shaped, Shaper, Summary, TCP_HEADER_BYTES, Usage,
+    Capture, Frames, Lab, Load, Passage, Received, Shaped, Shaper, Summary, TCP_HEADER_BYTES, Usage,
 };
 use crate::report::Context;
 
@@ -149,16 +149,31 @@ impl Traffic {
     /// # Errors
     /// tcpdump's, and if hardly any arrive.
     pub fn capture(&self, during: Duration) -> io::Result<Frames> {
-        let capture = Capture::start(&self.lab)?;
+        let capture = Capture::start(&self.lab.receiver, "eth0")?;
         let begun = Instant::now();
         thread::sleep(during);
-        while !capture.has_enough()? {
-            if begun.elapsed() > PATIENCE {
-                return Err(io::Error::other("hardly any frames arrive"));
-            }
-            thread::sleep(LOOK_UP);
-        }
+        until_enough(&capture, begun)?;
         capture.end()
+    }
+
+    /// How long datagrams of iperf3 that came to the bridge in so long, or as much more, were on the way from there to the
+    /// receiver; those of the last moments are missing.
+    ///
+    /// # Errors
+    /// tcpdump's, and if none arrive.
+    pub fn passage(&self, during: Duration) -> io::Result<Passage> {
+        let receiver = Capture::start(&self.lab.receiver, "eth0")?;
+        let bridge = Capture::start(&self.lab.bridge, "in0")?;
+        let begun = Instant::now();
+        thread::sleep(during);
+        until_enough(&bridge, begun)?;
+        until_enough(&receiver, begun)?;
+        let before = bridge.end_with_datagrams()?;
+        let passage = Passage::between(&before, &receiver.end_with_datagrams()?);
+        match passage.is_empty() {
+            true => Err(io::Error::other("no datagram was seen at both ends")),
+            false => Ok(passage),
+        }
     }
 
     /// Lets so much time pass, and more on a crowded machine, until there is something to measure.
@@ -182,6 +197,17 @@ impl Traffic {
         drop(self.load);
         self.shaped.end()
     }
+}
+
+/// Waits until a capture that began then has some dozens of frames.
+fn until_enough(capture: &Capture, begun: Instant) -> io::Result<()> {
+    while !capture.has_enough()? {
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::other("hardly any frames arrive"));
+        }
+        thread::sleep(LOOK_UP);
+    }
+    Ok(())
 }
 
 /// What arrives a second.

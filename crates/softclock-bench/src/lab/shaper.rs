@@ -1,9 +1,10 @@
-//! What decides when frames leave: `softclock pace`, or a bridge of the kernel's with a queueing discipline.
+//! What decides when frames leave: `softclock pace`, `softclock wan`, or a bridge of the kernel's with a queueing
+//! discipline.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -11,6 +12,7 @@ use softclock_core::Rate;
 
 use super::flows::FIRST_PORT;
 use super::{FRAME_BYTES, Lab, Line};
+use crate::command;
 
 /// A way to shape. Rates are of whole frames, all classes together; with more than one, classes are told apart by port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum Shaper {
     Forward,
     /// `softclock pace`.
     Pace(Pace),
+    /// `softclock wan` with this delay each way.
+    Wan(Duration),
     /// A bridge of the kernel's with HTB at its exit, and so many classes.
     Htb(Rate, u16),
     /// A bridge of the kernel's with TBF at its exit.
@@ -56,7 +60,7 @@ pub struct Shaped {
     program: Option<Program>,
 }
 
-/// `softclock pace`.
+/// `softclock pace` or `wan`.
 #[derive(Debug)]
 struct Program {
     child: Child,
@@ -70,7 +74,11 @@ impl Shaper {
     /// What is missing.
     pub fn start(self, lab: &Lab, line: Line) -> io::Result<Shaped> {
         match self {
-            Self::Pace(pace) => pace.start(lab, line),
+            Self::Pace(pace) => Program::start(lab, line, "pace", pace.arguments()),
+            Self::Wan(delay) => {
+                let delay = format!("{}us", delay.as_micros());
+                Program::start(lab, line, "wan", ["--delay".to_owned(), delay])
+            }
             Self::Forward => forward(lab),
             Self::Htb(rate, classes) => {
                 lab.bridge.batch("tc", &htb(rate, classes))?;
@@ -90,28 +98,10 @@ impl Shaper {
 }
 
 impl Pace {
-    fn start(&self, lab: &Lab, line: Line) -> io::Result<Shaped> {
-        let program = program()?;
-        let (from, to) = line.ports();
-        let mut command = lab.bridge.command(&program.to_string_lossy());
-        command.args(["pace", from, to, "--json"]);
-        command.args(self.options.split_whitespace());
-        for class in self.classes() {
-            command.args(["--class-ab", &class]);
-        }
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut program = Program {
-            child,
-            errors: BufReader::new(errors),
-        };
-        program.wait_for_begin()?;
-        Ok(Shaped {
-            program: Some(program),
-        })
+    fn arguments(&self) -> impl Iterator<Item = String> + '_ {
+        let options = self.options.split_whitespace().map(str::to_owned);
+        let classes = self.classes();
+        options.chain(classes.flat_map(|class| ["--class-ab".to_owned(), class]))
     }
 
     fn classes(&self) -> impl Iterator<Item = String> + '_ {
@@ -128,6 +118,32 @@ impl Pace {
 }
 
 impl Program {
+    /// A bridge of the command's between the ports of a line.
+    fn start(
+        lab: &Lab,
+        line: Line,
+        name: &str,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> io::Result<Shaped> {
+        let program = command::softclock()?;
+        let (from, to) = line.ports();
+        let mut command = lab.bridge.command(&program.to_string_lossy());
+        command.args([name, from, to, "--json"]).args(arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut program = Self {
+            child,
+            errors: BufReader::new(errors),
+        };
+        program.wait_for_begin()?;
+        Ok(Shaped {
+            program: Some(program),
+        })
+    }
+
     fn wait_for_begin(&mut self) -> io::Result<()> {
         let mut said = String::new();
         loop {
@@ -173,10 +189,10 @@ impl Drop for Program {
     }
 }
 
-/// What `softclock pace` says when it ends.
+/// What `softclock pace` and `wan` say when they end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How late the soft events of the direction that is paced were, in microseconds: p50, p99 and p99.9; `None` if there
+    /// How late the soft events of the load's direction were, in microseconds: p50, p99 and p99.9; `None` if there
     /// was none.
     pub lateness_us: Option<[f64; 3]>,
 }
@@ -246,18 +262,6 @@ fn share(rate: Rate, classes: u16) -> Rate {
 /// Packets that may wait in a class.
 fn limit(classes: u16) -> u64 {
     (QUEUE / u64::from(classes)).max(LEAST_QUEUE)
-}
-
-/// The command, which is built beside this program.
-fn program() -> io::Result<PathBuf> {
-    let program = std::env::current_exe()?.with_file_name("softclock");
-    match program.exists() {
-        true => Ok(program),
-        false => Err(io::Error::other(
-            "the command softclock is not built beside this program (cargo build --package softclock-cli, with --release \
-             if this is)",
-        )),
-    }
 }
 
 /// Packets that wait in all classes together.

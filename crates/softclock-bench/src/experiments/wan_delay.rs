@@ -1,0 +1,134 @@
+//! `wan/delay`: how exactly `softclock wan` keeps its delays.
+//!
+//! Each datagram is seen by tcpdump where it comes to the bridge and where it arrives; the difference less the delay is
+//! what the emulator adds. What a bridge of the kernel's takes stands beside it.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use crate::chart::{Axis, Chart, Series};
+use crate::lab::{self, Load, Neighbours, Passage, Setup, Shaper, Traffic, mbit};
+use crate::report::{Context, Experiment, Report, Row, quantile};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "wan/delay",
+    about: "by how much delays of softclock wan are exceeded, 0 to 50 ms at 100 Mbit/s, beside plain forwarding",
+    run,
+};
+
+const TITLE: &str = "accuracy of emulated delays";
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    lab::report(TITLE, &NOTES, |notes| {
+        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
+        let mut setups = setups();
+        if context.smoke {
+            setups.truncate(2);
+        }
+        let found = lab::rounds(context, &setups, rounds, notes, |setup, traffic| {
+            shots(&traffic, setup.shaper, slice)
+        })?;
+        Ok((
+            rows(&found),
+            [0, 1].map(|index| chart(&found, index)).into(),
+        ))
+    })
+}
+
+fn setups() -> Vec<Setup> {
+    let load = Load::Udp(mbit(100));
+    let wan = |ms| {
+        let shaper = Shaper::Wan(Duration::from_millis(ms));
+        Setup::new(format!("softclock wan, {ms} ms"), shaper, load)
+    };
+    let mut setups = vec![Setup::new("forwarded", Shaper::Forward, load)];
+    setups.extend(DELAYS_MS.map(wan));
+    setups
+}
+
+/// What a capture at both ends tells.
+struct Shot {
+    /// Microseconds above the delay, ascending.
+    late_us: Vec<f64>,
+    lost: usize,
+}
+
+/// Alone, and beside neighbours.
+fn shots(traffic: &Traffic, shaper: Shaper, slice: Duration) -> io::Result<[Shot; 2]> {
+    let delay = match shaper {
+        Shaper::Wan(delay) => delay,
+        _ => Duration::ZERO,
+    };
+    let shot = |passage: &Passage| Shot {
+        late_us: passage.late_us(delay),
+        lost: passage.lost,
+    };
+    let alone = traffic.passage(slice)?;
+    let neighbours = Neighbours::start();
+    let beside = traffic.passage(slice)?;
+    drop(neighbours);
+    Ok([shot(&alone), shot(&beside)])
+}
+
+type Results = [(Setup, Vec<[Shot; 2]>)];
+
+fn rows(results: &Results) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |metric: &str, unit, of: &dyn Fn(&Shot) -> f64| {
+        for (index, condition) in CONDITIONS.iter().enumerate() {
+            for (setup, shots) in results {
+                let samples: Vec<f64> = shots.iter().map(|shot| of(&shot[index])).collect();
+                let metric = format!("{metric}; {condition}");
+                rows.push(Row::of_samples(&setup.name, metric, unit, &samples));
+            }
+        }
+    };
+    for (place, name) in QUANTILES {
+        let metric = format!("time on the way above the delay, {name}");
+        add(&metric, "us", &|shot| quantile(&shot.late_us, place));
+    }
+    add("share of datagrams that are lost", "%", &|shot| {
+        shot.lost as f64 * 100.0 / (shot.late_us.len() + shot.lost) as f64
+    });
+    rows
+}
+
+fn chart(results: &Results, index: usize) -> Chart {
+    let x = Axis::decades("time on the way above the delay, us", 0.1, 10_000.0);
+    let series = results.iter().map(|(setup, shots)| {
+        let late = shots.iter().flat_map(|shot| &shot[index].late_us);
+        let mut late: Vec<f64> = late.copied().collect();
+        late.sort_by(f64::total_cmp);
+        Series::cdf(&setup.name, &x, &late)
+    });
+    let series = series.collect();
+    Chart {
+        title: format!("time on the way above the delay, {}", CONDITIONS[index]),
+        x,
+        y: Axis::linear("share of the datagrams", 0.0, 1.0),
+        series,
+    }
+}
+
+const DELAYS_MS: [u64; 4] = [0, 1, 10, 50];
+
+/// How long a capture is, and how many there are of each variant and condition.
+const FULL: (Duration, usize) = (Duration::from_millis(2500), 4);
+const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
+
+const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+
+const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
+
+const NOTES: [&str; 5] = [
+    "100 Mbit/s of UDP in frames of 1500 bytes by iperf3, which sends what is due each millisecond in one burst; its numbers \
+     pair what both captures have; beside computation: as many threads as processors spin at ordinary priority",
+    "time stamps are the kernel's: when a frame is put into the receive queue of in0, where softclock wan counts the delay from, \
+     too, and of the receiver's eth0, to which veth brings it within the bridge's transmission; the delay holds each way",
+    "above the delay, so, are: how late the bridge's event was, the copies out of and into the kernel, and the frames of the \
+     same burst before it; of forwarding it is the bridge of the kernel's alone",
+    "two tcpdump take processor time beside it, as they do in forwarding",
+    "the target for softclock wan is 10 us at p50 and 100 us at p99",
+];

@@ -1,0 +1,109 @@
+//! How long datagrams of iperf3 are on the way between two captures: the kernel's stamps at both, by the number that iperf3
+//! gives each of a stream.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use softclock_core::Instant;
+use softclock_core::packet::Headers;
+
+use super::capture::each_packet;
+
+/// Datagrams of a capture: number and time.
+#[derive(Debug, Default)]
+pub struct Datagrams(Vec<(u32, Instant)>);
+
+/// What passed both places.
+#[derive(Clone, Debug, Default)]
+pub struct Passage {
+    /// Times on the way, ascending.
+    times_ns: Vec<i64>,
+    /// Datagrams that were seen at the first place only, though one before and one behind them came through.
+    pub lost: usize,
+}
+
+impl Datagrams {
+    pub(super) fn decode(capture: &[u8]) -> io::Result<Self> {
+        let mut datagrams = Self::default();
+        each_packet(capture, |at, packet| {
+            let number = number(packet.data);
+            datagrams.0.extend(number.map(|number| (number, at)));
+        })?;
+        Ok(datagrams)
+    }
+}
+
+impl Passage {
+    /// From one capture to another.
+    pub fn between(first: &Datagrams, second: &Datagrams) -> Self {
+        let arrived: HashMap<u32, Instant> = second.0.iter().copied().collect();
+        let mut passage = Self::default();
+        let mut missing = 0;
+        for (number, left) in &first.0 {
+            let Some(arrived) = arrived.get(number) else {
+                missing += usize::from(!passage.times_ns.is_empty());
+                continue;
+            };
+            passage.lost += std::mem::take(&mut missing);
+            let time = arrived.as_ns().wrapping_sub(left.as_ns());
+            passage.times_ns.push(time as i64);
+        }
+        passage.times_ns.sort_unstable();
+        passage
+    }
+
+    /// Whether nothing was seen at both places.
+    pub fn is_empty(&self) -> bool {
+        self.times_ns.is_empty()
+    }
+
+    /// By how much a datagram was longer on the way than `delay`, in microseconds, ascending; below zero are those that
+    /// came early.
+    pub fn late_us(&self, delay: Duration) -> Vec<f64> {
+        let delay_ns = delay.as_nanos() as i64;
+        let late = self.times_ns.iter();
+        late.map(|time| (time - delay_ns) as f64 / 1e3).collect()
+    }
+}
+
+/// What iperf3 writes into a datagram: seconds, microseconds and number, four bytes each.
+fn number(frame: &[u8]) -> Option<u32> {
+    let data = frame.get(Headers::of_frame(frame).payload_offset?..)?;
+    Some(u32::from_be_bytes(*data.get(8..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagrams(seen: &[(u32, u64)]) -> Datagrams {
+        let seen = seen.iter();
+        Datagrams(
+            seen.map(|&(number, us)| (number, Instant::from_ns(us * 1_000)))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn datagrams_are_paired_by_number() {
+        // 1 came before the second capture began, 4 is lost, 6 is still on the way.
+        let first = datagrams(&[(1, 0), (2, 10), (3, 20), (4, 30), (5, 40), (6, 50)]);
+        let second = datagrams(&[(2, 1_015), (5, 1_041), (3, 1_050)]);
+        let passage = Passage::between(&first, &second);
+        assert_eq!(passage.late_us(Duration::from_millis(1)), [1.0, 5.0, 30.0]);
+        assert_eq!(passage.late_us(Duration::from_micros(1_002))[0], -1.0);
+        assert_eq!(passage.lost, 1);
+        assert!(Passage::between(&first, &datagrams(&[])).is_empty());
+    }
+
+    #[test]
+    fn numbers_stand_behind_the_time() {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 48, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9, 0, 28, 0, 0]);
+        frame.extend([1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 1, 5]);
+        assert_eq!(number(&frame), Some(0x105));
+        assert_eq!(number(&frame[..frame.len() - 1]), None);
+    }
+}
