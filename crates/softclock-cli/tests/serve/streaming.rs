@@ -1,6 +1,7 @@
 //! Large files.
 
 use std::fs::File;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -68,7 +69,8 @@ fn the_disk_is_read_by_helpers() {
         assert_eq!(server.connect().get("/hot").text(), "hot");
         !server.has_thread("softclock-helper")
     });
-    assert!(needs_none, "what is cached needs no helper");
+    let is_found = finds_in_cache(&directory.path().join("hot"));
+    assert!(needs_none || !is_found, "what is cached needs no helper");
 
     let server = start();
     let file = File::open(directory.path().join("cold")).unwrap();
@@ -87,6 +89,15 @@ fn the_disk_is_read_by_helpers() {
 }
 
 const TRIES: u32 = 10;
+
+/// Whether a path is found in the kernel's cache alone, which some file systems (overlayfs) do not allow.
+fn finds_in_cache(path: &Path) -> bool {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    (0..TRIES).any(|_| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).is_ok()
+    })
+}
 
 fn is_cached(file: &File) -> bool {
     let mut buffer = [0];

@@ -15,7 +15,8 @@ impl Terminal {
         arguments: &str,
         environment: &[(&str, &str)],
     ) -> Self {
-        let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_softclock"));
+        // Not behind a shell, which an interrupt from the keyboard would end, too.
+        let command = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_softclock"));
         let child = script
             .args(["--quiet", "--return", "--flush", "--command"])
             .arg(command)
