@@ -1,18 +1,34 @@
 //! Two links of a test's own, and frames for them.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Link;
 
 /// Two links joined by a cable, or why there can be none here.
 pub(super) struct Cable(String);
 
+/// A cable of the test's own, which is skipped where there can be none.
+macro_rules! cable {
+    () => {{
+        softclock_testing::require!("ip");
+        match crate::link::cable::Cable::new() {
+            Ok(cable) => cable,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        }
+    }};
+}
+pub(super) use cable;
+
 impl Cable {
-    pub(super) fn new(name: &str) -> Result<Self, String> {
+    pub(super) fn new() -> Result<Self, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             return Err("needs root for links of its own".into());
         }
-        let cable = Self(format!("{name}{}", std::process::id()));
+        // Tests run at the same time, and a name has 15 bytes.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let cable = Self(format!("sc{}c{number}", std::process::id()));
         let [a, b] = cable.ends();
         let pair = format!("link add name {a} type veth peer name {b}");
         match ip(&pair) && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::bpf;
 use crate::link::BATCH;
-use crate::link::cable::{Cable, SENDER, frame};
+use crate::link::cable::{Cable, SENDER, cable, frame};
 use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
 
 fn sockets(cable: &Cable) -> [PacketSocket; 2] {
@@ -52,11 +52,7 @@ fn all_there(socket: &PacketSocket) -> Vec<(Vec<u8>, Offload, Duration)> {
 
 #[test]
 fn frames_arrive_as_they_were_sent() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scf") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let sockets = sockets(&cable);
     for (tag, bytes) in [
         (&[][..], 1000),
@@ -79,11 +75,7 @@ fn frames_arrive_as_they_were_sent() {
 /// Batches keep the order, and end before a frame that cannot be sent.
 #[test]
 fn frames_go_in_batches() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scb") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let sockets = sockets(&cable);
     exchange(&sockets, &frame(&[], 100), &Offload::NONE);
     let [a, b] = sockets;
@@ -116,11 +108,7 @@ fn frames_go_in_batches() {
 
 #[test]
 fn offloads_go_along() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("sco") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let offload = Offload {
         checksum: Some(PartialChecksum {
             start: 34,
@@ -143,11 +131,7 @@ fn offloads_go_along() {
 /// A socket sees frames that the host does not.
 #[test]
 fn a_shut_link_is_still_seen() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scs") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let sockets = sockets(&cable);
     let [_, link] = cable.links();
     let shut = match bpf::shut_ingress(link.index()) {

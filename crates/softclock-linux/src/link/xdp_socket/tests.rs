@@ -4,7 +4,17 @@ use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_co
 
 use super::*;
 use crate::link::PacketSocket;
-use crate::link::cable::{Cable, SENDER, frame};
+use crate::link::cable::{Cable, SENDER, cable, frame};
+
+/// The link by AF_XDP; the test is skipped where that cannot be used.
+macro_rules! xdp {
+    ($link:expr) => {
+        match XdpSocket::open($link, Copies::Allowed) {
+            Ok(xdp) => xdp,
+            Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+        }
+    };
+}
 
 fn pause() {
     std::thread::sleep(Duration::from_millis(10));
@@ -35,18 +45,11 @@ fn next(socket: &XdpSocket) -> Option<(Vec<u8>, Offload, Duration)> {
 
 #[test]
 fn frames_arrive_and_leave() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scx") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let [a, b] = cable.links();
     let before = cable.state();
     let packets = PacketSocket::open(&a, 1 << 20).unwrap();
-    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
-        Ok(xdp) => xdp,
-        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
-    };
+    let xdp = xdp!(&b);
     let sent = frame(&[], 1000);
     let (bytes, offload, age) = wait(|| {
         assert_eq!(packets.send([(&sent[..], &Offload::NONE)]).unwrap(), 1);
@@ -107,17 +110,10 @@ fn sum_with(frame: &[u8], of: &[u8]) -> u16 {
 /// Partial checksums are told from finished ones, and what leaves has all done that was left to the link.
 #[test]
 fn offloads_are_done() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scz") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 1 << 20).unwrap();
-    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
-        Ok(xdp) => xdp,
-        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
-    };
+    let xdp = xdp!(&b);
     let checksum = Some(PartialChecksum {
         start: 34,
         offset: 16,
@@ -184,17 +180,10 @@ fn joined_by(segment_bytes: u16) -> Offload {
 /// A frame has room for all of its segments, or none of them leaves.
 #[test]
 fn segments_leave_together() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scs") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
-    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
-        Ok(xdp) => xdp,
-        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
-    };
+    let xdp = xdp!(&b);
     let left = joined_by(100);
     let never = frame(&[], 54 + 100 * umem::SEND + 1);
     let error = xdp.send([(&never[..], &left)]).unwrap_err();
@@ -234,17 +223,10 @@ fn segments_leave_together() {
 /// A call of the kernel's sends a part of what was submitted.
 #[test]
 fn a_long_burst_leaves_at_once() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scb") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
-    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
-        Ok(xdp) => xdp,
-        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
-    };
+    let xdp = xdp!(&b);
     let joined = frame(&[], 54 + 100 * 600);
     assert_eq!(xdp.send([(&joined[..], &joined_by(100))]).unwrap(), 1);
     assert!(!xdp.flush());
@@ -261,10 +243,7 @@ fn a_long_burst_leaves_at_once() {
 #[test]
 fn what_finds_no_room_leaves_later() {
     softclock_testing::require!("ip", "tc");
-    let cables = match (Cable::new("scv"), Cable::new("scw")) {
-        (Ok(near), Ok(far)) => [near, far],
-        (Err(reason), _) | (_, Err(reason)) => softclock_testing::skip!("{reason}"),
-    };
+    let cables = [cable!(), cable!()];
     let switch = Switch::new("scx");
     cables.iter().for_each(|cable| switch.join(cable));
     let [[_, near], [slow, far]] = [cables[0].links(), cables[1].links()];
@@ -278,10 +257,7 @@ fn what_finds_no_room_leaves_later() {
     // A frame takes longer than a second, and is the sender's until it leaves.
     shape("add", "8kbit");
     let packets = PacketSocket::open(&far, 1 << 20).unwrap();
-    let xdp = match XdpSocket::open(&near, Copies::Allowed) {
-        Ok(xdp) => xdp,
-        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
-    };
+    let xdp = xdp!(&near);
     sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
     let mut sent = frame(&[], 1000);
     // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
@@ -346,17 +322,10 @@ fn run(program: &str, words: &str) {
 /// What is sent without a carrier is gone, and counted.
 #[test]
 fn frames_that_the_link_refuses_are_counted() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scr") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
-    let xdp = match XdpSocket::open(&b, Copies::Allowed) {
-        Ok(xdp) => xdp,
-        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
-    };
+    let xdp = xdp!(&b);
     cable.set(0, "down");
     let refused = frame(&[], 100);
     for _ in 0..100 {
@@ -396,11 +365,7 @@ fn checksums_of_a_device_are_finished() {
 
 #[test]
 fn a_link_that_cannot_is_left_alone() {
-    softclock_testing::require!("ip");
-    let cable = match Cable::new("scy") {
-        Ok(cable) => cable,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let cable = cable!();
     let [_, link] = cable.links();
     assert!(link.takes_tags_off());
     let before = cable.state();
