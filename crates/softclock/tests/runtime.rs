@@ -1,6 +1,7 @@
 //! Tasks, timers, soft events and the mailbox of a real runtime.
 
 use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,10 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use softclock::events::Mechanism;
+use softclock::net::UdpSocket;
 use softclock::{FireWindow, Runtime, TriggerState};
 
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
+
+/// More than any of these tests takes.
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     Runtime::new().unwrap().block_on(future)
@@ -83,6 +88,43 @@ fn sleeps_with_slack_end_together_and_without_a_spin() {
         assert_eq!(after.spun, before.spun);
         // Three instants at most, before each of which the thread may look once or twice.
         assert!(after.blocks - before.blocks < 12, "{after:?}");
+    });
+}
+
+/// First events end most waits, then only timers do.
+#[test]
+fn sleeps_with_slack_end_amid_events() {
+    let address = (Ipv4Addr::LOCALHOST, 0);
+    let sender = std::net::UdpSocket::bind(address).unwrap();
+    run(async {
+        let socket = UdpSocket::bind(address).unwrap();
+        sender.connect(socket.local_addr().unwrap()).unwrap();
+        thread::spawn(move || {
+            for _ in 0..100 {
+                thread::sleep(MS / 5);
+                sender.send(b"x").unwrap();
+            }
+            // Ends a wait that would else last for ever.
+            thread::sleep(LIMIT);
+            let _ = sender.send(b"x");
+        });
+        softclock::spawn_local(async move { while socket.recv(&mut [0]).await.is_ok() {} });
+        let start = softclock::now();
+        let mut sleep = softclock::sleep(7 * MS).with_slack(5 * MS);
+        for _ in 0..20 {
+            (&mut sleep).await;
+            let now = softclock::now();
+            assert!(now >= sleep.deadline());
+            sleep.reset(now + 7 * MS);
+        }
+        // A nearer one comes up while the waits are for a far one.
+        let far = softclock::sleep(2 * LIMIT).with_slack(5 * MS);
+        let nearer = async {
+            softclock::sleep(20 * MS).await;
+            softclock::sleep(20 * MS).with_slack(5 * MS).await;
+        };
+        futures_lite::future::or(far, nearer).await;
+        assert!(softclock::now().since(start) < LIMIT, "a wait had no end");
     });
 }
 

@@ -38,6 +38,17 @@ impl Conversion {
         self.hold(ns)
     }
 
+    /// Nanoseconds from the last reading until now, which is no reading itself.
+    pub(super) fn ahead_of_last_ns(&self) -> u64 {
+        let mult = self.mult.load(Relaxed);
+        let ns = if mult == 0 {
+            self.read_monotonic()
+        } else {
+            self.convert(read_unordered(), mult)
+        };
+        ns.saturating_sub(self.last_ns())
+    }
+
     /// The time in nanoseconds, for a signal handler on the owning thread: async-signal-safe.
     pub(crate) fn read_in_handler(&self) -> u64 {
         let changing = self.version.load(Relaxed) & 1 == 1;

@@ -118,11 +118,20 @@ impl ThreadClock {
         due
     }
 
+    /// Resynchronises if the last reading was so long ago that the clock may have gone wrong since. To be called first
+    /// thing after blocking. Costs a counter reading otherwise.
+    pub fn resync_after_wait(&self) {
+        let conversion = &self.0.conversion;
+        let since_ns = conversion.ahead_of_last_ns();
+        if since_ns > LONG_WAIT_NS {
+            self.resync();
+        }
+    }
+
     /// Corrects the clock by CLOCK_MONOTONIC: one or two readings of each, some 100 ns.
     ///
     /// A clock that is behind steps forward. One that is ahead stands still until the right time comes, usually for
-    /// some nanoseconds. Call it first thing after blocking for more than a second: before any reading nothing needs to
-    /// stand still.
+    /// some nanoseconds. After blocking nothing needs to stand still if it comes before any reading.
     pub fn resync(&self) {
         let Some(mut tracking) = self.0.tracking.get() else {
             return;
@@ -258,6 +267,9 @@ fn anchor() -> (Instant, time::Instant) {
 
 /// The calibration's rate is right to some parts in a million: 20 ms keep the error below 100 ns.
 const FIRST_PAUSE_NS: u64 = 20_000_000;
+
+/// Once it is known to a part in a million, the clock may be wrong by 100 ns after so long.
+const LONG_WAIT_NS: u64 = 100_000_000;
 
 /// Time synchronisation changes the kernel's rate by up to 500 parts in a million, rarely and gradually.
 const LONGEST_PAUSE_NS: u64 = 1_000_000_000;

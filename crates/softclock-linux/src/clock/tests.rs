@@ -184,3 +184,24 @@ fn cost_of_a_reading() {
 }
 
 const BATCH: u64 = 1_000;
+
+#[test]
+fn long_waits_are_told_from_short_ones() {
+    let clock = ThreadClock::new();
+    if clock.0.tracking.get().is_none() {
+        return;
+    }
+    let resync_at = || clock.0.resync_at_ns.get();
+    // The thread may be preempted for long between any two lines.
+    let is_left_alone = |_| {
+        let before = resync_at();
+        clock.now();
+        clock.resync_after_wait();
+        resync_at() == before
+    };
+    assert!((0..10).any(is_left_alone));
+    let before = resync_at();
+    thread::sleep(Duration::from_nanos(2 * LONG_WAIT_NS));
+    clock.resync_after_wait();
+    assert_ne!(resync_at(), before);
+}

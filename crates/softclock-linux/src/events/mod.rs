@@ -27,6 +27,7 @@ mod poller;
 mod registrations;
 mod select;
 mod state;
+mod wait_timer;
 mod wakeup;
 
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub use mechanism::{Mechanism, UnknownMechanism};
 pub use poller::Poller;
 pub use softclock_core::Readiness;
 pub use state::current_state;
+pub use wait_timer::WaitTimer;
 pub use wakeup::Wakeup;
 
 /// What an event's descriptor was registered as. The meaning is the caller's.
@@ -45,6 +47,8 @@ pub struct Token(pub u64);
 impl Token {
     /// Reserved for a poller's [`Wakeup`].
     pub const WAKEUP: Self = Self(u64::MAX);
+    /// Reserved for a poller's [`WaitTimer`].
+    pub const TIMER: Self = Self(u64::MAX - 1);
 }
 
 /// A change of a descriptor's state.

@@ -36,6 +36,7 @@ macro_rules! conformance {
                 waits::a_signal_ends_a_wait
                 waits::another_thread_ends_a_wait
                 waits::no_wake_up_is_lost
+                waits::a_timer_ends_waits_once_it_is_due
                 ends::a_closed_peer_is_reported
                 ends::a_half_closed_peer_is_reported
                 ends::a_reset_is_reported

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-use softclock_linux::events::Wakeup;
+use softclock_linux::events::{WaitTimer, Wakeup};
 
 use super::*;
 
@@ -106,4 +106,27 @@ pub(crate) fn no_wake_up_is_lost(mut poller: Poller) {
     threads
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
+}
+
+pub(crate) fn a_timer_ends_waits_once_it_is_due(mut poller: Poller) {
+    let timer = WaitTimer::new(&mut poller).unwrap();
+    assert_eq!(look(&mut poller), []);
+    let long = Duration::from_secs(3600);
+    for time in [Duration::from_millis(3), Duration::ZERO] {
+        timer.set(long, &mut poller);
+        assert_eq!(look(&mut poller), []);
+        let start = Instant::now();
+        timer.set(time, &mut poller);
+        // Other events come first.
+        let (here, _there) = pair();
+        poller.add(here.as_fd(), Token(1)).unwrap();
+        let mut found = Vec::new();
+        while !found.contains(&Token::TIMER) {
+            found.extend(wait(&mut poller).into_iter().map(|(token, _)| token));
+        }
+        assert!(start.elapsed() >= time);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(look(&mut poller), [], "told once");
+        poller.remove_closing(here.as_fd()).unwrap();
+    }
 }

@@ -15,6 +15,7 @@ use softclock_linux::events::{Poller, Wakeup};
 
 use super::Builder;
 use super::events::Event;
+use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
 use super::sources::Sources;
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) idle: RefCell<IdleRule>,
     pub(crate) spinning: Cell<bool>,
+    pub(crate) far_timer: RefCell<FarTimer>,
     /// When the kernel was last asked for events.
     pub(crate) looked: Cell<Instant>,
     /// Calls on sockets that the running task may still make before it must let others run.
@@ -94,6 +96,7 @@ impl Inner {
             wakeup,
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
+            far_timer: RefCell::new(FarTimer::new()),
             looked: Cell::new(Instant::ORIGIN),
             call_budget: Cell::new(CALLS_PER_POLL),
             #[cfg(feature = "hyper")]

@@ -4,11 +4,13 @@
 //! - `turn`: the loop: trigger, receive, run tasks, transmit, sleep.
 //! - `events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles.
+//! - `far_timer`: the kernel timer for waits that events keep interrupting.
 //! - `mailbox`: how other threads reach a runtime.
 //! - `sources`: readiness, and who waits for it.
 //! - `statistics`: what happened so far.
 
 pub(crate) mod events;
+mod far_timer;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
 mod ready;

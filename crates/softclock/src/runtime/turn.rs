@@ -185,18 +185,29 @@ impl Inner {
             return self.poll_sources(Timeout::Now, events);
         }
         self.alarms.disarm_for_idle();
-        self.poll_sources(time.map_or(Timeout::Never, Timeout::After), events);
+        let until = time.map(|time| now + time);
+        let timeout = self.timeout(now, until);
+        self.poll_sources(timeout, events);
         self.mailbox.end_block();
-        // The rate is known to a part in a million: after long waits the clock is set before it is read.
-        if time.is_none_or(|time| time > LONG_WAIT) {
-            self.clock.resync();
-        }
+        self.clock.resync_after_wait();
         let woken = self.clock.now();
         self.on_blocked(woken.since(now));
-        if let Some(time) = time
-            && events.is_empty()
-        {
-            self.idle.borrow_mut().on_timed_out(now + time, woken);
+        let Some(until) = until else { return };
+        if !events.is_empty() {
+            self.far_timer.borrow_mut().on_interrupted(until);
+        } else if timeout != Timeout::Never {
+            self.idle.borrow_mut().on_timed_out(until, woken);
+        }
+    }
+
+    fn timeout(&self, now: Instant, until: Option<Instant>) -> Timeout {
+        match until {
+            None => Timeout::Never,
+            Some(until) if self.is_exact() => Timeout::After(until.since(now)),
+            Some(until) => {
+                let mut timer = self.far_timer.borrow_mut();
+                timer.timeout(now, until, &mut self.poller.borrow_mut())
+            }
         }
     }
 
@@ -224,6 +235,7 @@ impl Inner {
         for event in events {
             match event.token {
                 Token::WAKEUP => self.wakeup.drain(&mut self.poller.borrow_mut()),
+                Token::TIMER => self.far_timer.borrow_mut().on_fired(),
                 token => sources.post(token, event.readiness),
             }
         }
@@ -251,9 +263,6 @@ impl Wake for MainWaker {
         }
     }
 }
-
-/// A wait after which the clock may be wrong by more than 100 ns.
-const LONG_WAIT: Duration = Duration::from_millis(100);
 
 /// So long the kernel is not asked again while tasks are ready.
 const LOOKS_APART_NS: u64 = 20_000;
