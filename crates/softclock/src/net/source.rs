@@ -161,13 +161,12 @@ impl<F: AsFd> Source<F> {
         poller.rearm(self.fd.as_fd(), direction.own());
     }
 
-    /// Lends the runtime's receive buffer.
-    #[cfg(feature = "hyper")]
+    /// Lends the runtime's buffer.
     pub(crate) fn with_buffer<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let mut buffer = self.runtime.receive_buffer.take();
-        buffer.resize(RECEIVE_BUFFER, 0);
+        let mut buffer = self.runtime.buffer.take();
+        buffer.resize(BUFFER_BYTES, 0);
         let result = f(&mut buffer);
-        self.runtime.receive_buffer.set(buffer);
+        self.runtime.buffer.set(buffer);
         result
     }
 
@@ -180,8 +179,7 @@ impl<F: AsFd> Source<F> {
 }
 
 /// As much as hyper reads at once by default, or a little more.
-#[cfg(feature = "hyper")]
-const RECEIVE_BUFFER: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Source<F> {
     fn drop(&mut self) {

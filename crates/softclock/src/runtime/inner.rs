@@ -50,9 +50,8 @@ pub(crate) struct Inner {
     pub(crate) looked: Cell<Instant>,
     /// Calls on sockets that the running task may still make before it must let others run.
     pub(crate) call_budget: Cell<u32>,
-    /// Where bytes arrive whose taker has no initialised memory; taken while in use.
-    #[cfg(feature = "hyper")]
-    pub(crate) receive_buffer: Cell<Vec<u8>>,
+    /// Where bytes arrive whose taker has no initialised memory, and where small writes are put together; taken while in use.
+    pub(crate) buffer: Cell<Vec<u8>>,
     /// Time in which the thread could not run.
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
@@ -99,8 +98,7 @@ impl Inner {
             far_timer: RefCell::new(FarTimer::new()),
             looked: Cell::new(Instant::ORIGIN),
             call_budget: Cell::new(CALLS_PER_POLL),
-            #[cfg(feature = "hyper")]
-            receive_buffer: Cell::default(),
+            buffer: Cell::default(),
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
