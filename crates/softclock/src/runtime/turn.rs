@@ -217,6 +217,8 @@ impl Inner {
         }
     }
 
+    /// Told apart in profiles by its name, as is [`wake_for`](Self::wake_for) (`event-delivery/table-2`).
+    #[inline(never)]
     fn poll_sources(&self, timeout: Timeout, events: &mut Vec<Event>) {
         // Tried when the runtime was made, and without events nothing here would ever go on.
         let waited = self.poller.borrow_mut().wait(timeout, events);
@@ -225,7 +227,6 @@ impl Inner {
         }
     }
 
-    /// Told apart in profiles by its name (`event-delivery/table-2`).
     #[inline(never)]
     fn wake_for(&self, events: &[Event], woken: &mut Vec<Waker>) {
         if events.is_empty() {
