@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::process::Command;
 
 use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_complement_sum};
@@ -229,7 +230,7 @@ fn a_long_burst_leaves_at_once() {
     let xdp = xdp!(&b);
     let joined = frame(&[], 54 + 100 * 600);
     assert_eq!(xdp.send([(&joined[..], &joined_by(100))]).unwrap(), 1);
-    assert!(!xdp.flush());
+    assert!(!xdp.is_behind());
     let mut arrived = 0;
     wait(|| {
         let _ = packets.receive(|received| {
@@ -256,25 +257,44 @@ fn what_finds_no_room_leaves_later() {
     };
     // A frame takes longer than a second, and is the sender's until it leaves.
     shape("add", "8kbit");
-    let packets = PacketSocket::open(&far, 1 << 20).unwrap();
-    let xdp = xdp!(&near);
+    let packets = PacketSocket::open(&far, 8 << 20).unwrap();
+    let mut xdp = xdp!(&near);
     sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
     let mut sent = frame(&[], 1000);
     // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
     sent[0] = 2;
     sent[12..14].copy_from_slice(&EXPERIMENTAL);
-    let frames = [(&sent[..], &Offload::NONE); 20];
-    assert_eq!(xdp.send(frames).unwrap(), frames.len());
-    assert!(xdp.flush());
+    let frames = [(&sent[..], &Offload::NONE); BATCH];
+    let mut waiting = xdp.send(frames).unwrap();
+    assert!(xdp.is_behind());
+    let full = loop {
+        match xdp.send(frames) {
+            Ok(sent) => waiting += sent,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    // Nor is the kernel asked for each frame that comes.
+    let no_socket = File::open("/dev/null").unwrap().into();
+    let socket = mem::replace(&mut xdp.fd, no_socket);
+    let full = xdp.send(frames).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    xdp.fd = socket;
+    xdp.flush();
+    assert!(xdp.is_behind());
 
     shape("change", "1gbit");
-    wait(|| (!xdp.flush()).then_some(()));
+    sockopt::set_socket_send_buffer_size(&xdp, 1 << 20).unwrap();
+    wait(|| {
+        xdp.flush();
+        (!xdp.is_behind()).then_some(())
+    });
     let mut arrived = 0;
     wait(|| {
         let _ = packets.receive(|received| {
             arrived += usize::from(received.unwrap().bytes[6..12] == SENDER);
         });
-        (arrived == frames.len()).then_some(())
+        (arrived == waiting).then_some(())
     });
     assert_eq!(xdp.take_refused(), 0);
 }
