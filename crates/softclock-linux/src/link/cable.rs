@@ -58,11 +58,19 @@ impl Cable {
     pub(super) fn set(&self, end: usize, words: &str) {
         assert!(ip(&format!("link set {} {words}", self.ends()[end])));
     }
+
+    /// Gives the first end another name, by which nothing here knows it, and leaves it up or down.
+    pub(super) fn rename_first(&self, name: &str, state: &str) {
+        self.set(0, "down");
+        self.set(0, &format!("name {name}"));
+        assert!(ip(&format!("link set {name} {state}")));
+    }
 }
 
 impl Drop for Cable {
+    /// By the end that keeps its name.
     fn drop(&mut self) {
-        ip(&format!("link delete {}", self.ends()[0]));
+        ip(&format!("link delete {}", self.ends()[1]));
     }
 }
 
