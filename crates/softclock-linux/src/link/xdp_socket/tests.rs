@@ -1,11 +1,11 @@
 use std::fs::File;
 use std::process::Command;
 
-use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_complement_sum};
+use softclock_core::packet::ones_complement_sum;
 
 use super::*;
 use crate::link::PacketSocket;
-use crate::link::cable::{Cable, SENDER, cable, frame};
+use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 
 /// The link by AF_XDP; the test is skipped where that cannot be used.
 macro_rules! xdp {
@@ -115,10 +115,6 @@ fn offloads_are_done() {
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 1 << 20).unwrap();
     let xdp = xdp!(&b);
-    let checksum = Some(PartialChecksum {
-        start: 34,
-        offset: 16,
-    });
     let partial = |bytes| {
         let mut frame = frame(&[], bytes);
         let sum = sum_with(&frame, &[]);
@@ -126,8 +122,8 @@ fn offloads_are_done() {
         frame
     };
     let left = Offload {
-        checksum,
         segmentation: None,
+        ..joined(1400)
     };
     let short = partial(1000);
     let (bytes, offload, _) = wait(|| {
@@ -137,9 +133,8 @@ fn offloads_are_done() {
     });
     assert_eq!((bytes, offload), (short, left));
 
-    let joined = partial(54 + 2 * 1400 + 600);
-    let left = joined_by(1400);
-    assert_eq!(xdp.send([(&joined[..], &left)]).unwrap(), 1);
+    let long = partial(54 + 2 * 1400 + 600);
+    assert_eq!(xdp.send([(&long[..], &joined(1400))]).unwrap(), 1);
     let mut arrived = Vec::new();
     wait(|| {
         let _ = packets.receive(|received| {
@@ -162,22 +157,6 @@ fn offloads_are_done() {
     }
 }
 
-/// What is left to do with a frame of TCP whose segments are to have so many bytes.
-fn joined_by(segment_bytes: u16) -> Offload {
-    Offload {
-        checksum: Some(PartialChecksum {
-            start: 34,
-            offset: 16,
-        }),
-        segmentation: Some(Segmentation {
-            kind: SegmentKind::Tcp4,
-            has_ecn: false,
-            header_bytes: 54,
-            segment_bytes,
-        }),
-    }
-}
-
 /// A frame has room for all of its segments, or none of them leaves.
 #[test]
 fn segments_leave_together() {
@@ -185,7 +164,7 @@ fn segments_leave_together() {
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
     let xdp = xdp!(&b);
-    let left = joined_by(100);
+    let left = joined(100);
     let never = frame(&[], 54 + 100 * umem::SEND + 1);
     let error = xdp.send([(&never[..], &left)]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
@@ -193,8 +172,8 @@ fn segments_leave_together() {
     // Nothing leaves meanwhile, so that chunks run out within a frame.
     cable.set(1, "down");
     let (segments, count) = (umem::SEND / BATCH + 1, BATCH);
-    let joined = frame(&[], 54 + 100 * segments);
-    let mut frames = vec![(&joined[..], &left); count];
+    let long = frame(&[], 54 + 100 * segments);
+    let mut frames = vec![(&long[..], &left); count];
     let sent = xdp.send(frames.iter().copied()).unwrap();
     assert_eq!(sent, umem::SEND / segments);
     let error = xdp.send(frames.iter().copied()).unwrap_err();
@@ -228,8 +207,8 @@ fn a_long_burst_leaves_at_once() {
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
     let xdp = xdp!(&b);
-    let joined = frame(&[], 54 + 100 * 600);
-    assert_eq!(xdp.send([(&joined[..], &joined_by(100))]).unwrap(), 1);
+    let long = frame(&[], 54 + 100 * 600);
+    assert_eq!(xdp.send([(&long[..], &joined(100))]).unwrap(), 1);
     assert!(!xdp.is_behind());
     let mut arrived = 0;
     wait(|| {
@@ -330,7 +309,9 @@ const FORWARDING: &str = "3";
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        run("ip", &format!("link delete dev {}", self.0));
+        // No assertion: what the test has to say comes first.
+        let delete = ["link", "delete", "dev", &self.0];
+        let _ = Command::new("ip").args(delete).status();
     }
 }
 
