@@ -101,6 +101,11 @@ const PACKAGES: &[Package] = &[
         purpose: "a terminal for softclock top",
     },
     Package {
+        name: "strace",
+        holds: Program("strace"),
+        purpose: "has system calls fail as in a sandbox",
+    },
+    Package {
         name: "groff-base",
         holds: Program("groff"),
         purpose: "renders the manual",

@@ -88,6 +88,14 @@ fn start(program: &Program) -> Result<Server, StartError> {
 
 /// Does what signals say until one ends the server; after it, another ends the process.
 async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
+    let softclock::Statistics {
+        mechanism,
+        fallback_reason,
+        ..
+    } = softclock::statistics();
+    if let Some(reason) = fallback_reason {
+        tracing::warn!(events = %mechanism, "{reason}");
+    }
     supervisor.watch_certificate();
     loop {
         match wait(&signals).await {

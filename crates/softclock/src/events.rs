@@ -98,12 +98,19 @@ impl EventQueue {
         self.add_for(fd, Delivery::Each)
     }
 
-    /// As [`add`](Self::add), for a file that several threads watch, such as a listener: with [`Delivery::One`] an event is
-    /// told to one of those that wait for it, or to a few, instead of all. That takes epoll, and is for reading only.
+    /// As [`add`](Self::add), for a file that several threads watch, each in a queue of its own, such as a listener: with
+    /// [`Delivery::One`] an event is told to one of those that wait for it, or to a few, instead of all. That takes epoll, and
+    /// is for reading only.
     ///
-    /// The kernel (EPOLLEXCLUSIVE) goes through the threads in a fixed order until it finds one that waits: few wake-ups,
-    /// but one thread gets most of a light load. A listener for each thread (SO_REUSEPORT) spreads connections evenly, by
-    /// their addresses, to busy threads as well as to idle ones. The experiment `event-delivery/wake-one` measures both.
+    /// Who is told is the kernel's choice (EPOLLEXCLUSIVE): it goes through the threads in the order in which they declared
+    /// their interest, leaves the event with each that is busy, and ends at the first that waits. So idle ones come first,
+    /// and wake-ups are few; but turns are not taken: one thread gets most of a light load, and others only what comes while
+    /// that one is busy. And once told, nobody else is: who ends its interest or drops the [`Source`] between the event and
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) leaves what is there until the next arrival, at which another finds both.
+    ///
+    /// A listener for each thread (SO_REUSEPORT) spreads connections evenly, by their addresses, to busy threads as well as
+    /// to idle ones: one that is stuck keeps its part waiting, and one that closes its listener resets what it has not
+    /// accepted. The experiment `event-delivery/wake-one` measures both.
     pub fn add_for<F: AsFd>(&self, fd: F, delivery: Delivery) -> Source<F> {
         let mut events = self.shared.events.borrow_mut();
         Source {
@@ -120,6 +127,10 @@ impl EventQueue {
     ///
     /// With `state`, also tells the present state, at the cost of a poll(2), before any event of it is queued: what was
     /// there before is not missed. The first declaration costs a system call more; all others are a few memory accesses.
+    /// The price of that is that the kernel goes on to tell of a source in which there is no interest any more: with epoll
+    /// and io_uring each arrival wakes the thread inside [`get_next_event`](Self::get_next_event), which then waits on. Only
+    /// [`Delivery::One`] makes a system call for the end of an interest and for the next beginning, so that the kernel tells
+    /// another thread.
     ///
     /// # Errors
     /// Those of the mechanism: files that are always ready cannot be watched, and with `select` no descriptor from 1024
@@ -133,14 +144,11 @@ impl EventQueue {
         if !Rc::ptr_eq(&self.shared, &source.shared) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, FOREIGN));
         }
-        if !mask.is_empty() && !source.watched.get() {
-            let token = Token(source.id.to_bits());
-            let mut poller = self.shared.poller.borrow_mut();
-            match source.delivery {
-                Delivery::Each => poller.add(source.as_fd(), token)?,
-                Delivery::One => poller.add_exclusive(source.as_fd(), token)?,
-            }
-            source.watched.set(true);
+        match source.delivery {
+            _ if !mask.is_empty() => source.watch()?,
+            // Else the kernel would tell this thread in place of one that wants to know.
+            Delivery::One => source.unwatch(),
+            Delivery::Each => {}
         }
         let now = match state {
             Some(state) => {
@@ -236,11 +244,28 @@ impl<F: AsFd> Source<F> {
         self.fd.take().expect(PRESENT)
     }
 
-    fn forget(&mut self) {
+    fn watch(&self) -> io::Result<()> {
+        if !self.watched.get() {
+            let token = Token(self.id.to_bits());
+            let mut poller = self.shared.poller.borrow_mut();
+            match self.delivery {
+                Delivery::Each => poller.add(self.as_fd(), token)?,
+                Delivery::One => poller.add_exclusive(self.as_fd(), token)?,
+            }
+            self.watched.set(true);
+        }
+        Ok(())
+    }
+
+    fn unwatch(&self) {
         if self.watched.take() {
             // Can only fail if the watch has ended already.
             let _ = self.shared.poller.borrow_mut().remove(self.as_fd());
         }
+    }
+
+    fn forget(&mut self) {
+        self.unwatch();
         self.shared.events.borrow_mut().remove_source(self.id);
     }
 }

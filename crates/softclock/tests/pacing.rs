@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, Shutdown};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -55,10 +56,16 @@ async fn time_of(pacing: Option<Pacing>, bytes: usize) -> Duration {
 #[test]
 fn a_rate_is_kept_from_above_and_not_much_less() {
     run(async {
-        let slow = time_of(Some(Pacing::of_rate(rate("8mbit"))), 100_000).await;
+        let mut slow = Duration::MAX;
+        for _ in 0..5 {
+            slow = slow.min(time_of(Some(Pacing::of_rate(rate("8mbit"))), 100_000).await);
+        }
         // The first piece and the last take no time.
         assert!(slow >= Duration::from_millis(96), "{slow:?}");
-        assert!(slow <= Duration::from_millis(400), "{slow:?}");
+        let begun = softclock::now();
+        softclock::sleep(Duration::from_millis(100)).await;
+        let as_long = softclock::now().since(begun);
+        assert!(slow < 2 * as_long, "{slow:?} {as_long:?}");
         let fast = time_of(Some(Pacing::of_rate(rate("800mbit"))), 100_000).await;
         let unpaced = time_of(None, 100_000).await;
         assert!(fast < slow / 2 && unpaced < slow / 2, "{fast:?} {slow:?}");
@@ -75,7 +82,6 @@ fn pieces_leave_without_waking_the_writer() {
         assert!((15_000..=20_000).contains(&left), "{left}");
         assert!(writer.is_held_back());
         writer.sent().await.unwrap();
-        assert!(!writer.is_held_back());
         let sent = statistics();
         assert_eq!(
             (sent.trains, sent.bytes, sent.pending_bytes),
@@ -143,11 +149,12 @@ fn a_peer_that_takes_nothing_is_waited_for() {
     run(async {
         let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("10gbit"))))).await;
         let bytes = 16 << 20;
-        let task = softclock::spawn_local(async move {
-            writer.write_all(&vec![3; bytes]).await.unwrap();
-            writer
+        let writer = Rc::new(writer);
+        let task = softclock::spawn_local({
+            let writer = Rc::clone(&writer);
+            async move { writer.write_all(&vec![3; bytes]).await.unwrap() }
         });
-        while statistics().blocked == 0 {
+        while statistics().blocked == 0 || writer.is_held_back() {
             softclock::sleep(Duration::from_millis(1)).await;
         }
         let mut received = 0;
@@ -155,7 +162,36 @@ fn a_peer_that_takes_nothing_is_waited_for() {
         while received < bytes {
             received += reader.read(&mut buffer).await.unwrap();
         }
-        assert!(!task.await.is_held_back());
+        task.await;
+    });
+}
+
+/// It waits for its task's next turn, not for the peer.
+#[test]
+fn a_writer_that_made_too_many_calls_is_held_back() {
+    run(async {
+        let unclocked = Pacing::of_rate(Rate::from_bps(u64::MAX).unwrap());
+        let pacer = Pacer::new(Some(unclocked));
+        let (writer, _reader) = pair(&pacer).await;
+        for pacing in [Some(unclocked), None] {
+            pacer.set(pacing);
+            softclock::yield_now().await;
+            let mut calls = 0;
+            std::future::poll_fn(|cx| {
+                while let Poll::Ready(written) = writer.poll_write(cx, b"x") {
+                    calls += written.unwrap();
+                }
+                Poll::Ready(())
+            })
+            .await;
+            assert_eq!(calls, 128, "the calls of a turn");
+            assert!(writer.is_held_back(), "{pacing:?}");
+        }
+        // Until the peer is to blame.
+        while writer.is_held_back() {
+            let write = writer.write_all(&[1; 1 << 20]);
+            let _ = softclock::timeout(Duration::from_millis(10), write).await;
+        }
     });
 }
 

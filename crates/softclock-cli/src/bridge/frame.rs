@@ -53,3 +53,36 @@ pub(crate) struct Row {
 
 /// Counts by name: drops and other events.
 pub(crate) type Counts = BTreeMap<&'static str, u64>;
+
+#[cfg(test)]
+impl Frame {
+    /// TCP over IPv4 to port 80: a frame, or several segments that an offload has joined.
+    pub(crate) fn tcp4(payload_bytes: usize, segment_bytes: Option<u16>) -> Self {
+        use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
+
+        let mut bytes = vec![2; 12];
+        bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0]);
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80]);
+        bytes.resize(46, 0);
+        bytes.push(0x50);
+        bytes.resize(54 + payload_bytes, 0);
+        let checksum = PartialChecksum {
+            start: 34,
+            offset: 16,
+        };
+        let segmentation = segment_bytes.map(|segment_bytes| Segmentation {
+            kind: SegmentKind::Tcp4,
+            has_ecn: false,
+            header_bytes: 54,
+            segment_bytes,
+        });
+        Self {
+            bytes,
+            offload: Offload {
+                checksum: Some(checksum),
+                segmentation,
+            },
+            arrived: Instant::ORIGIN,
+        }
+    }
+}

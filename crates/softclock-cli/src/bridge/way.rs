@@ -21,9 +21,17 @@ pub(crate) struct Way<D> {
     /// Those that leave together, between their decision and their transmission.
     leaving: RefCell<Vec<Frame>>,
     /// The next transmission, if one waits.
-    event: RefCell<Option<(Instant, SoftEvent)>>,
-    /// How late these events were, in nanoseconds.
+    event: RefCell<Option<(Due, SoftEvent)>>,
+    /// How late the discipline's were, in nanoseconds.
     pub(crate) lateness: RefCell<Histogram>,
+}
+
+/// When the next transmission is.
+#[derive(Clone, Copy)]
+struct Due {
+    at: Instant,
+    /// The link had no room. Else it is what the discipline says, and is late if it comes later.
+    is_retry: bool,
 }
 
 impl<D: Discipline> Way<D> {
@@ -58,17 +66,20 @@ impl<D: Discipline> Way<D> {
     }
 
     /// Sends what may leave now, [`BATCH`] frames at most, together; tells when to go on.
-    fn transmit(&self) -> Option<Instant> {
+    fn transmit(&self) -> Option<Due> {
         let mut leaving = self.leaving.borrow_mut();
         let next = self.decide(&mut leaving);
         self.to.send(&leaving);
         leaving.clear();
-        if !self.to.flush() {
-            return next;
+        let due = |at, is_retry| Due { at, is_retry };
+        if self.to.is_behind() {
+            // No other frame may come that would take those along.
+            let again = softclock::now().add_ns(ROOM_PAUSE_NS);
+            if next.is_none_or(|next| again < next) {
+                return Some(due(again, true));
+            }
         }
-        // No other frame may come that would take those along.
-        let again = softclock::now().add_ns(ROOM_PAUSE_NS);
-        Some(next.map_or(again, |next| next.min(again)))
+        next.map(|next| due(next, false))
     }
 
     /// Collects what may leave now; tells when more may.
@@ -85,22 +96,26 @@ impl<D: Discipline> Way<D> {
         Some(now)
     }
 
-    /// Has the next transmission at `due`, unless one is scheduled before.
-    fn schedule(self: &Rc<Self>, due: Instant) {
+    /// Has the next transmission when it is due, unless one is scheduled before.
+    fn schedule(self: &Rc<Self>, due: Due) {
         let mut event = self.event.borrow_mut();
         if let Some((pending, event)) = &*event {
-            if *pending <= due && event.is_pending() {
+            if pending.at <= due.at && event.is_pending() {
                 return;
             }
             event.cancel();
         }
         let way = self.clone();
-        let handler = softclock::schedule_within(FireWindow::from(due), move |context| {
-            let late = context.lateness().as_nanos();
-            let late = u64::try_from(late).unwrap_or(u64::MAX);
-            way.lateness.borrow_mut().record(late);
+        let handler = softclock::schedule_within(FireWindow::from(due.at), move |context| {
+            let is_retry = matches!(&*way.event.borrow(), Some((due, _)) if due.is_retry);
+            if !is_retry {
+                let late = context.lateness().as_nanos();
+                let late = u64::try_from(late).unwrap_or(u64::MAX);
+                way.lateness.borrow_mut().record(late);
+            }
+            way.to.flush();
             let Some(due) = way.transmit() else { return };
-            context.reschedule_within(FireWindow::from(due));
+            context.reschedule_within(FireWindow::from(due.at));
             if let Some((pending, _)) = &mut *way.event.borrow_mut() {
                 *pending = due;
             }

@@ -168,7 +168,7 @@ impl Discipline for Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softclock_core::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
+    use softclock_core::packet::Offload;
 
     /// A datagram of UDP over IPv4 with this destination port.
     fn datagram(port: u16, bytes: usize) -> Frame {
@@ -224,24 +224,9 @@ mod tests {
         assert_eq!(packets, [0, 2, 1]);
     }
 
-    /// Three segments of TCP over IPv4 that an offload has joined.
+    /// Three segments that an offload has joined.
     fn joined() -> Frame {
-        let mut frame = datagram(80, 54 + 3 * 1400);
-        frame.bytes[14 + 9] = 6;
-        frame.bytes[34 + 12] = 0x50;
-        frame.offload = Offload {
-            checksum: Some(PartialChecksum {
-                start: 34,
-                offset: 16,
-            }),
-            segmentation: Some(Segmentation {
-                kind: SegmentKind::Tcp4,
-                has_ecn: false,
-                header_bytes: 54,
-                segment_bytes: 1400,
-            }),
-        };
-        frame
+        Frame::tcp4(3 * 1400, Some(1400))
     }
 
     #[test]

@@ -176,7 +176,6 @@ const MOST_BYTES: u64 = 256 << 20;
 mod tests {
     use super::*;
     use softclock_core::Rate;
-    use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
     use softclock_core::wan::{Chance, WanOptions};
     use std::time::Duration;
 
@@ -213,40 +212,15 @@ mod tests {
         );
     }
 
-    /// TCP over IPv4: a frame, or several segments that an offload has joined.
-    fn tcp(payload_bytes: usize, segment_bytes: Option<u16>) -> Frame {
-        let mut bytes = vec![2; 12];
-        bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0]);
-        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80]);
-        bytes.resize(46, 0);
-        bytes.push(0x50);
-        bytes.resize(54 + payload_bytes, 0);
-        let checksum = PartialChecksum {
-            start: 34,
-            offset: 16,
-        };
-        let segmentation = segment_bytes.map(|segment_bytes| Segmentation {
-            kind: SegmentKind::Tcp4,
-            has_ecn: false,
-            header_bytes: 54,
-            segment_bytes,
-        });
-        Frame {
-            bytes,
-            offload: Offload {
-                checksum: Some(checksum),
-                segmentation,
-            },
-            arrived: Instant::ORIGIN,
-        }
-    }
-
     /// Each frame has its overhead, in the bottleneck and in the counts.
     #[test]
     fn overhead_counts_for_each_frame() {
         for (frame, sent_after_us) in [
-            (tcp(46, None), vec![124]),
-            (tcp(3 * 1400, Some(1400)), vec![1478, 2 * 1478, 3 * 1478]),
+            (Frame::tcp4(46, None), vec![124]),
+            (
+                Frame::tcp4(3 * 1400, Some(1400)),
+                vec![1478, 2 * 1478, 3 * 1478],
+            ),
         ] {
             let options = WanOptions {
                 rate: Rate::from_bps(8_000_000),

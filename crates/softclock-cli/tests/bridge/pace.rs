@@ -113,9 +113,15 @@ fn classes_keep_apart() {
     let slow = lab.iperf(5201, "-c 10.77.0.2 -u -b 20M");
     let fast = lab.iperf(5202, "-c 10.77.0.2 -u -b 20M");
     let tcp = lab.iperf(5201, "-c 10.77.0.2");
-    assert!(slow > 2.0 && slow < 5.0, "{slow} Mbit/s of 4");
-    assert!(tcp > 2.0 && tcp < 5.0, "{tcp} Mbit/s of 4");
-    assert!(fast > 10.0 && fast < 25.0, "{fast} Mbit/s of 20");
+    // 4, 4 and 20, where nothing else slows them down.
+    assert!(fast < 25.0, "{fast} Mbit/s");
+    for slow in [slow, tcp] {
+        assert!(slow < 5.0, "{slow} Mbit/s");
+        assert!(
+            fast > 1.5 * slow && slow > fast / 20.0,
+            "{slow} and {fast} Mbit/s"
+        );
+    }
     let report = bridge.end();
     let there = &report["directions"][0]["classes"];
     assert_eq!(
@@ -148,8 +154,12 @@ fn directions_have_classes_of_their_own() {
     let there = lab.iperf(5201, "-c 10.77.0.2 -u -b 20M");
     let back = lab.iperf(5201, "-c 10.77.0.2 -u -b 20M -R");
     let report = bridge.end();
-    assert!(there > 10.0 && there < 25.0, "{there} Mbit/s of 20");
-    assert!(back > 2.0 && back < 5.0, "{back} Mbit/s of 4");
+    // 20 and 4, where nothing else slows them down.
+    assert!(there < 25.0 && back < 5.0, "{there} and {back} Mbit/s");
+    assert!(
+        there > 1.5 * back && back > there / 20.0,
+        "{there} and {back} Mbit/s"
+    );
     for (direction, name) in [(0, "there"), (1, "back")] {
         let classes = report["directions"][direction]["classes"].as_array();
         let classes = classes.expect("classes");

@@ -1,6 +1,7 @@
 //! The metrics: what they say, and that they say it in Prometheus' format.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use softclock_linux::events::Poller;
 
@@ -174,6 +175,18 @@ fn the_mechanism_of_readiness_can_be_chosen() {
         assert_eq!(scrape(&server)[&info], 1.0);
         assert!(server.log().contains(&format!("events={name}")));
     }
+}
+
+#[test]
+fn a_mechanism_taken_for_want_of_another_is_told_with_the_reason() {
+    softclock_testing::require!("strace");
+    // The server is the child, and strace its child's.
+    let mut command = Command::new("strace");
+    command.args("-D -f -o /dev/null -e inject=epoll_create1:error=EPERM".split(' '));
+    command.arg(env!("CARGO_BIN_EXE_softclock"));
+    command.args(["serve", "--listen", "127.0.0.1:0"]);
+    let server = Server::spawn(command.env_remove("SOFTCLOCK_EVENTS"));
+    server.until_logged("WARN cannot use epoll: Operation not permitted (os error 1) events=poll");
 }
 
 /// So that tests run again by another mechanism are.

@@ -60,7 +60,8 @@ impl SourceId {
     }
 }
 
-/// Which of several interested queues learn of an event.
+/// Which of several interested queues of one [`EventQueues`] learn of an event. Where the kernel is what threads have in
+/// common, and each has an `EventQueues` of its own, the kernel chooses: see what the crate `softclock` says of its queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delivery {
     /// All of them.

@@ -12,7 +12,10 @@ use super::{BATCH, Event, Mechanism, Readiness, Timeout, Token, UnknownMechanism
 
 /// A set of descriptors to wait for, under the contract of [the module](super).
 #[derive(Debug)]
-pub struct Poller(Kind);
+pub struct Poller {
+    kind: Kind,
+    fallback_reason: Option<String>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -60,7 +63,11 @@ impl Poller {
             return Self::with_mechanism(mechanism);
         }
         let [first, second] = PREFERRED;
-        Self::with_mechanism(first).or_else(|_| Self::with_mechanism(second))
+        Self::with_mechanism(first).or_else(|reason| {
+            let mut poller = Self::with_mechanism(second)?;
+            poller.fallback_reason = Some(reason.to_string());
+            Ok(poller)
+        })
     }
 
     /// An empty set, by this mechanism, which is tried by a wait.
@@ -73,14 +80,18 @@ impl Poller {
                 result => break result,
             }
         };
-        kind.map(Self).map_err(|error| {
+        let kind = kind.map_err(|error| {
             io::Error::new(error.kind(), format!("cannot use {mechanism}: {error}"))
+        })?;
+        Ok(Self {
+            kind,
+            fallback_reason: None,
         })
     }
 
     /// By what it waits.
     pub fn mechanism(&self) -> Mechanism {
-        match self.0 {
+        match self.kind {
             Kind::IoUring(_) => Mechanism::IoUring,
             Kind::Epoll(_) => Mechanism::Epoll,
             Kind::Poll(_) => Mechanism::Poll,
@@ -88,12 +99,17 @@ impl Poller {
         }
     }
 
+    /// Why [`new`](Self::new) did not take epoll, where that was its choice.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
     /// Adds a descriptor. At most a system call or two, under 1 us.
     ///
     /// Fails with `AlreadyExists` if it is in the set, with `PermissionDenied` for files that are always ready, and with
     /// `Unsupported` where `select` cannot take a number so high.
     pub fn add(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        each!(&mut self.0, poller => poller.add(fd, token, ALL))
+        each!(&mut self.kind, poller => poller.add(fd, token, ALL))
     }
 
     /// Adds a descriptor, for reading only, whose file other pollers have too: of those that wait, the kernel tells one
@@ -101,7 +117,7 @@ impl Poller {
     ///
     /// Fails as [`add`](Self::add), and with `Unsupported` for all mechanisms but epoll.
     pub fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Epoll(epoll) => epoll.add_exclusive(fd, token),
             _ => Err(io::Error::new(io::ErrorKind::Unsupported, EXCLUSIVE)),
         }
@@ -109,18 +125,18 @@ impl Poller {
 
     /// Adds a descriptor for reading only.
     pub(super) fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        each!(&mut self.0, poller => poller.add(fd, token, Readiness::READABLE))
+        each!(&mut self.kind, poller => poller.add(fd, token, Readiness::READABLE))
     }
 
     /// Removes a descriptor; `NotFound` if it is not in the set.
     pub fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        each!(&mut self.0, poller => poller.remove(fd))
+        each!(&mut self.kind, poller => poller.remove(fd))
     }
 
     /// Says that a descriptor is about to be closed and has no duplicates: epoll then removes it by itself, and others
     /// do it now.
     pub fn remove_closing(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        match self.0 {
+        match self.kind {
             Kind::Epoll(_) => Ok(()),
             _ => self.remove(fd),
         }
@@ -130,7 +146,7 @@ impl Poller {
     /// Nothing where the kernel reports edges.
     #[inline]
     pub fn rearm(&mut self, fd: BorrowedFd<'_>, readiness: Readiness) {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::IoUring(_) | Kind::Epoll(_) => {}
             Kind::Poll(poll) => poll.rearm(fd, readiness),
             Kind::Select(select) => select.rearm(fd, readiness),
@@ -140,7 +156,7 @@ impl Poller {
     /// Whether a wait may find something. io_uring knows by a look at memory; with the others only a wait can tell.
     #[inline]
     pub fn is_pending(&mut self) -> bool {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::IoUring(ring) => ring.is_pending(),
             Kind::Epoll(_) | Kind::Poll(_) | Kind::Select(_) => true,
         }
@@ -152,7 +168,7 @@ impl Poller {
     pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<usize> {
         out.clear();
         out.reserve(BATCH);
-        match each!(&mut self.0, poller => poller.wait(timeout, out)) {
+        match each!(&mut self.kind, poller => poller.wait(timeout, out)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             result => result.map(|()| out.len()),
         }

@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use softclock_core::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
+
 use super::Link;
 
 /// Two links joined by a cable, or why there can be none here.
@@ -58,11 +60,19 @@ impl Cable {
     pub(super) fn set(&self, end: usize, words: &str) {
         assert!(ip(&format!("link set {} {words}", self.ends()[end])));
     }
+
+    /// Gives the first end another name, by which nothing here knows it, and leaves it up or down.
+    pub(super) fn rename_first(&self, name: &str, state: &str) {
+        self.set(0, "down");
+        self.set(0, &format!("name {name}"));
+        assert!(ip(&format!("link set {name} {state}")));
+    }
 }
 
 impl Drop for Cable {
+    /// By the end that keeps its name.
     fn drop(&mut self) {
-        ip(&format!("link delete {}", self.ends()[0]));
+        ip(&format!("link delete {}", self.ends()[1]));
     }
 }
 
@@ -82,6 +92,22 @@ pub(super) fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
     frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 1]);
     frame.resize(bytes, 7);
     frame
+}
+
+/// What is left to do with such a frame, without a tag, whose segments are to have so many bytes.
+pub(super) fn joined(segment_bytes: u16) -> Offload {
+    Offload {
+        checksum: Some(PartialChecksum {
+            start: 34,
+            offset: 16,
+        }),
+        segmentation: Some(Segmentation {
+            kind: SegmentKind::Tcp4,
+            has_ecn: false,
+            header_bytes: 54,
+            segment_bytes,
+        }),
+    }
 }
 
 /// Who sends these frames: the host sends some, too.

@@ -16,7 +16,7 @@ mod tap;
 mod xdp_socket;
 
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io, mem};
 
@@ -89,14 +89,13 @@ impl Link {
 
     /// What its driver says of its speed, in Mbit/s. Many virtual links say nothing.
     pub fn speed_mbit(&self) -> Option<u64> {
-        let text = fs::read_to_string(format!("/sys/class/net/{}/speed", self.name)).ok()?;
-        text.trim().parse().ok().filter(|&speed| speed > 0)
+        let speed = read_number(&self.sysfs().ok()?.join("speed"));
+        speed.ok().filter(|&speed| speed > 0)
     }
 
     /// Whether no device is behind it. False if that is not known.
     pub fn is_virtual(&self) -> bool {
-        let link = Path::new("/sys/class/net").join(&self.name);
-        link.exists() && !link.join("device").exists()
+        self.sysfs().is_ok_and(|link| !link.join("device").exists())
     }
 
     /// One of the counts that the kernel keeps of it, such as `tx_dropped`.
@@ -105,17 +104,17 @@ impl Link {
     /// `NotFound`, `ENODEV` or `ENXIO` for links that are now in other namespaces, or if `/sys` shows another; those of
     /// reading it.
     pub(crate) fn statistic(&self, name: &str) -> io::Result<u64> {
+        read_number(&self.sysfs()?.join("statistics").join(name))
+    }
+
+    /// Where `/sys` shows it. It may have been renamed, and its name be another's; and `/sys` may be another namespace's.
+    fn sysfs(&self) -> io::Result<PathBuf> {
         let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
-        // It may have been renamed, and its name be another's.
-        let link = netdevice::index_to_name(&any, self.index)?;
-        let read = |file: &str| {
-            let text = fs::read_to_string(format!("/sys/class/net/{link}/{file}"))?;
-            text.trim().parse::<u64>().map_err(io::Error::other)
-        };
-        if read("ifindex")? != u64::from(self.index) {
-            return Err(io::ErrorKind::NotFound.into());
+        let link = Path::new("/sys/class/net").join(netdevice::index_to_name(&any, self.index)?);
+        match read_number(&link.join("ifindex"))? == u64::from(self.index) {
+            true => Ok(link),
+            false => Err(io::ErrorKind::NotFound.into()),
         }
-        read(&format!("statistics/{name}"))
     }
 
     /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from
@@ -133,8 +132,9 @@ impl Link {
         };
         // SAFETY: zero is valid for this structure of integers and pointers.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
-        let name = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
-        for (to, from) in name.iter_mut().zip(self.name.bytes()) {
+        let name = netdevice::index_to_name(&any, self.index)?;
+        let place = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
+        for (to, from) in place.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
@@ -147,7 +147,9 @@ impl Link {
 
     /// Queues in which it receives; 1 if that is not known.
     pub fn receive_queues(&self) -> usize {
-        let queues = fs::read_dir(format!("/sys/class/net/{}/queues", self.name));
+        let queues = self
+            .sysfs()
+            .and_then(|link| fs::read_dir(link.join("queues")));
         let is_receiving = |entry: io::Result<fs::DirEntry>| {
             entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"rx-"))
         };
@@ -156,6 +158,11 @@ impl Link {
         });
         count.max(1)
     }
+}
+
+fn read_number(file: &Path) -> io::Result<u64> {
+    let text = fs::read_to_string(file)?;
+    text.trim().parse().map_err(io::Error::other)
 }
 
 /// include/uapi/linux/ethtool.h.
@@ -172,7 +179,22 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 #[cfg(test)]
 mod tests {
+    use super::cable::cable;
     use super::*;
+
+    /// What is told of a link is not of another that has its name now.
+    #[test]
+    fn a_link_is_itself_under_another_name() {
+        let [cable, other] = [cable!(), cable!()];
+        let [link, _] = cable.links();
+        let speed = link.speed_mbit();
+        assert!(speed.is_some());
+        cable.rename_first(&format!("{}x", link.name()), "up");
+        other.rename_first(link.name(), "down");
+        assert_eq!(Link::named(link.name()).unwrap().speed_mbit(), None);
+        assert_eq!(link.speed_mbit(), speed);
+        assert!(link.is_virtual() && link.takes_tags_off());
+    }
 
     #[test]
     fn links_have_names() {

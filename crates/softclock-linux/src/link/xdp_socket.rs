@@ -66,7 +66,7 @@ struct Sending {
     free: Vec<u64>,
     /// The kernel does not take what waits.
     is_stuck: bool,
-    /// The kernel had no room for all that waits.
+    /// The kernel had no room for all that waits, or for more.
     is_behind: bool,
     /// Frames that the kernel took and the link did not.
     refused: u64,
@@ -205,14 +205,19 @@ impl XdpSocket {
         Ok(sent)
     }
 
-    /// Sends what was left for want of room; tells whether some of it still is. Nothing else sends it but more frames.
-    pub fn flush(&self) -> bool {
+    /// Whether the kernel had no room when it was last asked, so that frames may be left. Nothing sends them but
+    /// [`flush`](Self::flush), and [`send`](Self::send) of what there is room for.
+    pub fn is_behind(&self) -> bool {
+        self.sending.borrow().is_behind
+    }
+
+    /// Sends what was left for want of room.
+    pub fn flush(&self) {
         let mut sending = self.sending.borrow_mut();
         if sending.is_behind {
             // The next `send` tells an error.
             let _ = sending.wake(self.fd.as_fd());
         }
-        sending.is_behind
     }
 
     /// Frames that were sent, and that the link refused since the last call: it had no carrier, or its driver no room.
@@ -263,22 +268,25 @@ impl Sending {
         Ok(())
     }
 
-    /// Sees to it that so many frames can be put.
+    /// Sees to it that so many frames can be put: by one call, and where that was in vain by none until a [`wake`](Self::wake).
     fn make_room(&mut self, socket: BorrowedFd<'_>, frames: usize) -> Result<(), Errno> {
         if frames > umem::SEND {
             return Err(Errno::TOOBIG);
         }
+        if !self.has_room(frames) {
+            self.reclaim();
+        }
+        if !self.has_room(frames) && !self.is_behind {
+            // What fills the ring may be there since the kernel was not told of it yet.
+            self.leaving.submit();
+            self.wake(socket)?;
+            self.reclaim();
+        }
         if self.has_room(frames) {
             return Ok(());
         }
-        // What fills the ring may be there since the kernel had no room for it, or was not told of it yet.
-        self.leaving.submit();
-        self.wake(socket)?;
-        self.reclaim();
-        match self.has_room(frames) {
-            true => Ok(()),
-            false => Err(Errno::AGAIN),
-        }
+        self.is_behind = true;
+        Err(Errno::AGAIN)
     }
 
     fn has_room(&mut self, frames: usize) -> bool {

@@ -38,12 +38,17 @@ fn there_is_a_way_without_epoll() {
     let _alone = alone();
     let made = without(libc::SYS_epoll_create1, || {
         waits::another_thread_ends_a_wait(Poller::new()?);
-        Ok(Poller::new()?.mechanism())
+        let poller = Poller::new()?;
+        let reason = poller.fallback_reason().map(str::to_owned);
+        Ok((poller.mechanism(), reason))
     });
-    match made {
-        Some(mechanism) => assert_eq!(mechanism.unwrap(), Mechanism::Poll),
+    let (mechanism, reason) = match made {
+        Some(made) => made.unwrap(),
         None => softclock_testing::skip!("no seccomp"),
-    }
+    };
+    assert_eq!(mechanism, Mechanism::Poll);
+    let reason = reason.unwrap();
+    assert!(reason.starts_with("cannot use epoll: "), "{reason}");
 }
 
 /// Calls `f` in a thread to which the system call is forbidden; nothing where that cannot be had.

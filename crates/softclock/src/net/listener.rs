@@ -16,11 +16,7 @@ use crate::runtime::sources::Direction;
 
 /// A TCP socket that accepts connections.
 pub struct TcpListener {
-    carrier: Carrier,
-}
-
-enum Carrier {
-    Kernel(Source),
+    source: Source,
 }
 
 impl TcpListener {
@@ -47,7 +43,7 @@ impl TcpListener {
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
-            carrier: Carrier::Kernel(Source::duplicated(listener.into())?),
+            source: Source::duplicated(listener.into())?,
         })
     }
 
@@ -66,8 +62,7 @@ impl TcpListener {
     /// # Errors
     /// As [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let Carrier::Kernel(source) = &self.carrier;
-        let accepted = source.poll_call(
+        let accepted = self.source.poll_call(
             cx,
             Direction::Read,
             TriggerState::IpInput,
@@ -84,8 +79,7 @@ impl TcpListener {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(socket::local_addr)
+        self.source.call(socket::local_addr)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sockets: TCP and UDP over IPv4 and IPv6, and streams within the machine.
 //!
 //! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread
-//! that made it. Each type holds an enum of what carries it: the kernel today, other stacks beside it
-//! later; so there is no promise of a raw descriptor.
+//! that made it. Each type hides what carries it, which is a descriptor of the kernel's; so there is no promise
+//! of a raw one.
 //!
 //! Writes to a TCP stream can be paced ([`Pacing`]): they go out in pieces, clocked by soft events.
 //!

@@ -17,12 +17,8 @@ use crate::runtime::sources::Direction;
 
 /// A UDP socket. Its methods take `&self`, so that tasks may share it.
 pub struct UdpSocket {
-    carrier: Carrier,
+    source: Source,
     pacing: DatagramPacing,
-}
-
-enum Carrier {
-    Kernel(Source),
 }
 
 impl UdpSocket {
@@ -41,7 +37,7 @@ impl UdpSocket {
     pub fn bind_with(address: impl Into<SocketAddr>, options: &BindOptions) -> io::Result<Self> {
         let fd = socket::udp::bind(address.into(), options)?;
         Ok(Self {
-            carrier: Carrier::Kernel(Source::new(fd)?),
+            source: Source::new(fd)?,
             pacing: DatagramPacing::new(),
         })
     }
@@ -51,8 +47,7 @@ impl UdpSocket {
     /// # Errors
     /// Those of `connect(2)`.
     pub fn connect(&self, peer: impl Into<SocketAddr>) -> io::Result<()> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(|fd| socket::udp::connect(fd, peer.into()))
+        self.source.call(|fd| socket::udp::connect(fd, peer.into()))
     }
 
     /// Receives a datagram; what does not fit into `buffer` is lost.
@@ -72,9 +67,9 @@ impl UdpSocket {
         cx: &Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let Carrier::Kernel(source) = &self.carrier;
         let recv = |fd: BorrowedFd<'_>| socket::udp::recv_from(fd, buffer);
-        source.poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
+        self.source
+            .poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
     }
 
     /// Sends a datagram to `peer`, when the send buffer has room.
@@ -83,9 +78,8 @@ impl UdpSocket {
     /// Those of `sendto(2)`.
     pub async fn send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
         let peer = peer.into();
-        let Carrier::Kernel(source) = &self.carrier;
         let send = |fd: BorrowedFd<'_>| socket::udp::send_to(fd, bytes, peer);
-        poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, send)).await
+        self.when_writable(send).await
     }
 
     /// Sends a datagram now, from within a soft event's handler too.
@@ -94,9 +88,9 @@ impl UdpSocket {
     /// [`io::ErrorKind::WouldBlock`] if the send buffer is full; else those of `sendto(2)`.
     pub fn try_send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
         let peer = peer.into();
-        let Carrier::Kernel(source) = &self.carrier;
         let send = |fd: BorrowedFd<'_>| socket::udp::send_to(fd, bytes, peer);
-        source.try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.source
+            .try_call(Direction::Write, TriggerState::IpOutput, send)
     }
 
     /// Sends a datagram to the connected peer, when the send buffer has room.
@@ -104,9 +98,8 @@ impl UdpSocket {
     /// # Errors
     /// Those of `send(2)`.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let Carrier::Kernel(source) = &self.carrier;
         let send = |fd: BorrowedFd<'_>| socket::udp::send(fd, bytes);
-        poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, send)).await
+        self.when_writable(send).await
     }
 
     /// Receives a datagram from the connected peer; what does not fit into `buffer` is lost.
@@ -114,10 +107,10 @@ impl UdpSocket {
     /// # Errors
     /// Those of `recv(2)`.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Carrier::Kernel(source) = &self.carrier;
         poll_fn(|cx| {
             let recv = |fd: BorrowedFd<'_>| socket::udp::recv(fd, buffer);
-            source.poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
+            self.source
+                .poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
         })
         .await
     }
@@ -147,8 +140,7 @@ impl UdpSocket {
         if segment_bytes == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let Carrier::Kernel(source) = &self.carrier;
-        let runtime = source.runtime();
+        let runtime = self.source.runtime();
         let mut rest = bytes;
         while !rest.is_empty() {
             let (batch, at) = self.pacing.next_batch(runtime, segment_bytes.into());
@@ -157,9 +149,7 @@ impl UdpSocket {
             }
             let now = &rest[..rest.len().min(batch)];
             let send = |fd: BorrowedFd<'_>| send_batch(fd, now, segment_bytes, peer);
-            let sent =
-                poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, send));
-            match sent.await {
+            match self.when_writable(send).await {
                 Ok(sent) => {
                     self.pacing.on_sent(runtime, sent, batch);
                     rest = &rest[sent..];
@@ -177,13 +167,25 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// Makes `send` when the send buffer has room.
+    async fn when_writable(
+        &self,
+        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let state = TriggerState::IpOutput;
+        poll_fn(|cx| {
+            self.source
+                .poll_call(cx, Direction::Write, state, &mut send)
+        })
+        .await
+    }
+
     /// The socket's own address.
     ///
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let Carrier::Kernel(source) = &self.carrier;
-        source.call(socket::local_addr)
+        self.source.call(socket::local_addr)
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Statistics {
     pub clock: ClockSource,
     /// How it is learnt which descriptors are ready.
     pub mechanism: Mechanism,
+    /// Why it is not epoll, where nobody asked for anything else.
+    pub fallback_reason: Option<String>,
     /// Trigger states, intervals and lateness by source.
     pub triggers: TriggerStatistics,
     /// Events scheduled, cancelled, fired.
@@ -84,13 +86,15 @@ impl Inner {
         let mut timers = self.timers.borrow_mut();
         let counts = &self.counts;
         let alarms = self.alarms.stats();
+        let poller = self.poller.borrow();
         let mut triggers = timers.triggers().clone();
         let [_, by_backup, by_deadline] = &alarms.fired;
         triggers.add(TriggerState::Backup, &alarms.backups, by_backup);
         triggers.add(TriggerState::Deadline, &alarms.deadline_alarms, by_deadline);
         Statistics {
             clock: self.clock.source(),
-            mechanism: self.poller.borrow().mechanism(),
+            mechanism: poller.mechanism(),
+            fallback_reason: poller.fallback_reason().map(str::to_owned),
             triggers,
             events: timers.counts(),
             pending: timers.len(),

@@ -1,12 +1,15 @@
 //! Threads that share a listener: which of them learns of a connection.
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use softclock::events::{Delivery, Mechanism};
 
-use crate::{LONG, READ, queue, take};
+use crate::{LONG, NONE, READ, queue, take};
 
 pub(crate) fn threads_share_a_listener(mechanism: Mechanism) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -145,4 +148,48 @@ fn wake_one_starves_no_thread() {
     });
     assert_eq!(accepted.iter().sum::<usize>(), CONNECTIONS);
     assert!(accepted.iter().all(|&count| count > 0), "{accepted:?}");
+}
+
+/// The kernel looks at it first, and it waits for something else.
+#[test]
+fn a_thread_that_lost_its_interest_takes_no_events_from_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let shared = listener.try_clone().unwrap();
+    let (revoked, is_revoked) = mpsc::channel();
+    let (other, mut release) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(move || {
+            let queue = queue(Mechanism::Epoll);
+            let source = queue.add_for(shared, Delivery::One);
+            let other = queue.add(other);
+            queue.declare_interest(&source, READ, None).unwrap();
+            queue.declare_interest(&other, READ, None).unwrap();
+            queue.declare_interest(&source, NONE, None).unwrap();
+            revoked.send(()).unwrap();
+            assert_eq!(take(&queue, LONG), [(other.id(), READ)]);
+            // It is interested again, and so is told of what is there.
+            queue.declare_interest(&source, READ, None).unwrap();
+            assert_eq!(take(&queue, LONG), [(source.id(), READ)]);
+        });
+        is_revoked.recv().unwrap();
+        let queue = queue(Mechanism::Epoll);
+        let source = queue.add_for(listener.try_clone().unwrap(), Delivery::One);
+        queue.declare_interest(&source, READ, None).unwrap();
+        // By now the other thread waits, most likely.
+        std::thread::sleep(Duration::from_millis(20));
+        for number in 0..5 {
+            let _client = TcpStream::connect(address).unwrap();
+            let events = take(&queue, Some(Duration::from_secs(5)));
+            assert_eq!(events.len(), 1, "connection {number}");
+            source.accept().unwrap();
+            source.accept().unwrap_err();
+            source.consumed(READ);
+        }
+        drop(source);
+        let _client = TcpStream::connect(address).unwrap();
+        release.write_all(b"x").unwrap();
+        waits.join().unwrap();
+    });
 }

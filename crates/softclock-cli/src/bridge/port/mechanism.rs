@@ -105,11 +105,19 @@ impl Mechanism {
         }
     }
 
-    /// Sends what was taken to be sent, but found no room on the link; tells whether some of it still has none.
-    pub(super) fn flush(&self) -> bool {
+    /// Whether the link had no room, so that some of what was taken to be sent may wait for [`flush`](Self::flush).
+    pub(super) fn is_behind(&self) -> bool {
+        match self {
+            Self::Xdp(socket) => socket.is_behind(),
+            Self::Packet(..) | Self::Tap(_) => false,
+        }
+    }
+
+    /// Sends what was taken to be sent, but found no room on the link.
+    pub(super) fn flush(&self) {
         match self {
             Self::Xdp(socket) => socket.flush(),
-            Self::Packet(..) | Self::Tap(_) => false,
+            Self::Packet(..) | Self::Tap(_) => {}
         }
     }
 

@@ -129,9 +129,14 @@ impl Port {
         }
     }
 
-    /// Sends what was taken by [`send`](Self::send), but found no room on the link; tells whether some of it still has none.
-    pub(crate) fn flush(&self) -> bool {
-        self.mechanism.descriptor().flush()
+    /// Whether the link had no room, so that some of what [`send`](Self::send) took may wait for [`flush`](Self::flush).
+    pub(crate) fn is_behind(&self) -> bool {
+        self.mechanism.descriptor().is_behind()
+    }
+
+    /// Sends what was taken by [`send`](Self::send), but found no room on the link.
+    pub(crate) fn flush(&self) {
+        self.mechanism.descriptor().flush();
     }
 
     fn on_send_error(&self, error: &io::Error) {

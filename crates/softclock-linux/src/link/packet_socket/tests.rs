@@ -3,8 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::bpf;
 use crate::link::BATCH;
-use crate::link::cable::{Cable, SENDER, cable, frame};
-use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
+use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 
 fn sockets(cable: &Cable) -> [PacketSocket; 2] {
     cable
@@ -109,18 +108,7 @@ fn frames_go_in_batches() {
 #[test]
 fn offloads_go_along() {
     let cable = cable!();
-    let offload = Offload {
-        checksum: Some(PartialChecksum {
-            start: 34,
-            offset: 16,
-        }),
-        segmentation: Some(Segmentation {
-            kind: SegmentKind::Tcp4,
-            has_ecn: false,
-            header_bytes: 54,
-            segment_bytes: 1400,
-        }),
-    };
+    let offload = joined(1400);
     let (bytes, received, _) = exchange(&sockets(&cable), &frame(&[], 9000), &offload);
     assert_eq!(bytes.len(), 9000);
     assert_eq!(received.checksum, offload.checksum);

@@ -1,10 +1,11 @@
+use std::fs::File;
 use std::process::Command;
 
-use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation, ones_complement_sum};
+use softclock_core::packet::ones_complement_sum;
 
 use super::*;
 use crate::link::PacketSocket;
-use crate::link::cable::{Cable, SENDER, cable, frame};
+use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 
 /// The link by AF_XDP; the test is skipped where that cannot be used.
 macro_rules! xdp {
@@ -114,10 +115,6 @@ fn offloads_are_done() {
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 1 << 20).unwrap();
     let xdp = xdp!(&b);
-    let checksum = Some(PartialChecksum {
-        start: 34,
-        offset: 16,
-    });
     let partial = |bytes| {
         let mut frame = frame(&[], bytes);
         let sum = sum_with(&frame, &[]);
@@ -125,8 +122,8 @@ fn offloads_are_done() {
         frame
     };
     let left = Offload {
-        checksum,
         segmentation: None,
+        ..joined(1400)
     };
     let short = partial(1000);
     let (bytes, offload, _) = wait(|| {
@@ -136,9 +133,8 @@ fn offloads_are_done() {
     });
     assert_eq!((bytes, offload), (short, left));
 
-    let joined = partial(54 + 2 * 1400 + 600);
-    let left = joined_by(1400);
-    assert_eq!(xdp.send([(&joined[..], &left)]).unwrap(), 1);
+    let long = partial(54 + 2 * 1400 + 600);
+    assert_eq!(xdp.send([(&long[..], &joined(1400))]).unwrap(), 1);
     let mut arrived = Vec::new();
     wait(|| {
         let _ = packets.receive(|received| {
@@ -161,22 +157,6 @@ fn offloads_are_done() {
     }
 }
 
-/// What is left to do with a frame of TCP whose segments are to have so many bytes.
-fn joined_by(segment_bytes: u16) -> Offload {
-    Offload {
-        checksum: Some(PartialChecksum {
-            start: 34,
-            offset: 16,
-        }),
-        segmentation: Some(Segmentation {
-            kind: SegmentKind::Tcp4,
-            has_ecn: false,
-            header_bytes: 54,
-            segment_bytes,
-        }),
-    }
-}
-
 /// A frame has room for all of its segments, or none of them leaves.
 #[test]
 fn segments_leave_together() {
@@ -184,7 +164,7 @@ fn segments_leave_together() {
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
     let xdp = xdp!(&b);
-    let left = joined_by(100);
+    let left = joined(100);
     let never = frame(&[], 54 + 100 * umem::SEND + 1);
     let error = xdp.send([(&never[..], &left)]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
@@ -192,8 +172,8 @@ fn segments_leave_together() {
     // Nothing leaves meanwhile, so that chunks run out within a frame.
     cable.set(1, "down");
     let (segments, count) = (umem::SEND / BATCH + 1, BATCH);
-    let joined = frame(&[], 54 + 100 * segments);
-    let mut frames = vec![(&joined[..], &left); count];
+    let long = frame(&[], 54 + 100 * segments);
+    let mut frames = vec![(&long[..], &left); count];
     let sent = xdp.send(frames.iter().copied()).unwrap();
     assert_eq!(sent, umem::SEND / segments);
     let error = xdp.send(frames.iter().copied()).unwrap_err();
@@ -227,9 +207,9 @@ fn a_long_burst_leaves_at_once() {
     let [a, b] = cable.links();
     let packets = PacketSocket::open(&a, 8 << 20).unwrap();
     let xdp = xdp!(&b);
-    let joined = frame(&[], 54 + 100 * 600);
-    assert_eq!(xdp.send([(&joined[..], &joined_by(100))]).unwrap(), 1);
-    assert!(!xdp.flush());
+    let long = frame(&[], 54 + 100 * 600);
+    assert_eq!(xdp.send([(&long[..], &joined(100))]).unwrap(), 1);
+    assert!(!xdp.is_behind());
     let mut arrived = 0;
     wait(|| {
         let _ = packets.receive(|received| {
@@ -256,25 +236,44 @@ fn what_finds_no_room_leaves_later() {
     };
     // A frame takes longer than a second, and is the sender's until it leaves.
     shape("add", "8kbit");
-    let packets = PacketSocket::open(&far, 1 << 20).unwrap();
-    let xdp = xdp!(&near);
+    let packets = PacketSocket::open(&far, 8 << 20).unwrap();
+    let mut xdp = xdp!(&near);
     sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
     let mut sent = frame(&[], 1000);
     // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
     sent[0] = 2;
     sent[12..14].copy_from_slice(&EXPERIMENTAL);
-    let frames = [(&sent[..], &Offload::NONE); 20];
-    assert_eq!(xdp.send(frames).unwrap(), frames.len());
-    assert!(xdp.flush());
+    let frames = [(&sent[..], &Offload::NONE); BATCH];
+    let mut waiting = xdp.send(frames).unwrap();
+    assert!(xdp.is_behind());
+    let full = loop {
+        match xdp.send(frames) {
+            Ok(sent) => waiting += sent,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    // Nor is the kernel asked for each frame that comes.
+    let no_socket = File::open("/dev/null").unwrap().into();
+    let socket = mem::replace(&mut xdp.fd, no_socket);
+    let full = xdp.send(frames).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    xdp.fd = socket;
+    xdp.flush();
+    assert!(xdp.is_behind());
 
     shape("change", "1gbit");
-    wait(|| (!xdp.flush()).then_some(()));
+    sockopt::set_socket_send_buffer_size(&xdp, 1 << 20).unwrap();
+    wait(|| {
+        xdp.flush();
+        (!xdp.is_behind()).then_some(())
+    });
     let mut arrived = 0;
     wait(|| {
         let _ = packets.receive(|received| {
             arrived += usize::from(received.unwrap().bytes[6..12] == SENDER);
         });
-        (arrived == frames.len()).then_some(())
+        (arrived == waiting).then_some(())
     });
     assert_eq!(xdp.take_refused(), 0);
 }
@@ -310,7 +309,9 @@ const FORWARDING: &str = "3";
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        run("ip", &format!("link delete dev {}", self.0));
+        // No assertion: what the test has to say comes first.
+        let delete = ["link", "delete", "dev", &self.0];
+        let _ = Command::new("ip").args(delete).status();
     }
 }
 

@@ -105,9 +105,10 @@ impl Paced {
         self.state.borrow().pending.len()
     }
 
-    /// Whether it is the rate that the next piece waits for, not the peer.
+    /// Whether it is the rate that the next piece waits for, or a task's next turn, not the peer.
     pub(crate) fn is_held_back(&self) -> bool {
-        matches!(self.state.borrow().waits, Waits::Event(_) | Waits::Release)
+        let waits = self.state.borrow().waits;
+        matches!(waits, Waits::Event(_) | Waits::Release) || self.source.is_ready(Direction::Write)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
