@@ -20,8 +20,9 @@ pub(crate) struct UpstreamOptions {
     #[arg(long)]
     pub(crate) rewrite_host: bool,
 
-    /// Most upstreams to try for one request. After something was sent, only requests that may be repeated are: GET,
-    /// HEAD, OPTIONS, PUT, DELETE, TRACE, while nothing of their body was sent and nothing of a response has come
+    /// Most upstreams to try for one request. After something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are
+    /// tried again, others are not; none is once part of a response has come, or more of the body was taken than the first
+    /// piece, which is all of a short one
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tries: u32,
 

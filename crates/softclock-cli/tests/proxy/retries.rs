@@ -1,8 +1,11 @@
 //! Which requests are tried again, and where.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crate::client::Client;
+use crate::server::until;
 use crate::upstream::{Upstream, proxy};
 
 /// An address where nobody listens.
@@ -19,6 +22,9 @@ fn closing() -> Upstream {
 }
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
+const PUT: &[u8] = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
+const CHUNKED_PUT: &[u8] =
+    b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
 
 #[test]
 fn a_connection_closed_while_it_was_kept_is_replaced() {
@@ -54,6 +60,67 @@ fn a_request_lost_on_a_kept_connection_is_sent_again() {
     let metrics = Client::connect(proxy.metrics()).get("/metrics");
     let retries = format!("retries_total{{upstream=\"{}\"}} 1\n", upstream.url());
     assert!(metrics.text().contains(&retries), "{}", metrics.text());
+}
+
+#[test]
+fn a_short_body_lost_on_a_kept_connection_is_sent_again() {
+    // The second request of a connection is read and not answered.
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        connection.request();
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    assert_eq!(client.ask("GET", "/", &[]).status, 200);
+    for (request, before) in [(PUT, 1), (CHUNKED_PUT, 3)] {
+        client.send(request);
+        assert_eq!(client.reply("PUT").text(), "ok");
+        let seen = upstream.seen();
+        assert_eq!(seen.len(), before + 2, "lost, and sent again");
+        assert!(seen[before..].iter().all(|request| request.body == b"body"));
+    }
+    client.send(POST);
+    assert_eq!(client.reply("POST").status, 502);
+    assert_eq!(upstream.seen().len(), 6, "once");
+}
+
+#[test]
+fn a_body_goes_on_where_its_first_piece_was_sent_again() {
+    let bad = Upstream::start(|connection| {
+        connection.head();
+        connection.body(4);
+    });
+    let good = Upstream::saying("good");
+    let proxy = proxy(&[&bad.url(), &good.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    until("it is with the other", || good.connections() == 1);
+    client.send(b" left");
+    assert_eq!(client.reply("PUT").text(), "good");
+    assert_eq!(good.seen()[0].body, b"half left");
+}
+
+#[test]
+fn a_body_that_is_not_at_hand_is_not_sent_again() {
+    let has_half = Arc::new(AtomicBool::new(false));
+    let bad = Upstream::start({
+        let has_half = has_half.clone();
+        move |connection| {
+            connection.head();
+            connection.body(4);
+            has_half.store(true, SeqCst);
+            connection.body(5);
+        }
+    });
+    let good = Upstream::saying("good");
+    let proxy = proxy(&[&bad.url(), &good.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    until("the first piece has come", || has_half.load(SeqCst));
+    client.send(b" left");
+    assert_eq!(client.reply("PUT").status, 502);
+    assert!(good.seen().is_empty());
 }
 
 #[test]
@@ -157,7 +224,7 @@ fn at_the_limit_of_requests_the_answer_is_503() {
     let proxy = proxy(&[&upstream.url()], &["--max-requests", "1"]);
     let mut first = proxy.connect();
     first.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    crate::server::until("the first request arrives", || upstream.seen().len() == 1);
+    until("the first request arrives", || upstream.seen().len() == 1);
     let reply = proxy.connect().ask("GET", "/", &[]);
     assert_eq!(
         (reply.status, reply.header("retry-after")),
@@ -180,5 +247,5 @@ fn an_upload_behind_its_response_counts_as_a_request() {
     let status = || proxy.connect().ask("GET", "/", &[]).status;
     assert_eq!((status(), upstream.connections()), (503, 1));
     first.send(b" left");
-    crate::server::until("the connection is free", || status() == 401);
+    until("the connection is free", || status() == 401);
 }
