@@ -54,7 +54,8 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "600", value_parser = seconds)]
     pub(crate) tunnel_timeout: Duration,
 
-    /// Idle connections to keep to each upstream, all threads together; 0 for none
+    /// Idle connections to keep to each upstream, all threads together; 0 for none. Each thread keeps its share, rounded
+    /// down, but one at least
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) keep: usize,
 

@@ -1,8 +1,10 @@
 //! Which requests are tried again, and where.
 
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::server::until;
@@ -249,3 +251,40 @@ fn an_upload_behind_its_response_counts_as_a_request() {
     first.send(b" left");
     until("the connection is free", || status() == 401);
 }
+
+#[test]
+fn the_limit_of_requests_is_that_of_all_threads() {
+    for limit in [2, CLIENTS] {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let upstream = Upstream::start({
+            let is_over = is_over.clone();
+            move |connection| {
+                while connection.request().is_some() {
+                    until("all were answered or are here", || is_over.load(SeqCst));
+                    connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                }
+            }
+        });
+        let limit_text = limit.to_string();
+        let options = ["--threads", "4", "--max-requests", &limit_text];
+        let proxy = proxy(&[&upstream.url()], &options);
+        let (answer, answers) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                let (proxy, answer) = (&proxy, answer.clone());
+                scope.spawn(move || answer.send(proxy.connect().ask("GET", "/", &[]).status));
+            }
+            let next = || answers.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert!((limit..CLIENTS).all(|_| next() == 503));
+            until("those that may are there", || {
+                upstream.seen().len() == limit
+            });
+            is_over.store(true, SeqCst);
+            assert!((0..limit).all(|_| next() == 200));
+        });
+        assert_eq!(upstream.seen().len(), limit);
+    }
+}
+
+/// As many ask at once, over several threads.
+const CLIENTS: usize = 12;

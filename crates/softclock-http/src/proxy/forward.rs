@@ -129,10 +129,14 @@ impl Forwarder {
                 break;
             };
             let upstream = &self.upstreams[place];
+            let Some(attempt) = Attempt::begin(upstream, self.options.max_connections) else {
+                // Another thread was faster, and it is full now.
+                continue;
+            };
             if !tried.is_empty() {
                 upstream.count(|counts| counts.retries += 1);
             }
-            let failure = match self.try_one(client, upstream, outgoing).await {
+            let failure = match self.try_one(client, upstream, outgoing, attempt).await {
                 Ok(response) => return Ok((response, Rc::clone(upstream))),
                 Err(failure) => failure,
             };
@@ -155,39 +159,30 @@ impl Forwarder {
     async fn try_one(
         &self,
         client: &Client,
-        upstream: &Rc<Upstream>,
+        upstream: &Upstream,
         outgoing: &mut Outgoing,
+        mut attempt: Attempt,
     ) -> Result<Response<AnyBody>, Failed> {
-        if let Some(link) = upstream.pool.take() {
-            match self.exchange(client, upstream, outgoing, Some(link)).await {
-                Err(failed) if matches!(failed.failure, Failure::Stale) && failed.may_retry => {
-                    // The others were closed for the same reason, most likely.
-                    upstream.pool.clear();
-                    upstream.count(|counts| counts.retries += 1);
+        let mut kept = upstream.pool.take();
+        loop {
+            let failed = match self.send(client, upstream, outgoing, kept.take()).await {
+                Ok((head, link)) => {
+                    attempt.on_success();
+                    return Ok(self.answer(client, head, link, outgoing, attempt));
                 }
-                result => return result,
-            }
-        }
-        self.exchange(client, upstream, outgoing, None).await
-    }
-
-    async fn exchange(
-        &self,
-        client: &Client,
-        upstream: &Rc<Upstream>,
-        outgoing: &mut Outgoing,
-        link: Option<Box<Link>>,
-    ) -> Result<Response<AnyBody>, Failed> {
-        let mut attempt = Attempt::begin(upstream);
-        let result = self.send(client, upstream, outgoing, link).await;
-        let (head, link) = result.inspect_err(|failed| {
+                Err(failed) => failed,
+            };
             tracing::info!(%upstream, "{}", failed.failure);
-            if failed.failure.is_the_upstream_s() {
-                attempt.on_failure(self.options.health);
+            if !matches!(failed.failure, Failure::Stale) || !failed.may_retry {
+                if failed.failure.is_the_upstream_s() {
+                    attempt.on_failure(self.options.health);
+                }
+                return Err(failed);
             }
-        })?;
-        attempt.on_success();
-        Ok(self.answer(client, head, link, outgoing, attempt))
+            // The others were closed for the same reason, most likely.
+            upstream.pool.clear();
+            attempt.begin_again();
+        }
     }
 
     async fn send(

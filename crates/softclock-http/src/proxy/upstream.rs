@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use softclock::net::{TcpStream, UnixStream};
@@ -31,6 +32,8 @@ pub(crate) struct Upstream {
     health: Cell<Health>,
     pub(super) pool: Rc<Pool>,
     active: Cell<usize>,
+    /// The same of all threads.
+    active_in_all: Arc<AtomicUsize>,
     counts: Cell<UpstreamCounts>,
     response_times: RefCell<Histogram>,
 }
@@ -63,6 +66,7 @@ pub(crate) struct UpstreamReport {
 impl Upstream {
     pub(super) fn new(target: Arc<Target>) -> Rc<Self> {
         Rc::new(Self {
+            active_in_all: Arc::clone(&target.active),
             target: RefCell::new(target),
             preferred: Cell::new(0),
             health: Cell::default(),
@@ -77,7 +81,7 @@ impl Upstream {
         Arc::clone(&self.target.borrow())
     }
 
-    /// Takes the addresses that a reload has found.
+    /// Takes the addresses that a reload has found. Requests are counted where they were before, as all threads do.
     pub(super) fn set_target(&self, target: Arc<Target>) {
         self.target.replace(target);
     }
@@ -88,7 +92,7 @@ impl Upstream {
 
     /// Whether it has as many requests as it may, `limit` or with 0 any number.
     pub(super) fn is_full(&self, limit: usize) -> bool {
-        limit > 0 && self.active.get() >= limit
+        limit > 0 && self.active_in_all.load(Ordering::Relaxed) >= limit
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut UpstreamCounts)) {
@@ -140,9 +144,21 @@ impl Upstream {
         Err(last)
     }
 
+    /// A request is sent, if fewer than `limit` are there, or with 0 any number.
+    fn take_place(&self, limit: usize) -> bool {
+        let more = |active| (limit == 0 || active < limit).then_some(active + 1);
+        let all = &self.active_in_all;
+        let has_room = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        if has_room.is_ok() {
+            self.active.set(self.active.get() + 1);
+        }
+        has_room.is_ok()
+    }
+
     /// A connection is in use no more.
     fn on_released(&self) {
         self.active.set(self.active.get() - 1);
+        self.active_in_all.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn change_health<R>(&self, change: impl FnOnce(&mut Health) -> R) -> R {
@@ -173,16 +189,28 @@ pub(super) struct Attempt {
 pub(super) struct Share(Rc<Upstream>);
 
 impl Attempt {
-    pub(super) fn begin(upstream: &Rc<Upstream>) -> Self {
-        upstream.active.set(upstream.active.get() + 1);
+    /// Nothing if there are `limit` of them in all threads; 0 is any number.
+    pub(super) fn begin(upstream: &Rc<Upstream>, limit: usize) -> Option<Self> {
+        if !upstream.take_place(limit) {
+            return None;
+        }
         upstream.count(|counts| counts.requests += 1);
         upstream.change_health(Health::on_attempt);
-        Self {
+        Some(Self {
             upstream: Rc::clone(upstream),
             begun: softclock::now(),
             is_judged: false,
             share: None,
-        }
+        })
+    }
+
+    /// The request is sent once more.
+    pub(super) fn begin_again(&mut self) {
+        self.begun = softclock::now();
+        self.upstream.count(|counts| {
+            counts.requests += 1;
+            counts.retries += 1;
+        });
     }
 
     /// For who may go on with the connection when the attempt is over.
