@@ -175,6 +175,73 @@ fn tries_are_bounded() {
 }
 
 #[test]
+fn one_alive_is_found_however_many_are_dead() {
+    let closing = [closing(), closing()];
+    let good = Upstream::saying("good");
+    let urls = [
+        nobody(),
+        closing[0].url(),
+        nobody(),
+        closing[1].url(),
+        good.url(),
+    ];
+    let urls = urls.each_ref().map(String::as_str);
+    let proxy = proxy(&urls, &["--fail-time", "0.05"]);
+    let mut client = proxy.connect();
+    let trials = || closing.each_ref().map(Upstream::connections);
+    // Three failures leave one out, and each time that is over it is tried.
+    while trials().iter().any(|&trials| trials < 10) {
+        let reply = client.ask("GET", "/", &[]);
+        assert_eq!((reply.status, reply.text()), (200, "good"));
+    }
+}
+
+#[test]
+fn who_breaks_off_its_bodies_is_left_out() {
+    let bad = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nbad\r\nno\r\n",
+    );
+    let good = Upstream::saying("good");
+    let options = ["--max-fails", "3", "--fail-time", "100"];
+    let proxy = proxy(&[&bad.url(), &good.url()], &options);
+    let ask = || proxy.connect().ask("GET", "/", &[]);
+    let broken = (0..20).filter(|_| !ask().is_complete).count();
+    assert_eq!((broken, bad.seen().len()), (3, 3));
+    proxy.until_logged("left out for a while");
+}
+
+#[test]
+fn who_was_left_out_is_back_after_a_whole_response() {
+    let upstream = Upstream::start(|connection| {
+        while connection.request().is_some() {
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfi");
+            match connection.number {
+                0 => return,
+                // The rest takes as long as the client waits.
+                1 => drop(connection.rest()),
+                _ => connection.send(b"ne"),
+            }
+        }
+    });
+    let options = ["--max-fails", "1", "--metrics", "127.0.0.1:0"];
+    let proxy = proxy(&[&upstream.url()], &options);
+    let is_up = || {
+        let metrics = Client::connect(proxy.metrics()).get("/metrics");
+        let up = format!("up_threads{{upstream=\"{}\"}} 1\n", upstream.url());
+        metrics.text().contains(&up)
+    };
+    assert!(is_up());
+    assert!(!proxy.connect().ask("GET", "/", &[]).is_complete);
+    assert!(!is_up());
+    let mut slow = proxy.connect();
+    slow.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(slow.head().status, 200);
+    assert!(!is_up(), "for all that is known");
+    assert_eq!(proxy.connect().ask("GET", "/", &[]).text(), "fine");
+    assert!(is_up());
+}
+
+#[test]
 fn who_fails_again_and_again_is_left_out_and_comes_back() {
     let good = Upstream::saying("good");
     let place = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -48,6 +48,7 @@ impl ResponseBody {
     /// Gives the connection back once nothing more comes from it.
     fn finish(&mut self) {
         if let Some(link) = self.link.take() {
+            self.attempt.on_success();
             let options = &self.options;
             let pool = &self.attempt.upstream.pool;
             pool.park(link, options.idle_connections, options.idle_time);

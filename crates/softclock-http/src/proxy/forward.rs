@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use super::body::ResponseBody;
 use super::failure::Failure;
 use super::headers;
-use super::health;
+use super::health::{self, Tries};
 use super::link::Link;
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
@@ -122,28 +122,24 @@ impl Forwarder {
         client: &Client,
         outgoing: &mut Outgoing,
     ) -> Result<(Response<AnyBody>, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
-        let mut tried = Vec::new();
+        let mut tries = Tries::new(self.options.tries);
         let mut last = (Failure::Busy, None);
-        while tried.len() < self.options.tries as usize {
-            let Some(place) = self.choose(&tried) else {
-                break;
-            };
+        while let Some(place) = self.choose(&tries) {
             let upstream = &self.upstreams[place];
             let Some(attempt) = Attempt::begin(upstream, self.options.max_connections) else {
                 // Another thread was faster, and it is full now.
                 continue;
             };
-            if !tried.is_empty() {
+            if !tries.is_empty() {
                 upstream.count(|counts| counts.retries += 1);
             }
-            let failure = match self.try_one(client, upstream, outgoing, attempt).await {
+            let failed = match self.try_one(client, upstream, outgoing, attempt).await {
                 Ok(response) => return Ok((response, Rc::clone(upstream))),
-                Err(failure) => failure,
+                Err(failed) => failed,
             };
-            tried.push(place);
-            let again = failure.may_retry;
-            last = (failure.failure, Some(Rc::clone(upstream)));
-            if !again {
+            tries.on_failure(place, failed.has_sent);
+            last = (failed.failure, Some(Rc::clone(upstream)));
+            if !failed.may_retry {
                 break;
             }
         }
@@ -167,7 +163,7 @@ impl Forwarder {
         loop {
             let failed = match self.send(client, upstream, outgoing, kept.take()).await {
                 Ok((head, link)) => {
-                    attempt.on_success();
+                    attempt.on_head(self.options.health);
                     return Ok(self.answer(client, head, link, outgoing, attempt));
                 }
                 Err(failed) => failed,
@@ -231,6 +227,7 @@ impl Forwarder {
         *response.headers_mut() = fields;
         headers::prepare_response(response.headers_mut(), head.version, is_upgrade);
         if is_upgrade {
+            attempt.on_success();
             let (upstream, early) = link.into_stream();
             client.set_tunnel(Tunnel {
                 upstream,
@@ -245,17 +242,15 @@ impl Forwarder {
         response
     }
 
-    fn choose(&self, tried: &[usize]) -> Option<usize> {
+    fn choose(&self, tries: &Tries) -> Option<usize> {
         let count = self.upstreams.len();
         let chosen = health::choose(
             self.next.get(),
             count,
             softclock::now(),
+            tries,
             |place| self.upstreams[place].health(),
-            |place| {
-                let limit = self.options.max_connections;
-                tried.contains(&place) || self.upstreams[place].is_full(limit)
-            },
+            |place| self.upstreams[place].is_full(self.options.max_connections),
         )?;
         self.next.set((chosen + 1) % count);
         Some(chosen)

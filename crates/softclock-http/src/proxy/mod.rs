@@ -69,7 +69,8 @@ pub struct Proxy {
 pub struct ProxyOptions {
     /// Whether Host names the upstream, in place of what the client asked for.
     pub rewrite_host: bool,
-    /// How many upstreams may be tried for one request.
+    /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others to
+    /// try that are not left out.
     pub tries: u32,
     /// When an upstream is left out.
     pub health: HealthOptions,

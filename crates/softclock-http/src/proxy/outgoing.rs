@@ -31,6 +31,8 @@ pub(super) struct Outgoing {
 pub(super) struct Failed {
     pub(super) failure: Failure,
     pub(super) may_retry: bool,
+    /// Something of the request was sent.
+    pub(super) has_sent: bool,
 }
 
 impl Outgoing {
@@ -138,6 +140,7 @@ impl Outgoing {
         };
         Failed {
             may_retry: failure.may_retry(self.method(), sent),
+            has_sent: any,
             failure,
         }
     }

@@ -179,10 +179,18 @@ impl fmt::Display for Upstream {
 pub(super) struct Attempt {
     pub(super) upstream: Rc<Upstream>,
     begun: Instant,
-    /// Whether it has told something about the upstream's health.
-    is_judged: bool,
+    stage: Stage,
     /// With who goes on with its connection.
     share: Option<Rc<Share>>,
+}
+
+/// What an attempt has told about the upstream's health.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Nothing,
+    /// The head of a response, but not its end.
+    Head,
+    Judged,
 }
 
 /// A part in an [`Attempt`]: it counts until the last of them is dropped.
@@ -199,7 +207,7 @@ impl Attempt {
         Some(Self {
             upstream: Rc::clone(upstream),
             begun: softclock::now(),
-            is_judged: false,
+            stage: Stage::Nothing,
             share: None,
         })
     }
@@ -219,24 +227,36 @@ impl Attempt {
         Rc::clone(self.share.get_or_insert_with(new))
     }
 
-    /// It was answered.
+    /// The head of a response has come.
+    pub(super) fn on_head(&mut self, options: HealthOptions) {
+        self.stage = Stage::Head;
+        let (begun, now) = (self.begun, softclock::now());
+        let upstream = &self.upstream;
+        let mut times = upstream.response_times.borrow_mut();
+        times.record(now.ns_since(begun));
+        upstream.change_health(|health| health.on_head(begun, now, options));
+    }
+
+    /// It was answered to the end.
     pub(super) fn on_success(&mut self) {
-        self.is_judged = true;
-        let time = softclock::now().ns_since(self.begun);
-        self.upstream.response_times.borrow_mut().record(time);
-        if self.upstream.change_health(Health::on_success) {
+        self.stage = Stage::Judged;
+        let begun = self.begun;
+        if self
+            .upstream
+            .change_health(|health| health.on_success(begun))
+        {
             tracing::info!(upstream = %self.upstream, "answers again");
         }
     }
 
     /// It was not, or not to the end.
     pub(super) fn on_failure(&mut self, options: HealthOptions) {
-        self.is_judged = true;
+        self.stage = Stage::Judged;
         self.upstream.count(|counts| counts.failures += 1);
-        let now = softclock::now();
+        let (begun, now) = (self.begun, softclock::now());
         if self
             .upstream
-            .change_health(|health| health.on_failure(now, options))
+            .change_health(|health| health.on_failure(begun, now, options))
         {
             tracing::warn!(upstream = %self.upstream, "left out for a while");
         }
@@ -248,8 +268,11 @@ impl Drop for Attempt {
         if self.share.is_none() {
             self.upstream.on_released();
         }
-        if !self.is_judged {
-            self.upstream.change_health(Health::on_abandoned);
+        match self.stage {
+            Stage::Nothing => self.upstream.change_health(Health::on_abandoned),
+            // The client has left, and until then all went well.
+            Stage::Head => self.on_success(),
+            Stage::Judged => {}
         }
     }
 }
