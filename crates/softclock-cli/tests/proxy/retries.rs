@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::server::until;
@@ -351,6 +351,41 @@ fn the_limit_of_requests_is_that_of_all_threads() {
         });
         assert_eq!(upstream.seen().len(), limit);
     }
+}
+
+#[test]
+fn warnings_do_not_come_in_floods() {
+    let begun = Instant::now();
+    let proxy = proxy(&[&nobody()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..100 {
+        assert_eq!(client.ask("GET", "/", &[]).status, 502);
+    }
+    let lines = proxy.log().matches("no response").count();
+    let seconds = begun.elapsed().as_secs() as usize;
+    assert!((1..=seconds + 2).contains(&lines), "{lines} in {seconds} s");
+    until("the next one counts them", || {
+        client.ask("GET", "/", &[]);
+        proxy.log().contains("held_back=")
+    });
+}
+
+#[test]
+fn uploads_that_clients_break_off_are_no_warnings() {
+    let upstream = Upstream::start(|connection| {
+        connection.head();
+        connection.rest();
+    });
+    let proxy = proxy(&[&upstream.url()], &["-vv"]);
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    until("it has come", || upstream.connections() == 1);
+    client.close_sending();
+    let told = "no response: the client's body did not arrive";
+    proxy.until_logged(told);
+    let log = proxy.log();
+    let line = log.lines().find(|line| line.contains(told));
+    assert!(line.is_some_and(|line| line.contains("DEBUG")), "{log}");
 }
 
 /// As many ask at once, over several threads.

@@ -77,7 +77,10 @@ impl ResponseBody {
 
     fn on_error(&mut self, error: &io::Error) {
         self.link = None;
-        tracing::warn!(upstream = %self.attempt.upstream, reason = %error, "the response ended too soon");
+        let upstream = &self.attempt.upstream;
+        upstream.warn(|held_back| {
+            tracing::warn!(%upstream, reason = %error, held_back, "the response ended too soon");
+        });
         self.attempt.on_failure(self.options.health);
     }
 }

@@ -143,10 +143,7 @@ impl Forwarder {
                 break;
             }
         }
-        let upstream = last.1.as_ref().map(ToString::to_string);
-        let (method, target) = (outgoing.method(), outgoing.target());
-        let status = last.0.status().as_u16();
-        tracing::warn!(upstream, %method, %target, status, "no response: {}", last.0);
+        tell(outgoing, &last.0, last.1.as_deref());
         Err(last)
     }
 
@@ -168,7 +165,9 @@ impl Forwarder {
                 }
                 Err(failed) => failed,
             };
-            tracing::info!(%upstream, "{}", failed.failure);
+            if !matches!(failed.failure, Failure::ClientBody) {
+                tracing::info!(%upstream, "{}", failed.failure);
+            }
             if !matches!(failed.failure, Failure::Stale) || !failed.may_retry {
                 if failed.failure.is_the_upstream_s() {
                     attempt.on_failure(self.options.health);
@@ -254,6 +253,21 @@ impl Forwarder {
         )?;
         self.next.set((chosen + 1) % count);
         Some(chosen)
+    }
+}
+
+/// Logs why there is no response: as a warning what somebody can mend.
+fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
+    let (method, target) = (outgoing.method(), outgoing.target());
+    let status = failure.status().as_u16();
+    match (failure, upstream) {
+        (Failure::ClientBody, _) => {
+            tracing::debug!(%method, %target, status, "no response: {failure}");
+        }
+        (_, None) => tracing::info!(%method, %target, status, "no response: {failure}"),
+        (_, Some(upstream)) => upstream.warn(|held_back| {
+            tracing::warn!(%upstream, %method, %target, status, held_back, "no response: {failure}");
+        }),
     }
 }
 

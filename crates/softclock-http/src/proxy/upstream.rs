@@ -36,6 +36,8 @@ pub(crate) struct Upstream {
     active_in_all: Arc<AtomicUsize>,
     counts: Cell<UpstreamCounts>,
     response_times: RefCell<Histogram>,
+    /// Until when no warning about it is logged, and how many were held back.
+    quiet: Cell<(Option<Instant>, u32)>,
 }
 
 /// Totals since the start.
@@ -74,6 +76,7 @@ impl Upstream {
             active: Cell::new(0),
             counts: Cell::default(),
             response_times: RefCell::default(),
+            quiet: Cell::default(),
         })
     }
 
@@ -93,6 +96,19 @@ impl Upstream {
     /// Whether it has as many requests as it may, `limit` or with 0 any number.
     pub(super) fn is_full(&self, limit: usize) -> bool {
         limit > 0 && self.active_in_all.load(Ordering::Relaxed) >= limit
+    }
+
+    /// Logs a warning about it, by `log` with the number of those held back before; but for one a second, as each waits for
+    /// who reads the log.
+    pub(super) fn warn(&self, log: impl FnOnce(Option<u32>)) {
+        let now = softclock::now();
+        let (until, held_back) = self.quiet.get();
+        if until.is_some_and(|until| now < until) {
+            self.quiet.set((until, held_back.saturating_add(1)));
+            return;
+        }
+        self.quiet.set((Some(now + WARNING_PAUSE), 0));
+        log((held_back > 0).then_some(held_back));
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut UpstreamCounts)) {
@@ -323,3 +339,5 @@ async fn in_time(
 }
 
 const QUEUE_PAUSE: Duration = Duration::from_millis(1);
+
+const WARNING_PAUSE: Duration = Duration::from_secs(1);
