@@ -20,16 +20,19 @@ pub(crate) struct UpstreamOptions {
     #[arg(long)]
     pub(crate) rewrite_host: bool,
 
-    /// Most upstreams to try for one request. After something was sent, only requests that may be repeated are: GET,
-    /// HEAD, OPTIONS, PUT, DELETE, TRACE, while nothing of their body was sent and nothing of a response has come
+    /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
+    /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part of
+    /// a response has come, or more of the body was taken than the first piece, which is all of a short one
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tries: u32,
 
-    /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never
+    /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never. A response that breaks
+    /// off is a failure
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) max_fails: u32,
 
-    /// For how long; then one request tries it again. If all are left out they are asked all the same
+    /// For how long; then one request tries it again, and is sent to one that is up if that fails. If all are left out
+    /// they are asked all the same
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) fail_time: Duration,
 
@@ -53,7 +56,8 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "600", value_parser = seconds)]
     pub(crate) tunnel_timeout: Duration,
 
-    /// Idle connections to keep to each upstream, all threads together; 0 for none
+    /// Idle connections to keep to each upstream, all threads together; 0 for none. Each thread keeps its share, rounded
+    /// down, but one at least
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) keep: usize,
 

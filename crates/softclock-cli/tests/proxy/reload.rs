@@ -78,6 +78,35 @@ fn upstreams_that_stay_keep_their_connections() {
 }
 
 #[test]
+fn requests_from_before_a_reload_count_towards_the_limit() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.rest();
+    });
+    let directory = directory(&[]);
+    let file = directory.path().join("proxy.toml");
+    let url = upstream.url();
+    let text = format!("upstream = \"{url}\"\nlisten = \"127.0.0.1:0\"\nmax-requests = 2\n");
+    fs::write(&file, &text).unwrap();
+    let mut command = softclock();
+    let command = command.args(["proxy", "-v", "--threads", "3", "--config"]);
+    let proxy = Server::spawn(command.arg(&file));
+    let begin = |here: usize| {
+        let mut client = proxy.connect();
+        client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        until("the request arrives", || upstream.seen().len() == here);
+        client
+    };
+    let _first = begin(1);
+    fs::write(&file, text + "tries = 1\n").unwrap();
+    proxy.signal(Signal::HUP);
+    proxy.until_logged("reloaded");
+    let _second = begin(2);
+    let status = || proxy.connect().ask("GET", "/", &[]).status;
+    assert!((0..9).all(|_| status() == 503));
+}
+
+#[test]
 fn responses_in_progress_end_before_the_proxy_does() {
     let upstream = Upstream::start(|connection| {
         connection.request();

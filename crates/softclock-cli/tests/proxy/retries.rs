@@ -1,8 +1,13 @@
 //! Which requests are tried again, and where.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::client::Client;
+use crate::server::until;
 use crate::upstream::{Upstream, proxy};
 
 /// An address where nobody listens.
@@ -19,6 +24,9 @@ fn closing() -> Upstream {
 }
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
+const PUT: &[u8] = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
+const CHUNKED_PUT: &[u8] =
+    b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
 
 #[test]
 fn a_connection_closed_while_it_was_kept_is_replaced() {
@@ -54,6 +62,67 @@ fn a_request_lost_on_a_kept_connection_is_sent_again() {
     let metrics = Client::connect(proxy.metrics()).get("/metrics");
     let retries = format!("retries_total{{upstream=\"{}\"}} 1\n", upstream.url());
     assert!(metrics.text().contains(&retries), "{}", metrics.text());
+}
+
+#[test]
+fn a_short_body_lost_on_a_kept_connection_is_sent_again() {
+    // The second request of a connection is read and not answered.
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        connection.request();
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    assert_eq!(client.ask("GET", "/", &[]).status, 200);
+    for (request, before) in [(PUT, 1), (CHUNKED_PUT, 3)] {
+        client.send(request);
+        assert_eq!(client.reply("PUT").text(), "ok");
+        let seen = upstream.seen();
+        assert_eq!(seen.len(), before + 2, "lost, and sent again");
+        assert!(seen[before..].iter().all(|request| request.body == b"body"));
+    }
+    client.send(POST);
+    assert_eq!(client.reply("POST").status, 502);
+    assert_eq!(upstream.seen().len(), 6, "once");
+}
+
+#[test]
+fn a_body_goes_on_where_its_first_piece_was_sent_again() {
+    let bad = Upstream::start(|connection| {
+        connection.head();
+        connection.body(4);
+    });
+    let good = Upstream::saying("good");
+    let proxy = proxy(&[&bad.url(), &good.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    until("it is with the other", || good.connections() == 1);
+    client.send(b" left");
+    assert_eq!(client.reply("PUT").text(), "good");
+    assert_eq!(good.seen()[0].body, b"half left");
+}
+
+#[test]
+fn a_body_that_is_not_at_hand_is_not_sent_again() {
+    let has_half = Arc::new(AtomicBool::new(false));
+    let bad = Upstream::start({
+        let has_half = has_half.clone();
+        move |connection| {
+            connection.head();
+            connection.body(4);
+            has_half.store(true, SeqCst);
+            connection.body(5);
+        }
+    });
+    let good = Upstream::saying("good");
+    let proxy = proxy(&[&bad.url(), &good.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    until("the first piece has come", || has_half.load(SeqCst));
+    client.send(b" left");
+    assert_eq!(client.reply("PUT").status, 502);
+    assert!(good.seen().is_empty());
 }
 
 #[test]
@@ -103,6 +172,73 @@ fn tries_are_bounded() {
     let proxy = proxy(&urls, &["--tries", "2"]);
     assert_eq!(proxy.connect().ask("GET", "/", &[]).status, 502);
     assert_eq!(all.iter().map(Upstream::connections).sum::<usize>(), 2);
+}
+
+#[test]
+fn one_alive_is_found_however_many_are_dead() {
+    let closing = [closing(), closing()];
+    let good = Upstream::saying("good");
+    let urls = [
+        nobody(),
+        closing[0].url(),
+        nobody(),
+        closing[1].url(),
+        good.url(),
+    ];
+    let urls = urls.each_ref().map(String::as_str);
+    let proxy = proxy(&urls, &["--fail-time", "0.05"]);
+    let mut client = proxy.connect();
+    let trials = || closing.each_ref().map(Upstream::connections);
+    // Three failures leave one out, and each time that is over it is tried.
+    while trials().iter().any(|&trials| trials < 10) {
+        let reply = client.ask("GET", "/", &[]);
+        assert_eq!((reply.status, reply.text()), (200, "good"));
+    }
+}
+
+#[test]
+fn who_breaks_off_its_bodies_is_left_out() {
+    let bad = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nbad\r\nno\r\n",
+    );
+    let good = Upstream::saying("good");
+    let options = ["--max-fails", "3", "--fail-time", "100"];
+    let proxy = proxy(&[&bad.url(), &good.url()], &options);
+    let ask = || proxy.connect().ask("GET", "/", &[]);
+    let broken = (0..20).filter(|_| !ask().is_complete).count();
+    assert_eq!((broken, bad.seen().len()), (3, 3));
+    proxy.until_logged("left out for a while");
+}
+
+#[test]
+fn who_was_left_out_is_back_after_a_whole_response() {
+    let upstream = Upstream::start(|connection| {
+        while connection.request().is_some() {
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfi");
+            match connection.number {
+                0 => return,
+                // The rest takes as long as the client waits.
+                1 => drop(connection.rest()),
+                _ => connection.send(b"ne"),
+            }
+        }
+    });
+    let options = ["--max-fails", "1", "--metrics", "127.0.0.1:0"];
+    let proxy = proxy(&[&upstream.url()], &options);
+    let is_up = || {
+        let metrics = Client::connect(proxy.metrics()).get("/metrics");
+        let up = format!("up_threads{{upstream=\"{}\"}} 1\n", upstream.url());
+        metrics.text().contains(&up)
+    };
+    assert!(is_up());
+    assert!(!proxy.connect().ask("GET", "/", &[]).is_complete);
+    assert!(!is_up());
+    let mut slow = proxy.connect();
+    slow.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(slow.head().status, 200);
+    assert!(!is_up(), "for all that is known");
+    assert_eq!(proxy.connect().ask("GET", "/", &[]).text(), "fine");
+    assert!(is_up());
 }
 
 #[test]
@@ -157,7 +293,7 @@ fn at_the_limit_of_requests_the_answer_is_503() {
     let proxy = proxy(&[&upstream.url()], &["--max-requests", "1"]);
     let mut first = proxy.connect();
     first.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    crate::server::until("the first request arrives", || upstream.seen().len() == 1);
+    until("the first request arrives", || upstream.seen().len() == 1);
     let reply = proxy.connect().ask("GET", "/", &[]);
     assert_eq!(
         (reply.status, reply.header("retry-after")),
@@ -180,5 +316,77 @@ fn an_upload_behind_its_response_counts_as_a_request() {
     let status = || proxy.connect().ask("GET", "/", &[]).status;
     assert_eq!((status(), upstream.connections()), (503, 1));
     first.send(b" left");
-    crate::server::until("the connection is free", || status() == 401);
+    until("the connection is free", || status() == 401);
 }
+
+#[test]
+fn the_limit_of_requests_is_that_of_all_threads() {
+    for limit in [2, CLIENTS] {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let upstream = Upstream::start({
+            let is_over = is_over.clone();
+            move |connection| {
+                while connection.request().is_some() {
+                    until("all were answered or are here", || is_over.load(SeqCst));
+                    connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                }
+            }
+        });
+        let limit_text = limit.to_string();
+        let options = ["--threads", "4", "--max-requests", &limit_text];
+        let proxy = proxy(&[&upstream.url()], &options);
+        let (answer, answers) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                let (proxy, answer) = (&proxy, answer.clone());
+                scope.spawn(move || answer.send(proxy.connect().ask("GET", "/", &[]).status));
+            }
+            let next = || answers.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert!((limit..CLIENTS).all(|_| next() == 503));
+            until("those that may are there", || {
+                upstream.seen().len() == limit
+            });
+            is_over.store(true, SeqCst);
+            assert!((0..limit).all(|_| next() == 200));
+        });
+        assert_eq!(upstream.seen().len(), limit);
+    }
+}
+
+#[test]
+fn warnings_do_not_come_in_floods() {
+    let begun = Instant::now();
+    let proxy = proxy(&[&nobody()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..100 {
+        assert_eq!(client.ask("GET", "/", &[]).status, 502);
+    }
+    let lines = proxy.log().matches("no response").count();
+    let seconds = begun.elapsed().as_secs() as usize;
+    assert!((1..=seconds + 2).contains(&lines), "{lines} in {seconds} s");
+    until("the next one counts them", || {
+        client.ask("GET", "/", &[]);
+        proxy.log().contains("held_back=")
+    });
+}
+
+#[test]
+fn uploads_that_clients_break_off_are_no_warnings() {
+    let upstream = Upstream::start(|connection| {
+        connection.head();
+        connection.rest();
+    });
+    let proxy = proxy(&[&upstream.url()], &["-vv"]);
+    let mut client = proxy.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
+    until("it has come", || upstream.connections() == 1);
+    client.close_sending();
+    let told = "no response: the client's body did not arrive";
+    proxy.until_logged(told);
+    let log = proxy.log();
+    let line = log.lines().find(|line| line.contains(told));
+    assert!(line.is_some_and(|line| line.contains("DEBUG")), "{log}");
+}
+
+/// As many ask at once, over several threads.
+const CLIENTS: usize = 12;

@@ -47,7 +47,7 @@ fn soak() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let (soak, address) = (soak.clone(), proxy.address());
-            thread::spawn(move || soak.client(address, Kind::ALL[number % 3], number))
+            thread::spawn(move || soak.client(address, Kind::ALL[number % Kind::ALL.len()], number))
         })
         .collect();
     let end = Instant::now() + duration();
@@ -86,7 +86,7 @@ struct Soak {
     /// Counts when all upstreams are gone, and again when they are back: it is odd in between.
     outages: AtomicU64,
     /// Right, given up while no upstream was there, and lost, by the kind of request.
-    tallies: [[AtomicU64; 3]; 3],
+    tallies: [[AtomicU64; 3]; Kind::ALL.len()],
     /// How often each POST was begun.
     runs: Mutex<HashMap<u64, u32>>,
 }
@@ -99,15 +99,18 @@ enum Kind {
     Large,
     /// What must not be repeated.
     Post,
+    /// What may be, with its body.
+    Put,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Small, Self::Large, Self::Post];
+    const ALL: [Self; 4] = [Self::Small, Self::Large, Self::Post, Self::Put];
 
     fn method(self) -> &'static str {
         match self {
             Self::Small | Self::Large => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
         }
     }
 
@@ -188,7 +191,8 @@ impl Soak {
             // Each client has one request in progress when an upstream is killed. A POST may then meet connections that
             // were kept and whose end is not known yet.
             let each = if kind == Kind::Post { 4 } else { 1 };
-            assert!(lost <= kills * each * CLIENTS as u64 / 3);
+            let clients = CLIENTS / Kind::ALL.len();
+            assert!(lost <= kills * each * clients as u64);
         }
         let runs = self.runs.lock().expect("no panic");
         assert!(runs.values().all(|&runs| runs == 1), "a POST ran twice");
@@ -213,6 +217,8 @@ fn backend(soak: &Arc<Soak>) -> Upstream {
             if kind == Kind::Post {
                 soak.on_post(number);
                 thread::sleep(WORK);
+            }
+            if matches!(kind, Kind::Post | Kind::Put) {
                 let body = connection.body(upload(number).len());
                 assert!(body.is_none_or(|body| body == upload(number).as_bytes()));
             }
@@ -223,7 +229,7 @@ fn backend(soak: &Arc<Soak>) -> Upstream {
     })
 }
 
-/// Of a POST; without a body it could be repeated, were it another method.
+/// Of a POST or PUT, with and without content.
 fn upload(number: u64) -> String {
     let is_empty = number.is_multiple_of(2);
     if is_empty {
@@ -241,7 +247,7 @@ fn ask(client: &mut Client, kind: Kind, number: u64, is_last: bool) -> Reply {
         request += "Connection: close\r\n";
     }
     match kind {
-        Kind::Post => {
+        Kind::Post | Kind::Put => {
             let body = upload(number);
             request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
         }
@@ -271,7 +277,7 @@ const LOST: usize = 2;
 const GIVEN_UP: [u16; 3] = [502, 503, 504];
 
 /// As many of each kind.
-const CLIENTS: usize = 6;
+const CLIENTS: usize = 8;
 
 const PER_CONNECTION: usize = 20;
 

@@ -48,6 +48,7 @@ impl ResponseBody {
     /// Gives the connection back once nothing more comes from it.
     fn finish(&mut self) {
         if let Some(link) = self.link.take() {
+            self.attempt.on_success();
             let options = &self.options;
             let pool = &self.attempt.upstream.pool;
             pool.park(link, options.idle_connections, options.idle_time);
@@ -76,7 +77,10 @@ impl ResponseBody {
 
     fn on_error(&mut self, error: &io::Error) {
         self.link = None;
-        tracing::warn!(upstream = %self.attempt.upstream, reason = %error, "the response ended too soon");
+        let upstream = &self.attempt.upstream;
+        upstream.warn(|held_back| {
+            tracing::warn!(%upstream, reason = %error, held_back, "the response ended too soon");
+        });
         self.attempt.on_failure(self.options.health);
     }
 }

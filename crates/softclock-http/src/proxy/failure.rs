@@ -37,7 +37,7 @@ pub(super) enum Failure {
 pub(super) struct Sent {
     /// Anything at all.
     pub(super) any: bool,
-    /// Something of its body, which is gone therefore.
+    /// More of its body than is kept for another try.
     pub(super) body: bool,
     /// Something of the response has come.
     pub(super) answered: bool,
@@ -85,7 +85,7 @@ impl Failure {
     /// Whether the same request may be sent again, elsewhere or on a fresh connection.
     ///
     /// What nobody has seen may be; what somebody may have acted on only if acting twice is as good as once (RFC 9110,
-    /// section 9.2.2), and as long as it is complete and unanswered.
+    /// section 9.2.2), and as long as it is unanswered; neither if too much of the body is gone.
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
             Self::Exhausted(_) | Self::Busy | Self::ClientBody => false,

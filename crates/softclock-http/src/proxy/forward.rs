@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use super::body::ResponseBody;
 use super::failure::Failure;
 use super::headers;
-use super::health;
+use super::health::{self, Tries};
 use super::link::Link;
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
@@ -122,31 +122,28 @@ impl Forwarder {
         client: &Client,
         outgoing: &mut Outgoing,
     ) -> Result<(Response<AnyBody>, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
-        let mut tried = Vec::new();
+        let mut tries = Tries::new(self.options.tries);
         let mut last = (Failure::Busy, None);
-        while tried.len() < self.options.tries as usize {
-            let Some(place) = self.choose(&tried) else {
-                break;
-            };
+        while let Some(place) = self.choose(&tries) {
             let upstream = &self.upstreams[place];
-            if !tried.is_empty() {
+            let Some(attempt) = Attempt::begin(upstream, self.options.max_connections) else {
+                // Another thread was faster, and it is full now.
+                continue;
+            };
+            if !tries.is_empty() {
                 upstream.count(|counts| counts.retries += 1);
             }
-            let failure = match self.try_one(client, upstream, outgoing).await {
+            let failed = match self.try_one(client, upstream, outgoing, attempt).await {
                 Ok(response) => return Ok((response, Rc::clone(upstream))),
-                Err(failure) => failure,
+                Err(failed) => failed,
             };
-            tried.push(place);
-            let again = failure.may_retry;
-            last = (failure.failure, Some(Rc::clone(upstream)));
-            if !again {
+            tries.on_failure(place, failed.has_sent);
+            last = (failed.failure, Some(Rc::clone(upstream)));
+            if !failed.may_retry {
                 break;
             }
         }
-        let upstream = last.1.as_ref().map(ToString::to_string);
-        let (method, target) = (outgoing.method(), outgoing.target());
-        let status = last.0.status().as_u16();
-        tracing::warn!(upstream, %method, %target, status, "no response: {}", last.0);
+        tell(outgoing, &last.0, last.1.as_deref());
         Err(last)
     }
 
@@ -155,39 +152,32 @@ impl Forwarder {
     async fn try_one(
         &self,
         client: &Client,
-        upstream: &Rc<Upstream>,
+        upstream: &Upstream,
         outgoing: &mut Outgoing,
+        mut attempt: Attempt,
     ) -> Result<Response<AnyBody>, Failed> {
-        if let Some(link) = upstream.pool.take() {
-            match self.exchange(client, upstream, outgoing, Some(link)).await {
-                Err(failed) if matches!(failed.failure, Failure::Stale) && failed.may_retry => {
-                    // The others were closed for the same reason, most likely.
-                    upstream.pool.clear();
-                    upstream.count(|counts| counts.retries += 1);
+        let mut kept = upstream.pool.take();
+        loop {
+            let failed = match self.send(client, upstream, outgoing, kept.take()).await {
+                Ok((head, link)) => {
+                    attempt.on_head(self.options.health);
+                    return Ok(self.answer(client, head, link, outgoing, attempt));
                 }
-                result => return result,
+                Err(failed) => failed,
+            };
+            if !matches!(failed.failure, Failure::ClientBody) {
+                tracing::info!(%upstream, "{}", failed.failure);
             }
+            if !matches!(failed.failure, Failure::Stale) || !failed.may_retry {
+                if failed.failure.is_the_upstream_s() {
+                    attempt.on_failure(self.options.health);
+                }
+                return Err(failed);
+            }
+            // The others were closed for the same reason, most likely.
+            upstream.pool.clear();
+            attempt.begin_again();
         }
-        self.exchange(client, upstream, outgoing, None).await
-    }
-
-    async fn exchange(
-        &self,
-        client: &Client,
-        upstream: &Rc<Upstream>,
-        outgoing: &mut Outgoing,
-        link: Option<Box<Link>>,
-    ) -> Result<Response<AnyBody>, Failed> {
-        let mut attempt = Attempt::begin(upstream);
-        let result = self.send(client, upstream, outgoing, link).await;
-        let (head, link) = result.inspect_err(|failed| {
-            tracing::info!(%upstream, "{}", failed.failure);
-            if failed.failure.is_the_upstream_s() {
-                attempt.on_failure(self.options.health);
-            }
-        })?;
-        attempt.on_success();
-        Ok(self.answer(client, head, link, outgoing, attempt))
     }
 
     async fn send(
@@ -236,6 +226,7 @@ impl Forwarder {
         *response.headers_mut() = fields;
         headers::prepare_response(response.headers_mut(), head.version, is_upgrade);
         if is_upgrade {
+            attempt.on_success();
             let (upstream, early) = link.into_stream();
             client.set_tunnel(Tunnel {
                 upstream,
@@ -250,20 +241,33 @@ impl Forwarder {
         response
     }
 
-    fn choose(&self, tried: &[usize]) -> Option<usize> {
+    fn choose(&self, tries: &Tries) -> Option<usize> {
         let count = self.upstreams.len();
         let chosen = health::choose(
             self.next.get(),
             count,
             softclock::now(),
+            tries,
             |place| self.upstreams[place].health(),
-            |place| {
-                let limit = self.options.max_connections;
-                tried.contains(&place) || self.upstreams[place].is_full(limit)
-            },
+            |place| self.upstreams[place].is_full(self.options.max_connections),
         )?;
         self.next.set((chosen + 1) % count);
         Some(chosen)
+    }
+}
+
+/// Logs why there is no response: as a warning what somebody can mend.
+fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
+    let (method, target) = (outgoing.method(), outgoing.target());
+    let status = failure.status().as_u16();
+    match (failure, upstream) {
+        (Failure::ClientBody, _) => {
+            tracing::debug!(%method, %target, status, "no response: {failure}");
+        }
+        (_, None) => tracing::info!(%method, %target, status, "no response: {failure}"),
+        (_, Some(upstream)) => upstream.warn(|held_back| {
+            tracing::warn!(%upstream, %method, %target, status, held_back, "no response: {failure}");
+        }),
     }
 }
 

@@ -1,7 +1,11 @@
 //! Whether an upstream gets requests: judged by those it got before, and by nothing else.
 //!
 //! One that fails several times in a row is left out for a while. Then one request tries it again: it comes back or is
-//! left out anew.
+//! left out anew. What succeeds is a whole response, so that one that breaks off all of its bodies is left out, too. While
+//! the body of a trial takes its time, others may try: one each [`HealthOptions::fail_time`].
+//!
+//! A request that has failed once goes to upstreams that are up, and to those first that have not failed just now. So it
+//! meets one at most that was left out, as long as others are up.
 
 use std::time::Duration;
 
@@ -35,6 +39,7 @@ pub(super) struct Health {
 
 #[derive(Clone, Copy, Debug)]
 struct Out {
+    since: Instant,
     until: Instant,
     /// One request is finding out whether it is back.
     on_trial: bool,
@@ -70,132 +75,112 @@ impl Health {
         }
     }
 
-    /// It answered; true if it is back.
-    pub(super) fn on_success(&mut self) -> bool {
+    /// A response to a request that was sent at `begun` has come, but for its body.
+    pub(super) fn on_head(&mut self, begun: Instant, now: Instant, options: HealthOptions) {
+        if let Some(out) = self.out.as_mut().filter(|out| begun >= out.since) {
+            out.on_trial = false;
+            out.until = now + options.fail_time;
+        }
+    }
+
+    /// All of a response to a request that was sent at `begun` has come; true if the upstream is back.
+    pub(super) fn on_success(&mut self, begun: Instant) -> bool {
+        if self.is_of_before(begun) {
+            return false;
+        }
         self.failures = 0;
         self.out.take().is_some()
     }
 
-    /// It failed; true if it is left out from now on.
-    pub(super) fn on_failure(&mut self, now: Instant, options: HealthOptions) -> bool {
+    /// A request that was sent at `begun` failed; true if the upstream is left out from now on.
+    pub(super) fn on_failure(
+        &mut self,
+        begun: Instant,
+        now: Instant,
+        options: HealthOptions,
+    ) -> bool {
+        if self.is_of_before(begun) {
+            return false;
+        }
         self.failures = self.failures.saturating_add(1);
         if options.max_fails == 0 || self.failures < options.max_fails {
             return false;
         }
         let was_up = self.is_up();
         self.out = Some(Out {
+            since: self.out.map_or(now, |out| out.since),
             until: now + options.fail_time,
             on_trial: false,
         });
         was_up
     }
+
+    /// What began before an upstream was left out tells nothing of whether it is back.
+    fn is_of_before(&self, begun: Instant) -> bool {
+        self.out.is_some_and(|out| begun < out.since)
+    }
 }
 
-/// The next of `count` upstreams, in turn from `first` on: one that is not `excluded` and admits a request at `now`, or
-/// else the one left out for longest, as any answer is better than none.
+/// The tries of one request; no upstream gets two.
+pub(super) struct Tries {
+    limit: u32,
+    tried: Vec<usize>,
+    /// Those in which something of the request was sent.
+    sent: u32,
+}
+
+impl Tries {
+    /// `limit` counts those that reached somebody. One that reached nobody counts only where upstreams left out are asked
+    /// for want of others: then all may be silent, and the client waits.
+    pub(super) fn new(limit: u32) -> Self {
+        Self {
+            limit,
+            tried: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tried.is_empty()
+    }
+
+    pub(super) fn on_failure(&mut self, place: usize, has_sent: bool) {
+        self.tried.push(place);
+        self.sent += u32::from(has_sent);
+    }
+
+    fn allow(&self, health: Health) -> bool {
+        match health.is_up() {
+            true => self.sent < self.limit,
+            false => self.tried.len() < self.limit as usize,
+        }
+    }
+}
+
+/// The next of `count` upstreams, in turn from `first` on: one that is not full, was not tried, and admits a request at
+/// `now`; after a failure one that is up; or else the one left out for longest, as any answer is better than none.
 pub(super) fn choose(
     first: usize,
     count: usize,
     now: Instant,
+    tries: &Tries,
     health: impl Fn(usize) -> Health,
-    excluded: impl Fn(usize) -> bool,
+    is_full: impl Fn(usize) -> bool,
 ) -> Option<usize> {
-    let in_turn = || (0..count).map(|step| (first + step) % count);
-    let mut possible = in_turn().filter(|&place| !excluded(place));
-    let admitting = possible.find(|&place| health(place).admits(now));
-    admitting.or_else(|| {
-        in_turn()
-            .filter(|&place| !excluded(place))
-            .min_by_key(|&place| health(place).retry_at())
-    })
+    let possible = || {
+        let in_turn = (0..count).map(|step| (first + step) % count);
+        in_turn.filter(|place| !tries.tried.contains(place) && !is_full(*place))
+    };
+    let surest = || {
+        let up = possible().filter(|&place| health(place).is_up());
+        up.min_by_key(|&place| health(place).failures)
+    };
+    let chosen = if tries.is_empty() { None } else { surest() };
+    let chosen = chosen
+        .or_else(|| possible().find(|&place| health(place).admits(now)))
+        .or_else(|| possible().min_by_key(|&place| health(place).retry_at()))?;
+    tries.allow(health(chosen)).then_some(chosen)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const OPTIONS: HealthOptions = HealthOptions {
-        max_fails: 3,
-        fail_time: Duration::from_secs(10),
-    };
-
-    fn at(seconds: u64) -> Instant {
-        Instant::from_ns(seconds * 1_000_000_000)
-    }
-
-    #[test]
-    fn out_after_three_in_a_row_and_back_after_one() {
-        let mut health = Health::default();
-        assert!(!health.on_failure(at(1), OPTIONS));
-        assert!(!health.on_failure(at(1), OPTIONS));
-        assert!(!health.on_success());
-        assert!(!health.on_failure(at(2), OPTIONS));
-        assert!(!health.on_failure(at(2), OPTIONS));
-        assert!(health.on_failure(at(2), OPTIONS));
-        assert!(!health.admits(at(11)));
-        assert!(health.admits(at(12)));
-        health.on_attempt();
-        assert!(!health.admits(at(12)), "one request tries");
-        health.on_abandoned();
-        assert!(health.admits(at(12)));
-        health.on_attempt();
-        assert!(!health.on_failure(at(13), OPTIONS), "it was out before");
-        assert!(!health.admits(at(22)) && health.admits(at(23)));
-        assert!(health.on_success());
-        assert!(health.is_up() && health.admits(at(0)));
-    }
-
-    #[test]
-    fn never_out_without_a_limit() {
-        let mut health = Health::default();
-        let options = HealthOptions {
-            max_fails: 0,
-            ..OPTIONS
-        };
-        assert!((0..1000).all(|_| !health.on_failure(at(1), options)));
-        assert!(health.is_up());
-    }
-
-    #[test]
-    fn turns_are_taken_and_the_longest_out_is_the_last_resort() {
-        let mut all = [Health::default(); 3];
-        let next = |all: &[Health; 3], first, excluded: &[usize]| {
-            choose(first, 3, at(5), |i| all[i], |i| excluded.contains(&i))
-        };
-        assert_eq!(next(&all, 0, &[]), Some(0));
-        assert_eq!(next(&all, 2, &[2]), Some(0));
-        for (place, second) in [(0, 3), (1, 2), (2, 4)] {
-            for _ in 0..3 {
-                all[place].on_failure(at(second), OPTIONS);
-            }
-        }
-        assert_eq!(next(&all, 0, &[]), Some(1));
-        assert_eq!(next(&all, 0, &[1]), Some(0));
-        assert_eq!(next(&all, 0, &[0, 1, 2]), None);
-        assert_eq!(choose(0, 0, at(0), |_| Health::default(), |_| false), None);
-    }
-
-    proptest! {
-        #[test]
-        fn whoever_is_not_excluded_gets_the_request(
-            failures in proptest::collection::vec(0u32..5, 1..6),
-            first in 0usize..6,
-            excluded in proptest::collection::vec(any::<bool>(), 6),
-            now in 0u64..30,
-        ) {
-            let mut all = vec![Health::default(); failures.len()];
-            for (health, &count) in all.iter_mut().zip(&failures) {
-                (0..count).for_each(|_| { health.on_failure(at(1), OPTIONS); });
-            }
-            let chosen = choose(first, all.len(), at(now), |i| all[i], |i| excluded[i]);
-            let possible: Vec<_> = (0..all.len()).filter(|&i| !excluded[i]).collect();
-            prop_assert_eq!(chosen.is_none(), possible.is_empty());
-            if let Some(chosen) = chosen {
-                prop_assert!(possible.contains(&chosen));
-                let any_admits = possible.iter().any(|&i| all[i].admits(at(now)));
-                prop_assert_eq!(all[chosen].admits(at(now)), any_admits);
-            }
-        }
-    }
-}
+mod tests;

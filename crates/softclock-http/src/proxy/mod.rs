@@ -56,7 +56,8 @@ pub use url::{UpstreamUrl, UpstreamUrlError};
 
 /// Where requests are passed on to, and how.
 ///
-/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself.
+/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself. The limit of
+/// connections in use is for all of them.
 #[derive(Clone, Debug)]
 pub struct Proxy {
     targets: Vec<Arc<Target>>,
@@ -68,17 +69,19 @@ pub struct Proxy {
 pub struct ProxyOptions {
     /// Whether Host names the upstream, in place of what the client asked for.
     pub rewrite_host: bool,
-    /// How many upstreams may be tried for one request.
+    /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others to
+    /// try that are not left out.
     pub tries: u32,
     /// When an upstream is left out.
     pub health: HealthOptions,
     /// How long upstreams may take.
     pub timeouts: UpstreamTimeouts,
-    /// Idle connections kept to each upstream; those of all threads of a server together.
+    /// Idle connections kept to each upstream; those of all threads of a server together, of which each keeps its share,
+    /// rounded down, but one at least.
     pub idle_connections: usize,
     /// How long they are kept.
     pub idle_time: Duration,
-    /// Connections to each upstream at a time, all threads together; 0 for any number.
+    /// Connections in use to each upstream at a time, all threads together; 0 for any number.
     pub max_connections: usize,
     /// How long nothing may pass through a tunnel (WebSocket and the like).
     pub tunnel_idle: Option<Duration>,
@@ -144,12 +147,10 @@ impl Proxy {
 
     /// The same for one of several threads.
     pub(crate) fn for_one_of(mut self, threads: usize) -> Self {
-        let share = |of_all: usize| match of_all {
-            0 => 0,
-            n => (n / threads.max(1)).max(1),
-        };
-        self.options.idle_connections = share(self.options.idle_connections);
-        self.options.max_connections = share(self.options.max_connections);
+        let share = &mut self.options.idle_connections;
+        if *share > 0 {
+            *share = (*share / threads.max(1)).max(1);
+        }
         self
     }
 }

@@ -17,7 +17,7 @@ use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use crate::exchange::Client;
 
-/// A request that may be sent again, to the same upstream or others, until something of its body is gone.
+/// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
     /// With the client's own fields; those of the response take their place.
     pub(super) parts: Parts,
@@ -31,6 +31,8 @@ pub(super) struct Outgoing {
 pub(super) struct Failed {
     pub(super) failure: Failure,
     pub(super) may_retry: bool,
+    /// Something of the request was sent.
+    pub(super) has_sent: bool,
 }
 
 impl Outgoing {
@@ -81,12 +83,15 @@ impl Outgoing {
 
     /// Makes it the next request on a connection.
     pub(super) fn begin(
-        &self,
+        &mut self,
         link: &mut Link,
         upstream: &Upstream,
         client: &Client,
         options: &ProxyOptions,
     ) {
+        if let Some(upload) = &mut self.upload {
+            upload.begin();
+        }
         let target = upstream.target();
         let host = Host {
             upstream: target.url.host(),
@@ -127,7 +132,7 @@ impl Outgoing {
         let (any, answered) = link.map_or((false, false), |link| {
             (link.sending().has_sent, link.receiving.has_received)
         });
-        let body = self.upload.as_ref().is_some_and(|upload| upload.is_touched);
+        let body = self.upload.as_ref().is_some_and(Upload::is_gone);
         let sent = Sent {
             any,
             body,
@@ -135,6 +140,7 @@ impl Outgoing {
         };
         Failed {
             may_retry: failure.may_retry(self.method(), sent),
+            has_sent: any,
             failure,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use crate::error::StartError;
 pub(super) struct Target {
     pub(super) url: UpstreamUrl,
     resolved: Mutex<Resolved>,
+    /// Requests in progress there, of all threads.
+    pub(super) active: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -35,6 +38,7 @@ impl Target {
                 at: Instant::now(),
                 in_progress: false,
             }),
+            active: Arc::default(),
         }))
     }
 

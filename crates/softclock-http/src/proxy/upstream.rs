@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use softclock::net::{TcpStream, UnixStream};
@@ -31,8 +32,12 @@ pub(crate) struct Upstream {
     health: Cell<Health>,
     pub(super) pool: Rc<Pool>,
     active: Cell<usize>,
+    /// The same of all threads.
+    active_in_all: Arc<AtomicUsize>,
     counts: Cell<UpstreamCounts>,
     response_times: RefCell<Histogram>,
+    /// Until when no warning about it is logged, and how many were held back.
+    quiet: Cell<(Option<Instant>, u32)>,
 }
 
 /// Totals since the start.
@@ -63,6 +68,7 @@ pub(crate) struct UpstreamReport {
 impl Upstream {
     pub(super) fn new(target: Arc<Target>) -> Rc<Self> {
         Rc::new(Self {
+            active_in_all: Arc::clone(&target.active),
             target: RefCell::new(target),
             preferred: Cell::new(0),
             health: Cell::default(),
@@ -70,6 +76,7 @@ impl Upstream {
             active: Cell::new(0),
             counts: Cell::default(),
             response_times: RefCell::default(),
+            quiet: Cell::default(),
         })
     }
 
@@ -77,7 +84,7 @@ impl Upstream {
         Arc::clone(&self.target.borrow())
     }
 
-    /// Takes the addresses that a reload has found.
+    /// Takes the addresses that a reload has found. Requests are counted where they were before, as all threads do.
     pub(super) fn set_target(&self, target: Arc<Target>) {
         self.target.replace(target);
     }
@@ -88,7 +95,20 @@ impl Upstream {
 
     /// Whether it has as many requests as it may, `limit` or with 0 any number.
     pub(super) fn is_full(&self, limit: usize) -> bool {
-        limit > 0 && self.active.get() >= limit
+        limit > 0 && self.active_in_all.load(Ordering::Relaxed) >= limit
+    }
+
+    /// Logs a warning about it, by `log` with the number of those held back before; but for one a second, as each waits for
+    /// who reads the log.
+    pub(super) fn warn(&self, log: impl FnOnce(Option<u32>)) {
+        let now = softclock::now();
+        let (until, held_back) = self.quiet.get();
+        if until.is_some_and(|until| now < until) {
+            self.quiet.set((until, held_back.saturating_add(1)));
+            return;
+        }
+        self.quiet.set((Some(now + WARNING_PAUSE), 0));
+        log((held_back > 0).then_some(held_back));
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut UpstreamCounts)) {
@@ -140,9 +160,21 @@ impl Upstream {
         Err(last)
     }
 
+    /// A request is sent, if fewer than `limit` are there, or with 0 any number.
+    fn take_place(&self, limit: usize) -> bool {
+        let more = |active| (limit == 0 || active < limit).then_some(active + 1);
+        let all = &self.active_in_all;
+        let has_room = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        if has_room.is_ok() {
+            self.active.set(self.active.get() + 1);
+        }
+        has_room.is_ok()
+    }
+
     /// A connection is in use no more.
     fn on_released(&self) {
         self.active.set(self.active.get() - 1);
+        self.active_in_all.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn change_health<R>(&self, change: impl FnOnce(&mut Health) -> R) -> R {
@@ -163,26 +195,46 @@ impl fmt::Display for Upstream {
 pub(super) struct Attempt {
     pub(super) upstream: Rc<Upstream>,
     begun: Instant,
-    /// Whether it has told something about the upstream's health.
-    is_judged: bool,
+    stage: Stage,
     /// With who goes on with its connection.
     share: Option<Rc<Share>>,
+}
+
+/// What an attempt has told about the upstream's health.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Nothing,
+    /// The head of a response, but not its end.
+    Head,
+    Judged,
 }
 
 /// A part in an [`Attempt`]: it counts until the last of them is dropped.
 pub(super) struct Share(Rc<Upstream>);
 
 impl Attempt {
-    pub(super) fn begin(upstream: &Rc<Upstream>) -> Self {
-        upstream.active.set(upstream.active.get() + 1);
+    /// Nothing if there are `limit` of them in all threads; 0 is any number.
+    pub(super) fn begin(upstream: &Rc<Upstream>, limit: usize) -> Option<Self> {
+        if !upstream.take_place(limit) {
+            return None;
+        }
         upstream.count(|counts| counts.requests += 1);
         upstream.change_health(Health::on_attempt);
-        Self {
+        Some(Self {
             upstream: Rc::clone(upstream),
             begun: softclock::now(),
-            is_judged: false,
+            stage: Stage::Nothing,
             share: None,
-        }
+        })
+    }
+
+    /// The request is sent once more.
+    pub(super) fn begin_again(&mut self) {
+        self.begun = softclock::now();
+        self.upstream.count(|counts| {
+            counts.requests += 1;
+            counts.retries += 1;
+        });
     }
 
     /// For who may go on with the connection when the attempt is over.
@@ -191,24 +243,36 @@ impl Attempt {
         Rc::clone(self.share.get_or_insert_with(new))
     }
 
-    /// It was answered.
+    /// The head of a response has come.
+    pub(super) fn on_head(&mut self, options: HealthOptions) {
+        self.stage = Stage::Head;
+        let (begun, now) = (self.begun, softclock::now());
+        let upstream = &self.upstream;
+        let mut times = upstream.response_times.borrow_mut();
+        times.record(now.ns_since(begun));
+        upstream.change_health(|health| health.on_head(begun, now, options));
+    }
+
+    /// It was answered to the end.
     pub(super) fn on_success(&mut self) {
-        self.is_judged = true;
-        let time = softclock::now().ns_since(self.begun);
-        self.upstream.response_times.borrow_mut().record(time);
-        if self.upstream.change_health(Health::on_success) {
+        self.stage = Stage::Judged;
+        let begun = self.begun;
+        if self
+            .upstream
+            .change_health(|health| health.on_success(begun))
+        {
             tracing::info!(upstream = %self.upstream, "answers again");
         }
     }
 
     /// It was not, or not to the end.
     pub(super) fn on_failure(&mut self, options: HealthOptions) {
-        self.is_judged = true;
+        self.stage = Stage::Judged;
         self.upstream.count(|counts| counts.failures += 1);
-        let now = softclock::now();
+        let (begun, now) = (self.begun, softclock::now());
         if self
             .upstream
-            .change_health(|health| health.on_failure(now, options))
+            .change_health(|health| health.on_failure(begun, now, options))
         {
             tracing::warn!(upstream = %self.upstream, "left out for a while");
         }
@@ -220,8 +284,11 @@ impl Drop for Attempt {
         if self.share.is_none() {
             self.upstream.on_released();
         }
-        if !self.is_judged {
-            self.upstream.change_health(Health::on_abandoned);
+        match self.stage {
+            Stage::Nothing => self.upstream.change_health(Health::on_abandoned),
+            // The client has left, and until then all went well.
+            Stage::Head => self.on_success(),
+            Stage::Judged => {}
         }
     }
 }
@@ -272,3 +339,5 @@ async fn in_time(
 }
 
 const QUEUE_PAUSE: Duration = Duration::from_millis(1);
+
+const WARNING_PAUSE: Duration = Duration::from_secs(1);
