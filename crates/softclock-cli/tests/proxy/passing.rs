@@ -95,6 +95,21 @@ fn chunks_and_trailers_pass_both_ways() {
 }
 
 #[test]
+fn trailers_that_may_be_none_are_dropped() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Keep-Alive, Via, Set-Cookie\r\n\r\n\
+         2\r\nok\r\n0\r\nKeep-Alive: 5\r\nX-Sum: 7\r\nVia: me\r\nSet-Cookie: a=b\r\n\r\n",
+    );
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        let reply = client.ask("GET", "/", &["TE: trailers", "Connection: te"]);
+        assert_eq!(reply.text(), "ok");
+        assert_eq!(reply.trailers, [("x-sum".to_owned(), "7".to_owned())]);
+    }
+}
+
+#[test]
 fn responses_without_bodies() {
     let upstream = Upstream::start(|connection| {
         while let Some(request) = connection.request() {
