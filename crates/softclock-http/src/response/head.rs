@@ -13,10 +13,12 @@ use super::Fault;
 use crate::head::parse_length;
 
 /// What a head says, beside its fields.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The status.
     pub status: StatusCode,
+    /// What the upstream calls the status, where that is not its usual name.
+    pub reason: Option<Bytes>,
     /// HTTP/1.1 or HTTP/1.0.
     pub version: Version,
     /// Where the body ends.
@@ -66,9 +68,11 @@ pub(super) fn parse(
         Status::Complete(length) => length,
         Status::Partial => return Ok(None),
     };
+    let status =
+        StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| Fault::StatusLine)?;
     let mut head = Head {
-        status: StatusCode::from_u16(parsed.code.unwrap_or_default())
-            .map_err(|_| Fault::StatusLine)?,
+        status,
+        reason: own_reason(status, parsed.reason),
         version: match parsed.version {
             Some(1) => Version::HTTP_11,
             _ => Version::HTTP_10,
@@ -215,6 +219,13 @@ impl<'a> LazyCopy<'a> {
         let start = part.as_ptr().addr() - bytes.as_ptr().addr();
         copy.slice(start..start + part.len())
     }
+}
+
+/// A phrase that is not the status' usual one; an empty one, too, where it has none.
+fn own_reason(status: StatusCode, said: Option<&str>) -> Option<Bytes> {
+    let said = said.unwrap_or_default();
+    let is_own = status.canonical_reason() != Some(said);
+    is_own.then(|| Bytes::copy_from_slice(said.as_bytes()))
 }
 
 /// RFC 9112, section 6.3.
