@@ -1,5 +1,7 @@
 //! Upgrades: a tunnel both ways.
 
+use rustix::process::Signal;
+
 use crate::client::Client;
 use crate::server::noise;
 use crate::upstream::{Connection, Upstream, proxy};
@@ -81,6 +83,42 @@ fn a_tunnel_in_which_nothing_passes_ends() {
     let mut client = proxy.connect();
     upgraded(&mut client);
     assert_eq!(client.rest(), b"");
+}
+
+/// Sends back what comes.
+fn echo(connection: &mut Connection) {
+    accept(connection);
+    let mut buffer = vec![0; 10_000];
+    while let n @ 1.. = connection.read(&mut buffer) {
+        connection.send(&buffer[..n]);
+    }
+}
+
+fn passes(client: &mut Client) {
+    client.send(b"ping");
+    let mut echo = [0; 4];
+    client.read_exact(&mut echo);
+    assert_eq!(&echo, b"ping");
+}
+
+#[test]
+fn a_tunnel_goes_on_while_the_server_drains() {
+    let upstream = Upstream::start(echo);
+    for (drain, is_cut) in [("60", false), ("3", true)] {
+        let mut proxy = proxy(&[&upstream.url()], &["--drain", drain]);
+        let mut idle = proxy.connect();
+        let mut client = proxy.connect();
+        upgraded(&mut client);
+        proxy.signal(Signal::TERM);
+        assert_eq!(idle.rest(), b"", "the signal is known");
+        passes(&mut client);
+        if !is_cut {
+            client.close_sending();
+        }
+        assert_eq!(proxy.wait().code(), Some(0));
+        assert_eq!(proxy.log().contains("cut: they took longer"), is_cut);
+        assert_eq!(client.rest(), b"");
+    }
 }
 
 #[test]
