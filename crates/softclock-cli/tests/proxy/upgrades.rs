@@ -1,5 +1,8 @@
 //! Upgrades: a tunnel both ways.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use rustix::process::Signal;
 
 use crate::client::Client;
@@ -7,6 +10,9 @@ use crate::server::noise;
 use crate::upstream::{Connection, Upstream, proxy};
 
 const UPGRADE: [&str; 3] = ["Connection: Upgrade", "Upgrade: echo", "Sec-Key: k"];
+
+/// More than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn accept(connection: &mut Connection) {
     let request = connection.request().expect("a request");
@@ -59,10 +65,11 @@ fn bytes_pass_both_ways_until_each_side_ends() {
 
 #[test]
 fn an_upstream_s_end_leaves_the_other_direction_open() {
-    let upstream = Upstream::start(|connection| {
+    let (heard, words) = mpsc::channel();
+    let upstream = Upstream::start(move |connection| {
         accept(connection);
         connection.close_sending();
-        assert_eq!(connection.rest(), b"last words");
+        heard.send(connection.rest()).unwrap();
         connection.send(b"never read");
     });
     let proxy = proxy(&[&upstream.url()], &[]);
@@ -71,18 +78,21 @@ fn an_upstream_s_end_leaves_the_other_direction_open() {
     assert_eq!(client.rest(), b"");
     client.send(b"last words");
     client.close_sending();
+    assert_eq!(words.recv_timeout(PATIENCE).unwrap(), b"last words");
 }
 
 #[test]
 fn a_tunnel_in_which_nothing_passes_ends() {
-    let upstream = Upstream::start(|connection| {
+    let (heard, rest) = mpsc::channel();
+    let upstream = Upstream::start(move |connection| {
         accept(connection);
-        assert_eq!(connection.rest(), b"");
+        heard.send(connection.rest()).unwrap();
     });
     let proxy = proxy(&[&upstream.url()], &["--tunnel-timeout", "0.2"]);
     let mut client = proxy.connect();
     upgraded(&mut client);
     assert_eq!(client.rest(), b"");
+    assert_eq!(rest.recv_timeout(PATIENCE).unwrap(), b"");
 }
 
 /// Sends back what comes.
