@@ -76,6 +76,11 @@ impl Carrier {
         }
     }
 
+    /// Ready when the other end is known to be gone, and not only to have said all it wants.
+    fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        each!(self, stream => stream.poll_lost(cx))
+    }
+
     /// Wakes nobody who waits for bytes until he asks again.
     pub(crate) fn forget_readers(&self) {
         each!(self, stream => stream.forget_readers());
@@ -165,6 +170,10 @@ impl Socket for Stream {
 
     fn is_held_back(&self) -> bool {
         matches!(self.carrier(), Carrier::Tcp(stream) if stream.is_held_back())
+    }
+
+    fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        self.carrier().poll_lost(cx)
     }
 
     fn give_up(&self) {

@@ -207,7 +207,8 @@ where
     }
 }
 
-/// A body that notes when it has given something: hyper asks for more when the client has taken that.
+/// A body that notes when it has given something. hyper asks for a piece as soon as it has passed on the one before, and
+/// waits with it in hand until the client has made room: so there is a time for both.
 ///
 /// hyper is done with a stream when it has got the last of it, however much that is. So if that may be large its last
 /// byte is given by itself: hyper waits for room in the window for it, and so for all before it.

@@ -31,6 +31,9 @@ pub(crate) trait Socket: Write + Unpin {
         false
     }
 
+    /// Ready when the client is known to be gone, and not only to have said all it wants. Nothing is read for that.
+    fn poll_lost(&self, cx: &Context<'_>) -> Poll<()>;
+
     /// Makes closing discard what the client has not taken.
     fn give_up(&self);
 }

@@ -26,6 +26,7 @@ macro_rules! conformance {
                 zero_linger_resets
                 other_linger_times_are_refused
                 unread_data_makes_closing_a_reset
+                a_lost_connection_is_known_without_a_call
                 writing_to_a_closed_peer_fails
                 a_refused_connection_is_an_error
                 a_listener_survives_connections_that_vanish
@@ -202,6 +203,23 @@ async fn unread_data_makes_closing_a_reset(address: SocketAddr) {
     drop(server);
     let error = client.read(&mut [0; 16]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
+    if softclock::statistics().mechanism == Mechanism::Select {
+        // It tells of what can be read and written only.
+        return;
+    }
+    let (client, server) = pair(address).await;
+    let lost = || poll_fn(|cx| server.poll_lost(cx));
+    client.write_all(b"question").await.unwrap();
+    server.read_exact(&mut [0; 8]).await.unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let soon = softclock::timeout(Duration::from_millis(20), lost()).await;
+    soon.expect_err("only one direction has ended");
+    client.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    lost().await;
 }
 
 async fn writing_to_a_closed_peer_fails(address: SocketAddr) {

@@ -126,6 +126,19 @@ fn a_task_that_waits_for_many_is_woken_by_what_comes() {
 }
 
 #[test]
+fn a_closed_connection_is_known_without_a_call() {
+    run(async {
+        let (here, there) = pairs(1).remove(0);
+        let lost = || poll_fn(|cx| here.poll_lost(cx));
+        there.shutdown(Shutdown::Write).unwrap();
+        let soon = timeout(Duration::from_millis(20), lost()).await;
+        soon.expect_err("only one direction has ended");
+        drop(there);
+        lost().await;
+    });
+}
+
+#[test]
 fn forgotten_readers_are_not_woken() {
     run(async {
         let (here, mut there) = pairs(1).remove(0);

@@ -1,8 +1,15 @@
 //! Upstreams that misbehave: one response each, and the truth.
 
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::Duration;
+
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
-use crate::server::until;
+use crate::client::Client;
+use crate::server::{directory, until};
 use crate::upstream::{Upstream, proxy};
 
 /// The response to a GET whose upstream sends these bytes and closes.
@@ -171,24 +178,65 @@ fn a_client_that_leaves_ends_its_request() {
     let upstream = Upstream::start(|connection| {
         connection.request();
         connection.send(b"HTTP/1.1 200 OK\r\n\r\n");
-        loop {
-            connection.send(&[b'x'; 65_536]);
-            if connection.number == usize::MAX {
-                return;
-            }
-        }
+        while connection.try_send(&[b'x'; 65_536]) {}
     });
     let proxy = proxy(&[&upstream.url()], &["--metrics", "127.0.0.1:0"]);
     let mut client = proxy.connect();
     client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.head().status, 200);
     client.reset();
+    until_idle(proxy.metrics(), &upstream);
+}
+
+#[test]
+fn a_client_that_leaves_before_the_response_ends_its_request() {
+    for begun in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"] {
+        let upstream = Upstream::start(move |connection| {
+            connection.request();
+            connection.send(begun.as_bytes());
+            connection.rest();
+        });
+        let directory = directory(&[]);
+        let socket = directory.path().join("socket");
+        let listen = format!("unix:{}", socket.display());
+        let options = ["--metrics", "127.0.0.1:0", "--listen", &listen];
+        let proxy = proxy(&[&upstream.url()], &options);
+        let mut client = proxy.connect();
+        let request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        client.send(request);
+        until("the upstream has it", || upstream.seen().len() == 1);
+        client.reset();
+        until_idle(proxy.metrics(), &upstream);
+        let mut local = UnixStream::connect(&socket).expect("a listening proxy");
+        local.write_all(request).expect("room");
+        until("the upstream has it", || upstream.seen().len() == 2);
+        drop(local);
+        until_idle(proxy.metrics(), &upstream);
+    }
+}
+
+#[test]
+fn a_client_that_only_ends_its_side_gets_its_answer() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        sleep(Duration::from_millis(300));
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.close_sending();
+    assert_eq!(client.reply("GET").text(), "ok");
+}
+
+/// Waits until nothing is in progress with an upstream.
+fn until_idle(metrics: SocketAddr, upstream: &Upstream) {
     let idle = format!(
         "softclock_upstream_active{{upstream=\"{}\"}} 0\n",
         upstream.url()
     );
     until("the upstream's connection is closed", || {
-        let page = crate::client::Client::connect(proxy.metrics()).get("/metrics");
+        let page = Client::connect(metrics).get("/metrics");
         page.text().contains(&idle)
     });
 }

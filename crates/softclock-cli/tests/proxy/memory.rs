@@ -1,97 +1,124 @@
 //! Memory stays bounded, whoever does not read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
-use crate::server::until;
-use crate::upstream::{Upstream, proxy};
+use crate::client::Client;
+use crate::server::{Server, until};
+use crate::upstream::{Connection, Upstream, proxy};
 
-/// More than buffers and sockets on the way hold, less than a machine's memory.
-const LENGTH: usize = 400 << 20;
+/// Connections that are stuck at a time: what each holds outweighs what the proxy has without them.
+const CONNECTIONS: usize = 50;
 
-/// What a proxy with one connection may use, all in all.
-const BOUND_KB: u64 = 60 << 10;
+/// More than sockets on the way hold; all together less than a machine's memory.
+const LENGTH: usize = 32 << 20;
 
-/// Waits until a counter does not move for a while.
-fn until_still(counter: &AtomicUsize) -> usize {
-    let mut last = usize::MAX;
-    until("back pressure", || {
-        sleep(Duration::from_millis(300));
-        let now = counter.load(Ordering::SeqCst);
-        now > 0 && std::mem::replace(&mut last, now) == now
-    });
-    last
+static PIECE: [u8; 65_536] = [b'x'; 65_536];
+
+/// What each may add to the proxy's memory: several times what its buffers are, and little beside its body.
+const BOUND_KB: u64 = 1 << 10;
+
+/// What the connections have sent, all together.
+#[derive(Clone, Default)]
+struct Sent(Arc<AtomicUsize>);
+
+impl Sent {
+    /// Sends a body as fast as it is taken.
+    fn send(&self, mut piece: impl FnMut(&[u8]) -> bool) {
+        let mut left = LENGTH;
+        while left > 0 && piece(&PIECE) {
+            left -= PIECE.len();
+            self.0.fetch_add(PIECE.len(), Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until nothing more is taken: most of each body is not.
+    fn until_still(&self) {
+        let mut last = usize::MAX;
+        until("back pressure", || {
+            sleep(Duration::from_millis(300));
+            let now = self.0.load(Ordering::SeqCst);
+            now > 0 && std::mem::replace(&mut last, now) == now
+        });
+        assert!(last < CONNECTIONS * LENGTH / 2, "{last} bytes");
+    }
+}
+
+/// Checks what the stuck connections have added at most.
+fn assert_bounded(proxy: &Server, before_kb: u64) {
+    let each_kb = (proxy.peak_resident_kb() - before_kb) / CONNECTIONS as u64;
+    assert!(each_kb < BOUND_KB, "{each_kb} KB a connection");
 }
 
 #[test]
-fn a_client_that_does_not_read() {
-    let sent = Arc::new(AtomicUsize::new(0));
+fn clients_that_do_not_read() {
+    let sent = Sent::default();
     let counter = sent.clone();
     let upstream = Upstream::start(move |connection| {
         connection.request();
         connection.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").as_bytes());
-        while counter.load(Ordering::SeqCst) < LENGTH {
-            connection.send(&[b'x'; 65_536]);
-            counter.fetch_add(65_536, Ordering::SeqCst);
-        }
+        counter.send(|piece| connection.try_send(piece));
     });
     let proxy = proxy(&[&upstream.url()], &[]);
-    let mut client = proxy.connect();
-    client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert!(until_still(&sent) < LENGTH / 2);
-    assert!(
-        proxy.peak_resident_kb() < BOUND_KB,
-        "{}",
-        proxy.peak_resident_kb()
-    );
-    let reply = client.reply("GET");
-    assert!(reply.is_complete && reply.body.iter().all(|&byte| byte == b'x'));
-    assert!(
-        proxy.peak_resident_kb() < BOUND_KB,
-        "{}",
-        proxy.peak_resident_kb()
-    );
+    let before = proxy.peak_resident_kb();
+    let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| proxy.connect()).collect();
+    for client in &mut clients {
+        client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    sent.until_still();
+    assert_bounded(&proxy, before);
+    for client in &mut clients[..3] {
+        let reply = client.reply("GET");
+        assert!(reply.is_complete && reply.body.iter().all(|&byte| byte == b'x'));
+    }
+    assert_bounded(&proxy, before);
 }
 
 #[test]
-fn an_upstream_that_does_not_read() {
-    let goes_on = Arc::new(AtomicUsize::new(0));
+fn upstreams_that_do_not_read() {
+    let goes_on = Arc::new(AtomicBool::new(false));
     let gate = goes_on.clone();
     let upstream = Upstream::start(move |connection| {
         connection.head();
-        while gate.load(Ordering::SeqCst) == 0 {
+        while !gate.load(Ordering::SeqCst) {
             sleep(Duration::from_millis(10));
         }
-        let (mut buffer, mut left) = (vec![0; 1 << 16], LENGTH);
-        while left > 0 {
-            match connection.read(&mut buffer) {
-                0 => return,
-                n => left -= n,
-            }
+        if read_body(connection) == LENGTH {
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
-        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     });
     let proxy = proxy(&[&upstream.url()], &[]);
-    let sent = Arc::new(AtomicUsize::new(0));
-    let (counter, mut client) = (sent.clone(), proxy.connect());
-    let uploading = std::thread::spawn(move || {
-        client.send(
-            format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {LENGTH}\r\n\r\n").as_bytes(),
-        );
-        while counter.load(Ordering::SeqCst) < LENGTH {
-            client.send(&[b'x'; 65_536]);
-            counter.fetch_add(65_536, Ordering::SeqCst);
+    let before = proxy.peak_resident_kb();
+    let sent = Sent::default();
+    let upload = |mut client: Client| {
+        let sent = sent.clone();
+        thread::spawn(move || {
+            let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {LENGTH}\r\n\r\n");
+            client.send(head.as_bytes());
+            sent.send(|piece| client.try_send(piece));
+            client.reply("POST").text().to_owned()
+        })
+    };
+    let uploads: Vec<_> = (0..CONNECTIONS).map(|_| upload(proxy.connect())).collect();
+    sent.until_still();
+    assert_bounded(&proxy, before);
+    goes_on.store(true, Ordering::SeqCst);
+    for upload in uploads {
+        assert_eq!(upload.join().unwrap(), "ok");
+    }
+    assert_bounded(&proxy, before);
+}
+
+/// Reads so much, as fast as it comes.
+fn read_body(connection: &mut Connection) -> usize {
+    let (mut buffer, mut read) = (vec![0; 1 << 16], 0);
+    while read < LENGTH {
+        match connection.read(&mut buffer) {
+            0 => break,
+            n => read += n,
         }
-        client.reply("POST").text().to_owned()
-    });
-    assert!(until_still(&sent) < LENGTH / 2);
-    goes_on.store(1, Ordering::SeqCst);
-    assert_eq!(uploading.join().unwrap(), "ok");
-    assert!(
-        proxy.peak_resident_kb() < BOUND_KB,
-        "{}",
-        proxy.peak_resident_kb()
-    );
+    }
+    read
 }

@@ -26,7 +26,8 @@ fn connections_are_kept_and_bodies_pass() {
         );
         client.send(request.as_bytes());
         let reply = client.reply("POST");
-        assert_eq!((reply.status, reply.text()), (201, body));
+        assert_eq!((reply.status, &*reply.reason), (201, "Made"));
+        assert_eq!(reply.text(), body);
         assert_eq!(
             (reply.header("x-own"), reply.header("via")),
             (Some("1"), Some("1.1 softclock"))
@@ -92,6 +93,50 @@ fn chunks_and_trailers_pass_both_ways() {
     assert_eq!(seen.trailers, [("x-up".to_owned(), "9".to_owned())]);
     assert_eq!(client.ask("GET", "/", &[]).text(), "hello world");
     assert_eq!(upstream.connections(), 1, "the connection was kept");
+}
+
+#[test]
+fn trailers_that_may_be_none_are_dropped() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Keep-Alive, Via, Set-Cookie\r\n\r\n\
+         2\r\nok\r\n0\r\nKeep-Alive: 5\r\nX-Sum: 7\r\nVia: me\r\nSet-Cookie: a=b\r\n\r\n",
+    );
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        let reply = client.ask("GET", "/", &["TE: trailers", "Connection: te"]);
+        assert_eq!(reply.text(), "ok");
+        assert_eq!(reply.trailers, [("x-sum".to_owned(), "7".to_owned())]);
+    }
+}
+
+#[test]
+fn what_an_upstream_calls_a_status_stays() {
+    let upstream = Upstream::start(|connection| {
+        while let Some(request) = connection.request() {
+            let status = request
+                .line
+                .split(['/', ' '])
+                .nth(2)
+                .unwrap()
+                .replace('_', " ");
+            connection.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes());
+        }
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    for (said, line) in [
+        ("200_OK", "HTTP/1.1 200 OK"),
+        ("200_Fine", "HTTP/1.1 200 Fine"),
+        ("404_", "HTTP/1.1 404 "),
+        ("520_Web_server_error", "HTTP/1.1 520 Web server error"),
+        ("520_", "HTTP/1.1 520 "),
+        ("520", "HTTP/1.1 520 "),
+    ] {
+        client.send(format!("GET /{said} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+        assert_eq!(client.line(), line);
+        while !client.line().is_empty() {}
+    }
 }
 
 #[test]

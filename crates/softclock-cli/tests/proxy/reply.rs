@@ -6,6 +6,7 @@ use crate::client::Client;
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
+    pub(crate) reason: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
@@ -39,6 +40,7 @@ impl Client {
         let head = self.head();
         let mut reply = Reply {
             status: head.status,
+            reason: head.reason,
             headers: head.headers,
             body: Vec::new(),
             trailers: Vec::new(),

@@ -1,8 +1,9 @@
 //! Upstreams that take their time.
 
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
@@ -143,13 +144,21 @@ fn a_request_that_is_not_taken_is_a_504() {
     let length = 1usize << 30;
     client
         .send(format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").as_bytes());
-    let chunk = [0; 1 << 16];
-    let mut sent = 0;
-    // The answer comes long before, and the connection is closed with it.
-    while sent < length && client.try_send(&chunk) {
-        sent += chunk.len();
-    }
-    assert!(sent < length);
+    let mut upload = client.another();
+    let sending = thread::spawn(move || {
+        let chunk = [0; 1 << 16];
+        let mut sent = 0;
+        // The answer comes long before, and the connection is closed with it.
+        while sent < length && upload.write_all(&chunk).is_ok() {
+            sent += chunk.len();
+        }
+        sent
+    });
+    let reply = client.reply("POST");
+    assert_eq!(reply.status, 504);
+    let sentence = "the upstream did not take the request in time.";
+    assert!(reply.text().contains(sentence), "{}", reply.text());
+    assert!(sending.join().unwrap() < length);
     proxy.until_logged("status=504");
 }
 

@@ -1,10 +1,18 @@
 //! Upgrades: a tunnel both ways.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
 use crate::client::Client;
 use crate::server::noise;
 use crate::upstream::{Connection, Upstream, proxy};
 
 const UPGRADE: [&str; 3] = ["Connection: Upgrade", "Upgrade: echo", "Sec-Key: k"];
+
+/// More than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn accept(connection: &mut Connection) {
     let request = connection.request().expect("a request");
@@ -57,10 +65,11 @@ fn bytes_pass_both_ways_until_each_side_ends() {
 
 #[test]
 fn an_upstream_s_end_leaves_the_other_direction_open() {
-    let upstream = Upstream::start(|connection| {
+    let (heard, words) = mpsc::channel();
+    let upstream = Upstream::start(move |connection| {
         accept(connection);
         connection.close_sending();
-        assert_eq!(connection.rest(), b"last words");
+        heard.send(connection.rest()).unwrap();
         connection.send(b"never read");
     });
     let proxy = proxy(&[&upstream.url()], &[]);
@@ -69,18 +78,57 @@ fn an_upstream_s_end_leaves_the_other_direction_open() {
     assert_eq!(client.rest(), b"");
     client.send(b"last words");
     client.close_sending();
+    assert_eq!(words.recv_timeout(PATIENCE).unwrap(), b"last words");
 }
 
 #[test]
 fn a_tunnel_in_which_nothing_passes_ends() {
-    let upstream = Upstream::start(|connection| {
+    let (heard, rest) = mpsc::channel();
+    let upstream = Upstream::start(move |connection| {
         accept(connection);
-        assert_eq!(connection.rest(), b"");
+        heard.send(connection.rest()).unwrap();
     });
     let proxy = proxy(&[&upstream.url()], &["--tunnel-timeout", "0.2"]);
     let mut client = proxy.connect();
     upgraded(&mut client);
     assert_eq!(client.rest(), b"");
+    assert_eq!(rest.recv_timeout(PATIENCE).unwrap(), b"");
+}
+
+/// Sends back what comes.
+fn echo(connection: &mut Connection) {
+    accept(connection);
+    let mut buffer = vec![0; 10_000];
+    while let n @ 1.. = connection.read(&mut buffer) {
+        connection.send(&buffer[..n]);
+    }
+}
+
+fn passes(client: &mut Client) {
+    client.send(b"ping");
+    let mut echo = [0; 4];
+    client.read_exact(&mut echo);
+    assert_eq!(&echo, b"ping");
+}
+
+#[test]
+fn a_tunnel_goes_on_while_the_server_drains() {
+    let upstream = Upstream::start(echo);
+    for (drain, is_cut) in [("60", false), ("3", true)] {
+        let mut proxy = proxy(&[&upstream.url()], &["--drain", drain]);
+        let mut idle = proxy.connect();
+        let mut client = proxy.connect();
+        upgraded(&mut client);
+        proxy.signal(Signal::TERM);
+        assert_eq!(idle.rest(), b"", "the signal is known");
+        passes(&mut client);
+        if !is_cut {
+            client.close_sending();
+        }
+        assert_eq!(proxy.wait().code(), Some(0));
+        assert_eq!(proxy.log().contains("cut: they took longer"), is_cut);
+        assert_eq!(client.rest(), b"");
+    }
 }
 
 #[test]

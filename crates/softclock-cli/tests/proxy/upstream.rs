@@ -152,7 +152,12 @@ impl Connection {
 
     /// Sends; the proxy may have closed.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        let _ = self.stream.get_mut().write_all(bytes);
+        self.try_send(bytes);
+    }
+
+    /// As [`send`](Self::send); false if the proxy has closed.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.get_mut().write_all(bytes).is_ok()
     }
 
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> usize {

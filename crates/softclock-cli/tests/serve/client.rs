@@ -13,6 +13,8 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
+    /// What the status line calls it.
+    pub(crate) reason: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -109,17 +111,17 @@ impl Client {
     /// Reads a status line and header fields.
     pub(crate) fn head(&mut self) -> Response {
         let line = self.line();
-        let status = line
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
+        let mut words = line.splitn(3, ' ').skip(1);
+        let status = words.next().and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status in {line:?}"));
+        let reason = words.next().unwrap_or_default().to_owned();
         let mut headers = Vec::new();
         loop {
             let line = self.line();
             if line.is_empty() {
                 return Response {
                     status,
+                    reason,
                     headers,
                     body: Vec::new(),
                 };

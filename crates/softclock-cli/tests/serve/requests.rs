@@ -15,6 +15,7 @@ fn ranges() {
     ] {
         let response = client.request("GET", "/digits", &[&format!("Range: bytes={range}")]);
         assert_eq!((response.status, response.text()), (206, part), "{range}");
+        assert_eq!(response.reason, "Partial Content");
         assert_eq!(
             response.header("content-range"),
             Some(content_range),

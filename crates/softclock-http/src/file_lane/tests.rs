@@ -112,6 +112,10 @@ impl Socket for Capricious {
         0
     }
 
+    fn poll_lost(&self, _: &Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
     fn give_up(&self) {}
 }
 

@@ -100,8 +100,6 @@ enum Stage {
     /// A body with so many bytes to come.
     Sized(u64),
     Chunked(Chunked),
-    /// No HTTP any more.
-    Tunnel,
     Refused {
         fault: Fault,
         in_body: bool,
@@ -163,7 +161,7 @@ impl Scanner {
         match self.stage {
             Stage::Line if self.head_bytes == 0 => Position::Between,
             Stage::Line | Stage::Fields => Position::Head,
-            Stage::Sized(_) | Stage::Chunked(_) | Stage::Tunnel => Position::Body,
+            Stage::Sized(_) | Stage::Chunked(_) => Position::Body,
             Stage::Refused { .. } => Position::Refused,
         }
     }
@@ -171,11 +169,6 @@ impl Scanner {
     /// Whether the fault was in the framing of a body, whose head was passed on.
     pub const fn broke_in_body(&self) -> bool {
         matches!(self.stage, Stage::Refused { in_body: true, .. })
-    }
-
-    /// Lets all that follows pass: after an upgrade or a CONNECT that was accepted.
-    pub fn tunnel(&mut self) {
-        self.stage = Stage::Tunnel;
     }
 
     fn refuse(&mut self, fault: Fault, in_body: bool) {
@@ -207,10 +200,6 @@ impl Scanner {
                 }
                 Ok(step)
             }
-            Stage::Tunnel => Ok(Step {
-                consumed: bytes.len(),
-                pass: true,
-            }),
             Stage::Refused { fault, .. } => Err(*fault),
         }
     }

@@ -306,6 +306,22 @@ fn an_upload_that_stops_frees_its_upstream() {
 }
 
 #[test]
+fn trailers_that_may_be_none_are_dropped() {
+    run(async {
+        let says = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+            2\r\nok\r\n0\r\nConnection: x\r\nKeep-Alive: 5\r\nX-Sum: 7\r\nSet-Cookie: a=b\r\n\r\n";
+        let (proxy, _over) = upstream(says);
+        let (client, server) = pair().await;
+        let _served = serve(server, worker(proxy, Timeouts::default()), ()).await;
+        let response = speak(client, 1 << 16).await.send_request(get("/"));
+        let body = response.await.unwrap().into_body().collect().await.unwrap();
+        let sum = [("x-sum".parse().unwrap(), "7".parse().unwrap())];
+        assert_eq!(body.trailers(), Some(&sum.into_iter().collect()));
+        assert_eq!(body.to_bytes(), "ok");
+    });
+}
+
+#[test]
 fn long_targets_are_refused_as_long_lines_are() {
     run(async {
         let (stream, _served, _) = connect(Timeouts::default()).await;

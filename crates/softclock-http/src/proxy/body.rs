@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::ProxyOptions;
+use super::headers::prepare_trailers;
 use super::link::Link;
 use super::upstream::Attempt;
 use crate::body::Body;
@@ -67,7 +68,10 @@ impl ResponseBody {
         let reader = &mut link.receiving.reader;
         let frame = match content {
             Some(content) => Some(Frame::data(content)),
-            None => reader.take_trailers().map(Frame::trailers),
+            None => {
+                let trailers = reader.take_trailers().and_then(prepare_trailers);
+                trailers.map(Frame::trailers)
+            }
         };
         if reader.is_complete() && !reader.has_trailers() {
             self.finish();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 
 use super::body::ResponseBody;
 use super::failure::Failure;
@@ -221,6 +222,9 @@ impl Forwarder {
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
         let mut response = Response::new(AnyBody::Own(Body::empty()));
         *response.status_mut() = head.status;
+        if let Some(Ok(reason)) = head.reason.map(ReasonPhrase::try_from) {
+            response.extensions_mut().insert(reason);
+        }
         // hyper keeps their memory for the fields of the client's next request.
         let fields = std::mem::take(&mut outgoing.parts.headers);
         *response.headers_mut() = fields;

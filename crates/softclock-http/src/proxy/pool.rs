@@ -41,8 +41,9 @@ impl Pool {
         let quiet = Context::from_waker(Waker::noop());
         loop {
             let Idle { link, .. } = self.idle.borrow_mut().pop()?;
+            // The keeper is not to be woken by what its user does from now on. And a second who waits costs an allocation.
+            link.forget_waiters();
             if link.is_idle(&quiet) {
-                // The keeper is not to be woken by what its user does from now on.
                 link.forget_waiters();
                 return Some(link);
             }

@@ -66,7 +66,10 @@ impl Receiving {
                 bytes => {
                     let head = reader.read_head(bytes, fields);
                     let head = head.map_err(|fault| Failure::Malformed(fault.to_string()))?;
-                    Ok(head.map(|(head, end)| (head, content_behind(head, &bytes[end..], reader))))
+                    Ok(head.map(|(head, end)| {
+                        let first = content_behind(head.status, &bytes[end..], reader);
+                        (head, first)
+                    }))
                 }
             };
             let head = ready!(self.poll_receive(phase, cx, read));
@@ -160,8 +163,8 @@ impl Receiving {
     }
 }
 
-fn content_behind(head: Head, bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
-    match head.status {
+fn content_behind(status: StatusCode, bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
+    match status {
         StatusCode::SWITCHING_PROTOCOLS => Bytes::copy_from_slice(bytes),
         _ => content_of(bytes, reader),
     }

@@ -1,5 +1,6 @@
 //! Where an upstream is, as people write it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ impl FromStr for UpstreamUrl {
 /// Whether a path has a segment `..` for anybody: as it is, encoded, between encoded slashes or backslashes, or with
 /// parameters. Behind a prefix it may lead out of it; clients remove it themselves (RFC 3986, section 5.2.4).
 pub(super) fn may_climb(path: &str) -> bool {
-    let decoded: Vec<u8> = percent_decode_str(path).collect();
+    let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
     let mut segments = decoded.split(|byte| matches!(byte, b'/' | b'\\'));
     segments.any(|segment| segment == b".." || segment.starts_with(b"..;"))
 }

@@ -13,10 +13,12 @@ use super::Fault;
 use crate::head::parse_length;
 
 /// What a head says, beside its fields.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The status.
     pub status: StatusCode,
+    /// What the upstream calls the status, where that is not its usual name.
+    pub reason: Option<Bytes>,
     /// HTTP/1.1 or HTTP/1.0.
     pub version: Version,
     /// Where the body ends.
@@ -66,9 +68,11 @@ pub(super) fn parse(
         Status::Complete(length) => length,
         Status::Partial => return Ok(None),
     };
+    let status =
+        StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| Fault::StatusLine)?;
     let mut head = Head {
-        status: StatusCode::from_u16(parsed.code.unwrap_or_default())
-            .map_err(|_| Fault::StatusLine)?,
+        status,
+        reason: own_reason(status, parsed.reason),
         version: match parsed.version {
             Some(1) => Version::HTTP_11,
             _ => Version::HTTP_10,
@@ -124,8 +128,8 @@ fn read_fields(
         }
         fields.append(name, value);
     }
-    if bytes.len() > KNOWN_BYTES {
-        *known = Known::default();
+    if copy.was_made() {
+        known.on_copied(bytes.len());
     }
     if chunked && head.version == Version::HTTP_10 {
         return Err(Fault::Coding);
@@ -145,7 +149,11 @@ fn read_fields(
 /// The fields of the head before. One upstream's responses have much in common, and what is the same in the same place
 /// was checked already.
 #[derive(Debug, Default)]
-pub(super) struct Known(Vec<KnownField>);
+pub(super) struct Known {
+    fields: Vec<KnownField>,
+    /// Bytes of the heads that any of them may keep in memory.
+    pinned: usize,
+}
 
 #[derive(Debug)]
 struct KnownField {
@@ -167,7 +175,7 @@ impl Known {
             let value = HeaderValue::from_maybe_shared(copy.slice(header.value));
             value.map_err(|_| Fault::Field)
         };
-        match self.0.get_mut(place) {
+        match self.fields.get_mut(place) {
             Some(known) if known.spelling == spelling => {
                 if known.value.as_bytes() != header.value {
                     known.value = value_of(copy)?;
@@ -184,10 +192,20 @@ impl Known {
                 };
                 match other {
                     Some(other) => *other = field,
-                    None => self.0.push(field),
+                    None => self.fields.push(field),
                 }
                 Ok((name, value))
             }
+        }
+    }
+
+    /// Fields of a head that is so long were remembered. Which head which field came with is not: when those since the
+    /// beginning are too much to keep, all is forgotten.
+    fn on_copied(&mut self, head_bytes: usize) {
+        self.pinned += head_bytes;
+        if self.pinned > KNOWN_BYTES {
+            self.fields.clear();
+            self.pinned = 0;
         }
     }
 }
@@ -203,6 +221,10 @@ impl<'a> LazyCopy<'a> {
         Self { bytes, copy: None }
     }
 
+    const fn was_made(&self) -> bool {
+        self.copy.is_some()
+    }
+
     /// A part of the head.
     fn slice(&mut self, part: &[u8]) -> Bytes {
         if part.is_empty() {
@@ -215,6 +237,13 @@ impl<'a> LazyCopy<'a> {
         let start = part.as_ptr().addr() - bytes.as_ptr().addr();
         copy.slice(start..start + part.len())
     }
+}
+
+/// A phrase that is not the status' usual one; an empty one, too, where it has none.
+fn own_reason(status: StatusCode, said: Option<&str>) -> Option<Bytes> {
+    let said = said.unwrap_or_default();
+    let is_own = status.canonical_reason() != Some(said);
+    is_own.then(|| Bytes::copy_from_slice(said.as_bytes()))
 }
 
 /// RFC 9112, section 6.3.
@@ -254,5 +283,43 @@ fn fault_of(error: Error) -> Fault {
 /// Field lines of a head.
 const MAX_FIELDS: usize = 100;
 
-/// Fields of longer heads are not remembered, as a field keeps the head it came with in memory.
-const KNOWN_BYTES: usize = 4 << 10;
+/// A field that is remembered keeps the head it came with in memory, so that of longer ones none are.
+const KNOWN_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const FIELDS: usize = 90;
+    const LINE: &str = "HTTP/1.1 200 OK\r\n";
+    const NAME: &str = "x-00: ";
+    const FIELD_BYTES: usize = NAME.len() + 30 + 2;
+
+    /// Each head changes another field, so that each is kept in memory by one.
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut known = Known::default();
+        let mut fields = HeaderMap::new();
+        let (mut most_heads, mut most_fields) = (0, 0);
+        for turn in 0..1_000 {
+            let value = |place| if place == turn % FIELDS { turn } else { place };
+            let field = |place| format!("x-{place:02}: {:030}\r\n", value(place));
+            let lines: String = (0..FIELDS).map(field).collect();
+            let head = format!("{LINE}{lines}\r\n");
+            let parsed = parse(head.as_bytes(), false, &mut known, &mut fields).unwrap();
+            assert_eq!((fields.len(), parsed.unwrap().1), (FIELDS, head.len()));
+            let start = |place, field: &KnownField| {
+                let value = LINE.len() + place * FIELD_BYTES + NAME.len();
+                field.value.as_bytes().as_ptr().addr() - value
+            };
+            let places = known.fields.iter().enumerate();
+            let heads: HashSet<_> = places.map(|(place, field)| start(place, field)).collect();
+            assert!(heads.len() * head.len() <= KNOWN_BYTES, "{}", heads.len());
+            most_heads = most_heads.max(heads.len());
+            most_fields = most_fields.max(known.fields.len());
+        }
+        assert_eq!((most_heads, most_fields), (4, FIELDS));
+    }
+}

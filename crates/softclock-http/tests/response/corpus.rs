@@ -151,6 +151,28 @@ fn where_responses_end() {
     }
 }
 
+#[test]
+fn what_a_status_is_called() {
+    for (line, reason) in [
+        ("200 OK", None),
+        ("404 Not Found", None),
+        ("404 not found", Some("not found")),
+        ("201 Made", Some("Made")),
+        ("200 ", Some("")),
+        ("200", Some("")),
+        ("520", Some("")),
+        ("520 Odd  one ", Some("Odd  one ")),
+    ] {
+        let stream = format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n");
+        let (outcome, fault) = read(false, [stream.as_bytes()]);
+        assert_eq!(
+            (outcome.reason.as_deref(), fault),
+            (reason.map(str::as_bytes), None)
+        );
+        check(&[b"\x01", stream.as_bytes()].concat());
+    }
+}
+
 /// However many chunks there are, as old servers pad each size to the same width.
 #[test]
 fn long_bodies_of_padded_chunks() {

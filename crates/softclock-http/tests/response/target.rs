@@ -10,6 +10,7 @@ use http::{Method, Request, StatusCode};
 use http_body::Body;
 use http_body_util::Empty;
 use hyper::client::conn::http1;
+use hyper::ext::ReasonPhrase;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use softclock_http::response::{Fault, HEAD_BYTES, ResponseReader};
 
@@ -18,6 +19,7 @@ use softclock_http::response::{Fault, HEAD_BYTES, ResponseReader};
 pub(crate) struct Outcome {
     /// Nothing where there is no response.
     pub(crate) status: Option<StatusCode>,
+    pub(crate) reason: Option<Bytes>,
     pub(crate) fields: HeaderMap,
     pub(crate) content: Vec<u8>,
     pub(crate) trailers: Option<HeaderMap>,
@@ -77,6 +79,7 @@ fn read_next<'a>(
             Ok(None) => {}
             Ok(Some((head, end))) => {
                 outcome.status = Some(head.status);
+                outcome.reason = head.reason;
                 outcome.fields = std::mem::take(&mut fields);
                 reader.read_body(&bytes[end..], |piece| {
                     outcome.content.extend_from_slice(piece)
@@ -116,7 +119,8 @@ fn check_with_hyper(is_head: bool, stream: &[u8], ours: &Outcome) {
     }
     let (status, mut fields, content) = read_with_hyper(is_head, stream);
     let text = String::from_utf8_lossy(stream);
-    assert_eq!(status, ours.status, "{text:?}");
+    let own = ours.status.map(|status| (status, ours.reason.clone()));
+    assert_eq!(status, own, "{text:?}");
     assert_eq!(content.as_ref(), Some(&ours.content), "{text:?}");
     // How lengths are told is compared by what was read.
     let mut own = ours.fields.clone();
@@ -127,9 +131,11 @@ fn check_with_hyper(is_head: bool, stream: &[u8], ours: &Outcome) {
     assert_eq!(fields, own, "{text:?}");
 }
 
-type Read3 = (Option<StatusCode>, HeaderMap, Option<Vec<u8>>);
+type Status = (StatusCode, Option<Bytes>);
 
-/// Status, fields and, if it is whole, content.
+type Read3 = (Option<Status>, HeaderMap, Option<Vec<u8>>);
+
+/// Status with its own name, fields and, if it is whole, content.
 fn read_with_hyper(is_head: bool, stream: &[u8]) -> Read3 {
     let mut cx = Context::from_waker(Waker::noop());
     let mut builder = http1::Builder::new();
@@ -153,8 +159,9 @@ fn read_with_hyper(is_head: bool, stream: &[u8]) -> Read3 {
         if incoming.is_none() {
             match response.as_mut().poll(&mut cx) {
                 Poll::Ready(Ok(response)) => {
-                    let (parts, body) = response.into_parts();
-                    (status, fields) = (Some(parts.status), parts.headers);
+                    let (mut parts, body) = response.into_parts();
+                    let reason = parts.extensions.remove::<ReasonPhrase>().map(Bytes::from);
+                    (status, fields) = (Some((parts.status, reason)), parts.headers);
                     incoming = Some(body);
                 }
                 Poll::Ready(Err(_)) => break,

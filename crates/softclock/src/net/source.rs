@@ -92,6 +92,14 @@ impl<F: AsFd> Source<F> {
         }
     }
 
+    /// Ready when the connection is known to be lost; until then `cx` is woken by that, and by what there is to read.
+    pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        match self.runtime.sources.borrow_mut().poll_lost(self.id, cx) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
     /// Wakes nobody who waits in this direction until he asks again.
     pub(crate) fn forget_waiters(&self, direction: Direction) {
         let waiters = self.runtime.sources.borrow_mut().forget(self.id, direction);

@@ -149,6 +149,13 @@ impl UnixStream {
         self.source.poll_recv(cx, buffer)
     }
 
+    /// Ready when the connection is known to be lost: the peer has closed it, or both directions have ended. A
+    /// peer that has ended only its own may still read. Until then `cx` is woken by the loss, and by what arrives. No system
+    /// call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
+    pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        self.source.poll_lost(cx)
+    }
+
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on, so
     /// that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {

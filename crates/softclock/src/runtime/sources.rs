@@ -98,6 +98,18 @@ impl Sources {
         false
     }
 
+    /// Whether the connection is known to be lost: an error, or the end of both directions. If not, `cx` will be woken when
+    /// it is, and when there is something to read.
+    pub(crate) fn poll_lost(&mut self, id: SourceId, cx: &Context<'_>) -> bool {
+        let lost = Readiness::WRITE_CLOSED | Readiness::ERROR;
+        let state = self.events.state(id);
+        if state.is_none_or(|state| state.intersects(lost)) {
+            return true;
+        }
+        self.waiting[id.index()].of(Direction::Read).add(cx.waker());
+        false
+    }
+
     /// Forgets who waits in this direction. The caller drops them when the table is no longer borrowed.
     #[must_use]
     pub(crate) fn forget(&mut self, id: SourceId, direction: Direction) -> impl Sized + use<> {

@@ -11,7 +11,7 @@ use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 pub(super) use request::{
     Host, Length, Received, length_of, wanted_upgrade, write_request, write_trailers,
 };
-pub(super) use response::prepare_response;
+pub(super) use response::{prepare_response, prepare_trailers};
 
 /// The values of a field that Connection does not name, if there are any fields to look at.
 fn passed<'a>(
@@ -79,4 +79,26 @@ fn is_hop_by_hop(name: &str) -> bool {
             | "transfer-encoding"
             | "upgrade"
     )
+}
+
+/// RFC 9110, section 6.5.1: nothing that decides how a message is framed, routed, or who asks.
+fn may_be_trailer(name: &str) -> bool {
+    let is_refused = matches!(
+        name,
+        "authorization"
+            | "cache-control"
+            | "content-encoding"
+            | "content-length"
+            | "content-range"
+            | "content-type"
+            | "cookie"
+            | "expect"
+            | "forwarded"
+            | "host"
+            | "max-forwards"
+            | "set-cookie"
+            | "trailer"
+            | "via"
+    );
+    !is_refused && !is_hop_by_hop(name) && !name.starts_with("x-forwarded-")
 }

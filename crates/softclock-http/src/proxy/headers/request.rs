@@ -5,7 +5,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE, VIA,
 };
 
-use super::{Named, has_token, is_hop_by_hop, passed, via};
+use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed, via};
 use crate::head::parse_length;
 
 /// What is known of a request beside its fields.
@@ -200,28 +200,6 @@ fn write_list<'a>(
     if head.len() > start {
         head.extend_from_slice(b"\r\n");
     }
-}
-
-/// RFC 9110, section 6.5.1: nothing that decides how a message is framed, routed, or who asks.
-fn may_be_trailer(name: &str) -> bool {
-    let is_refused = matches!(
-        name,
-        "authorization"
-            | "cache-control"
-            | "content-encoding"
-            | "content-length"
-            | "content-range"
-            | "content-type"
-            | "cookie"
-            | "expect"
-            | "forwarded"
-            | "host"
-            | "max-forwards"
-            | "set-cookie"
-            | "trailer"
-            | "via"
-    );
-    !is_refused && !is_hop_by_hop(name) && !name.starts_with("x-forwarded-")
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

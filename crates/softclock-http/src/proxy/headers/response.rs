@@ -3,7 +3,7 @@
 use http::Version;
 use http::header::{CONNECTION, Entry, HeaderMap, HeaderName, HeaderValue, UPGRADE, VIA};
 
-use super::{Named, is_hop_by_hop, via};
+use super::{Named, is_hop_by_hop, may_be_trailer, via};
 
 /// Prepares the fields of a response for the client. `upgraded` is what the connection changes to.
 pub(in crate::proxy) fn prepare_response(
@@ -37,6 +37,20 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in present {
         headers.remove(name);
     }
+}
+
+/// Prepares the fields behind a body for the client: those that may be there, if there are any. Of others HTTP/2 would
+/// make an error, and an intermediary a part of the head.
+pub(in crate::proxy) fn prepare_trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
+    let names = trailers.keys();
+    let refused: Vec<HeaderName> = names
+        .filter(|name| !may_be_trailer(name.as_str()))
+        .cloned()
+        .collect();
+    for name in refused {
+        trailers.remove(name);
+    }
+    (!trailers.is_empty()).then_some(trailers)
 }
 
 /// Continues the list of those the response has passed.

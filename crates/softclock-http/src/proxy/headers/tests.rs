@@ -233,3 +233,12 @@ fn bytes_that_are_no_text_hide_nothing() {
     prepare_response(&mut headers, Version::HTTP_11, false);
     assert!(!headers.contains_key("x-private") && !headers.contains_key(UPGRADE));
 }
+
+#[test]
+fn responses_have_trailers_that_may_be() {
+    let trailers = map(&[("x-sum", "7"), ("keep-alive", "5"), ("x-sum", "8")]);
+    let left = prepare_trailers(trailers).unwrap();
+    assert_eq!(left, map(&[("x-sum", "7"), ("x-sum", "8")]));
+    let none = [("connection", "x-sum"), ("content-length", "3")];
+    assert_eq!(prepare_trailers(map(&none)), None);
+}
