@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::server::until;
-use crate::upstream::{Upstream, proxy};
+use crate::upstream::{Upstream, free_addresses, proxy};
 
 /// An address where nobody listens.
 fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    let [address] = free_addresses();
+    format!("http://{address}")
 }
 
 /// Closes each connection when a request has come.
@@ -244,9 +244,7 @@ fn who_was_left_out_is_back_after_a_whole_response() {
 #[test]
 fn who_fails_again_and_again_is_left_out_and_comes_back() {
     let good = Upstream::saying("good");
-    let place = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = place.local_addr().unwrap();
-    drop(place);
+    let [address] = free_addresses();
     let proxy = proxy(
         &[&format!("http://{address}"), &good.url()],
         &["-v", "--max-fails", "2", "--fail-time", "0.2"],

@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 use std::env;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::reply::Reply;
 use crate::server::{Server, noise, softclock};
-use crate::upstream::{Upstream, proxy};
+use crate::upstream::{Upstream, free_addresses, proxy};
 
 /// How long; an hour by hand: `SOFTCLOCK_SOAK_SECONDS=3600 cargo test --release -p softclock-cli --test proxy soak`.
 fn duration() -> Duration {
@@ -37,7 +36,7 @@ fn soak() {
             &backend.url(),
         ])))
     };
-    let addresses = free_addresses();
+    let addresses = free_addresses::<2>();
     let mut upstreams = addresses.map(start);
     let urls = addresses.map(|address| format!("http://{address}"));
     let proxy = proxy(
@@ -255,18 +254,6 @@ fn ask(client: &mut Client, kind: Kind, number: u64, is_last: bool) -> Reply {
     }
     client.send(request.as_bytes());
     client.reply(method)
-}
-
-/// Nobody gets them by chance while an upstream is away: they are none of those that the kernel gives.
-fn free_addresses() -> [SocketAddr; 2] {
-    let salt = RandomState::new().build_hasher().finish();
-    let mut listeners = (0..1000).filter_map(|step| {
-        let port = 20_000 + (salt.wrapping_add(7 * step) % 10_000) as u16;
-        TcpListener::bind(("127.0.0.1", port)).ok()
-    });
-    // Both are taken until both are found.
-    let found = [(); 2].map(|()| listeners.next().expect("a free port"));
-    found.map(|listener| listener.local_addr().expect("its address"))
 }
 
 const RIGHT: usize = 0;

@@ -40,9 +40,24 @@ fn upstreams_have_a_line_each() {
             .split_whitespace()
             .collect()
     };
-    let [_, "in", requests, "/s", "0", "/s", "0", "1", p50, unit, ..] = words(&url)[..] else {
+    let [
+        _,
+        "in",
+        requests,
+        "/s",
+        "0",
+        "/s",
+        active,
+        idle,
+        p50,
+        unit,
+        ..,
+    ] = words(&url)[..]
+    else {
         panic!("{text}")
     };
+    // It may be sampled amid a request.
+    assert!([("0", "1"), ("1", "0")].contains(&(active, idle)), "{text}");
     assert_ne!(requests, "0", "{text}");
     assert!(p50.parse::<f64>().unwrap() > 0.0, "{text}");
     assert!(["us", "ms", "s"].contains(&unit), "{text}");

@@ -1,5 +1,6 @@
 //! Upstreams made of raw sockets, that do what a test wants.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -196,4 +197,16 @@ pub(crate) fn proxy(upstreams: &[&str], options: &[&str]) -> Server {
         command.args(["--upstream", upstream]);
     }
     Server::spawn(&mut command)
+}
+
+/// Nobody gets them by chance while an upstream is away: they are none of those that the kernel gives.
+pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    let salt = RandomState::new().build_hasher().finish();
+    let mut listeners = (0..1000).filter_map(|step| {
+        let port = 20_000 + (salt.wrapping_add(7 * step) % 10_000) as u16;
+        TcpListener::bind(("127.0.0.1", port)).ok()
+    });
+    // All are taken until all are found.
+    let found = [(); N].map(|()| listeners.next().expect("a free port"));
+    found.map(|listener| listener.local_addr().expect("its address"))
 }
