@@ -2,7 +2,8 @@
 //!
 //! A test that needs something the machine lacks (a program, root, a kernel feature) must not pass
 //! in silence. It names itself and the reason with [`skip!`] or [`require!`], and `cargo xtask test`
-//! counts it, shows it, and fails for it where the environment variable `CI` is set.
+//! counts it, shows it, and fails for it where the environment variable `CI` is set. One that can do the most of its work
+//! anywhere says with [`in_part!`] what it leaves out, which is shown.
 //!
 //! ```
 //! fn test_that_needs_curl() {
@@ -19,8 +20,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The variable that names the file to which skipped tests are appended, one a line. libtest hides
-/// what a passing test prints, so printing alone would be lost.
+/// The variable that names the file to which tests that are skipped, or run in part, are appended, one a line. libtest
+/// hides what a passing test prints, so printing alone would be lost.
 pub const SKIP_LOG: &str = "SOFTCLOCK_SKIP_LOG";
 
 /// Leaves the current test as skipped: `skip!("needs root")`, with arguments as for `format!`.
@@ -43,9 +44,27 @@ macro_rules! require {
     };
 }
 
+/// Says why the current test leaves something out here: `in_part!("no IPv6")`, with arguments as for `format!`. It goes on.
+#[macro_export]
+macro_rules! in_part {
+    ($($reason:tt)+) => {{
+        fn here() {}
+        $crate::in_part($crate::enclosing(::std::any::type_name_of_val(&here)), &::std::format!($($reason)+));
+    }};
+}
+
 /// Reports that `test` did not run because of `reason`; the caller returns.
 pub fn skip(test: &str, reason: &str) {
-    let line = format!("skipped: {test}: {}\n", reason.replace('\n', " "));
+    report("skipped", test, reason);
+}
+
+/// Reports that `test` left something out because of `reason`.
+pub fn in_part(test: &str, reason: &str) {
+    report("in part", test, reason);
+}
+
+fn report(what: &str, test: &str, reason: &str) {
+    let line = format!("{what}: {test}: {}\n", reason.replace('\n', " "));
     eprint!("{line}");
     if let Some(log) = std::env::var_os(SKIP_LOG) {
         append(Path::new(&log), &line);
