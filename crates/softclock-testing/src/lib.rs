@@ -15,8 +15,8 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +74,29 @@ fn report(what: &str, test: &str, reason: &str) {
 /// Whether `program` can be started.
 pub fn have(program: &str) -> bool {
     find(program).is_some()
+}
+
+/// The most memory that a process has had resident so far.
+///
+/// # Errors
+/// There is no such process.
+pub fn peak_resident_kb(pid: u32) -> io::Result<u64> {
+    memory_kb(pid, "VmHWM:")
+}
+
+/// The memory that a process has resident.
+///
+/// # Errors
+/// There is no such process.
+pub fn resident_kb(pid: u32) -> io::Result<u64> {
+    memory_kb(pid, "VmRSS:")
+}
+
+fn memory_kb(pid: u32, field: &str) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kb = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kb.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Where `program` is: along `PATH`, then where Debian keeps the administrator's programs, which an
@@ -149,6 +172,14 @@ mod tests {
         };
         test();
         assert!(ran.get());
+    }
+
+    #[test]
+    fn memory_of_a_process() {
+        let own = std::process::id();
+        let now = resident_kb(own).unwrap();
+        assert!(now > 0 && peak_resident_kb(own).unwrap() >= now);
+        assert!(peak_resident_kb(0).is_err());
     }
 
     #[test]
