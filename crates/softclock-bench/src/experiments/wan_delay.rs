@@ -44,6 +44,7 @@ struct Shot {
     /// Microseconds above the delay, ascending.
     late_us: Vec<f64>,
     lost: usize,
+    uncaptured: u64,
 }
 
 /// Alone, and beside neighbours.
@@ -55,6 +56,7 @@ fn shots(traffic: &Traffic, shaper: Shaper, slice: Duration) -> io::Result<[Shot
     let shot = |passage: &Passage| Shot {
         late_us: passage.late_us(delay),
         lost: passage.lost,
+        uncaptured: passage.uncaptured,
     };
     let alone = traffic.passage(slice)?;
     let neighbours = Neighbours::start();
@@ -80,6 +82,9 @@ fn rows(results: &Results<[Shot; 2]>) -> Vec<Row> {
     }
     add("share of datagrams that are lost", "%", &|shot| {
         shot.lost as f64 * 100.0 / (shot.late_us.len() + shot.lost) as f64
+    });
+    add("frames lost by the receiver's capture", "", &|shot| {
+        shot.uncaptured as f64
     });
     rows
 }
@@ -114,6 +119,6 @@ const NOTES: [&str; 5] = [
      too, and of the receiver's eth0, to which veth brings it within the bridge's transmission; the delay holds each way",
     "above the delay, so, are: how late the bridge's event was, the copies out of and into the kernel, and the frames of the \
      same burst before it; of forwarding it is the bridge of the kernel's alone",
-    "two tcpdump take processor time beside it, as they do in forwarding",
+    "two tcpdump take processor time beside it, as they do in forwarding; a frame that the receiver's loses counts as a lost datagram",
     "the target for softclock wan is 10 us at p50 and 100 us at p99",
 ];
