@@ -11,6 +11,7 @@ pub mod closed_loop;
 pub mod command;
 pub mod environment;
 pub mod event_peer;
+pub mod event_rounds;
 pub mod event_sets;
 pub mod experiments;
 pub mod json;

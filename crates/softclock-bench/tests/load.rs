@@ -176,3 +176,56 @@ fn errors_are_counted_by_reason() {
         "{result}"
     );
 }
+
+/// A server that closes its first connections, at once or after a request and this answer; and answers on all others.
+fn server_that_closes(first: usize, answer: &'static [u8]) -> String {
+    const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().unwrap();
+            thread::spawn(move || match (number < first, answer) {
+                (true, []) => {}
+                (true, answer) => {
+                    let _ = stream.read(&mut [0; 1024]);
+                    let _ = stream.write_all(answer);
+                }
+                (false, _) => {
+                    while stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {
+                        let _ = stream.write_all(WHOLE);
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+/// What comes of ten requests, of which the first three take connections that were there before.
+const ON_KEPT: [&str; 6] = ["--rate", "50", "--duration", "0.2", "--connections", "3"];
+
+#[test]
+fn what_a_kept_connection_brings_instead_of_a_response_counts() {
+    for (answer, reason) in [
+        (
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"[..],
+            "unexpected end of file",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", "unexpected end of file"),
+        (b"SSH-2.0\r\n\r\n", "invalid data"),
+    ] {
+        let result = load(&server_that_closes(3, answer), &ON_KEPT);
+        assert_eq!(result["hot"]["errors"][reason], 3, "{result}");
+        assert_eq!(result["hot"]["answered"], 7, "{result}");
+        assert_eq!(result["hot"]["retries"], 0, "{result}");
+    }
+}
+
+#[test]
+fn connections_closed_between_requests_are_no_failures() {
+    let result = load(&server_that_closes(3, b""), &ON_KEPT);
+    assert_eq!(result["hot"]["answered"], 10, "{result}");
+    assert_eq!(result["hot"]["failed"], 0, "{result}");
+    assert_eq!(result["hot"]["retries"], 3, "{result}");
+}

@@ -2,7 +2,8 @@
 //!
 //! A test that needs something the machine lacks (a program, root, a kernel feature) must not pass
 //! in silence. It names itself and the reason with [`skip!`] or [`require!`], and `cargo xtask test`
-//! counts it, shows it, and fails for it where the environment variable `CI` is set.
+//! counts it, shows it, and fails for it where the environment variable `CI` is set. One that can do the most of its work
+//! anywhere says with [`in_part!`] what it leaves out, which is shown.
 //!
 //! ```
 //! fn test_that_needs_curl() {
@@ -14,13 +15,13 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The variable that names the file to which skipped tests are appended, one a line. libtest hides
-/// what a passing test prints, so printing alone would be lost.
+/// The variable that names the file to which tests that are skipped, or run in part, are appended, one a line. libtest
+/// hides what a passing test prints, so printing alone would be lost.
 pub const SKIP_LOG: &str = "SOFTCLOCK_SKIP_LOG";
 
 /// Leaves the current test as skipped: `skip!("needs root")`, with arguments as for `format!`.
@@ -43,9 +44,27 @@ macro_rules! require {
     };
 }
 
+/// Says why the current test leaves something out here: `in_part!("no IPv6")`, with arguments as for `format!`. It goes on.
+#[macro_export]
+macro_rules! in_part {
+    ($($reason:tt)+) => {{
+        fn here() {}
+        $crate::in_part($crate::enclosing(::std::any::type_name_of_val(&here)), &::std::format!($($reason)+));
+    }};
+}
+
 /// Reports that `test` did not run because of `reason`; the caller returns.
 pub fn skip(test: &str, reason: &str) {
-    let line = format!("skipped: {test}: {}\n", reason.replace('\n', " "));
+    report("skipped", test, reason);
+}
+
+/// Reports that `test` left something out because of `reason`.
+pub fn in_part(test: &str, reason: &str) {
+    report("in part", test, reason);
+}
+
+fn report(what: &str, test: &str, reason: &str) {
+    let line = format!("{what}: {test}: {}\n", reason.replace('\n', " "));
     eprint!("{line}");
     if let Some(log) = std::env::var_os(SKIP_LOG) {
         append(Path::new(&log), &line);
@@ -55,6 +74,29 @@ pub fn skip(test: &str, reason: &str) {
 /// Whether `program` can be started.
 pub fn have(program: &str) -> bool {
     find(program).is_some()
+}
+
+/// The most memory that a process has had resident so far.
+///
+/// # Errors
+/// There is no such process.
+pub fn peak_resident_kb(pid: u32) -> io::Result<u64> {
+    memory_kb(pid, "VmHWM:")
+}
+
+/// The memory that a process has resident.
+///
+/// # Errors
+/// There is no such process.
+pub fn resident_kb(pid: u32) -> io::Result<u64> {
+    memory_kb(pid, "VmRSS:")
+}
+
+fn memory_kb(pid: u32, field: &str) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kb = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kb.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Where `program` is: along `PATH`, then where Debian keeps the administrator's programs, which an
@@ -130,6 +172,14 @@ mod tests {
         };
         test();
         assert!(ran.get());
+    }
+
+    #[test]
+    fn memory_of_a_process() {
+        let own = std::process::id();
+        let now = resident_kb(own).unwrap();
+        assert!(now > 0 && peak_resident_kb(own).unwrap() >= now);
+        assert!(peak_resident_kb(0).is_err());
     }
 
     #[test]

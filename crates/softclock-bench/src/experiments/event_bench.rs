@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use softclock::events::{EventQueue, Mechanism, Readiness, SourceEvent};
 
-use crate::event_peer;
+use crate::event_rounds::in_turn;
 use crate::event_sets::raise_limit;
-use crate::report::{Context, Experiment, Report, Row};
+use crate::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -23,41 +23,35 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     raise_limit();
-    let (sizes, active, writes, runs): (&[usize], _, _, _) = if context.smoke {
-        (&[20], 5, 20, 2)
+    let (sizes, active, writes): (&[usize], _, _) = if context.smoke {
+        (&[20], 5, 20)
     } else {
-        (&[100, 500, 1_000, 5_000, 9_000], 100, 1_000, 25)
+        (&[100, 500, 1_000, 5_000, 9_000], 100, 1_000)
     };
-    let mut rows = Vec::new();
+    let (rounds, runs) = if context.smoke { (1, 2) } else { (3, 8) };
     let mut notes = vec![format!(
         "{active} active, {writes} writes; the time of all of them, reads and writes included"
     )];
-    let total = sizes.len() * (Mechanism::ALL.len() + 1);
-    let mut done = 0;
-    for &pairs in sizes {
-        let metric = format!("{pairs} descriptors");
-        for mechanism in Mechanism::ALL {
-            context.progress(done, total, &metric);
-            done += 1;
-            match workload(mechanism, pairs, active, writes, runs) {
-                Ok(samples) => {
-                    rows.push(Row::of_samples(mechanism.name(), &*metric, "us", &samples))
-                }
-                Err(error) => notes.push(format!("{mechanism} with {pairs}: {error}")),
-            }
-        }
-        done += 1;
-        match event_peer::bench(pairs, active, writes, runs) {
-            Ok(samples) => rows.push(Row::of_samples("libevent", &*metric, "us", &samples)),
-            Err(note) if !notes.contains(&note) => notes.push(note),
-            Err(_) => {}
-        }
-    }
-    context.progress(total, total, "");
+    let metric = |pairs| format!("{pairs} descriptors");
+    let found = in_turn(
+        context,
+        sizes,
+        rounds,
+        &mut notes,
+        |mechanism, pairs, found| {
+            let us = workload(mechanism, pairs, active, writes, runs)?;
+            found.add(metric(pairs), &us);
+            Ok(())
+        },
+        |libevent, pairs, found| {
+            found.add(metric(pairs), &libevent.bench(pairs, active, writes, runs)?);
+            Ok(())
+        },
+    );
     Ok(Report {
         title: "libevent's bench.c",
         notes,
-        rows,
+        rows: found.rows("us"),
         charts: Vec::new(),
     })
 }

@@ -2,14 +2,13 @@
 //! connections (*Event Delivery*, section 7.2).
 
 use std::error::Error;
+use std::io;
 use std::time::Instant;
 
-use softclock::events::Mechanism;
-
-use crate::chart::{Axis, Chart, Mark, Series};
-use crate::event_peer::{self, Costs};
+use crate::chart::{Axis, Chart, Series};
+use crate::event_rounds::{curves, in_turn};
 use crate::event_sets::{EventSet, cold_counts, raise_limit};
-use crate::report::{Context, Experiment, Report, Row};
+use crate::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -21,67 +20,43 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     raise_limit();
     let mut notes = notes();
-    let mut rows = Vec::new();
-    let mut charts = vec![chart()];
     let counts = cold_counts(context.smoke);
-    let total = counts.len() * Mechanism::ALL.len();
-    for (number, mechanism) in Mechanism::ALL.into_iter().enumerate() {
-        let mut points = Vec::new();
-        for (step, &cold) in counts.iter().enumerate() {
-            let done = number * counts.len() + step;
-            context.progress(done, total, mechanism.name());
-            let mut set = match EventSet::new(mechanism, HOT, cold) {
-                Ok(set) => set,
-                Err(error) => {
-                    notes.push(format!("{mechanism} with {cold} cold sockets: {error}"));
-                    break;
-                }
-            };
+    let (rounds, samples) = if context.smoke { (1, 3) } else { (3, 67) };
+    let found = in_turn(
+        context,
+        counts,
+        rounds,
+        &mut notes,
+        |mechanism, cold, found| {
+            let mut set = EventSet::new(mechanism, HOT, cold)?;
             for array_max in arrays(cold) {
-                let samples = sample(&mut set, array_max, rounds(context))?;
-                let metric = format!("an event, array of {array_max}, {cold} cold");
-                let row = Row::of_samples(mechanism.name(), metric, "ns", &samples);
-                if array_max == FULL {
-                    points.push((cold.max(1) as f64, row.value));
-                }
-                rows.push(row);
+                let ns = sample(&mut set, array_max, samples)?;
+                found.add(metric(array_max, cold), &ns);
             }
-        }
-        charts[0].series.push(Series {
-            name: mechanism.name().into(),
-            mark: Mark::Line,
-            points,
-        });
-    }
-    context.progress(total, total, "");
-    let (peer, more) = event_peer::costs(HOT, counts, rounds(context));
-    notes.extend(more);
-    let mut points = Vec::new();
-    for Costs { cold, event_ns, .. } in peer {
-        let row = Row::of_samples(
-            "libevent",
-            format!("an event, array of {FULL}, {cold} cold"),
-            "ns",
-            &event_ns,
-        );
-        points.push((cold.max(1) as f64, row.value));
-        rows.push(row);
-    }
-    charts[0].series.push(Series {
-        name: "libevent".into(),
-        mark: Mark::Line,
-        points,
-    });
+            Ok(())
+        },
+        |libevent, cold, found| {
+            let costs = libevent.costs(HOT, cold, samples)?;
+            found.add(metric(FULL, cold), &costs.event_ns);
+            Ok(())
+        },
+    );
+    let rows = found.rows("ns");
+    let series = curves(&rows, counts, |cold| metric(FULL, cold));
     Ok(Report {
         title: "what get_next_event costs for each event it delivers",
         notes,
         rows,
-        charts,
+        charts: vec![chart(series)],
     })
 }
 
+fn metric(array_max: usize, cold: usize) -> String {
+    format!("an event, array of {array_max}, {cold} cold")
+}
+
 /// Nanoseconds an event, of several rounds in each of which all hot sockets have one.
-fn sample(set: &mut EventSet, array_max: usize, rounds: usize) -> std::io::Result<Vec<f64>> {
+fn sample(set: &mut EventSet, array_max: usize, rounds: usize) -> io::Result<Vec<f64>> {
     let mut samples = Vec::with_capacity(rounds);
     for round in 0..rounds + WARM_UP {
         set.heat()?;
@@ -105,16 +80,12 @@ fn arrays(cold: usize) -> Vec<usize> {
     }
 }
 
-fn rounds(context: &Context) -> usize {
-    if context.smoke { 3 } else { 200 }
-}
-
-fn chart() -> Chart {
+fn chart(series: Vec<Series>) -> Chart {
     Chart {
         title: "get_next_event: nanoseconds an event against cold connections".into(),
         x: Axis::decades("cold connections", 1.0, 20_000.0),
         y: Axis::decades("ns an event", 10.0, 100_000.0),
-        series: Vec::new(),
+        series,
     }
 }
 

@@ -6,12 +6,12 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use softclock::events::{Mechanism, Readiness, Source, SourceEvent};
+use softclock::events::{Readiness, Source, SourceEvent};
 
-use crate::chart::{Axis, Chart, Mark, Series};
-use crate::event_peer;
+use crate::chart::{Axis, Chart, Series};
+use crate::event_rounds::{curves, in_turn};
 use crate::event_sets::{EventSet, cold_counts, raise_limit};
-use crate::report::{Context, Experiment, Report, Row};
+use crate::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -20,101 +20,67 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What is timed, in nanoseconds a call.
-#[derive(Default)]
-struct Samples {
-    first: Vec<f64>,
-    armed: Vec<f64>,
-    first_with_state: Vec<f64>,
-    again: Vec<f64>,
-    revoke: Vec<f64>,
-    close: Vec<f64>,
-}
-
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     raise_limit();
     let mut notes = notes();
-    let mut rows = Vec::new();
-    let mut chart = chart();
     let counts = cold_counts(context.smoke);
-    let rounds = if context.smoke { 3 } else { 100 };
-    let total = counts.len() * Mechanism::ALL.len();
-    for (number, mechanism) in Mechanism::ALL.into_iter().enumerate() {
-        let mut points = Vec::new();
-        for (step, &cold) in counts.iter().enumerate() {
-            let done = number * counts.len() + step;
-            context.progress(done, total, mechanism.name());
-            let samples = EventSet::new(mechanism, 0, cold).and_then(|set| {
-                (0..rounds).try_fold(Samples::default(), |all, _| round(&set, all))
-            });
-            let samples = match samples {
-                Ok(samples) => samples,
-                Err(error) => {
-                    notes.push(format!("{mechanism} with {cold} cold sockets: {error}"));
-                    break;
-                }
-            };
-            for (what, values) in [
-                (FIRST, &samples.first),
-                (ARMED, &samples.armed),
-                (FIRST_WITH_STATE, &samples.first_with_state),
-                (AGAIN, &samples.again),
-                (REVOKE, &samples.revoke),
-                (CLOSE, &samples.close),
-            ] {
-                let metric = format!("{what}, {cold} cold");
-                let row = Row::of_samples(mechanism.name(), metric, "ns", values);
-                if what == FIRST {
-                    points.push((cold.max(1) as f64, row.value));
-                }
-                rows.push(row);
+    let (rounds, samples) = if context.smoke { (1, 3) } else { (3, 33) };
+    let found = in_turn(
+        context,
+        counts,
+        rounds,
+        &mut notes,
+        |mechanism, cold, found| {
+            let set = EventSet::new(mechanism, 0, cold)?;
+            let once = |_| measure(&set);
+            let all = (0..samples).map(once).collect::<io::Result<Vec<Costs>>>()?;
+            for (index, what) in TIMED.into_iter().enumerate() {
+                let ns: Vec<f64> = all.iter().map(|costs| costs[index]).collect();
+                found.add(metric(what, cold), &ns);
             }
-        }
-        chart.series.push(Series {
-            name: mechanism.name().into(),
-            mark: Mark::Line,
-            points,
-        });
-    }
-    context.progress(total, total, "");
-    let (peer, more) = event_peer::costs(BATCH, counts, rounds);
-    notes.extend(more);
-    for costs in &peer {
-        for (what, values) in [
-            (FIRST, &costs.add_ns),
-            (ARMED, &costs.armed_ns),
-            (REVOKE, &costs.delete_ns),
-            (CLOSE, &costs.close_ns),
-        ] {
-            let metric = format!("{what}, {} cold", costs.cold);
-            rows.push(Row::of_samples("libevent", metric, "ns", values));
-        }
-    }
+            Ok(())
+        },
+        |libevent, cold, found| {
+            let costs = libevent.costs(BATCH, cold, samples)?;
+            found.add(metric(FIRST, cold), &costs.add_ns);
+            found.add(metric(ARMED, cold), &costs.armed_ns);
+            found.add(metric(REVOKE, cold), &costs.delete_ns);
+            found.add(metric(CLOSE, cold), &costs.close_ns);
+            Ok(())
+        },
+    );
+    let rows = found.rows("ns");
+    let series = curves(&rows, counts, |cold| metric(FIRST, cold));
     Ok(Report {
         title: "what declare_interest costs",
         notes,
         rows,
-        charts: vec![chart],
+        charts: vec![chart(series)],
     })
 }
 
+fn metric(what: &str, cold: usize) -> String {
+    format!("{what}, {cold} cold")
+}
+
+/// Nanoseconds a call of each that is [`TIMED`].
+type Costs = [f64; TIMED.len()];
+
 /// Declares for new sockets, looks, closes; declares for others, asks again, revokes.
-fn round(set: &EventSet, mut samples: Samples) -> io::Result<Samples> {
+fn measure(set: &EventSet) -> io::Result<Costs> {
     let (sources, _others) = sockets(set)?;
     let start = Instant::now();
-    samples.first.push(timed(set, &sources, READ, false)?);
+    let first = timed(set, &sources, READ, false)?;
     look(set)?;
-    samples.armed.push(since(start));
+    let armed = since(start);
     let start = Instant::now();
     drop(sources);
-    samples.close.push(since(start));
+    let close = since(start);
     let (sources, _others) = sockets(set)?;
-    let first = timed(set, &sources, READ, true)?;
-    samples.first_with_state.push(first);
-    samples.again.push(timed(set, &sources, READ, true)?);
+    let first_with_state = timed(set, &sources, READ, true)?;
+    let again = timed(set, &sources, READ, true)?;
     let revoke = timed(set, &sources, Readiness::NONE, false)?;
-    samples.revoke.push(revoke);
-    Ok(samples)
+    Ok([first, armed, first_with_state, again, revoke, close])
 }
 
 /// Takes what there is without waiting, and so has every mechanism tell the kernel what was declared.
@@ -159,12 +125,12 @@ fn since(start: Instant) -> f64 {
     start.elapsed().as_nanos() as f64 / BATCH as f64
 }
 
-fn chart() -> Chart {
+fn chart(series: Vec<Series>) -> Chart {
     Chart {
         title: "declare_interest: nanoseconds a first declaration against cold connections".into(),
         x: Axis::decades("cold connections", 1.0, 20_000.0),
         y: Axis::decades("ns a call", 100.0, 100_000.0),
-        series: Vec::new(),
+        series,
     }
 }
 
@@ -186,6 +152,8 @@ const FIRST_WITH_STATE: &str = "first declaration, with the state";
 const AGAIN: &str = "declaration again, with the state";
 const REVOKE: &str = "revocation";
 const CLOSE: &str = "closing";
+
+const TIMED: [&str; 6] = [FIRST, ARMED, FIRST_WITH_STATE, AGAIN, REVOKE, CLOSE];
 
 /// Sockets declared in one sample.
 const BATCH: usize = 64;

@@ -3,50 +3,32 @@
 //! The paper looks at the timer's events in the kernel. Seen from outside, an event is a departure: its lateness is that
 //! against the clock of bytes, the same for all who keep one. Of `softclock pace` there is also what it counts itself.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
 use softclock_core::{Histogram, Rate};
 
 use crate::chart::{Axis, Chart, Series};
-use crate::lab::{self, Load, Neighbours, Pace, Setup, Shaper, Traffic, mbit};
-use crate::report::{Context, Experiment, Report, Row};
+use crate::lab::{Load, Neighbours, Pace, Results, Setup, Shaper, Study, Traffic, mbit};
+use crate::report::{Experiment, Row};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/figure-9",
     about: "Figure 9: lateness of timer events, of pace, HTB and TBF at 100 Mbit/s",
-    run,
+    run: |context| STUDY.run(context),
 };
 
-const TITLE: &str = "lateness of the events that let frames go";
-
-fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    lab::report(TITLE, &NOTES, |notes| {
-        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-        let mut setups = setups();
-        if context.smoke {
-            setups.truncate(2);
-        }
-        let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
-            shot(traffic, slice)
-        })?;
-        let mut rows = Vec::new();
-        for (place, name) in QUANTILES {
-            for (index, condition) in CONDITIONS.iter().enumerate() {
-                for (setup, shots) in &found {
-                    let us = |shot: &Shot| shot.lateness[index].quantile_ns(place) as f64 / 1e3;
-                    let samples: Vec<f64> = shots.iter().map(us).collect();
-                    let metric = format!("lateness of departures, {name}; {condition}");
-                    rows.push(Row::of_samples(&setup.name, metric, "us", &samples));
-                }
-            }
-        }
-        rows.extend(event_rows(&found));
-        Ok((rows, [0, 1].map(|index| chart(&found, index)).to_vec()))
-    })
-}
+const STUDY: Study<Shot> = Study {
+    title: "lateness of the events that let frames go",
+    notes: &NOTES,
+    setups,
+    rounds: 5,
+    slice: Duration::from_millis(2500),
+    smoke_setups: 2,
+    measure: |_, traffic, slice| shot(traffic, slice),
+    show: |found| (rows(found), [0, 1].map(|index| chart(found, index)).into()),
+};
 
 fn setups() -> Vec<Setup> {
     let udp = Load::Udp(mbit(120));
@@ -88,10 +70,26 @@ fn shot(traffic: Traffic, slice: Duration) -> io::Result<Shot> {
     })
 }
 
-fn event_rows(results: &[(Setup, Vec<Shot>)]) -> Vec<Row> {
+fn rows(found: &Results<Shot>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (place, name) in QUANTILES {
+        for (index, condition) in CONDITIONS.iter().enumerate() {
+            for (setup, shots) in found {
+                let us = |shot: &Shot| shot.lateness[index].quantile_ns(place) as f64 / 1e3;
+                let samples: Vec<f64> = shots.iter().map(us).collect();
+                let metric = format!("lateness of departures, {name}; {condition}");
+                rows.push(Row::of_samples(&setup.name, metric, "us", &samples));
+            }
+        }
+    }
+    rows.extend(event_rows(found));
+    rows
+}
+
+fn event_rows(found: &Results<Shot>) -> Vec<Row> {
     let mut rows = Vec::new();
     for (place, (_, name)) in QUANTILES.iter().enumerate() {
-        for (setup, shots) in results {
+        for (setup, shots) in found {
             let us = |shot: &Shot| Some(shot.events_us?[place]);
             let samples: Vec<f64> = shots.iter().filter_map(us).collect();
             if !samples.is_empty() {
@@ -103,8 +101,8 @@ fn event_rows(results: &[(Setup, Vec<Shot>)]) -> Vec<Row> {
     rows
 }
 
-fn chart(results: &[(Setup, Vec<Shot>)], index: usize) -> Chart {
-    let series = results.iter().map(|(setup, shots)| {
+fn chart(found: &Results<Shot>, index: usize) -> Chart {
+    let series = found.iter().map(|(setup, shots)| {
         let mut all = Histogram::new();
         for shot in shots {
             all.merge(&shot.lateness[index]);
@@ -120,10 +118,6 @@ fn chart(results: &[(Setup, Vec<Shot>)], index: usize) -> Chart {
 }
 
 const RATE: Rate = mbit(100);
-
-/// How long a capture is, and how many there are of each variant and condition.
-const FULL: (Duration, usize) = (Duration::from_millis(2500), 5);
-const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
 
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 

@@ -1,49 +1,31 @@
 //! `pspacer/table-1`: what segmentation by the link is worth (*PSPacer/HT*, section II-A): Table I, and what is left of
 //! it behind a bridge that paces.
 
-use std::error::Error;
 use std::io;
-use std::thread;
 use std::time::Duration;
 
 use softclock_core::Rate;
 
-use crate::lab::{self, Flow, Load, Offload, Pace, Setup, Shaper, Traffic, Usage};
-use crate::report::{Context, Experiment, Report, Row};
+use crate::lab::{Flow, Load, Offload, Pace, Results, Setup, Shaper, Study, Traffic};
+use crate::report::{Experiment, Row};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-1",
     about: "Table I: processor time and goodput of TCP with and without TSO and GSO, forwarded and through pace",
-    run,
+    run: |context| STUDY.run(context),
 };
 
-const TITLE: &str = "segmentation offload: processor time and goodput";
-
-fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    lab::report(TITLE, &NOTES, |notes| {
-        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-        let mut setups = setups();
-        if context.smoke {
-            setups.truncate(2);
-        }
-        let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
-            sample(traffic, slice)
-        })?;
-        let mut rows = Vec::new();
-        for (metric, unit, of) in METRICS {
-            for (setup, samples) in &found {
-                let values: Vec<f64> = samples.iter().map(of).collect();
-                let row = Row::of_samples(&setup.name, metric, unit, &values);
-                rows.push(Row {
-                    paper: paper(&setup.name, metric),
-                    ..row
-                });
-            }
-        }
-        Ok((rows, Vec::new()))
-    })
-}
+const STUDY: Study<Sample> = Study {
+    title: "segmentation offload: processor time and goodput",
+    notes: &NOTES,
+    setups,
+    rounds: 5,
+    slice: Duration::from_millis(1500),
+    smoke_setups: 2,
+    measure: |_, traffic, slice| sample(traffic, slice),
+    show: |found| (rows(found), Vec::new()),
+};
 
 fn setups() -> Vec<Setup> {
     let forward = |name, offload| Setup::new(name, Shaper::Forward, Load::Tcp).offload(offload);
@@ -77,15 +59,26 @@ struct Sample {
 
 fn sample(traffic: Traffic, slice: Duration) -> io::Result<Sample> {
     let flow: Flow = traffic.measure(slice)?;
-    traffic.end()?;
-    let before = Usage::now(None)?;
-    thread::sleep(slice / 2);
-    let others = Usage::now(None)?.since(&before).machine;
+    let others = traffic.end_and_others(slice / 2)?;
     Ok(Sample {
         goodput: flow.data_bps() / 1e9,
         processors: flow.busy.machine - others,
         others,
     })
+}
+
+fn rows(found: &Results<Sample>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (metric, unit, of) in METRICS {
+        for (setup, samples) in found {
+            let values: Vec<f64> = samples.iter().map(of).collect();
+            rows.push(Row {
+                paper: paper(&setup.name, metric),
+                ..Row::of_samples(&setup.name, metric, unit, &values)
+            });
+        }
+    }
+    rows
 }
 
 type Metric = (&'static str, &'static str, fn(&Sample) -> f64);
@@ -121,9 +114,6 @@ fn paper(name: &str, metric: &str) -> Option<f64> {
 const TSO: &str = "forwarded, TSO and GSO";
 const GSO: &str = "forwarded, GSO";
 const NEITHER: &str = "forwarded, neither";
-
-const FULL: (Duration, usize) = (Duration::from_millis(1500), 5);
-const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
 
 const NOTES: [&str; 4] = [
     "neither: TCP of today joins segments whatever the link can take, so it is bound to one (gso_max_segs 1)",

@@ -2,44 +2,38 @@
 //!
 //! The paper regulates TCP at 5 Gbit/s; here it is 100 Mbit/s, alone and beside programs that compute.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
 use softclock_core::Histogram;
 
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::lab::{self, Frames, Load, Neighbours, Offload, Pace, Setup, Shaper, Traffic, mbit};
-use crate::report::{Context, Experiment, Report, Row};
+use crate::lab::{Frames, Load, Neighbours, Offload, Pace, Setup, Shaper, Study, Traffic, mbit};
+use crate::report::{Experiment, Row};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-6",
     about: "Table VI and Figure 8: burstiness and gaps of pace, HTB, TBF, TCP's pacing and iperf3's at 100 Mbit/s",
-    run,
+    run: |context| STUDY.run(context),
 };
 
-const TITLE: &str = "burstiness of paced traffic";
-
-fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    lab::report(TITLE, &NOTES, |notes| {
-        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-        let mut setups = setups();
-        if context.smoke {
-            setups.truncate(3);
-        }
-        let found = lab::rounds(context, &setups, rounds, notes, |_, traffic| {
-            shots(&traffic, slice)
-        })?;
+const STUDY: Study<[Shot; 2]> = Study {
+    title: "burstiness of paced traffic",
+    notes: &NOTES,
+    setups,
+    rounds: 3,
+    slice: Duration::from_millis(2500),
+    smoke_setups: 3,
+    measure: |_, traffic, slice| shots(&traffic, slice),
+    show: |found| {
         let curves: Vec<Curve> = (found.iter())
             .flat_map(|(setup, shots)| [0, 1].map(|index| Curve::of(setup, index, shots)))
             .collect();
-        Ok((
-            rows(&curves),
-            [0, 1].map(|index| chart(&curves, index)).to_vec(),
-        ))
-    })
-}
+        let charts = [0, 1].map(|index| chart(&curves, index));
+        (rows(&curves), charts.into())
+    },
+};
 
 fn setups() -> Vec<Setup> {
     let rate = mbit(RATE_MBIT);
@@ -226,10 +220,6 @@ fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
         series: series.collect(),
     }
 }
-
-/// How long a capture is, and how many there are of each variant and condition.
-const FULL: (Duration, usize) = (Duration::from_millis(2500), 3);
-const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
 
 const RATE_MBIT: u64 = 100;
 const CATCH_UP: &str = "peak 115mbit";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softclock_core::Rate;
 
-use crate::lab::{self, Load, Pace, Setup, Shaper, Traffic, Usage, mbit};
+use crate::lab::{self, Load, Pace, Setup, Shaper, Traffic, mbit};
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -149,10 +149,7 @@ fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
     // Until all classes have used their bursts up.
     thread::sleep(plan.settle);
     let flow = traffic.measure(plan.slice)?;
-    traffic.end()?;
-    let before = Usage::now(None)?;
-    thread::sleep(plan.slice / 2);
-    let others = Usage::now(None)?.since(&before).machine;
+    let others = traffic.end_and_others(plan.slice / 2)?;
     Ok(Sample {
         frames: flow.frames,
         bps: flow.bps,

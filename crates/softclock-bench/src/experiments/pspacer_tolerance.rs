@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use softclock_core::Rate;
 
-use crate::lab::{self, Load, Pace, Setup, Shaper, Traffic, Usage, mbit};
+use crate::lab::{self, Load, Pace, Setup, Shaper, Traffic, mbit};
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -69,10 +69,7 @@ fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
     thread::sleep(plan.settle);
     let flow = traffic.measure(plan.slice)?;
     let burstiness = traffic.capture(plan.slice)?.burstiness(RATE);
-    traffic.end()?;
-    let before = Usage::now(None)?;
-    thread::sleep(plan.slice / 2);
-    let others = Usage::now(None)?.since(&before).machine;
+    let others = traffic.end_and_others(plan.slice / 2)?;
     let queue = burstiness.queue().cloned().unwrap_or_default();
     Ok(Sample {
         process_us: flow.busy.process * 1e6 / flow.frames,

@@ -3,39 +3,30 @@
 //! Each datagram is seen by tcpdump where it comes to the bridge and where it arrives; the difference less the delay is
 //! what the emulator adds. What a bridge of the kernel's takes stands beside it.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
 use crate::chart::{Axis, Chart, Series};
-use crate::lab::{self, Load, Neighbours, Passage, Setup, Shaper, Traffic, mbit};
-use crate::report::{Context, Experiment, Report, Row, quantile};
+use crate::lab::{Load, Neighbours, Passage, Results, Setup, Shaper, Study, Traffic, mbit};
+use crate::report::{Experiment, Row, quantile};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "wan/delay",
     about: "by how much delays of softclock wan are exceeded, 0 to 50 ms at 100 Mbit/s, beside plain forwarding",
-    run,
+    run: |context| STUDY.run(context),
 };
 
-const TITLE: &str = "accuracy of emulated delays";
-
-fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    lab::report(TITLE, &NOTES, |notes| {
-        let (slice, rounds) = if context.smoke { SMOKE } else { FULL };
-        let mut setups = setups();
-        if context.smoke {
-            setups.truncate(2);
-        }
-        let found = lab::rounds(context, &setups, rounds, notes, |setup, traffic| {
-            shots(&traffic, setup.shaper, slice)
-        })?;
-        Ok((
-            rows(&found),
-            [0, 1].map(|index| chart(&found, index)).into(),
-        ))
-    })
-}
+const STUDY: Study<[Shot; 2]> = Study {
+    title: "accuracy of emulated delays",
+    notes: &NOTES,
+    setups,
+    rounds: 4,
+    slice: Duration::from_millis(2500),
+    smoke_setups: 2,
+    measure: |setup, traffic, slice| shots(&traffic, setup.shaper, slice),
+    show: |found| (rows(found), [0, 1].map(|index| chart(found, index)).into()),
+};
 
 fn setups() -> Vec<Setup> {
     let load = Load::Udp(mbit(100));
@@ -53,6 +44,7 @@ struct Shot {
     /// Microseconds above the delay, ascending.
     late_us: Vec<f64>,
     lost: usize,
+    uncaptured: u64,
 }
 
 /// Alone, and beside neighbours.
@@ -64,6 +56,7 @@ fn shots(traffic: &Traffic, shaper: Shaper, slice: Duration) -> io::Result<[Shot
     let shot = |passage: &Passage| Shot {
         late_us: passage.late_us(delay),
         lost: passage.lost,
+        uncaptured: passage.uncaptured,
     };
     let alone = traffic.passage(slice)?;
     let neighbours = Neighbours::start();
@@ -72,9 +65,7 @@ fn shots(traffic: &Traffic, shaper: Shaper, slice: Duration) -> io::Result<[Shot
     Ok([shot(&alone), shot(&beside)])
 }
 
-type Results = [(Setup, Vec<[Shot; 2]>)];
-
-fn rows(results: &Results) -> Vec<Row> {
+fn rows(results: &Results<[Shot; 2]>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |metric: &str, unit, of: &dyn Fn(&Shot) -> f64| {
         for (index, condition) in CONDITIONS.iter().enumerate() {
@@ -92,10 +83,13 @@ fn rows(results: &Results) -> Vec<Row> {
     add("share of datagrams that are lost", "%", &|shot| {
         shot.lost as f64 * 100.0 / (shot.late_us.len() + shot.lost) as f64
     });
+    add("frames lost by the receiver's capture", "", &|shot| {
+        shot.uncaptured as f64
+    });
     rows
 }
 
-fn chart(results: &Results, index: usize) -> Chart {
+fn chart(results: &Results<[Shot; 2]>, index: usize) -> Chart {
     let x = Axis::decades("time on the way above the delay, us", 0.1, 10_000.0);
     let series = results.iter().map(|(setup, shots)| {
         let late = shots.iter().flat_map(|shot| &shot[index].late_us);
@@ -114,10 +108,6 @@ fn chart(results: &Results, index: usize) -> Chart {
 
 const DELAYS_MS: [u64; 4] = [0, 1, 10, 50];
 
-/// How long a capture is, and how many there are of each variant and condition.
-const FULL: (Duration, usize) = (Duration::from_millis(2500), 4);
-const SMOKE: (Duration, usize) = (Duration::from_millis(200), 1);
-
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
@@ -129,6 +119,6 @@ const NOTES: [&str; 5] = [
      too, and of the receiver's eth0, to which veth brings it within the bridge's transmission; the delay holds each way",
     "above the delay, so, are: how late the bridge's event was, the copies out of and into the kernel, and the frames of the \
      same burst before it; of forwarding it is the bridge of the kernel's alone",
-    "two tcpdump take processor time beside it, as they do in forwarding",
+    "two tcpdump take processor time beside it, as they do in forwarding; a frame that the receiver's loses counts as a lost datagram",
     "the target for softclock wan is 10 us at p50 and 100 us at p99",
 ];

@@ -72,7 +72,10 @@ impl Capture {
     /// # Errors
     /// A capture that can't be read.
     pub fn end_with_datagrams(self) -> io::Result<Datagrams> {
-        Datagrams::decode(&self.finish()?.0)
+        let (capture, lost) = self.finish()?;
+        let mut datagrams = Datagrams::decode(&capture)?;
+        datagrams.uncaptured = lost;
+        Ok(datagrams)
     }
 
     /// The capture, and how many frames it lacks.

@@ -10,6 +10,7 @@
 //! - [`Shaper`]: `softclock pace`, `softclock wan`, or a bridge of the kernel's with HTB, TBF or nothing.
 //! - [`Load`]: iperf3, or [`flows`] where it has too few streams.
 //! - [`Traffic`]: one shaper under one load, ready to be measured.
+//! - [`Study`]: several of them in turn.
 //! - [`Frames`]: what tcpdump saw at the receiver.
 //! - [`Passage`]: how long datagrams were on the way, by what it saw before and behind the shaper.
 //! - [`Usage`]: processor time of the machine and of the shaper's process.
@@ -23,6 +24,7 @@ mod neighbours;
 mod passage;
 mod setup;
 mod shaper;
+mod study;
 mod usage;
 
 use std::error::Error;
@@ -41,6 +43,7 @@ pub use neighbours::Neighbours;
 pub use passage::{Datagrams, Passage};
 pub use setup::{Flow, Line, Offload, Results, Setup, Traffic, rounds};
 pub use shaper::{Pace, Shaped, Shaper, Summary};
+pub use study::Study;
 pub use usage::{Busy, Usage};
 
 /// The three namespaces.

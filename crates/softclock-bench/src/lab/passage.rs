@@ -10,9 +10,14 @@ use softclock_core::packet::Headers;
 
 use super::capture::each_packet;
 
-/// Datagrams of a capture: number and time.
+/// Datagrams of a capture.
 #[derive(Debug, Default)]
-pub struct Datagrams(Vec<(u32, Instant)>);
+pub struct Datagrams {
+    /// Number and time.
+    seen: Vec<(u32, Instant)>,
+    /// What tcpdump did not take in time.
+    pub(super) uncaptured: u64,
+}
 
 /// What passed both places.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +26,8 @@ pub struct Passage {
     times_ns: Vec<i64>,
     /// Datagrams that were seen at the first place only, though one before and one behind them came through.
     pub lost: usize,
+    /// Frames that the second capture did not take in time: up to so many were not lost.
+    pub uncaptured: u64,
 }
 
 impl Datagrams {
@@ -28,7 +35,7 @@ impl Datagrams {
         let mut datagrams = Self::default();
         each_packet(capture, |at, packet| {
             let number = number(packet.data);
-            datagrams.0.extend(number.map(|number| (number, at)));
+            datagrams.seen.extend(number.map(|number| (number, at)));
         })?;
         Ok(datagrams)
     }
@@ -37,10 +44,13 @@ impl Datagrams {
 impl Passage {
     /// From one capture to another.
     pub fn between(first: &Datagrams, second: &Datagrams) -> Self {
-        let arrived: HashMap<u32, Instant> = second.0.iter().copied().collect();
-        let mut passage = Self::default();
+        let arrived: HashMap<u32, Instant> = second.seen.iter().copied().collect();
+        let mut passage = Self {
+            uncaptured: second.uncaptured,
+            ..Self::default()
+        };
         let mut missing = 0;
-        for (number, left) in &first.0 {
+        for (number, left) in &first.seen {
             let Some(arrived) = arrived.get(number) else {
                 missing += usize::from(!passage.times_ns.is_empty());
                 continue;
@@ -79,21 +89,24 @@ mod tests {
 
     fn datagrams(seen: &[(u32, u64)]) -> Datagrams {
         let seen = seen.iter();
-        Datagrams(
-            seen.map(|&(number, us)| (number, Instant::from_ns(us * 1_000)))
-                .collect(),
-        )
+        let seen = seen.map(|&(number, us)| (number, Instant::from_ns(us * 1_000)));
+        Datagrams {
+            seen: seen.collect(),
+            uncaptured: 0,
+        }
     }
 
     #[test]
     fn datagrams_are_paired_by_number() {
         // 1 came before the second capture began, 4 is lost, 6 is still on the way.
-        let first = datagrams(&[(1, 0), (2, 10), (3, 20), (4, 30), (5, 40), (6, 50)]);
-        let second = datagrams(&[(2, 1_015), (5, 1_041), (3, 1_050)]);
+        let mut first = datagrams(&[(1, 0), (2, 10), (3, 20), (4, 30), (5, 40), (6, 50)]);
+        let mut second = datagrams(&[(2, 1_015), (5, 1_041), (3, 1_050)]);
+        // What the first did not see is not looked for.
+        (first.uncaptured, second.uncaptured) = (7, 3);
         let passage = Passage::between(&first, &second);
         assert_eq!(passage.late_us(Duration::from_millis(1)), [1.0, 5.0, 30.0]);
         assert_eq!(passage.late_us(Duration::from_micros(1_002))[0], -1.0);
-        assert_eq!(passage.lost, 1);
+        assert_eq!((passage.lost, passage.uncaptured), (1, 3));
         assert!(Passage::between(&first, &datagrams(&[])).is_empty());
     }
 

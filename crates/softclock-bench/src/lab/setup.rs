@@ -197,6 +197,17 @@ impl Traffic {
         drop(self.load);
         self.shaped.end()
     }
+
+    /// Ends it; the processors that others keep busy in so long after it.
+    ///
+    /// # Errors
+    /// It ended before.
+    pub fn end_and_others(self, during: Duration) -> io::Result<f64> {
+        self.end()?;
+        let before = Usage::now(None)?;
+        thread::sleep(during);
+        Ok(Usage::now(None)?.since(&before).machine)
+    }
 }
 
 /// Waits until a capture that began then has some dozens of frames.

@@ -40,8 +40,8 @@ struct Holder {
 }
 
 impl Cold {
-    /// Connects. Each process holds its connections from a loopback address of its own where the server
-    /// is on the loopback interface. `program` is this same program, which knows the command `hold`.
+    /// Connects, by processes of this same program, which knows the command `hold`. Each holds its connections from a
+    /// loopback address of its own where the server is on the loopback interface.
     ///
     /// # Errors
     /// No process can be started, or not all connections were made.

@@ -145,6 +145,13 @@ fn as_text(result: Option<&HotResult>, cold: usize, still_open: usize) -> String
         for (reason, count) in &result.errors {
             let _ = writeln!(text, "failed       {count}: {reason}");
         }
+        if result.retries > 0 {
+            let _ = writeln!(
+                text,
+                "sent again   {}, whose kept connection had been closed",
+                result.retries
+            );
+        }
         for (name, share) in QUANTILES {
             let _ = writeln!(text, "latency      {name} {} us", result.latency_us(share));
         }
@@ -171,6 +178,7 @@ fn as_json(result: Option<&HotResult>, cold: usize, still_open: usize) -> String
             "requests_per_second": result.throughput(),
             "statuses": result.statuses,
             "errors": result.errors,
+            "retries": result.retries,
             "latency_us": latency,
         })
     });

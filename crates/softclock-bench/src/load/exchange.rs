@@ -21,27 +21,49 @@ enum Length {
     UntilClose,
 }
 
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No byte of a response came.
+    Unanswered(io::Error),
+    /// What came is no response, or not a whole one.
+    Broken(io::Error),
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unanswered(error) | Failure::Broken(error) => error,
+        }
+    }
+}
+
 /// Asks, and reads the whole response.
 pub(super) async fn ask(
     stream: &TcpStream,
     request: &[u8],
     buffer: &mut Vec<u8>,
-) -> io::Result<Answer> {
-    stream.write_all(request).await?;
+) -> Result<Answer, Failure> {
     buffer.resize(BUFFER_BYTES, 0);
-    let mut filled = 0;
+    let begin = async {
+        stream.write_all(request).await?;
+        read_some(stream, buffer).await
+    };
+    let filled = begin.await.map_err(Failure::Unanswered)?;
+    let rest = read_rest(stream, buffer, filled).await;
+    rest.map_err(Failure::Broken)
+}
+
+/// Reads a response that has begun in the buffer.
+async fn read_rest(stream: &TcpStream, buffer: &mut [u8], mut filled: usize) -> io::Result<Answer> {
     let (head_bytes, status, length, keeps) = loop {
-        let read = stream.read(&mut buffer[filled..]).await?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        filled += read;
         if let Some(head) = parse(&buffer[..filled])? {
             break head;
         }
         if filled == buffer.len() {
             return Err(invalid("a head without end"));
         }
+        filled += read_some(stream, &mut buffer[filled..]).await?;
     };
     if keeps && length == Length::UntilClose {
         return Err(invalid("no Content-Length on a connection that is kept"));
@@ -52,6 +74,14 @@ pub(super) async fn ask(
         status,
         reusable: complete && keeps,
     })
+}
+
+/// Reads; the end is an error.
+async fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    match stream.read(buffer).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        read => Ok(read),
+    }
 }
 
 /// Reads what is missing of the body; true if its end is not the connection's.

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use softclock::net::TcpStream;
 use softclock::{Instant, Runtime, sleep_until, spawn_local, timeout};
 
-use super::exchange::{ask, connect};
+use super::exchange::{Answer, Failure, ask, connect};
 use super::target::Target;
 
 /// What hot clients do.
@@ -56,6 +56,8 @@ pub struct HotResult {
     pub statuses: BTreeMap<u16, u64>,
     /// Failed requests by reason.
     pub errors: BTreeMap<String, u64>,
+    /// Requests sent once more, since the kept connection on which they were sent first had been closed.
+    pub retries: u64,
     /// Latency of complete responses from the intended start, in microseconds.
     pub latency_us: Histogram<u64>,
     /// From the first request to the last response.
@@ -68,6 +70,7 @@ impl HotResult {
             intended: 0,
             statuses: BTreeMap::new(),
             errors: BTreeMap::new(),
+            retries: 0,
             // A microsecond to ten minutes, three digits.
             latency_us: Histogram::new_with_bounds(1, 600_000_000, 3).expect("constant bounds"),
             elapsed: Duration::ZERO,
@@ -205,10 +208,14 @@ impl Clients {
         let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
         let kept = self.idle.borrow_mut().pop_front();
         let answer = match kept {
-            // The server may have closed it meanwhile; then it did not take the request.
             Some(stream) => match ask(&stream, &self.request, &mut buffer).await {
                 Ok(answer) => Ok((stream, answer)),
-                Err(_) => self.ask_anew(&mut buffer).await,
+                // The server may have closed it meanwhile; then it did not take the request.
+                Err(Failure::Unanswered(_)) => {
+                    self.result.borrow_mut().retries += 1;
+                    self.ask_anew(&mut buffer).await
+                }
+                Err(Failure::Broken(error)) => Err(error),
             },
             None => self.ask_anew(&mut buffer).await,
         };
@@ -220,10 +227,7 @@ impl Clients {
         Ok(answer.status)
     }
 
-    async fn ask_anew(
-        &self,
-        buffer: &mut Vec<u8>,
-    ) -> io::Result<(TcpStream, super::exchange::Answer)> {
+    async fn ask_anew(&self, buffer: &mut Vec<u8>) -> io::Result<(TcpStream, Answer)> {
         let stream = connect(&self.options.target).await?;
         let answer = ask(&stream, &self.request, buffer).await?;
         Ok((stream, answer))

@@ -149,25 +149,12 @@ impl Server {
 
     /// The most memory it has had resident so far.
     pub(crate) fn peak_resident_kb(&self) -> u64 {
-        self.memory_kb("VmHWM:")
+        softclock_testing::peak_resident_kb(self.id()).expect("a running process")
     }
 
     /// The memory it has resident.
     pub(crate) fn resident_kb(&self) -> u64 {
-        self.memory_kb("VmRSS:")
-    }
-
-    fn memory_kb(&self, kind: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let status = status.expect("a running process");
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix(kind))
-            .expect("a kernel's line");
-        line.trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .expect("a number")
+        softclock_testing::resident_kb(self.id()).expect("a running process")
     }
 }
 

@@ -71,6 +71,9 @@ fn the_disk_is_read_by_helpers() {
     // Some file systems (overlayfs) cannot tell what is cached, and so let helpers do all.
     let tells = is_cached(&File::open(directory.path().join("hot")).unwrap());
     assert_eq!(needs_none, tells, "what is cached needs no helper");
+    if !tells {
+        softclock_testing::in_part!("this file system does not tell what is in memory");
+    }
 
     let server = start();
     let file = File::open(directory.path().join("cold")).unwrap();

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::io::IoSlice;
 use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -102,8 +104,11 @@ impl Socket for Capricious {
         len: usize,
     ) -> Poll<io::Result<usize>> {
         let taken = ready!(self.poll_some(cx, len));
-        let mut sent = self.sent.bytes.borrow_mut();
-        let read = file.try_read_at(&mut sent, taken, offset)?;
+        let mut bytes = vec![0; taken];
+        // A read that may wait: not all file systems read at once what is in memory.
+        let read =
+            std::fs::File::from(file.as_fd().try_clone_to_owned()?).read_at(&mut bytes, offset)?;
+        self.sent.bytes.borrow_mut().extend(&bytes[..read]);
         self.sent.from_files.set(self.sent.from_files.get() + read);
         Poll::Ready(Ok(read))
     }
@@ -156,7 +161,7 @@ impl http_body::Body for Mixed {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    2 if this.site.tells => {
+                    2 => {
                         let sent = &this.site.loaded;
                         sent.set(sent.get() + len);
                         entrance.load(&this.site.file, at as u64, len)
@@ -185,8 +190,6 @@ struct Site {
     content: Bytes,
     /// Has the same.
     file: File,
-    /// Whether it can be loaded: the file system (overlayfs, tmpfs) may not tell what is in memory.
-    tells: bool,
     /// How much of it was loaded.
     loaded: Cell<usize>,
 }
@@ -260,12 +263,10 @@ fn the_right_bytes_leave_whatever_hyper_does() {
     let root = Root::open(directory.path()).unwrap();
     let runtime = Runtime::new().unwrap();
     let file = runtime.block_on(root.open_file("f".as_ref())).unwrap();
-    let tells = runtime.block_on(async { file.is_cached(0, content.len() as u64) });
     let mut loaded = 0;
     let site = Rc::new(Site {
         content: content.into(),
         file,
-        tells,
         loaded: Cell::default(),
     });
     for seed in 1..=60 {
@@ -287,7 +288,7 @@ fn the_right_bytes_leave_whatever_hyper_does() {
         assert_eq!(sent.from_files.get(), site.loaded.get(), "seed {seed}");
         loaded += site.loaded.get();
     }
-    assert_eq!(loaded > 0, site.tells);
+    assert!(loaded > 0);
 }
 
 struct Asked {

@@ -1,6 +1,5 @@
 //! Memory is bounded, however large a capture is.
 
-use std::fs;
 use std::io::Write;
 use std::process::{Child, Stdio};
 
@@ -29,7 +28,7 @@ fn memory_does_not_grow_with_the_capture() {
             .spawn()
             .expect("the program starts");
         let packets = write(&mut child, format);
-        let peak = peak_resident_kb(&child);
+        let peak = softclock_testing::peak_resident_kb(child.id()).expect("it runs");
         // This closes its input.
         let output = child.wait_with_output().expect("our own child");
         let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -62,12 +61,4 @@ fn piece(begin: u64) -> Vec<Packet> {
         data: vec![0; KEPT_BYTES],
     };
     (begin..begin + PIECE_PACKETS).map(packet).collect()
-}
-
-fn peak_resident_kb(child: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
-    let status = status.expect("a running process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kb = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kb.expect("a kernel's line")
 }
