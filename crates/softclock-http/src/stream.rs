@@ -343,7 +343,8 @@ impl<S: Socket> Write for GuardedStream<S> {
     /// Also tells that the client is gone. hyper does not read while a request is answered, but flushes at each turn. Who
     /// waits for that loss is whom the next read would have wait anyway.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.socket.poll_lost(cx).is_ready() {
+        // Behind the end that was read nothing is missed.
+        if self.end.is_none() && self.socket.poll_lost(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         self.lane.on_flush(|| self.socket.sends_files())?;

@@ -100,7 +100,7 @@ fn sleeps_with_slack_end_amid_events() {
         let socket = UdpSocket::bind(address).unwrap();
         sender.connect(socket.local_addr().unwrap()).unwrap();
         thread::spawn(move || {
-            for _ in 0..100 {
+            for _ in 0..300 {
                 thread::sleep(MS / 5);
                 sender.send(b"x").unwrap();
             }

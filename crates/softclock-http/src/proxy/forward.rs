@@ -158,14 +158,17 @@ impl Forwarder {
         mut attempt: Attempt,
     ) -> Result<Response<AnyBody>, Failed> {
         let mut kept = upstream.pool.take();
+        let mut has_sent = false;
         loop {
-            let failed = match self.send(client, upstream, outgoing, kept.take()).await {
+            let mut failed = match self.send(client, upstream, outgoing, kept.take()).await {
                 Ok((head, link)) => {
                     attempt.on_head(self.options.health);
                     return Ok(self.answer(client, head, link, outgoing, attempt));
                 }
                 Err(failed) => failed,
             };
+            has_sent |= failed.has_sent;
+            failed.has_sent = has_sent;
             if !matches!(failed.failure, Failure::ClientBody) {
                 tracing::info!(%upstream, "{}", failed.failure);
             }

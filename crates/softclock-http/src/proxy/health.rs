@@ -1,7 +1,7 @@
 //! Whether an upstream gets requests: judged by those it got before, and by nothing else.
 //!
 //! One that fails several times in a row is left out for a while. Then one request tries it again: it comes back or is
-//! left out anew. What succeeds is a whole response, so that one that breaks off all of its bodies is left out, too. While
+//! left out anew. What succeeds is a response as long as its client wants it, so that one that breaks off all of its bodies is left out, too. While
 //! the body of a trial takes its time, others may try: one each [`HealthOptions::fail_time`].
 //!
 //! A request that has failed once goes to upstreams that are up, and to those first that have not failed just now. So it
@@ -68,9 +68,9 @@ impl Health {
         }
     }
 
-    /// A request ended without telling anything about the upstream.
-    pub(super) fn on_abandoned(&mut self) {
-        if let Some(out) = &mut self.out {
+    /// A request that was sent at `begun` ended without telling anything about the upstream.
+    pub(super) fn on_abandoned(&mut self, begun: Instant) {
+        if let Some(out) = self.out.as_mut().filter(|out| begun >= out.since) {
             out.on_trial = false;
         }
     }

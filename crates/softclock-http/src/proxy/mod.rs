@@ -81,7 +81,8 @@ pub struct ProxyOptions {
     pub idle_connections: usize,
     /// How long they are kept.
     pub idle_time: Duration,
-    /// Connections in use to each upstream at a time, all threads together; 0 for any number.
+    /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes away
+    /// and another brings back counts anew.
     pub max_connections: usize,
     /// How long nothing may pass through a tunnel (WebSocket and the like).
     pub tunnel_idle: Option<Duration>,

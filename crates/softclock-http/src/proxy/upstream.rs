@@ -285,7 +285,11 @@ impl Drop for Attempt {
             self.upstream.on_released();
         }
         match self.stage {
-            Stage::Nothing => self.upstream.change_health(Health::on_abandoned),
+            Stage::Nothing => {
+                let begun = self.begun;
+                self.upstream
+                    .change_health(|health| health.on_abandoned(begun));
+            }
             // The client has left, and until then all went well.
             Stage::Head => self.on_success(),
             Stage::Judged => {}

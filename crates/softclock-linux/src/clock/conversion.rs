@@ -38,15 +38,14 @@ impl Conversion {
         self.hold(ns)
     }
 
-    /// Nanoseconds from the last reading until now, which is no reading itself.
-    pub(super) fn ahead_of_last_ns(&self) -> u64 {
-        let mult = self.mult.load(Relaxed);
-        let ns = if mult == 0 {
-            self.read_monotonic()
-        } else {
-            self.convert(read_unordered(), mult)
-        };
-        ns.saturating_sub(self.last_ns())
+    /// Nanoseconds from the last reading until now, which is no reading itself; nothing where CLOCK_MONOTONIC is read.
+    pub(super) fn since_last_ns(&self) -> u64 {
+        match self.mult() {
+            0 => 0,
+            mult => self
+                .convert(read_unordered(), mult)
+                .saturating_sub(self.last_ns()),
+        }
     }
 
     /// The time in nanoseconds, for a signal handler on the owning thread: async-signal-safe.

@@ -121,9 +121,7 @@ impl ThreadClock {
     /// Resynchronises if the last reading was so long ago that the clock may have gone wrong since. To be called first
     /// thing after blocking. Costs a counter reading otherwise.
     pub fn resync_after_wait(&self) {
-        let conversion = &self.0.conversion;
-        let since_ns = conversion.ahead_of_last_ns();
-        if since_ns > LONG_WAIT_NS {
+        if self.0.conversion.since_last_ns() > LONG_WAIT_NS {
             self.resync();
         }
     }

@@ -54,26 +54,11 @@ impl Source {
     ) -> Poll<io::Result<usize>> {
         let buffers = &buffers[..buffers.len().min(socket::tcp::MOST_PARTS)];
         let offered = buffers.iter().map(|buffer| buffer.len()).sum();
-        if buffers.len() > 1 && offered <= GATHERED_BYTES {
-            return self.poll_send_gathered(cx, buffers);
-        }
-        let send = |fd: BorrowedFd<'_>| socket::tcp::send_vectored(fd, buffers);
+        let send = |fd: BorrowedFd<'_>| match buffers.len() > 1 && offered <= GATHERED_BYTES {
+            true => self.with_buffer(|buffer| socket::tcp::send(fd, gathered(buffers, buffer))),
+            false => socket::tcp::send_vectored(fd, buffers),
+        };
         self.poll_send_call(cx, offered, send)
-    }
-
-    fn poll_send_gathered(
-        &self,
-        cx: &Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.with_buffer(|gathered| {
-            let mut len = 0;
-            for buffer in buffers {
-                gathered[len..][..buffer.len()].copy_from_slice(buffer);
-                len += buffer.len();
-            }
-            self.poll_send(cx, &gathered[..len])
-        })
     }
 
     /// Sends up to `len` bytes of `file` from `offset` on.
@@ -109,6 +94,16 @@ impl Source {
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.call(|fd| socket::tcp::shutdown(fd, how))
     }
+}
+
+/// The parts one behind the other, in `buffer`.
+fn gathered<'a>(parts: &[IoSlice<'_>], buffer: &'a mut [u8]) -> &'a [u8] {
+    let mut len = 0;
+    for part in parts {
+        buffer[len..][..part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    &buffer[..len]
 }
 
 /// So much is copied together and sent at once: the kernel takes one buffer sooner than several, by more than the copying

@@ -9,9 +9,10 @@ use softclock_core::Instant;
 use softclock_linux::events::{Poller, Timeout, WaitTimer};
 
 pub(crate) struct FarTimer {
-    /// Made when first needed.
-    timer: Option<WaitTimer>,
-    /// When it ends a wait, the far future if it does not.
+    /// Made when first needed. Where that fails there is none, for good.
+    timer: Option<Option<WaitTimer>>,
+    /// When it ends a wait, the far future if it does not. Its event may be lost with a handler's panic, so the past counts as
+    /// little.
     set_for: Instant,
     /// Until when the last wait was to be that events have ended.
     interrupted: Option<Instant>,
@@ -28,20 +29,19 @@ impl FarTimer {
 
     /// How to wait from `now` until `until`, or less.
     pub(crate) fn timeout(&mut self, now: Instant, until: Instant, poller: &mut Poller) -> Timeout {
-        if self.set_for > until
-            && !(self.interrupted == Some(until) && self.set(now, until, poller))
-        {
-            return Timeout::After(until.since(now));
+        let is_set = now < self.set_for && self.set_for <= until;
+        if is_set || self.interrupted == Some(until) && self.set(now, until, poller) {
+            return Timeout::Never;
         }
-        Timeout::Never
+        Timeout::After(until.since(now))
     }
 
     /// Fails where there is no descriptor left, or none that the poller can take.
     fn set(&mut self, now: Instant, until: Instant, poller: &mut Poller) -> bool {
-        if self.timer.is_none() {
-            self.timer = WaitTimer::new(poller).ok();
-        }
-        let Some(timer) = &self.timer else {
+        let timer = self
+            .timer
+            .get_or_insert_with(|| WaitTimer::new(poller).ok());
+        let Some(timer) = timer else {
             return false;
         };
         timer.set(until.since(now), poller);
@@ -57,5 +57,50 @@ impl FarTimer {
     /// Its own event has arrived.
     pub(crate) fn on_fired(&mut self) {
         self.set_for = Instant::FAR_FUTURE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use softclock_linux::events::Token;
+
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    fn after(ms: u64) -> Timeout {
+        Timeout::After(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_wait_that_was_interrupted_has_no_time_of_its_own() {
+        let mut poller = Poller::new().unwrap();
+        let mut timer = FarTimer::new();
+        let mut timeout =
+            |timer: &mut FarTimer, now, until| timer.timeout(at(now), at(until), &mut poller);
+        assert_eq!(timeout(&mut timer, 0, 3), after(3));
+        timer.on_interrupted(at(3));
+        assert_eq!(timeout(&mut timer, 1, 3), Timeout::Never);
+        assert_eq!(timeout(&mut timer, 2, 9), Timeout::Never, "it ends sooner");
+        assert_eq!(timeout(&mut timer, 2, 3), Timeout::Never);
+        assert_eq!(timeout(&mut timer, 0, 2), after(2), "it would end too late");
+        timer.on_fired();
+        assert_eq!(timeout(&mut timer, 4, 9), after(5));
+        let mut events = Vec::new();
+        poller.wait(Timeout::Never, &mut events).unwrap();
+        assert_eq!(events[0].token, Token::TIMER);
+    }
+
+    #[test]
+    fn an_event_that_was_lost_is_not_waited_for() {
+        let mut poller = Poller::new().unwrap();
+        let mut timer = FarTimer::new();
+        timer.on_interrupted(at(3));
+        assert_eq!(timer.timeout(at(1), at(3), &mut poller), Timeout::Never);
+        assert_eq!(timer.timeout(at(3), at(9), &mut poller), after(6));
     }
 }

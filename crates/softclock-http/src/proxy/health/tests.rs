@@ -46,7 +46,9 @@ fn out_after_three_in_a_row_and_back_after_one() {
     assert!(health.admits(at(12)));
     health.on_attempt();
     assert!(!health.admits(at(12)), "one request tries");
-    health.on_abandoned();
+    health.on_abandoned(at(1));
+    assert!(!health.admits(at(12)), "that began before it was left out");
+    health.on_abandoned(at(12));
     assert!(health.admits(at(12)));
     health.on_attempt();
     assert!(
