@@ -5,12 +5,13 @@
 //! interrupted a wait, a timer of its own is set for that instant, and waits until then have none. Timers that somebody
 //! minds the exactness of do without: the kernel ends a wait for its own time a little sooner.
 
+use std::io;
+
 use softclock_core::Instant;
 use softclock_linux::events::{Poller, Timeout, WaitTimer};
 
 pub(crate) struct FarTimer {
-    /// Made when first needed. Where that fails there is none, for good.
-    timer: Option<Option<WaitTimer>>,
+    timer: WaitTimer,
     /// When it ends a wait, the far future if it does not. Its event may be lost with a handler's panic, so the past counts as
     /// little.
     set_for: Instant,
@@ -19,34 +20,25 @@ pub(crate) struct FarTimer {
 }
 
 impl FarTimer {
-    pub(crate) fn new() -> Self {
-        Self {
-            timer: None,
+    pub(crate) fn new(poller: &mut Poller) -> io::Result<Self> {
+        Ok(Self {
+            timer: WaitTimer::new(poller)?,
             set_for: Instant::FAR_FUTURE,
             interrupted: None,
-        }
+        })
     }
 
     /// How to wait from `now` until `until`, or less.
     pub(crate) fn timeout(&mut self, now: Instant, until: Instant, poller: &mut Poller) -> Timeout {
         let is_set = now < self.set_for && self.set_for <= until;
-        if is_set || self.interrupted == Some(until) && self.set(now, until, poller) {
-            return Timeout::Never;
+        if !is_set {
+            if self.interrupted != Some(until) {
+                return Timeout::After(until.since(now));
+            }
+            self.timer.set(until.since(now), poller);
+            self.set_for = until;
         }
-        Timeout::After(until.since(now))
-    }
-
-    /// Fails where there is no descriptor left, or none that the poller can take.
-    fn set(&mut self, now: Instant, until: Instant, poller: &mut Poller) -> bool {
-        let timer = self
-            .timer
-            .get_or_insert_with(|| WaitTimer::new(poller).ok());
-        let Some(timer) = timer else {
-            return false;
-        };
-        timer.set(until.since(now), poller);
-        self.set_for = until;
-        true
+        Timeout::Never
     }
 
     /// Events have ended a wait that was to last until then.
@@ -79,7 +71,7 @@ mod tests {
     #[test]
     fn a_wait_that_was_interrupted_has_no_time_of_its_own() {
         let mut poller = Poller::new().unwrap();
-        let mut timer = FarTimer::new();
+        let mut timer = FarTimer::new(&mut poller).unwrap();
         let mut timeout =
             |timer: &mut FarTimer, now, until| timer.timeout(at(now), at(until), &mut poller);
         assert_eq!(timeout(&mut timer, 0, 3), after(3));
@@ -98,7 +90,7 @@ mod tests {
     #[test]
     fn an_event_that_was_lost_is_not_waited_for() {
         let mut poller = Poller::new().unwrap();
-        let mut timer = FarTimer::new();
+        let mut timer = FarTimer::new(&mut poller).unwrap();
         timer.on_interrupted(at(3));
         assert_eq!(timer.timeout(at(1), at(3), &mut poller), Timeout::Never);
         assert_eq!(timer.timeout(at(3), at(9), &mut poller), after(6));

@@ -73,6 +73,7 @@ impl Inner {
             None => Poller::new()?,
         };
         let wakeup = Wakeup::new(&mut poller)?;
+        let far_timer = FarTimer::new(&mut poller)?;
         let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
             _ => error,
@@ -95,7 +96,7 @@ impl Inner {
             wakeup,
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
-            far_timer: RefCell::new(FarTimer::new()),
+            far_timer: RefCell::new(far_timer),
             looked: Cell::new(Instant::ORIGIN),
             call_budget: Cell::new(CALLS_PER_POLL),
             buffer: Cell::default(),
