@@ -1,5 +1,6 @@
 //! Which requests are tried again, and where.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
@@ -135,6 +136,38 @@ fn what_may_be_repeated_goes_to_another() {
         assert_eq!((reply.status, reply.text()), (200, "good"), "{method}");
     }
     assert!(!bad.seen().is_empty());
+}
+
+#[test]
+fn a_try_on_a_connection_that_was_closed_counts() {
+    // Nobody listens there once it has a connection, which it closes at the second request.
+    let gone_later = || {
+        let [address] = free_addresses();
+        let listener = TcpListener::bind(address).unwrap();
+        let served = thread::spawn(move || {
+            let mut connection = listener.accept().unwrap().0;
+            drop(listener);
+            let mut head = BufReader::new(connection.try_clone().unwrap()).lines();
+            let mut read = || {
+                head.by_ref()
+                    .any(|line| line.is_ok_and(|line| line.is_empty()))
+            };
+            assert!(read());
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            connection.write_all(answer).unwrap();
+            read()
+        });
+        (format!("http://{address}"), served)
+    };
+    let [(first, of_first), (second, of_second)] = [gone_later(), gone_later()];
+    let proxy = proxy(&[&first, &second], &["--tries", "1"]);
+    let mut client = proxy.connect();
+    for status in [200, 200, 502] {
+        assert_eq!(client.ask("GET", "/", &[]).status, status);
+    }
+    assert!(of_first.join().unwrap(), "it had it");
+    drop(proxy);
+    assert!(!of_second.join().unwrap(), "so had the other");
 }
 
 #[test]
