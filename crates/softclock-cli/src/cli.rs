@@ -212,9 +212,14 @@ pub(crate) fn mistake(error: &clap::Error) -> String {
     let first = first.strip_prefix("error: ").unwrap_or(first);
     let rest = lines.take_while(|line| first.ends_with(':') && line.starts_with(' '));
     let rest: Vec<_> = rest.map(str::trim).collect();
-    match rest.is_empty() {
-        true => first.to_owned(),
-        false => format!("{first} {}", rest.join(", ")),
+    if !rest.is_empty() {
+        return format!("{first} {}", rest.join(", "));
+    }
+    match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(names)) if !names.is_empty() => {
+            format!("{first}: not one of {}", names.join(", "))
+        }
+        _ => first.to_owned(),
     }
 }
 
@@ -296,6 +301,8 @@ mod tests {
         assert!(line(&["doctor", "x"]).ends_with("see softclock doctor --help"));
         assert!(line(&["--quux"]).ends_with("see softclock --help"));
         assert!(line(&["serv"]).contains("did you mean serve"));
+        let names = line(&["serve", "--events", "kqueue"]);
+        assert!(names.contains("'kqueue'") && names.contains(": not one of io_uring, epoll"));
     }
 
     #[test]
