@@ -80,10 +80,8 @@ impl Epoll {
 
     fn wait_after_millis(&mut self, time: Duration) -> io::Result<usize> {
         let time = time.min(LONGEST_MILLIS);
-        self.wait_millis(Some(&Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        }))
+        let time = Timespec::try_from(time).expect("24 days fit");
+        self.wait_millis(Some(&time))
     }
 
     /// By epoll_pwait2, which rustix uses only where it may assume a new kernel.

@@ -9,12 +9,12 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::{Poller, Readiness, Token};
+use super::{LONGEST, Poller, Readiness, Token};
 
 /// A timer that ends the waits of a [`Poller`], however many there are until it is due.
 ///
 /// A wait with a time of its own has the kernel set a timer and cancel it, each of which may program the processor's clock:
-/// 2 us a wait in a virtual machine. This one is set once.
+/// some 1 us a wait in a virtual machine. This one is set once.
 #[derive(Debug)]
 pub struct WaitTimer(OwnedFd);
 
@@ -33,9 +33,9 @@ impl WaitTimer {
     /// event may still come. One system call.
     pub fn set(&self, time: Duration, poller: &mut Poller) {
         let once = Itimerspec {
-            it_interval: timespec(Duration::ZERO),
+            it_interval: Timespec::default(),
             // Zero would switch it off.
-            it_value: timespec(time.max(Duration::from_nanos(1))),
+            it_value: Timespec::try_from(time.clamp(SHORTEST, LONGEST)).expect("a century fits"),
         };
         let result = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
         debug_assert!(result.is_ok(), "{result:?}");
@@ -44,10 +44,4 @@ impl WaitTimer {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
-    let time = time.min(super::LONGEST);
-    Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: time.subsec_nanos().into(),
-    }
-}
+const SHORTEST: Duration = Duration::from_nanos(1);

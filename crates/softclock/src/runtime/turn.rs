@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use softclock_core::{Clock, IdleStep, Instant, TriggerState};
 use softclock_linux::clock::cpu_time_ns;
@@ -155,8 +154,9 @@ impl Inner {
     /// Nothing is ready: halts, blocks or spins as the idle rule says.
     fn rest(&self, events: &mut Vec<Event>) {
         let now = self.clock.now();
+        let is_exact = self.is_exact();
         let mut idle = self.idle.borrow_mut();
-        let step = match self.is_exact() {
+        let step = match is_exact {
             true => idle.next_step(now, self.next_due()),
             false => idle.next_rough_step(now, self.next_due()),
         };
@@ -164,8 +164,8 @@ impl Inner {
         self.spinning.set(step == IdleStep::Spin);
         match step {
             IdleStep::Spin => self.look(events),
-            IdleStep::Halt => self.block(now, None, events),
-            IdleStep::Block(time) => self.block(now, Some(time), events),
+            IdleStep::Halt => self.block(now, None, is_exact, events),
+            IdleStep::Block(time) => self.block(now, Some(now + time), is_exact, events),
         }
         self.trigger(TriggerState::Idle);
         self.looked.set(self.last_trigger());
@@ -180,13 +180,19 @@ impl Inner {
         }
     }
 
-    fn block(&self, now: Instant, time: Option<Duration>, events: &mut Vec<Event>) {
+    fn block(&self, now: Instant, until: Option<Instant>, is_exact: bool, events: &mut Vec<Event>) {
         if !self.mailbox.announce_block() {
             return self.poll_sources(Timeout::Now, events);
         }
         self.alarms.disarm_for_idle();
-        let until = time.map(|time| now + time);
-        let timeout = self.timeout(now, until);
+        let timeout = match until {
+            None => Timeout::Never,
+            Some(until) if is_exact => Timeout::After(until.since(now)),
+            Some(until) => {
+                let mut timer = self.far_timer.borrow_mut();
+                timer.timeout(now, until, &mut self.poller.borrow_mut())
+            }
+        };
         self.poll_sources(timeout, events);
         self.mailbox.end_block();
         self.clock.resync_after_wait();
@@ -197,17 +203,6 @@ impl Inner {
             self.far_timer.borrow_mut().on_interrupted(until);
         } else if timeout != Timeout::Never {
             self.idle.borrow_mut().on_timed_out(until, woken);
-        }
-    }
-
-    fn timeout(&self, now: Instant, until: Option<Instant>) -> Timeout {
-        match until {
-            None => Timeout::Never,
-            Some(until) if self.is_exact() => Timeout::After(until.since(now)),
-            Some(until) => {
-                let mut timer = self.far_timer.borrow_mut();
-                timer.timeout(now, until, &mut self.poller.borrow_mut())
-            }
         }
     }
 
