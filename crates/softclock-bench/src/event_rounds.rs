@@ -3,6 +3,7 @@
 use std::io;
 
 use softclock::events::Mechanism;
+use softclock::fs::raise_descriptor_limit;
 
 use crate::chart::{Mark, Series};
 use crate::event_peer::Libevent;
@@ -18,6 +19,8 @@ pub fn in_turn(
     ours: impl Fn(Mechanism, usize, &mut Samples<'_>) -> io::Result<()>,
     libevents: impl Fn(&Libevent, usize, &mut Samples<'_>) -> Result<(), String>,
 ) -> Found {
+    // What the limit is in the end shows when descriptors are made.
+    raise_descriptor_limit();
     let mut found = Found::default();
     let mut libevent = Libevent::new().map_err(|note| notes.push(note)).ok();
     let mut failed: Vec<(Mechanism, usize)> = Vec::new();

@@ -102,12 +102,3 @@ pub fn cold_counts(smoke: bool) -> &'static [usize] {
         &[0, 750, 2_000, 6_000, 9_000, 18_000]
     }
 }
-
-/// Has the process use all the descriptors that it may.
-pub fn raise_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // What it can't have is noticed when sockets are made.
-    let _ = setrlimit(Resource::Nofile, limit);
-}

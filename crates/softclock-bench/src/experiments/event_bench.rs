@@ -11,7 +11,6 @@ use std::time::Instant;
 use softclock::events::{EventQueue, Mechanism, Readiness, SourceEvent};
 
 use crate::event_rounds::in_turn;
-use crate::event_sets::raise_limit;
 use crate::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -22,7 +21,6 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    raise_limit();
     let (sizes, active, writes): (&[usize], _, _) = if context.smoke {
         (&[20], 5, 20)
     } else {

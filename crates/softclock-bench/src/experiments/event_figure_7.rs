@@ -10,7 +10,7 @@ use softclock::events::{Readiness, Source, SourceEvent};
 
 use crate::chart::{Axis, Chart, Series};
 use crate::event_rounds::{curves, in_turn};
-use crate::event_sets::{EventSet, cold_counts, raise_limit};
+use crate::event_sets::{EventSet, cold_counts};
 use crate::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -21,7 +21,6 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    raise_limit();
     let mut notes = notes();
     let counts = cold_counts(context.smoke);
     let (rounds, samples) = if context.smoke { (1, 3) } else { (3, 33) };

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
 /// What cold clients do.
@@ -143,7 +142,8 @@ pub fn hold(
     from: Option<IpAddr>,
     dribble: Option<Duration>,
 ) -> io::Result<()> {
-    raise_limit();
+    // What the limit is in the end shows when connections are made.
+    softclock::fs::raise_descriptor_limit();
     let mut streams: Vec<TcpStream> = Vec::with_capacity(count);
     for _ in 0..count {
         match open(address, from) {
@@ -223,14 +223,6 @@ fn is_open(mut stream: &TcpStream) -> bool {
     let ready = poll(&mut fds, Some(&Timespec::default())).unwrap_or(0);
     ready == 0
         || matches!(stream.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-}
-
-/// As many descriptors as the process may have.
-fn raise_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // What the limit is in the end shows when connections are made.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Connections that one process holds, unless said otherwise: few enough for usual limits.
