@@ -55,6 +55,7 @@ mod header_rule;
 mod http1;
 mod http2;
 mod late_timer;
+mod limit;
 mod listener;
 mod listing;
 mod media;

@@ -18,6 +18,7 @@ use crate::carrier::{Carrier, Peer, Stream};
 use crate::connection::{ConnectionOptions, serve_tls};
 use crate::exchange::Client;
 use crate::http1::Conversation;
+use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
 use crate::pace::Pace;
@@ -219,7 +220,6 @@ pub(crate) struct ListenerId(usize);
 ///
 /// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
 async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
-    let mut failing = false;
     let mut closed = pin!(closed.recv());
     let mut next = async || {
         poll_fn(|cx| match listener.poll_accept(cx) {
@@ -231,15 +231,12 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
     while let Some(accepted) = next().await {
         match accepted {
             Ok((carrier, peer)) => {
-                failing = false;
                 let membership = worker.members.admit().await;
                 worker.start(carrier, peer, listener.tls, membership);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "cannot accept; trying again");
-                }
+                Limit::Accept.reached(error, "cannot accept; trying again");
                 worker.members.shed(softclock::now());
                 softclock::sleep(ACCEPT_PAUSE).await;
             }

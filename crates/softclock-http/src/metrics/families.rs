@@ -9,6 +9,7 @@ use super::text::Kind::{self, Counter, Gauge};
 use super::text::{Page, seconds};
 use crate::access_log::LogCounts;
 use crate::control::Report;
+use crate::limit::Limit;
 use crate::proxy::UpstreamReport;
 use crate::telemetry::{CLASSES, Counts, METHODS};
 
@@ -68,6 +69,11 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     let help = "TLS handshakes that failed or took too long.";
     page.family("softclock_tls_handshakes_failed_total", Counter, help);
     page.value(counts.handshakes_failed);
+    let help = "Times a limit was reached, by its name in docs/limits.md.";
+    page.family("softclock_limits_reached_total", Counter, help);
+    for limit in Limit::ALL {
+        page.labelled(&[("limit", limit.name())], limit.count());
+    }
     if let Some(log) = log {
         let help =
             "Lines of the access log: written, dropped for want of room, failed to be written.";

@@ -1,0 +1,129 @@
+//! The limits that clients and upstreams can reach: each is counted, and logged at most once a second.
+//!
+//! Counts and the log's throttle are the process's, as a flood over many threads is one flood to an operator. A limit is
+//! reached seldom compared with requests, so its counter may be shared.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use softclock::Instant;
+
+/// Declares the limits with their names in metrics and in the log.
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// A limit that a client or an upstream can reach. `docs/limits.md` lists them with their defaults.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Limit {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Limit {
+            /// All of them, in the order of their counters.
+            pub(crate) const ALL: &[Limit] = &[$(Limit::$variant,)+];
+
+            /// The name in metrics, in the log and in `docs/limits.md`.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Descriptors or memory ran out while a connection was to be accepted.
+    Accept = "accept",
+}
+
+impl Limit {
+    /// Counts that the limit was reached, and logs it with its `cause`, a peer or an error, and the `action` taken, unless the same
+    /// limit was logged less than a second ago.
+    pub(crate) fn reached(self, cause: impl fmt::Display, action: &str) {
+        let state = &STATES[self as usize];
+        state.reached.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = state.log.pass(softclock::now()) {
+            let more = (more > 0).then_some(more);
+            tracing::warn!(limit = self.name(), %cause, more, "limit reached: {action}");
+        }
+    }
+
+    /// How often it was reached.
+    pub(crate) fn count(self) -> u64 {
+        STATES[self as usize].reached.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter and a throttle for each limit.
+static STATES: [State; Limit::ALL.len()] = [const { State::new() }; Limit::ALL.len()];
+
+struct State {
+    reached: AtomicU64,
+    log: Throttle,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            reached: AtomicU64::new(0),
+            log: Throttle::new(),
+        }
+    }
+}
+
+/// Passes one event a second and counts those held back.
+pub(crate) struct Throttle {
+    /// When the next may pass, in nanoseconds of the runtimes' clock.
+    next_ns: AtomicU64,
+    held_back: AtomicU64,
+}
+
+impl Throttle {
+    pub(crate) const fn new() -> Self {
+        Self {
+            next_ns: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
+        }
+    }
+
+    /// How many were held back since the last that passed, if one may pass at `now`; else `None`.
+    pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
+        let (now, next) = (now.as_ns(), self.next_ns.load(Ordering::Relaxed));
+        let is_first = now >= next
+            && (self.next_ns)
+                .compare_exchange(next, now + PAUSE_NS, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if !is_first {
+            self.held_back.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.held_back.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Between two lines about the same limit.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_event_a_second_passes() {
+        let throttle = Throttle::new();
+        let at = |ms: u64| Instant::from_ns(5_000_000_000 + ms * 1_000_000);
+        assert_eq!(throttle.pass(at(0)), Some(0));
+        assert_eq!(throttle.pass(at(1)), None);
+        assert_eq!(throttle.pass(at(999)), None);
+        assert_eq!(throttle.pass(at(1_000)), Some(2));
+        assert_eq!(throttle.pass(at(3_000)), Some(0));
+    }
+
+    #[test]
+    fn names_are_distinct() {
+        let mut names: Vec<_> = Limit::ALL.iter().map(|limit| limit.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Limit::ALL.len());
+    }
+}
