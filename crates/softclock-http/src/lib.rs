@@ -89,6 +89,7 @@ pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};
+pub use limit::limit_names;
 pub use pace::Pace;
 pub use proxy::{
     HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError,

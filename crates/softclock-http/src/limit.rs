@@ -54,6 +54,11 @@ impl Limit {
     }
 }
 
+/// The names of all limits, as they stand in the metric `softclock_limits_reached_total`.
+pub fn limit_names() -> impl Iterator<Item = &'static str> {
+    Limit::ALL.iter().map(|limit| limit.name())
+}
+
 /// A counter and a throttle for each limit.
 static STATES: [State; Limit::ALL.len()] = [const { State::new() }; Limit::ALL.len()];
 
