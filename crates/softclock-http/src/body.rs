@@ -39,16 +39,7 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.get_mut() {
-            Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::File(file) => file
-                .poll_chunk(cx)
-                .map(|chunk| Some(chunk.transpose()?.map(Frame::data))),
-            Self::Parts(parts) => parts
-                .poll_chunk(cx)
-                .map(|chunk| Some(chunk.transpose()?.map(Frame::data))),
-        }
+        self.get_mut().poll_up_to(usize::MAX, cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -61,6 +52,21 @@ impl http_body::Body for Body {
 }
 
 impl Body {
+    /// The next of it, at most `max` bytes of content.
+    pub(crate) fn poll_up_to(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let chunk = match self {
+            Self::Bytes(bytes) if bytes.is_empty() => Ok(None),
+            Self::Bytes(bytes) => Ok(Some(bytes.split_to(max.min(bytes.len())))),
+            Self::File(file) => ready!(file.poll_chunk(max, cx)),
+            Self::Parts(parts) => ready!(parts.poll_chunk(max, cx)),
+        };
+        Poll::Ready(chunk.transpose().map(|chunk| chunk.map(Frame::data)))
+    }
+
     fn remaining(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -114,8 +120,12 @@ impl FileBody {
         }
     }
 
-    /// The next bytes; none at the end.
-    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    /// The next bytes, at most `max` where they are read; none at the end.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
         if self.remaining == 0 {
             return Poll::Ready(Ok(None));
         }
@@ -128,14 +138,14 @@ impl FileBody {
                 self.reading = None;
                 result?
             }
-            None => match self.read_cached() {
+            None => match self.read_cached(max) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let max = self.chunk_len();
+                    let max = self.chunk_len(max);
                     let read = self
                         .file
                         .read_at_on_helper(pool::buffer(max), max, self.position);
                     self.reading = Some(Box::pin(read));
-                    return self.poll_chunk(cx);
+                    return self.poll_chunk(max, cx);
                 }
                 result => result?,
             },
@@ -166,17 +176,17 @@ impl FileBody {
         Poll::Ready(Some(bytes))
     }
 
-    fn read_cached(&self) -> io::Result<Vec<u8>> {
-        let max = self.chunk_len();
+    fn read_cached(&self, max: usize) -> io::Result<Vec<u8>> {
+        let max = self.chunk_len(max);
         let mut chunk = pool::buffer(max);
         self.file.try_read_at(&mut chunk, max, self.position)?;
         Ok(chunk)
     }
 
-    fn chunk_len(&self) -> usize {
+    fn chunk_len(&self, max: usize) -> usize {
         usize::try_from(self.remaining)
             .unwrap_or(usize::MAX)
-            .min(CHUNK_BYTES)
+            .min(CHUNK_BYTES.min(max))
     }
 
     fn advance(&mut self, read: u64) -> io::Result<()> {

@@ -185,6 +185,14 @@ impl Socket for Stream {
 }
 
 impl Stream {
+    /// Bytes written that wait for the pace, of those not acknowledged.
+    pub(crate) fn paced_bytes(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.paced_bytes() as u64,
+            Carrier::Unix(_) => 0,
+        }
+    }
+
     fn carrier(&self) -> &Carrier {
         match self {
             Self::Plain(carrier) => carrier,

@@ -101,7 +101,7 @@ impl Conversation {
         let service = service_fn(|request: Request<Incoming>| {
             let (client, lane) = (Rc::clone(client), lane.as_ref());
             async move {
-                let mut response = answer(client, request).await;
+                let mut response = answer(client, request.map(Into::into)).await;
                 if let Some(lane) = lane
                     && response.headers().contains_key(CONTENT_LENGTH)
                 {

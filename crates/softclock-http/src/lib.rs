@@ -69,6 +69,7 @@ mod pool;
 mod proxy;
 pub mod range;
 mod representation;
+mod request_body;
 pub mod response;
 mod served;
 mod server;

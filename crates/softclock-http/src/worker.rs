@@ -130,11 +130,6 @@ impl Worker {
         drop(old);
     }
 
-    /// Whether connections that are accepted now are paced.
-    pub(crate) fn is_pacing(&self) -> bool {
-        self.pacer.pacing().is_some()
-    }
-
     /// What is known of upstreams, where there are any.
     pub(crate) fn upstreams(&self) -> Vec<UpstreamReport> {
         let live = self.live();

@@ -111,6 +111,11 @@ impl TcpStream {
         }
     }
 
+    /// Bytes written that the kernel has not got yet, as the stream is [paced](Self::set_pacing). No system call.
+    pub fn paced_bytes(&self) -> usize {
+        self.pacing.paced().map_or(0, |paced| paced.pending())
+    }
+
     /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::set_pacing).
     ///
     /// # Errors
@@ -339,8 +344,7 @@ impl TcpStream {
     /// Those of `ioctl(2)`.
     pub fn unacknowledged(&self) -> io::Result<u64> {
         let with_kernel = self.source.call(socket::tcp::unacknowledged)?;
-        let pending = self.pacing.paced().map_or(0, |paced| paced.pending());
-        Ok(with_kernel + pending as u64)
+        Ok(with_kernel + self.paced_bytes() as u64)
     }
 
     /// The connection's own address.
