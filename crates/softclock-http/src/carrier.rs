@@ -193,6 +193,15 @@ impl Stream {
         }
     }
 
+    /// Bytes that the socket took, encrypted ones.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.bytes_written(),
+            // What is written is delivered, and shows as progress of its own.
+            Carrier::Unix(_) => 0,
+        }
+    }
+
     fn carrier(&self) -> &Carrier {
         match self {
             Self::Plain(carrier) => carrier,

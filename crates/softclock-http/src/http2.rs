@@ -8,6 +8,7 @@
 //! says nothing.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -125,6 +126,13 @@ impl Server {
         }
         self.poll_look(cx);
         let result = self.poll_requests(cx);
+        if let Poll::Ready(Err(error)) = &result
+            && error
+                .get_io()
+                .is_some_and(|error| error.kind() == ErrorKind::TimedOut)
+        {
+            Limit::StalledConnection.reached(self.client.peer, "connection ended");
+        }
         if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {
             return self.give_up(Reason::ENHANCE_YOUR_CALM, cx);
         }

@@ -54,6 +54,8 @@ pub(super) struct Line {
 pub(super) struct Delivery {
     /// At least so many bytes of [`Line::written`] have.
     pub(super) bytes: u64,
+    /// So many bytes of the socket's, encrypted ones, have.
+    pub(super) acknowledged: u64,
     /// The client's kernel has all that was given to ours: what is left waits for the pace.
     pub(super) is_held_back: bool,
 }
@@ -82,6 +84,7 @@ struct State {
     excused_at: Cell<Option<u64>>,
     is_stalled: Cell<bool>,
     waker: Cell<Option<Waker>>,
+    /// When something of it was last written, or its wait was found to be no fault of the client's.
     progress: Cell<Option<Instant>>,
 }
 
@@ -153,10 +156,8 @@ impl Flows {
         let (mut stalled, mut waiting) = (0, 0);
         let mut progress = self.progress.get();
         for state in live.values() {
-            progress = progress.max(state.progress.get().unwrap_or(progress));
             waiting += usize::from(state.waits.get().is_some());
         }
-        self.progress.set(progress);
         for state in live.values() {
             let is_stalled = state.takes_nothing(&self.timeouts, live.len(), now, delivery)
                 || state.takes_too_little(&self.timeouts, waiting, now, delivery);
@@ -164,7 +165,9 @@ impl Flows {
                 stalled += 1;
                 state.wake();
             }
+            progress = progress.max(state.progress.get().unwrap_or(progress));
         }
+        self.progress.set(progress);
         let is_idle = self
             .timeouts
             .send
@@ -195,15 +198,14 @@ impl State {
             return true;
         }
         // Something of this stream is underway, or its turn has not come: then the connection must go on.
-        let goes_on = self
-            .excused_at
-            .get()
-            .is_none_or(|bytes| delivery.bytes > bytes);
+        let (before, acknowledged) = (self.excused_at.get(), delivery.acknowledged);
+        let goes_on = before.is_none_or(|before| acknowledged > before);
         if !goes_on && !delivery.is_held_back {
             return true;
         }
-        self.excused_at.set(Some(delivery.bytes));
+        self.excused_at.set(Some(acknowledged));
         self.waits.set(Some(now));
+        self.progress.set(Some(now));
         false
     }
 

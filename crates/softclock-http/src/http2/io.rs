@@ -71,9 +71,12 @@ impl Watched {
         let underway = self.stream.unacknowledged();
         let paced = self.stream.paced_bytes();
         let is_held_back = paced > 0 && underway == paced;
+        // While there is always more to write, encrypted bytes are never all passed on.
+        let passed_on = (self.line.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
         self.line.is_held_back.set(is_held_back);
         self.line.delivery.set(Some(Delivery {
-            bytes: self.flushed.saturating_sub(underway),
+            acknowledged: self.stream.bytes_written().saturating_sub(underway),
+            bytes: passed_on.saturating_sub(underway),
             is_held_back,
         }));
     }
@@ -135,3 +138,6 @@ impl AsyncWrite for Watched {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+/// The most that waits encrypted to be passed on: rustls takes no more than 64 KiB, each record of which has a head.
+const ENCRYPTED_BYTES: u64 = 96 << 10;
