@@ -62,6 +62,7 @@ mod media;
 mod members;
 mod metrics;
 mod multipart;
+mod open_files;
 mod pace;
 pub mod path;
 mod patience;

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::HeaderValue;
-use softclock::fs::File;
 
 use crate::body::FileBody;
+use crate::open_files::OpenFile;
 use crate::range::ByteRange;
 
 /// What stands around the parts, and so the length of it all.
@@ -70,8 +70,8 @@ impl Multipart {
     }
 
     /// The body, of a file.
-    pub(crate) fn of_file(self, file: &File) -> Parts {
-        self.assemble(|range| Piece::File(FileBody::new(file.clone(), Some(range))))
+    pub(crate) fn of_file(self, file: &OpenFile) -> Parts {
+        self.assemble(|range| Piece::File(FileBody::of(file.clone(), Some(range))))
     }
 
     fn assemble(self, content: impl Fn(ByteRange) -> Piece) -> Parts {
