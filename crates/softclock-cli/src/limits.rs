@@ -92,10 +92,19 @@ impl LimitOptions {
     }
 }
 
-/// A connection takes two descriptors, its own and its file's; some are left for the rest.
+/// Half of the descriptors is for connections, the rest for the files of their responses; some are left for other things.
 pub(crate) fn connections_for(descriptors: u64) -> usize {
+    usable(descriptors) / 2
+}
+
+/// The files that responses may hold open beside so many connections: what is left of the descriptors.
+pub(crate) fn open_files_for(descriptors: u64, connections: usize) -> usize {
+    usable(descriptors).saturating_sub(connections).max(1)
+}
+
+fn usable(descriptors: u64) -> usize {
     let usable = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(2);
-    usize::try_from(usable / 2).unwrap_or(usize::MAX)
+    usize::try_from(usable).unwrap_or(usize::MAX)
 }
 
 const RESERVED_DESCRIPTORS: u64 = 64;
@@ -120,6 +129,9 @@ mod tests {
     fn connections_leave_room_for_files() {
         assert_eq!(connections_for(1024), 480);
         assert_eq!(connections_for(10), 1);
+        assert_eq!(open_files_for(1024, 480), 480);
+        assert_eq!(open_files_for(1024, 7), 953);
+        assert_eq!(open_files_for(10, 1), 1);
         assert_eq!(limits(&[]).max_connections(1024), 480);
         let few = limits(&["--max-connections", "7"]);
         assert_eq!(few.max_connections(1024), 7);

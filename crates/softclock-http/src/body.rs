@@ -11,6 +11,7 @@ use softclock::fs::File;
 
 use crate::file_lane::{Entrance, FileLane, PART_BYTES, shrunk};
 use crate::multipart::Parts;
+use crate::open_files::{OpenFile, Opening};
 use crate::pool::{self, Pooled};
 use crate::range::ByteRange;
 
@@ -39,16 +40,7 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.get_mut() {
-            Self::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::File(file) => file
-                .poll_chunk(cx)
-                .map(|chunk| Some(chunk.transpose()?.map(Frame::data))),
-            Self::Parts(parts) => parts
-                .poll_chunk(cx)
-                .map(|chunk| Some(chunk.transpose()?.map(Frame::data))),
-        }
+        self.get_mut().poll_up_to(usize::MAX, cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -61,6 +53,21 @@ impl http_body::Body for Body {
 }
 
 impl Body {
+    /// The next of it, at most `max` bytes of content.
+    pub(crate) fn poll_up_to(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let chunk = match self {
+            Self::Bytes(bytes) if bytes.is_empty() => Ok(None),
+            Self::Bytes(bytes) => Ok(Some(bytes.split_to(max.min(bytes.len())))),
+            Self::File(file) => ready!(file.poll_chunk(max, cx)),
+            Self::Parts(parts) => ready!(parts.poll_chunk(max, cx)),
+        };
+        Poll::Ready(chunk.transpose().map(|chunk| chunk.map(Frame::data)))
+    }
+
     fn remaining(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -76,7 +83,9 @@ impl Body {
 /// If the file shrinks meanwhile the body ends with an error, which closes the connection: the length promised can't
 /// be kept, and filling up would be a lie.
 pub struct FileBody {
-    file: File,
+    file: OpenFile,
+    /// While the file is opened again.
+    opening: Option<Opening>,
     position: u64,
     remaining: u64,
     /// A read that waits for the disk.
@@ -90,11 +99,17 @@ type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>>>>;
 impl FileBody {
     /// Bytes `range` of `file`, or all of it.
     pub fn new(file: File, range: Option<ByteRange>) -> Self {
+        Self::of(OpenFile::staying_open(file), range)
+    }
+
+    /// As [`new`](Self::new), of a file that may be closed between reads.
+    pub(crate) fn of(file: OpenFile, range: Option<ByteRange>) -> Self {
         let (position, remaining) = range.map_or((0, file.metadata().len()), |range| {
             (range.first(), range.len())
         });
         Self {
             file,
+            opening: None,
             position,
             remaining,
             reading: None,
@@ -114,12 +129,16 @@ impl FileBody {
         }
     }
 
-    /// The next bytes; none at the end.
-    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    /// The next bytes, at most `max` where they are read; none at the end.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
         if self.remaining == 0 {
             return Poll::Ready(Ok(None));
         }
-        if let Some(uncopied) = ready!(self.poll_uncopied(cx)) {
+        if let Some(uncopied) = ready!(self.poll_uncopied(cx))? {
             return Poll::Ready(Ok(Some(uncopied)));
         }
         let chunk = match &mut self.reading {
@@ -128,17 +147,18 @@ impl FileBody {
                 self.reading = None;
                 result?
             }
-            None => match self.read_cached() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let max = self.chunk_len();
-                    let read = self
-                        .file
-                        .read_at_on_helper(pool::buffer(max), max, self.position);
-                    self.reading = Some(Box::pin(read));
-                    return self.poll_chunk(cx);
+            None => {
+                let file = ready!(self.file.poll_file(&mut self.opening, cx))?;
+                match self.read_cached(&file, max) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let max = self.chunk_len(max);
+                        let read = file.read_at_on_helper(pool::buffer(max), max, self.position);
+                        self.reading = Some(Box::pin(read));
+                        return self.poll_chunk(max, cx);
+                    }
+                    result => result?,
                 }
-                result => result?,
-            },
+            }
         };
         self.advance(chunk.len() as u64)?;
         if let Some(lane) = &self.lane {
@@ -148,35 +168,36 @@ impl FileBody {
     }
 
     /// Bytes that stand for the next part of the file, if it need not be read.
-    fn poll_uncopied(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_uncopied(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let Some(lane) = self.lane.as_mut().filter(|_| self.reading.is_none()) else {
-            return Poll::Ready(None);
+            return Poll::Ready(Ok(None));
         };
         if !ready!(lane.poll_open(cx)) {
             self.lane = None;
-            return Poll::Ready(None);
+            return Poll::Ready(Ok(None));
         }
+        let file = ready!(self.file.poll_file(&mut self.opening, cx))?;
         let len = self.remaining.min(PART_BYTES as u64);
-        if !self.file.is_cached(self.position, len) {
-            return Poll::Ready(None);
+        if !file.is_cached(self.position, len) {
+            return Poll::Ready(Ok(None));
         }
-        let bytes = lane.load(&self.file, self.position, len as usize);
+        let bytes = lane.load(&file, self.position, len as usize);
         self.position += len;
         self.remaining -= len;
-        Poll::Ready(Some(bytes))
+        Poll::Ready(Ok(Some(bytes)))
     }
 
-    fn read_cached(&self) -> io::Result<Vec<u8>> {
-        let max = self.chunk_len();
+    fn read_cached(&self, file: &File, max: usize) -> io::Result<Vec<u8>> {
+        let max = self.chunk_len(max);
         let mut chunk = pool::buffer(max);
-        self.file.try_read_at(&mut chunk, max, self.position)?;
+        file.try_read_at(&mut chunk, max, self.position)?;
         Ok(chunk)
     }
 
-    fn chunk_len(&self) -> usize {
+    fn chunk_len(&self, max: usize) -> usize {
         usize::try_from(self.remaining)
             .unwrap_or(usize::MAX)
-            .min(CHUNK_BYTES)
+            .min(CHUNK_BYTES.min(max))
     }
 
     fn advance(&mut self, read: u64) -> io::Result<()> {

@@ -185,6 +185,23 @@ impl Socket for Stream {
 }
 
 impl Stream {
+    /// Bytes written that wait for the pace, of those not acknowledged.
+    pub(crate) fn paced_bytes(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.paced_bytes() as u64,
+            Carrier::Unix(_) => 0,
+        }
+    }
+
+    /// Bytes that the socket took, encrypted ones.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.bytes_written(),
+            // What is written is delivered, and shows as progress of its own.
+            Carrier::Unix(_) => 0,
+        }
+    }
+
     fn carrier(&self) -> &Carrier {
         match self {
             Self::Plain(carrier) => carrier,

@@ -1,4 +1,4 @@
-//! One connection: hyper's HTTP/1.1 or HTTP/2 over what carries it.
+//! One connection: hyper's HTTP/1.1 or h2's HTTP/2 over what carries it.
 
 use std::future::poll_fn;
 use std::io;
@@ -45,13 +45,14 @@ pub struct Timeouts {
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,
-    /// During a response, without any of it being taken. Then the connection is reset.
+    /// During a response, without any of it being taken. Then the connection is reset; in HTTP/2 the stream, and the
+    /// connection when all its streams wait. Time in which the server itself holds back, as it paces, does not count.
     pub send: Option<Duration>,
     /// The least a client must take of a response in bytes a second, averaged over [`rate_window`](Self::rate_window) of
     /// waiting for it; 0 for any. Then the connection is reset.
     ///
-    /// In HTTP/2 a stream does not show how much of a chunk the client has taken. It is reset when at this rate, and after
-    /// a pause of [`send`](Self::send), it should have taken all of it; with 0 never.
+    /// In HTTP/2 the streams of a connection that wait have equal shares of it, and one whose client takes less of it is
+    /// reset.
     pub min_rate: u32,
     /// See [`min_rate`](Self::min_rate).
     pub rate_window: Duration,

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, SystemTime};
 
+use crate::request_body::RequestBody;
 use bytes::Bytes;
 use http::header::{HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use softclock::Instant;
 
 use crate::access_log::{Entry, RequestLine};
@@ -27,7 +27,7 @@ use crate::worker::{Live, Worker};
 /// Answers a request by the settings of this moment. The exchange begins with the call.
 pub(crate) fn answer(
     client: Rc<Client>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> impl Future<Output = Response<CountedBody>> {
     let mut exchange = Exchange::begin(client, &request);
     async move {
@@ -263,6 +263,27 @@ pub(crate) struct CountedBody {
 }
 
 impl CountedBody {
+    /// Whether it waits for nothing but a disk.
+    pub(crate) const fn is_at_hand(&self) -> bool {
+        matches!(self.body, AnyBody::Own(_))
+    }
+
+    /// The next of it, at most `max` bytes of content where it is [at hand](Self::is_at_hand).
+    pub(crate) fn poll_up_to(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = ready!(match &mut self.body {
+            AnyBody::Own(body) => body.poll_up_to(max, cx),
+            AnyBody::Passed(body) => http_body::Body::poll_frame(Pin::new(body), cx),
+        });
+        if let Some(Ok(frame)) = &frame {
+            self.exchange.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
     /// Has a file sent along `lane`. For responses with a Content-Length.
     pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
         if let AnyBody::Own(Body::File(file)) = &mut self.body {
@@ -279,11 +300,7 @@ impl http_body::Body for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = ready!(each!(&mut self.body, body => Pin::new(body).poll_frame(cx)));
-        if let Some(Ok(frame)) = &frame {
-            self.exchange.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-        }
-        Poll::Ready(frame)
+        self.poll_up_to(usize::MAX, cx)
     }
 
     fn is_end_stream(&self) -> bool {

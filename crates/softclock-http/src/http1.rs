@@ -23,8 +23,9 @@ use crate::closing;
 use crate::connection::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::{Client, answer};
 use crate::head::HeadLimits;
+use crate::limit::Limit;
 use crate::members::Membership;
-use crate::stream::GuardedStream;
+use crate::stream::{End, GuardedStream};
 
 /// A connection from its first byte to its close.
 pub(crate) struct Conversation {
@@ -78,7 +79,11 @@ impl Conversation {
                 tracing::debug!(%error, peer = %client.peer, "connection ended");
             }
             let on_refused = |status| client.on_refused(status);
-            Box::pin(closing::close(stream.into_ending(), on_refused)).await;
+            let ending = stream.into_ending();
+            if ending.end == Some(End::Stuck) {
+                Limit::StalledConnection.reached(client.peer, "connection reset");
+            }
+            Box::pin(closing::close(ending, on_refused)).await;
             result
         }
     }
@@ -101,7 +106,7 @@ impl Conversation {
         let service = service_fn(|request: Request<Incoming>| {
             let (client, lane) = (Rc::clone(client), lane.as_ref());
             async move {
-                let mut response = answer(client, request).await;
+                let mut response = answer(client, request.map(Into::into)).await;
                 if let Some(lane) = lane
                     && response.headers().contains_key(CONTENT_LENGTH)
                 {

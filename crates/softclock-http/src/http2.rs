@@ -1,34 +1,39 @@
-//! A connection of HTTP/2: hyper's from its first byte to its last, since its frames are strict by themselves.
+//! A connection of HTTP/2: h2's, with the limits of how long a client may take.
 //!
-//! What hyper leaves open is how long a client may take. It keeps a connection that never begins, one whose end it was
-//! told but not the client, and a stream whose window the client never opens, with the file behind it. So here each
-//! stream has a time in which the client must take what it was given, and the end of a connection does not wait for a
-//! client that says nothing. What waits behind an ended stream without a time is a frame at most.
+//! h2 sees to frames and windows. It is used without hyper's server on top, which does not show how much of a response the client
+//! has room for: so a stream that takes nothing looks there like one that takes little, or like one whose bytes wait for this server's
+//! own pacing. Here each stream sends what its client has room for ([`reply`]), and the connection finds those that are stalled
+//! ([`flow`]): they are reset, and when all are, the connection ends. So it does when its socket takes nothing ([`io`]), when the client
+//! does not answer pings ([`keep_alive`]), and when nothing was asked for long. The end of a connection does not wait for a client that
+//! says nothing.
 
-use std::cell::Cell;
-use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
-use std::pin::{Pin, pin};
+use std::io::ErrorKind;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use h2::server::{Builder, Connection, Handshake, SendResponse};
+use h2::{Reason, RecvStream};
 use http::Request;
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::rt::Executor;
-use hyper::server::conn::http2::Builder;
-use hyper::service::service_fn;
 use softclock::Instant;
-use softclock::hyper::SoftTimer;
 
+use self::flow::{Flows, Line, Piece, Verdict};
+use self::io::Watched;
+use self::keep_alive::KeepAlive;
 use crate::carrier::Stream;
 use crate::connection::{BUFFER_BYTES, ConnectionOptions, Timeouts};
-use crate::exchange::{Client, CountedBody, answer};
+use crate::exchange::{Client, answer};
 use crate::late_timer::LateTimer;
+use crate::limit::Limit;
 use crate::members::{Membership, Seat};
+
+mod flow;
+mod head;
+mod io;
+mod keep_alive;
+mod reply;
 
 /// Answers requests until either side closes the connection; when idle once the membership ends.
 pub(crate) async fn converse(
@@ -36,30 +41,16 @@ pub(crate) async fn converse(
     client: Rc<Client>,
     options: &ConnectionOptions,
     mut membership: Membership,
-) -> Result<(), hyper::Error> {
-    let timeouts = options.timeouts;
-    let mut rest = Rest::new(&client, membership.seat(), timeouts);
-    // Our own rate is not the client's fault.
-    let limit = (!client.worker.is_pacing()).then_some(timeouts);
-    let streams = Streams::default();
-    let builder = builder(streams.clone(), options);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let turn = streams.begin(limit);
-        // Begun at once, so that the connection knows of it before the stream's task runs.
-        let answer = answer(Rc::clone(&client), request);
-        async move {
-            let response = answer.await;
-            Ok::<_, Infallible>(response.map(|body| GivenBody::new(body, turn)))
-        }
-    });
-    let mut connection = pin!(builder.serve_connection(stream, service));
+) -> Result<(), h2::Error> {
+    let mut rest = Rest::new(&client, membership.seat(), options.timeouts);
+    let mut server = Server::new(stream, client, options);
     poll_fn(|cx| {
         let is_over = rest.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
         if is_over {
             rest.is_over = true;
-            connection.as_mut().graceful_shutdown();
+            server.end();
         }
-        if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+        if let Poll::Ready(result) = server.poll(cx) {
             return Poll::Ready(result);
         }
         rest.poll_leave(cx).map(Ok)
@@ -67,17 +58,166 @@ pub(crate) async fn converse(
     .await
 }
 
-fn builder(streams: Streams, options: &ConnectionOptions) -> Builder<Streams> {
-    let mut builder = Builder::new(streams);
+/// The server's side of a connection.
+struct Server {
+    client: Rc<Client>,
+    timeouts: Timeouts,
+    phase: Phase,
+    line: Rc<Line>,
+    flows: Rc<Flows>,
+    /// When streams are looked at next.
+    look: LateTimer,
+}
+
+enum Phase {
+    /// Until the client's preface has come.
+    Handshake {
+        handshake: Handshake<Watched, Piece>,
+        is_over: bool,
+    },
+    Serving {
+        connection: Connection<Watched, Piece>,
+        keep_alive: Option<KeepAlive>,
+    },
+}
+
+impl Server {
+    fn new(stream: Stream, client: Rc<Client>, options: &ConnectionOptions) -> Self {
+        let timeouts = options.timeouts;
+        let line = Rc::<Line>::default();
+        let flows = Flows::new(timeouts, Rc::clone(&line), softclock::now());
+        let socket = Watched::new(stream, timeouts, Rc::clone(&line));
+        Self {
+            client,
+            timeouts,
+            phase: Phase::Handshake {
+                handshake: builder(options).handshake(socket),
+                is_over: false,
+            },
+            line,
+            flows,
+            look: LateTimer::default(),
+        }
+    }
+
+    /// Answers the requests that have come, and no others.
+    fn end(&mut self) {
+        match &mut self.phase {
+            Phase::Handshake { is_over, .. } => *is_over = true,
+            Phase::Serving { connection, .. } => connection.graceful_shutdown(),
+        }
+    }
+
+    /// Ready when the connection has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        if let Phase::Handshake { handshake, is_over } = &mut self.phase {
+            let mut connection = ready!(Pin::new(handshake).poll(cx))?;
+            if *is_over {
+                connection.graceful_shutdown();
+            }
+            let keep_alive = self.timeouts.send.and_then(|limit| {
+                let pings = connection.ping_pong()?;
+                Some(KeepAlive::new(pings, limit, Rc::clone(&self.line)))
+            });
+            self.phase = Phase::Serving {
+                connection,
+                keep_alive,
+            };
+        }
+        self.poll_look(cx);
+        let result = self.poll_requests(cx);
+        if let Poll::Ready(Err(error)) = &result
+            && error
+                .get_io()
+                .is_some_and(|error| error.kind() == ErrorKind::TimedOut)
+        {
+            Limit::StalledConnection.reached(self.client.peer, "connection ended");
+        }
+        if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {
+            return self.give_up(Reason::ENHANCE_YOUR_CALM, cx);
+        }
+        result
+    }
+
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let Phase::Serving {
+            connection,
+            keep_alive,
+        } = &mut self.phase
+        else {
+            return Poll::Pending;
+        };
+        if let Some(keep_alive) = keep_alive
+            && keep_alive.poll_gone(cx).is_ready()
+        {
+            return self.give_up(Reason::NO_ERROR, cx);
+        }
+        while let Some(request) = ready!(connection.poll_accept(cx)) {
+            let (request, stream) = request?;
+            begin(&self.client, &self.flows, request, stream);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Has the socket tell how much was delivered, when streams are to be looked at.
+    fn poll_look(&mut self, cx: &mut Context<'_>) {
+        let now = softclock::now();
+        if let Some(next) = self.flows.next_look(now, cx)
+            && self.look.poll_until(next, now, cx).is_ready()
+        {
+            self.line.is_asked.set(true);
+        }
+    }
+
+    /// Has the streams reset that are stalled, once the socket has told how much was delivered.
+    fn judge(&self, cx: &mut Context<'_>) -> Option<Verdict> {
+        let delivery = self.line.delivery.take()?;
+        let verdict = self.flows.judge(softclock::now(), delivery);
+        if let Verdict::Stalled(streams) = verdict {
+            for _ in 0..streams {
+                Limit::StalledStream.reached(self.client.peer, "stream reset");
+            }
+        }
+        // For the next look.
+        cx.waker().wake_by_ref();
+        Some(verdict)
+    }
+
+    /// Ends the connection, and says so to the client if it listens.
+    fn give_up(&mut self, reason: Reason, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        Limit::StalledConnection.reached(self.client.peer, "connection ended");
+        if let Phase::Serving { connection, .. } = &mut self.phase {
+            connection.abrupt_shutdown(reason);
+            let _ = connection.poll_closed(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Answers a request by a task of its own.
+fn begin(
+    client: &Rc<Client>,
+    flows: &Rc<Flows>,
+    request: Request<RecvStream>,
+    stream: SendResponse<Piece>,
+) {
+    // Begun at once, so that the connection knows of it before the stream's task runs.
+    let answer = answer(Rc::clone(client), request.map(Into::into));
+    drop(softclock::spawn_local(reply::send(
+        answer,
+        stream,
+        flows.begin(),
+    )));
+}
+
+fn builder(options: &ConnectionOptions) -> Builder {
+    let mut builder = Builder::new();
     builder
-        .timer(SoftTimer)
+        .initial_window_size(RECEIVE_WINDOW)
+        .initial_connection_window_size(RECEIVE_WINDOW)
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(options.head.head_bytes).unwrap_or(u32::MAX))
-        .max_send_buf_size(BUFFER_BYTES);
-    if let Some(send) = options.timeouts.send {
-        // Finds out whether the client is still there while it takes nothing.
-        builder.keep_alive_interval(send).keep_alive_timeout(send);
-    }
+        .max_send_buffer_size(reply::MOST_UNWRITTEN_BYTES);
     builder
 }
 
@@ -155,139 +295,11 @@ impl Rest {
     }
 }
 
-/// Runs hyper's task of each stream. One that has waited too long for its client is dropped, which resets the stream.
-#[derive(Clone, Default)]
-struct Streams {
-    /// That of the stream that hyper is about to run.
-    next: Rc<Cell<Option<Rc<Turn>>>>,
-}
-
-/// Whose turn it is in a stream.
-struct Turn {
-    timeouts: Option<Timeouts>,
-    /// By when the client must have taken what it was given, if it was.
-    deadline: Cell<Option<Instant>>,
-}
-
-impl Streams {
-    /// A stream of whose client so much patience is had, or no end of it.
-    fn begin(&self, timeouts: Option<Timeouts>) -> Rc<Turn> {
-        let turn = Rc::new(Turn {
-            timeouts,
-            deadline: Cell::new(None),
-        });
-        self.next.set(Some(Rc::clone(&turn)));
-        turn
-    }
-}
-
-impl<F> Executor<F> for Streams
-where
-    F: Future<Output = ()> + 'static,
-{
-    fn execute(&self, task: F) {
-        let Some(turn) = self.next.take() else {
-            softclock::spawn_local(task);
-            return;
-        };
-        softclock::spawn_local(async move {
-            let mut task = pin!(task);
-            let mut timer = LateTimer::default();
-            poll_fn(|cx| {
-                if task.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(());
-                }
-                match turn.deadline.get() {
-                    Some(deadline) => timer.poll_until(deadline, softclock::now(), cx),
-                    None => Poll::Pending,
-                }
-            })
-            .await;
-        });
-    }
-}
-
-/// A body that notes when it has given something. hyper asks for a piece as soon as it has passed on the one before, and
-/// waits with it in hand until the client has made room: so there is a time for both.
-///
-/// hyper is done with a stream when it has got the last of it, however much that is. So if that may be large its last
-/// byte is given by itself: hyper waits for room in the window for it, and so for all before it.
-struct GivenBody {
-    body: CountedBody,
-    turn: Rc<Turn>,
-    /// What is left to give of a piece that may be the body's last.
-    last: Option<Bytes>,
-    /// Bytes given last.
-    given: usize,
-}
-
-impl GivenBody {
-    const fn new(body: CountedBody, turn: Rc<Turn>) -> Self {
-        Self {
-            body,
-            turn,
-            last: None,
-            given: 0,
-        }
-    }
-
-    fn poll_given(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if let Some(last) = self.last.take() {
-            return Poll::Ready(Some(Ok(Frame::data(last))));
-        }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| self.without_last(frame))))
-    }
-
-    fn without_last(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        let more_comes = self.body.size_hint().lower() > 0;
-        frame.map_data(|mut data| {
-            if data.len() > FRAME_BYTES && !more_comes {
-                self.last = Some(data.split_off(data.len() - 1));
-            }
-            data
-        })
-    }
-}
-
-impl Body for GivenBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = self.poll_given(cx);
-        let bytes = match &frame {
-            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
-            _ => None,
-        };
-        let limit = bytes.and_then(|bytes| {
-            // Before this the client has to take what waits in hyper's buffer.
-            let before = BUFFER_BYTES.max(std::mem::replace(&mut self.given, bytes));
-            self.turn.timeouts?.for_bytes(before + bytes)
-        });
-        let deadline = limit.map(|limit| softclock::now() + limit);
-        self.turn.deadline.set(deadline);
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.last.is_none() && self.body.is_end_stream()
-    }
-
-    /// As hyper asks for it: before anything was given.
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// Requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;
 
-/// What clients take as one frame.
-const FRAME_BYTES: usize = 16 << 10;
+/// What a client may send of bodies before they are read, of one and of all together.
+const RECEIVE_WINDOW: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

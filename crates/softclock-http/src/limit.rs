@@ -34,6 +34,14 @@ macro_rules! limits {
 limits! {
     /// Descriptors or memory ran out while a connection was to be accepted.
     Accept = "accept",
+    /// Descriptors or memory ran out while a file was to be opened.
+    Descriptors = "descriptors",
+    /// Responses held as many files open as they may.
+    OpenFiles = "open_files",
+    /// A client took nothing, or too little, of a stream of HTTP/2.
+    StalledStream = "stalled_stream",
+    /// A client took nothing, or too little, of all that a connection had for it.
+    StalledConnection = "stalled_connection",
 }
 
 impl Limit {

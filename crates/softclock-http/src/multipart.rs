@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::HeaderValue;
-use softclock::fs::File;
 
 use crate::body::FileBody;
+use crate::open_files::OpenFile;
 use crate::range::ByteRange;
 
 /// What stands around the parts, and so the length of it all.
@@ -70,8 +70,8 @@ impl Multipart {
     }
 
     /// The body, of a file.
-    pub(crate) fn of_file(self, file: &File) -> Parts {
-        self.assemble(|range| Piece::File(FileBody::new(file.clone(), Some(range))))
+    pub(crate) fn of_file(self, file: &OpenFile) -> Parts {
+        self.assemble(|range| Piece::File(FileBody::of(file.clone(), Some(range))))
     }
 
     fn assemble(self, content: impl Fn(ByteRange) -> Piece) -> Parts {
@@ -102,12 +102,19 @@ impl Parts {
         self.remaining
     }
 
-    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    /// The next bytes, at most `max`; none at the end.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
         loop {
             let chunk = match self.pieces.front_mut() {
                 None => return Poll::Ready(Ok(None)),
-                Some(Piece::Bytes(bytes)) => Some(std::mem::take(bytes)).filter(|b| !b.is_empty()),
-                Some(Piece::File(file)) => std::task::ready!(file.poll_chunk(cx))?,
+                Some(Piece::Bytes(bytes)) => {
+                    Some(bytes.split_to(max.min(bytes.len()))).filter(|b| !b.is_empty())
+                }
+                Some(Piece::File(file)) => std::task::ready!(file.poll_chunk(max, cx))?,
             };
             match chunk {
                 Some(chunk) => {
@@ -142,7 +149,7 @@ mod tests {
     fn collect(mut parts: Parts) -> Vec<u8> {
         let mut all = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Ok(Some(chunk))) = parts.poll_chunk(&mut cx) {
+        while let Poll::Ready(Ok(Some(chunk))) = parts.poll_chunk(usize::MAX, &mut cx) {
             all.extend_from_slice(&chunk);
         }
         assert_eq!(parts.remaining(), 0);

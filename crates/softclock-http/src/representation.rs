@@ -9,7 +9,7 @@ use http::header::{
     HeaderValue, LAST_MODIFIED, RANGE, VARY,
 };
 use http::{Response, StatusCode};
-use softclock::fs::{File, Metadata};
+use softclock::fs::Metadata;
 
 use crate::body::{Body, FileBody};
 use crate::bundled::BundledFile;
@@ -18,6 +18,7 @@ use crate::conditional::{EntityTag, HttpTime, Outcome, Validators, evaluate, if_
 use crate::error::Refusal;
 use crate::media;
 use crate::multipart::Multipart;
+use crate::open_files::OpenFile;
 use crate::range::{ByteRange, Selection, select};
 
 /// Whether the client wants the content as well.
@@ -41,7 +42,7 @@ pub(crate) struct Head {
 /// The content of a representation.
 pub(crate) enum Data {
     /// Read while it is sent.
-    File(File),
+    File(OpenFile),
     /// At hand.
     Bytes(Bytes),
 }
@@ -219,7 +220,7 @@ impl Answer {
             (Part::Nothing, _) => Body::empty(),
             (Part::Whole, data) => data.into_body(),
             (Part::Range(range), Data::Bytes(content)) => Body::Bytes(range.slice(&content)),
-            (Part::Range(range), Data::File(file)) => Body::File(FileBody::new(file, Some(range))),
+            (Part::Range(range), Data::File(file)) => Body::File(FileBody::of(file, Some(range))),
             (Part::Multipart(parts), Data::Bytes(content)) => {
                 Body::Parts(Box::new(parts.of_bytes(&content)))
             }
@@ -236,7 +237,7 @@ impl Data {
     pub(crate) fn into_body(self) -> Body {
         match self {
             Self::Bytes(content) => Body::Bytes(content),
-            Self::File(file) => Body::File(FileBody::new(file, None)),
+            Self::File(file) => Body::File(FileBody::of(file, None)),
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Where each response is told, if at all.
     pub access_log: Option<AccessLog>,
-    /// How each thread serves. The limit of connections is for all threads together.
+    /// How each thread serves. The limits of connections and of open files are for all threads together.
     pub worker: WorkerOptions,
 }
 
@@ -84,6 +84,7 @@ impl Settings {
         let mut options = self.worker;
         options.pace = options.pace.for_one_of(threads);
         options.max_connections = (options.max_connections / threads).max(1);
+        options.max_open_files = (options.max_open_files / threads).max(1);
         Live {
             served: self.served.live(threads, previous),
             options,

@@ -4,7 +4,7 @@
 //! those that were asked for and are small. For [`Limits::revalidate`] it is believed without asking the file system; then the files
 //! are opened again, which does not wait where the kernel's caches answer, and if any is in another state all is
 //! forgotten. Content and validators always belong together: both come from one descriptor, whose state is compared
-//! before and after the reading.
+//! before and after the reading. Where descriptors have run out, what is kept is believed for longer.
 //!
 //! Not kept: that a file is missing (one that appears is served at once), directories, content larger than
 //! [`CONTENT_MAX`], and what was changed so lately that another change might leave no trace in the file's times.
@@ -23,6 +23,8 @@ use crate::body::CHUNK_BYTES;
 use crate::cache::{Cache, Limits, Lookup};
 use crate::coding::{CODINGS, Coding};
 use crate::error::Refusal;
+use crate::limit::{Limit, Throttle};
+use crate::open_files::{self, OpenFile, is_exhausted};
 use crate::path::RequestPath;
 use crate::representation::{Data, Head};
 
@@ -67,6 +69,16 @@ pub(crate) enum LoadError {
     /// It is no longer what was found; look again.
     Changed,
     Failed(io::Error),
+}
+
+impl LoadError {
+    /// A file that was there and cannot be opened is another now, unless descriptors have run out.
+    fn of_opening(error: io::Error) -> Self {
+        match is_exhausted(&error) {
+            true => Self::Failed(error),
+            false => Self::Changed,
+        }
+    }
 }
 
 impl Store {
@@ -114,15 +126,32 @@ impl Store {
             Lookup::Stale(resource) => Some(resource),
             Lookup::Missing => None,
         };
-        let original = self.open_regular(path, known.is_some()).await?;
-        let Some(original) = original else {
-            return Ok(None);
+        let files = match self.open_all(path, siblings).await {
+            Ok(files) => files,
+            Err(error) => {
+                let refusal = refusal_of(&error, path.relative());
+                return match known {
+                    // Out of descriptors: what is in memory was true lately.
+                    Some(known) if is_exhausted(&error) => {
+                        Ok(Some(Handle::of_known(known, checked)))
+                    }
+                    _ => {
+                        self.forget(path);
+                        Err(refusal)
+                    }
+                };
+            }
         };
-        let mut files = [const { None }; CODINGS];
-        if siblings {
-            files = self.open_siblings(path, original.metadata()).await;
+        let Some(original) = &files[Coding::Identity as usize] else {
+            unreachable!("the original was opened")
+        };
+        if !original.metadata().is_file() {
+            self.forget(path);
+            return match original.metadata().is_dir() {
+                true => Ok(None),
+                false => Err(Refusal::Forbidden),
+            };
         }
-        files[Coding::Identity as usize] = Some(original);
         let states = files
             .each_ref()
             .map(|file| file.as_ref().map(|file| *file.metadata()));
@@ -148,24 +177,29 @@ impl Store {
         }))
     }
 
-    /// `None` for a directory. What is no regular file any more is forgotten.
-    async fn open_regular(&self, path: &RequestPath, known: bool) -> Result<Option<File>, Refusal> {
-        let opened = self.root.open_file(path.relative()).await;
-        let regular = opened.as_ref().is_ok_and(|file| file.metadata().is_file());
-        if known && !regular {
-            self.forget(path);
+    /// Opens the original, whatever it is, and, if it is a file, its encoded forms. Where descriptors have run out, those of responses
+    /// that wait are given back first.
+    async fn open_all(&self, path: &RequestPath, siblings: bool) -> io::Result<Files> {
+        let original = match self.root.open_file(path.relative()).await {
+            Err(error) if is_exhausted(&error) && open_files::close_one() => {
+                self.root.open_file(path.relative()).await?
+            }
+            result => result?,
+        };
+        let mut files = [const { None }; CODINGS];
+        if siblings && original.metadata().is_file() {
+            files = self.open_siblings(path, original.metadata()).await?;
         }
-        let file = opened.map_err(|error| refusal_of(&error, path.relative()))?;
-        match file.metadata() {
-            metadata if metadata.is_dir() => Ok(None),
-            metadata if metadata.is_file() => Ok(Some(file)),
-            _ => Err(Refusal::Forbidden),
-        }
+        files[Coding::Identity as usize] = Some(original);
+        Ok(files)
     }
 
     /// The encoded forms, where they are. One older than its original was made from another content, and one that can't
     /// be opened is none. A name that the kernel does not know yet takes a helper, which looks at all such at once.
-    async fn open_siblings(&self, path: &RequestPath, original: &Metadata) -> Files {
+    ///
+    /// # Errors
+    /// If descriptors have run out.
+    async fn open_siblings(&self, path: &RequestPath, original: &Metadata) -> io::Result<Files> {
         let mut files = [const { None }; CODINGS];
         let mut unknown = Vec::new();
         for coding in Coding::COMPRESSED {
@@ -174,29 +208,30 @@ impl Store {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     unknown.push((coding, name));
                 }
+                Err(error) if is_exhausted(&error) => return Err(error),
                 result => files[coding as usize] = result.ok(),
             }
         }
         if !unknown.is_empty() {
             let root = self.root.clone();
-            let open = move |(coding, name): (Coding, PathBuf)| {
-                root.open_file_waiting(&name)
-                    .ok()
-                    .map(|file| (coding, file))
-            };
+            let open =
+                move |(coding, name): (Coding, PathBuf)| (coding, root.open_file_waiting(&name));
             let opened = softclock::spawn_blocking(move || {
-                let opened = unknown.into_iter().filter_map(open);
+                let opened = unknown.into_iter().map(open);
                 opened.collect::<Vec<_>>()
             });
             for (coding, file) in opened.await {
-                files[coding as usize] = Some(file);
+                match file {
+                    Err(error) if is_exhausted(&error) => return Err(error),
+                    file => files[coding as usize] = file.ok(),
+                }
             }
         }
         let current = |file: &File| {
             let metadata = file.metadata();
             metadata.is_file() && metadata.modified_ns() >= original.modified_ns()
         };
-        files.map(|file| file.filter(current))
+        Ok(files.map(|file| file.filter(current)))
     }
 
     /// The content of what was found, and what to tell of it. `head` is asked if that is not known yet.
@@ -217,13 +252,14 @@ impl Store {
                 .root
                 .open_file(&sibling(path, coding))
                 .await
-                .map_err(|_| LoadError::Changed)?,
+                .map_err(LoadError::of_opening)?,
         };
         if *file.metadata() != state {
             return Err(LoadError::Changed);
         }
         let kept_max = self.content_max();
         if state.len() > kept_max.max(CHUNK_BYTES) as u64 {
+            let file = OpenFile::new(file, &self.root, sibling(path, coding));
             return Ok(Data::File(file));
         }
         let content = read_whole(&file, state.len() as usize).await?;
@@ -355,11 +391,19 @@ fn sibling(path: &RequestPath, coding: Coding) -> PathBuf {
 
 pub(crate) fn refusal_of(error: &io::Error, path: &Path) -> Refusal {
     let refusal = Refusal::of_file_error(error);
-    if matches!(refusal, Refusal::Unavailable | Refusal::Internal) {
-        tracing::warn!(path = %path.display(), %error, "cannot open or read");
+    if is_exhausted(error) {
+        Limit::Descriptors.reached(error, "file not opened; answered from memory, or 503");
+    } else if matches!(refusal, Refusal::Unavailable | Refusal::Internal)
+        && let Some(more) = FAILURES.pass(softclock::now())
+    {
+        let more = (more > 0).then_some(more);
+        tracing::warn!(path = %path.display(), %error, more, "cannot open or read");
     }
     refusal
 }
+
+/// A client may ask again and again for a file that cannot be read.
+static FAILURES: Throttle = Throttle::new();
 
 /// The largest content kept; a larger one is read while it is sent, for which opening it costs nothing.
 pub(crate) const CONTENT_MAX: usize = 256 << 10;

@@ -21,6 +21,7 @@ use crate::http1::Conversation;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::members::{Members, Membership};
+use crate::open_files;
 use crate::pace::Pace;
 use crate::proxy::UpstreamReport;
 use crate::served::LiveServed;
@@ -33,6 +34,8 @@ use crate::tls::Tls;
 pub struct WorkerOptions {
     /// Connections at a time; more wait in the kernel's queue.
     pub max_connections: usize,
+    /// Files that responses hold open at a time. Where more are sent, those not read lately are closed and opened again.
+    pub max_open_files: usize,
     /// How long connections in progress may take to end.
     pub drain: Duration,
     /// How connections are treated.
@@ -45,6 +48,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             max_connections: 10_000,
+            max_open_files: 10_000,
             drain: Duration::from_secs(10),
             connection: ConnectionOptions::default(),
             pace: Pace::default(),
@@ -99,6 +103,7 @@ impl Worker {
     pub(crate) fn new(live: Live) -> Rc<Self> {
         let pacer = Pacer::default();
         live.options.pace.apply(&pacer);
+        open_files::set_limit(live.options.max_open_files);
         Rc::new(Self {
             pacer,
             members: Members::new(live.options.max_connections),
@@ -126,13 +131,9 @@ impl Worker {
     pub(crate) fn set_live(&self, live: Live) {
         self.members.set_limit(live.options.max_connections);
         live.options.pace.apply(&self.pacer);
+        open_files::set_limit(live.options.max_open_files);
         let old = self.live.replace(Rc::new(live));
         drop(old);
-    }
-
-    /// Whether connections that are accepted now are paced.
-    pub(crate) fn is_pacing(&self) -> bool {
-        self.pacer.pacing().is_some()
     }
 
     /// What is known of upstreams, where there are any.
@@ -238,6 +239,7 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
             Err(error) => {
                 Limit::Accept.reached(error, "cannot accept; trying again");
                 worker.members.shed(softclock::now());
+                open_files::close_one();
                 softclock::sleep(ACCEPT_PAUSE).await;
             }
         }

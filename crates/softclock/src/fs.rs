@@ -94,6 +94,11 @@ impl File {
         &self.metadata
     }
 
+    /// Whether the descriptor stays open when this is dropped: clones share it, and reads that are underway.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.descriptor) > 1
+    }
+
     /// What is known of the file now; local file systems hold it in memory while the file is open.
     ///
     /// # Errors

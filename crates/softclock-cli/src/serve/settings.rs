@@ -6,6 +6,7 @@ use std::path::Path;
 use softclock_http::{AccessLog, LogTarget, Settings, StartError, Tls, WorkerOptions};
 
 use super::Program;
+use crate::limits::open_files_for;
 
 /// The settings that the options ask for. An access log that stays is taken from the `previous` ones.
 pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Settings, StartError> {
@@ -57,8 +58,10 @@ fn without_log(program: &Program) -> Result<Settings, StartError> {
         _ => None,
     };
     let descriptors = softclock::fs::raise_descriptor_limit();
+    let max_connections = options.limits.max_connections(descriptors);
     settings.worker = WorkerOptions {
-        max_connections: options.limits.max_connections(descriptors),
+        max_connections,
+        max_open_files: open_files_for(descriptors, max_connections),
         drain: options.drain,
         connection: options.limits.connection(),
         pace: options.pace.pace(),

@@ -24,6 +24,7 @@ mod server;
 mod shutdown;
 mod slow;
 mod sockets;
+mod stalled;
 mod streaming;
 mod tls;
 mod top;

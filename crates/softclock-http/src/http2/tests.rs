@@ -1,8 +1,11 @@
 //! Clients of HTTP/2 that take their time, on one runtime with the server and without TLS.
 
+use std::convert::Infallible;
 use std::fs;
 
+use bytes::Bytes;
 use http::StatusCode;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::{Builder as ClientBuilder, SendRequest};
 use softclock::hyper::LocalExecutor;
@@ -17,7 +20,7 @@ use crate::proxy::{Proxy, ProxyOptions};
 use crate::site::Site;
 use crate::worker::{Live, Worker, WorkerOptions};
 
-type Served = JoinHandle<Result<(), hyper::Error>>;
+type Served = JoinHandle<Result<(), h2::Error>>;
 
 /// A connection to a server of the files `big` and `part`, as a task; and the members that the connection is one of.
 async fn connect(timeouts: Timeouts) -> (TcpStream, Served, Rc<Members>) {

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::request_body::RequestBody;
 use http::{Method, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
 use super::body::ResponseBody;
@@ -76,7 +76,7 @@ impl Forwarder {
     pub(crate) fn respond<'a>(
         &'a self,
         client: &'a Client,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> impl Future<Output = (Response<AnyBody>, Option<Passed>)> + use<'a> {
         crate::service::on_request();
         let is_head = request.method() == Method::HEAD;
@@ -105,7 +105,7 @@ impl Forwarder {
     fn take(
         &self,
         client: &Client,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> Result<Outgoing, (StatusCode, &'static str)> {
         if self.has_prefix && url::may_climb(request.uri().path()) {
             return Err((

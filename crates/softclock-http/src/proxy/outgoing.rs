@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::request_body::RequestBody;
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
 
 use super::ProxyOptions;
 use super::failure::{Failure, Sent};
@@ -39,7 +39,7 @@ impl Outgoing {
     /// Refuses what cannot be passed on, with a status and a sentence. The body fails when nothing of it comes for as long
     /// as `limit`.
     pub(super) fn of(
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         limit: Option<Duration>,
     ) -> Result<Self, (StatusCode, &'static str)> {
         crate::service::check_host(&request)

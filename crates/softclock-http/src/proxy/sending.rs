@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::request_body::RequestBody;
 use bytes::{Buf, Bytes};
 use http::header::HeaderMap;
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use softclock::Instant;
 
 use super::UpstreamTimeouts;
@@ -23,7 +23,7 @@ use crate::late_timer::LateTimer;
 /// The body of a client's request. Its first piece is kept until another is taken, so that a short body outlives a try
 /// that was in vain.
 pub(super) struct Upload {
-    incoming: Incoming,
+    incoming: RequestBody,
     taken: Taken,
     has_ended: bool,
     /// How long nothing of it may come.
@@ -46,7 +46,7 @@ enum Taken {
 
 impl Upload {
     /// Nothing where there is no body. It fails when nothing of it comes for as long as `limit`.
-    pub(super) fn of(incoming: Incoming, limit: Option<Duration>) -> Option<Self> {
+    pub(super) fn of(incoming: RequestBody, limit: Option<Duration>) -> Option<Self> {
         (!incoming.is_end_stream()).then(|| Self {
             incoming,
             taken: Taken::Nothing,

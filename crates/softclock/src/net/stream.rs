@@ -1,5 +1,6 @@
 //! TCP connections.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -24,6 +25,7 @@ use crate::runtime::sources::Direction;
 pub struct TcpStream {
     source: Rc<Source>,
     pacing: StreamPacing,
+    written: Cell<u64>,
 }
 
 impl TcpStream {
@@ -47,6 +49,7 @@ impl TcpStream {
         Self {
             source: Rc::new(source),
             pacing: StreamPacing::default(),
+            written: Cell::new(0),
         }
     }
 
@@ -109,6 +112,17 @@ impl TcpStream {
             Some(paced) => paced.is_held_back(),
             None => self.source.is_ready(Direction::Write),
         }
+    }
+
+    /// Bytes written that the kernel has not got yet, as the stream is [paced](Self::set_pacing). No system call.
+    pub fn paced_bytes(&self) -> usize {
+        self.pacing.paced().map_or(0, |paced| paced.pending())
+    }
+
+    /// Bytes taken by all writes so far. With [`unacknowledged`](Self::unacknowledged) it tells how much the peer has got. No system
+    /// call.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.get()
     }
 
     /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::set_pacing).
@@ -183,12 +197,16 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if it takes nothing; else those of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(paced) = self.paced_writer() {
-            return paced.try_write(bytes);
-        }
-        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        self.source
-            .try_call(Direction::Write, TriggerState::IpOutput, send)
+        let written = match self.paced_writer() {
+            Some(paced) => paced.try_write(bytes)?,
+            None => {
+                let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
+                self.source
+                    .try_call(Direction::Write, TriggerState::IpOutput, send)?
+            }
+        };
+        self.written.set(self.written.get() + written as u64);
+        Ok(written)
     }
 
     /// As [`read`](Self::read), and leaves what it gives to be read again.
@@ -244,10 +262,11 @@ impl TcpStream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.paced_writer() {
+        let written = match self.paced_writer() {
             None => self.source.poll_send(cx, bytes),
             Some(paced) => paced.poll_write(cx, &[IoSlice::new(bytes)]),
-        }
+        };
+        self.count(written)
     }
 
     /// As [`poll_write`](Self::poll_write), from several buffers.
@@ -259,10 +278,11 @@ impl TcpStream {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.paced_writer() {
+        let written = match self.paced_writer() {
             None => self.source.poll_send_vectored(cx, buffers),
             Some(paced) => paced.poll_write(cx, buffers),
-        }
+        };
+        self.count(written)
     }
 
     /// As [`send_file`](Self::send_file), for futures written by hand.
@@ -279,7 +299,15 @@ impl TcpStream {
         if let Some(paced) = self.pacing.paced() {
             ready!(paced.poll_sent(cx))?;
         }
-        self.source.poll_send_file(cx, file.as_fd(), offset, len)
+        let sent = self.source.poll_send_file(cx, file.as_fd(), offset, len);
+        self.count(sent)
+    }
+
+    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.written.set(self.written.get() + *bytes as u64);
+        }
+        written
     }
 
     /// Ends one direction or both: the peer reads the end of the stream after what was written.
@@ -339,8 +367,7 @@ impl TcpStream {
     /// Those of `ioctl(2)`.
     pub fn unacknowledged(&self) -> io::Result<u64> {
         let with_kernel = self.source.call(socket::tcp::unacknowledged)?;
-        let pending = self.pacing.paced().map_or(0, |paced| paced.pending());
-        Ok(with_kernel + pending as u64)
+        Ok(with_kernel + self.paced_bytes() as u64)
     }
 
     /// The connection's own address.

@@ -1,0 +1,296 @@
+//! Clients of HTTP/2 that open no window, and descriptors that run out: what others notice, and what is given back.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use tempfile::TempDir;
+
+use crate::server::{Server, directory};
+use crate::tls::{curl, with_site};
+
+/// A connection of HTTP/2 whose frames are made by hand, through openssl.
+struct Raw {
+    child: Child,
+    input: ChildStdin,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What has come from the server.
+#[derive(Clone, Default, Debug)]
+struct Seen {
+    heads: usize,
+    /// Streams and the error codes that they were reset with.
+    resets: Vec<(u32, u32)>,
+    /// Bytes of content, by stream.
+    content: std::collections::HashMap<u32, usize>,
+    has_ended: bool,
+}
+
+const HEADERS: u8 = 1;
+const DATA: u8 = 0;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let stream = stream.to_be_bytes();
+    [&length[1..], &[kind, flags], &stream, payload].concat()
+}
+
+fn read_frames(mut output: ChildStdout, seen: &Mutex<Seen>) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; 9];
+        output.read_exact(&mut head)?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, &byte| n << 8 | u32::from(byte));
+        let mut payload = vec![0; number(&head[..3]) as usize];
+        output.read_exact(&mut payload)?;
+        let (kind, stream) = (head[3], number(&head[5..]));
+        let mut seen = seen.lock().unwrap();
+        match kind {
+            HEADERS => seen.heads += 1,
+            DATA => *seen.content.entry(stream).or_default() += payload.len(),
+            RST_STREAM => seen.resets.push((stream, number(&payload))),
+            _ => {}
+        }
+    }
+}
+
+impl Raw {
+    /// A client whose streams have no window at first.
+    fn connect(address: SocketAddr) -> Self {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-ign_eof", "-alpn", "h2", "-connect"]);
+        command.arg(address.to_string());
+        let piped = Stdio::piped;
+        command.stdin(piped()).stdout(piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let seen = Arc::<Mutex<Seen>>::default();
+        let shared = Arc::clone(&seen);
+        thread::spawn(move || {
+            let _ = read_frames(output, &shared);
+            shared.lock().unwrap().has_ended = true;
+        });
+        let mut this = Self { child, input, seen };
+        let no_window = [0, 4, 0, 0, 0, 0];
+        this.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        this.send(&frame(SETTINGS, 0, 0, &no_window));
+        this.open_window(0, 1 << 30);
+        this
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        // A server that has ended the connection is seen by the reader.
+        let _ = self
+            .input
+            .write_all(bytes)
+            .and_then(|()| self.input.flush());
+    }
+
+    fn get(&mut self, stream: u32, path: &str) {
+        let mut block = vec![0x82, 0x87, 0x04, u8::try_from(path.len()).unwrap()];
+        block.extend_from_slice(path.as_bytes());
+        block.extend_from_slice(&[0x01, 1, b't']);
+        self.send(&frame(HEADERS, 5, stream, &block));
+    }
+
+    fn open_window(&mut self, stream: u32, bytes: u32) {
+        self.send(&frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes()));
+    }
+
+    fn seen(&self) -> Seen {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for something that takes as long as timeouts on a busy machine do.
+fn until_late(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A server with few descriptors.
+fn start(directory: &TempDir, descriptors: u32, options: &[&str]) -> Server {
+    let path = |name: &str| directory.path().join(name);
+    let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_softclock"), "serve"]);
+    command.args(["--listen", "tls:127.0.0.1:0"]).args(options);
+    command.arg("--tls-cert").arg(path("cert.pem"));
+    command
+        .arg("--tls-key")
+        .arg(path("key.pem"))
+        .arg(path("site"));
+    Server::spawn(&mut command)
+}
+
+const BIG_BYTES: usize = 1_000_000;
+
+fn site() -> TempDir {
+    let big = vec![b'b'; BIG_BYTES];
+    with_site(&[
+        ("site/big", &big),
+        ("site/other", &big),
+        ("site/small", b"small"),
+    ])
+}
+
+/// Has connections of 100 streams each ask for a large file and take nothing.
+fn stalled_streams(options: &[&str]) {
+    let directory = site();
+    let options = [&["--threads", "1", "--send-timeout", "4"], options].concat();
+    let server = start(&directory, 256, &options);
+    assert_eq!(
+        curl(directory.path(), &server, "/small", &["--http2"]).stdout,
+        b"small"
+    );
+    let before = server.descriptors();
+    let mut stalled: Vec<_> = (0..4).map(|_| Raw::connect(server.address())).collect();
+    for connection in &mut stalled {
+        for number in 0..100 {
+            connection.get(2 * number + 1, "/big");
+        }
+    }
+    let heads = || {
+        stalled
+            .iter()
+            .map(|connection| connection.seen().heads)
+            .sum::<usize>()
+    };
+    until_late("all heads", || heads() == 400);
+    for path in ["/small", "/other"] {
+        let output = curl(directory.path(), &server, path, &["--http2"]);
+        let bytes = if path == "/small" { 5 } else { BIG_BYTES };
+        assert_eq!(
+            output.stdout.len(),
+            bytes,
+            "{path}: {output:?}",
+            output = output.stderr
+        );
+    }
+    for connection in &stalled {
+        let over = || {
+            let seen = connection.seen();
+            seen.has_ended || seen.resets.len() == 100
+        };
+        until_late("streams reset, or the connection ended", over);
+        assert!(connection.seen().content.is_empty());
+    }
+    until_late("descriptors given back", || {
+        server.descriptors() <= before + 4
+    });
+    let lines = server.log().lines().count();
+    assert!(lines < 100, "{lines} lines: {}", server.log());
+}
+
+#[test]
+fn stalled_streams_leave_descriptors_to_others() {
+    softclock_testing::require!("curl", "openssl");
+    stalled_streams(&[]);
+}
+
+#[test]
+fn stalled_streams_of_a_paced_server_are_reset() {
+    softclock_testing::require!("curl", "openssl");
+    stalled_streams(&["--pace", "50mbit"]);
+}
+
+/// One stream is given no window; another gets some steadily, less or more than the server's pace.
+fn one_of_two(options: &[&str], window: u32) {
+    let directory = site();
+    let options = [&["--threads", "1", "--send-timeout", "1"], options].concat();
+    let server = start(&directory, 256, &options);
+    let mut client = Raw::connect(server.address());
+    client.get(1, "/big");
+    client.get(3, "/big");
+    let mut rounds = 0;
+    until_late("the stalled stream is reset", || {
+        client.open_window(3, window);
+        rounds += 1;
+        let seen = client.seen();
+        assert!(
+            !seen.has_ended && seen.resets.iter().all(|reset| *reset == (1, 8)),
+            "{seen:?}"
+        );
+        seen.resets.len() == 1
+    });
+    // The other one goes on for several timeouts more.
+    let begun = Instant::now();
+    let before = client.seen().content[&3];
+    while begun.elapsed() < Duration::from_secs(5) {
+        client.open_window(3, window);
+        rounds += 1;
+        thread::sleep(Duration::from_millis(100));
+    }
+    let seen = client.seen();
+    assert_eq!(seen.resets, [(1, 8)], "{rounds} rounds, {seen:?}");
+    assert!(!seen.has_ended && seen.content[&3] > before, "{seen:?}");
+    assert!(!seen.content.contains_key(&1));
+}
+
+#[test]
+fn a_stream_taken_slowly_is_not_reset_beside_one_that_stalls() {
+    softclock_testing::require!("openssl");
+    one_of_two(&[], 100);
+}
+
+#[test]
+fn a_stream_whose_bytes_wait_for_the_pace_is_not_reset() {
+    softclock_testing::require!("openssl");
+    one_of_two(&["--pace", "64kbit"], 2_000);
+    // Less than the pace.
+    one_of_two(&["--pace", "64kbit"], 20);
+}
+
+/// Without descriptors, what is in memory is served, though it is to be looked at again, and the log grows by a line a second.
+#[test]
+fn files_in_memory_are_served_without_descriptors() {
+    let content = [b'x'; 1_000];
+    let directory = directory(&[("small", &content), ("other", b"other")]);
+    let options = ["--cache-revalidate", "0.01", "--threads", "1"];
+    let server = Server::start(Some(directory.path()), &options);
+    let mut client = server.connect();
+    // Files that were changed just now are not kept.
+    thread::sleep(Duration::from_millis(2_100));
+    for _ in 0..3 {
+        assert_eq!(client.get("/small").body, content);
+    }
+    let limit = Rlimit {
+        current: Some(server.descriptors() as u64),
+        maximum: getrlimit(Resource::Nofile).maximum,
+    };
+    let old = prlimit(Some(server.pid()), Resource::Nofile, limit).unwrap();
+    let begun = Instant::now();
+    for _ in 0..300 {
+        assert_eq!(client.get("/other").status, 503);
+        let small = client.get("/small");
+        assert_eq!((small.status, small.body.as_slice()), (200, &content[..]));
+    }
+    let log = server.log();
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("limit reached"))
+        .count() as u64;
+    assert!(
+        (1..=begun.elapsed().as_secs() + 2).contains(&lines),
+        "{log}"
+    );
+    prlimit(Some(server.pid()), Resource::Nofile, old).unwrap();
+    assert_eq!(client.get("/other").text(), "other");
+}

@@ -1,0 +1,100 @@
+//! The body of a request, in either version of HTTP.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+/// The body of a request as it arrives.
+pub(crate) enum RequestBody {
+    /// From hyper, which speaks HTTP/1.
+    Http1(Incoming),
+    /// A stream of HTTP/2.
+    Http2(StreamBody),
+}
+
+impl From<RecvStream> for RequestBody {
+    fn from(stream: RecvStream) -> Self {
+        Self::Http2(StreamBody {
+            stream,
+            data_ended: false,
+        })
+    }
+}
+
+/// What arrives on a stream of HTTP/2. Each piece that is taken gives the client as much room again.
+pub(crate) struct StreamBody {
+    stream: RecvStream,
+    /// Whether only trailers can follow.
+    data_ended: bool,
+}
+
+impl From<Incoming> for RequestBody {
+    fn from(incoming: Incoming) -> Self {
+        Self::Http1(incoming)
+    }
+}
+
+impl StreamBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if !self.data_ended {
+            match ready!(self.stream.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // Fails only for more than was received.
+                    let _ = self.stream.flow_control().release_capacity(data.len());
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                // The client needs no more of the response's cause (RFC 9113, section 8.1): an end, no failure.
+                Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => {
+                    return Poll::Ready(None);
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.data_ended = true,
+            }
+        }
+        let trailers = ready!(self.stream.poll_trailers(cx)).transpose();
+        Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.get_mut() {
+            Self::Http1(incoming) => {
+                let frame = Pin::new(incoming).poll_frame(cx);
+                frame.map(|frame| frame.map(|frame| frame.map_err(io::Error::other)))
+            }
+            Self::Http2(body) => {
+                let frame = body.poll_frame(cx);
+                frame.map(|frame| frame.map(|frame| frame.map_err(io::Error::other)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(incoming) => incoming.is_end_stream(),
+            Self::Http2(body) => body.stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(incoming) => incoming.size_hint(),
+            Self::Http2(_) => SizeHint::default(),
+        }
+    }
+}
