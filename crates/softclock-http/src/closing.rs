@@ -92,7 +92,7 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
             return;
         }
     }
-    let more_to_come = last_word.is_some() || ending.mid_body || end == Some(End::BrokenBody);
+    let more_to_come = last_word.is_some() || ending.mid_request || end == Some(End::BrokenBody);
     if shut_down(&mut socket).await.is_ok() && more_to_come {
         let silence = ending.silence.unwrap_or(LINGER);
         let _ = timeout(LINGER, discard(&mut socket, silence)).await;

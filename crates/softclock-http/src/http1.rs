@@ -68,6 +68,9 @@ impl Conversation {
                     }
                     return result;
                 }
+                if result.is_ok() {
+                    self.stream.on_all_written();
+                }
                 let has_ended = self.membership.as_ref().is_some_and(Membership::has_ended);
                 if has_ended || !self.stream.take_pause() {
                     break;

@@ -4,6 +4,9 @@
 //! too long, it sees the end of the stream, and so finishes the responses to the requests before it; then the connection
 //! says why it ends ([`closing`](crate::closing)). Heads that arrive in pieces are kept here until they are complete,
 //! which also spares hyper parsing them again for every piece.
+//!
+//! Bytes behind a request for an upgrade are kept as they are. A connection that becomes a tunnel takes them along; else
+//! hyper asks for the next request, and then they are scanned.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -69,7 +72,7 @@ enum Reader {
 #[derive(Default)]
 struct Withheld {
     bytes: Vec<u8>,
-    /// So many at the start are for hyper; the others begin a head.
+    /// So many at the start are for hyper; the others begin a head, or stand behind a request for an upgrade.
     passed: usize,
 }
 
@@ -92,6 +95,12 @@ impl<S: Socket> GuardedStream<S> {
     /// The way of files past hyper, if the socket sends them now.
     pub(crate) fn lane(&self) -> Option<&Rc<FileLane>> {
         self.socket.sends_files().then_some(&self.lane)
+    }
+
+    /// Notes that hyper has ended as it should. Once a request has asked for an upgrade hyper does not say so by
+    /// [`poll_shutdown`](Write::poll_shutdown), as it takes a connection that ends for one that is upgraded.
+    pub(crate) fn on_all_written(&mut self) {
+        self.shut_down = true;
     }
 
     /// Whether hyper has ended for a pause only; then the stream goes on.
@@ -117,7 +126,7 @@ impl<S: Socket> GuardedStream<S> {
             end: self.end,
             end_was_read: self.end_was_read,
             shut_down: self.shut_down,
-            mid_body: self.scanner.position() == Position::Body,
+            mid_request: matches!(self.scanner.position(), Position::Body | Position::Upgrade),
             silence: self.patience.body_limit(),
             socket: self.socket,
         }
@@ -134,7 +143,11 @@ impl<S: Socket> GuardedStream<S> {
 
     /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will come.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        while self.withheld.passed == 0 {
+        loop {
+            self.resume();
+            if self.withheld.passed > 0 {
+                return Poll::Ready(true);
+            }
             if self.end.is_some() {
                 self.finish();
                 return Poll::Ready(false);
@@ -146,7 +159,6 @@ impl<S: Socket> GuardedStream<S> {
                 Poll::Pending => self.end = Some(ready!(self.poll_patience(cx, Reader::Nobody))),
             }
         }
-        Poll::Ready(true)
     }
 
     /// Reads from the socket: true if `buffer` was given something; without one all is withheld.
@@ -197,12 +209,25 @@ impl<S: Socket> GuardedStream<S> {
         scanned.passed > 0 && self.withheld.passed == 0
     }
 
+    /// Scans what stands behind a request for an upgrade. To be called when the next request is asked for: then the upgrade
+    /// was refused.
+    fn resume(&mut self) {
+        if self.scanner.position() != Position::Upgrade || self.withheld.passed > 0 {
+            return;
+        }
+        self.scanner.resume();
+        let held = std::mem::take(&mut self.withheld.bytes);
+        if !held.is_empty() {
+            self.on_received(&held, None);
+        }
+    }
+
     /// Nothing has arrived: ready if it had to, or if hyper shall not wait for it.
     fn poll_patience(&mut self, cx: &mut Context<'_>, reader: Reader) -> Poll<End> {
         let (wait, end) = match self.scanner.position() {
             Position::Between if reader == Reader::Hyper => (Wait::Pause, End::Pause),
             Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
-            Position::Between => (Wait::Next, End::Silent),
+            Position::Between | Position::Upgrade => (Wait::Next, End::Silent),
             Position::Head => (Wait::Head, End::SlowHead),
             Position::Body | Position::Refused => (Wait::Body, End::BrokenBody),
         };
@@ -251,7 +276,7 @@ impl Withheld {
         self.bytes.is_empty()
     }
 
-    /// Adds the beginning of a head.
+    /// Adds the beginning of a head, or what stands behind a request for an upgrade.
     fn keep(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -293,6 +318,7 @@ impl<S: Socket> Read for GuardedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
+            this.resume();
             if this.withheld.give(&mut buffer) {
                 return Poll::Ready(Ok(()));
             }
@@ -366,8 +392,8 @@ pub(crate) struct Ending<S> {
     pub(crate) end_was_read: bool,
     /// Whether hyper ended as it should.
     pub(crate) shut_down: bool,
-    /// Whether a body is still to come.
-    pub(crate) mid_body: bool,
+    /// Whether a body is still to come, or what stands behind a request for an upgrade.
+    pub(crate) mid_request: bool,
     /// How long nothing of it may come, if that is limited.
     pub(crate) silence: Option<Duration>,
 }

@@ -7,6 +7,7 @@ mod client;
 #[path = "../serve/server.rs"]
 mod server;
 
+mod behind_upgrades;
 mod failing;
 mod fields;
 mod kept;
