@@ -43,7 +43,7 @@ impl Conversation {
     ) -> Self {
         let seat = membership.as_ref().map(Membership::seat);
         Self {
-            stream: GuardedStream::new(stream, options, seat),
+            stream: GuardedStream::new(stream, Rc::clone(&client), options, seat),
             client,
             head: options.head,
             membership,

@@ -7,6 +7,8 @@
 //!
 //! Bytes behind a request for an upgrade are kept as they are. A connection that becomes a tunnel takes them along; else
 //! hyper asks for the next request, and then they are scanned.
+//!
+//! While a client waits for an upstream, what it sends is read ahead, as its end may be behind that.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,6 +20,7 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
+use crate::exchange::Client;
 use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::members::Seat;
@@ -28,6 +31,7 @@ use crate::socket::Socket;
 /// A socket whose client is watched.
 pub(crate) struct GuardedStream<S> {
     socket: S,
+    client: Rc<Client>,
     /// Where files are sent past hyper.
     lane: Rc<FileLane>,
     scanner: Scanner,
@@ -47,6 +51,8 @@ pub(crate) struct GuardedStream<S> {
 pub(crate) enum End {
     /// The client has closed its side.
     Closed,
+    /// The client has closed its side while it waited for a response, which is not needed any more.
+    Left,
     /// A head is refused; if that of a HEAD request, the response has no body.
     Refused { fault: Fault, is_head: bool },
     /// A head was not complete in time.
@@ -77,9 +83,15 @@ struct Withheld {
 }
 
 impl<S: Socket> GuardedStream<S> {
-    pub(crate) fn new(socket: S, options: &ConnectionOptions, seat: Option<Seat>) -> Self {
+    pub(crate) fn new(
+        socket: S,
+        client: Rc<Client>,
+        options: &ConnectionOptions,
+        seat: Option<Seat>,
+    ) -> Self {
         Self {
             socket,
+            client,
             lane: Rc::default(),
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
@@ -152,7 +164,7 @@ impl<S: Socket> GuardedStream<S> {
                 self.finish();
                 return Poll::Ready(false);
             }
-            match self.poll_receive(cx, None) {
+            match self.poll_receive(cx, usize::MAX, None) {
                 Poll::Ready(Ok(_)) => {}
                 // Between requests hyper, too, takes a lost connection for a closed one.
                 Poll::Ready(Err(_)) => self.end = Some(End::Closed),
@@ -161,18 +173,16 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Reads from the socket: true if `buffer` was given something; without one all is withheld.
+    /// Reads up to `max` bytes from the socket: true if `buffer` was given something; without one all is withheld.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
+        max: usize,
         buffer: Option<&mut ReadBufCursor<'_>>,
     ) -> Poll<io::Result<bool>> {
-        let room = buffer
-            .as_ref()
-            .map_or(usize::MAX, |buffer| buffer.remaining());
         // Bytes are scanned before they go to hyper, whose buffers are not initialised.
         pool::with_scratch(|received| {
-            let max = room.min(received.len());
+            let max = max.min(received.len());
             let result = self.socket.poll_receive(cx, &mut received[..max]);
             result.map_ok(|n| self.on_received(&received[..n], buffer))
         })
@@ -219,6 +229,40 @@ impl<S: Socket> GuardedStream<S> {
         let held = std::mem::take(&mut self.withheld.bytes);
         if !held.is_empty() {
             self.on_received(&held, None);
+        }
+    }
+
+    /// Ready when the client is gone. To be called when hyper flushes: it does so at each turn, but does not read while a
+    /// request is answered. Until then the task is woken by what arrives, as by a read.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.client.is_waiting() {
+            ready!(self.poll_left(cx));
+            self.end = Some(End::Left);
+            self.shut_down = true;
+            return Poll::Ready(());
+        }
+        match self.end {
+            None => self.socket.poll_lost(cx),
+            // Behind the end that was read nothing is missed.
+            Some(_) => Poll::Pending,
+        }
+    }
+
+    /// Ready when the client has ended its side. Reads ahead as far as there is room, as TLS and some mechanisms of
+    /// readiness show no end behind unread bytes. A body is left to hyper, which reads it as the upstream takes it.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.end.is_none() && self.scanner.position() != Position::Body {
+            let room = READ_AHEAD_BYTES.saturating_sub(self.withheld.bytes.len());
+            if room == 0 {
+                break;
+            }
+            if ready!(self.poll_receive(cx, room, None)).is_err() {
+                return Poll::Ready(());
+            }
+        }
+        match self.end {
+            Some(End::Closed) => Poll::Ready(()),
+            _ => self.socket.poll_ended(cx),
         }
     }
 
@@ -326,7 +370,8 @@ impl<S: Socket> Read for GuardedStream<S> {
                 this.end_was_read = true;
                 return Poll::Ready(Ok(()));
             }
-            match this.poll_receive(cx, Some(&mut buffer)) {
+            let room = buffer.remaining();
+            match this.poll_receive(cx, room, Some(&mut buffer)) {
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(false)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -366,11 +411,9 @@ impl<S: Socket> Write for GuardedStream<S> {
         self.socket.is_write_vectored()
     }
 
-    /// Also tells that the client is gone. hyper does not read while a request is answered, but flushes at each turn. Who
-    /// waits for that loss is whom the next read would have wait anyway.
+    /// Fails when the client is gone.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Behind the end that was read nothing is missed.
-        if self.end.is_none() && self.socket.poll_lost(cx).is_ready() {
+        if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         self.lane.on_flush(|| self.socket.sends_files())?;
@@ -397,6 +440,10 @@ pub(crate) struct Ending<S> {
     /// How long nothing of it may come, if that is limited.
     pub(crate) silence: Option<Duration>,
 }
+
+/// The most that is kept of what a waiting client sends ahead: many requests, or the first frames behind a request for an
+/// upgrade. What came with the request, in one read, may be more.
+const READ_AHEAD_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

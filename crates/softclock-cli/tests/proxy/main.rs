@@ -8,6 +8,7 @@ mod client;
 mod server;
 
 mod behind_upgrades;
+mod departures;
 mod failing;
 mod fields;
 mod kept;
