@@ -81,6 +81,11 @@ impl Carrier {
         each!(self, stream => stream.poll_lost(cx))
     }
 
+    /// Ready when the other end is known to send no more, or to be gone.
+    fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        each!(self, stream => stream.poll_ended(cx))
+    }
+
     /// Wakes nobody who waits for bytes until he asks again.
     pub(crate) fn forget_readers(&self) {
         each!(self, stream => stream.forget_readers());
@@ -174,6 +179,10 @@ impl Socket for Stream {
 
     fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.carrier().poll_lost(cx)
+    }
+
+    fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.carrier().poll_ended(cx)
     }
 
     fn give_up(&self) {

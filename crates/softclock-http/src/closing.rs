@@ -37,7 +37,9 @@ impl LastWord {
                 sentence: "the request took too long.",
                 is_head: false,
             }),
-            End::Closed | End::BrokenBody | End::Silent | End::Stuck | End::Pause => None,
+            End::Closed | End::Left | End::BrokenBody | End::Silent | End::Stuck | End::Pause => {
+                None
+            }
         }
     }
 
@@ -92,8 +94,11 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
             return;
         }
     }
-    let more_to_come = last_word.is_some() || ending.mid_body || end == Some(End::BrokenBody);
-    if shut_down(&mut socket).await.is_ok() && more_to_come {
+    let is_cut = matches!(end, Some(End::BrokenBody | End::Left));
+    let more_to_come = last_word.is_some() || ending.mid_request || is_cut;
+    // Through TLS this waits for the client to take what was written.
+    let shut_down = timeout(LINGER, shut_down(&mut socket)).await;
+    if matches!(shut_down, Ok(Ok(()))) && more_to_come {
         let silence = ending.silence.unwrap_or(LINGER);
         let _ = timeout(LINGER, discard(&mut socket, silence)).await;
     }

@@ -84,6 +84,8 @@ pub(crate) struct Client {
     /// Who waits for the end of all exchanges.
     waiting: Cell<Option<Waker>>,
     tunnel: Cell<Option<Box<Tunnel>>>,
+    /// Whether the exchange in progress has no response yet, and needs none once the client ends its side.
+    is_waiting: Cell<bool>,
     /// As a field's value, once it was asked for.
     address: OnceCell<HeaderValue>,
 }
@@ -98,8 +100,17 @@ impl Client {
             active: Cell::new(false),
             waiting: Cell::new(None),
             tunnel: Cell::new(None),
+            is_waiting: Cell::new(false),
             address: OnceCell::new(),
         })
+    }
+
+    /// One of a server of nothing in particular.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Rc<Self> {
+        let site = Rc::new(crate::site::Site::bundled());
+        let worker = Worker::of_site(site, crate::worker::WorkerOptions::default());
+        Self::new(worker, Peer::Local, false)
     }
 
     /// The client's address, if it has one, for upstreams.
@@ -109,6 +120,17 @@ impl Client {
         };
         let text = || HeaderValue::try_from(address.to_canonical().to_string());
         Some(self.address.get_or_init(|| text().expect("ASCII")))
+    }
+
+    /// Has the connection ended, with the exchange in progress, when the client ends its side while the guard lives.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.is_waiting.set(true);
+        Waiting(self)
+    }
+
+    /// Whether there is a guard of [`wait`](Self::wait).
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting.get()
     }
 
     /// The connection is to become a tunnel when the response is sent.
@@ -152,6 +174,16 @@ impl Client {
         }
         self.waiting.set(Some(cx.waker().clone()));
         Poll::Pending
+    }
+}
+
+/// A client that waits for a response, and is taken to be gone when it ends its side. Of use in HTTP/1, where a
+/// connection has one exchange at a time; in HTTP/2 the end of the client's side is that of the connection.
+pub(crate) struct Waiting<'a>(&'a Client);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.is_waiting.set(false);
     }
 }
 

@@ -44,7 +44,7 @@ impl Conversation {
     ) -> Self {
         let seat = membership.as_ref().map(Membership::seat);
         Self {
-            stream: GuardedStream::new(stream, options, seat),
+            stream: GuardedStream::new(stream, Rc::clone(&client), options, seat),
             client,
             head: options.head,
             membership,
@@ -68,6 +68,9 @@ impl Conversation {
                         Box::pin(tunnel.run(stream, early)).await;
                     }
                     return result;
+                }
+                if result.is_ok() {
+                    self.stream.on_all_written();
                 }
                 let has_ended = self.membership.as_ref().is_some_and(Membership::has_ended);
                 if has_ended || !self.stream.take_pause() {

@@ -245,6 +245,7 @@ mod tests {
 
     use crate::carrier::Stream;
     use crate::connection::ConnectionOptions;
+    use crate::exchange::Client;
     use crate::stream::GuardedStream;
 
     /// Tells how much of a body came, or that it failed.
@@ -281,7 +282,8 @@ mod tests {
                 },
                 ..ConnectionOptions::default()
             };
-            let stream = GuardedStream::new(Stream::from(stream), &options, None);
+            let stream =
+                GuardedStream::new(Stream::from(stream), Client::of_nothing(), &options, None);
             let connection = Builder::new().serve_connection(stream, service_fn(measure));
             let _ = connection.await;
             client.join().unwrap()

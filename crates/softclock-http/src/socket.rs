@@ -34,6 +34,10 @@ pub(crate) trait Socket: Write + Unpin {
     /// Ready when the client is known to be gone, and not only to have said all it wants. Nothing is read for that.
     fn poll_lost(&self, cx: &Context<'_>) -> Poll<()>;
 
+    /// As [`poll_lost`](Self::poll_lost), and ready too when the client is known to send no more, though not all that it
+    /// sent was read.
+    fn poll_ended(&self, cx: &Context<'_>) -> Poll<()>;
+
     /// Makes closing discard what the client has not taken.
     fn give_up(&self);
 }

@@ -4,6 +4,11 @@
 //! too long, it sees the end of the stream, and so finishes the responses to the requests before it; then the connection
 //! says why it ends ([`closing`](crate::closing)). Heads that arrive in pieces are kept here until they are complete,
 //! which also spares hyper parsing them again for every piece.
+//!
+//! Bytes behind a request for an upgrade are kept as they are. A connection that becomes a tunnel takes them along; else
+//! hyper asks for the next request, and then they are scanned.
+//!
+//! While a client waits for an upstream, what it sends is read ahead, as its end may be behind that.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,6 +20,7 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
+use crate::exchange::Client;
 use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::members::Seat;
@@ -25,6 +31,7 @@ use crate::socket::Socket;
 /// A socket whose client is watched.
 pub(crate) struct GuardedStream<S> {
     socket: S,
+    client: Rc<Client>,
     /// Where files are sent past hyper.
     lane: Rc<FileLane>,
     scanner: Scanner,
@@ -44,6 +51,8 @@ pub(crate) struct GuardedStream<S> {
 pub(crate) enum End {
     /// The client has closed its side.
     Closed,
+    /// The client has closed its side while it waited for a response, which is not needed any more.
+    Left,
     /// A head is refused; if that of a HEAD request, the response has no body.
     Refused { fault: Fault, is_head: bool },
     /// A head was not complete in time.
@@ -69,14 +78,20 @@ enum Reader {
 #[derive(Default)]
 struct Withheld {
     bytes: Vec<u8>,
-    /// So many at the start are for hyper; the others begin a head.
+    /// So many at the start are for hyper; the others begin a head, or stand behind a request for an upgrade.
     passed: usize,
 }
 
 impl<S: Socket> GuardedStream<S> {
-    pub(crate) fn new(socket: S, options: &ConnectionOptions, seat: Option<Seat>) -> Self {
+    pub(crate) fn new(
+        socket: S,
+        client: Rc<Client>,
+        options: &ConnectionOptions,
+        seat: Option<Seat>,
+    ) -> Self {
         Self {
             socket,
+            client,
             lane: Rc::default(),
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
@@ -92,6 +107,12 @@ impl<S: Socket> GuardedStream<S> {
     /// The way of files past hyper, if the socket sends them now.
     pub(crate) fn lane(&self) -> Option<&Rc<FileLane>> {
         self.socket.sends_files().then_some(&self.lane)
+    }
+
+    /// Notes that hyper has ended as it should. Once a request has asked for an upgrade hyper does not say so by
+    /// [`poll_shutdown`](Write::poll_shutdown), as it takes a connection that ends for one that is upgraded.
+    pub(crate) fn on_all_written(&mut self) {
+        self.shut_down = true;
     }
 
     /// Whether hyper has ended for a pause only; then the stream goes on.
@@ -117,7 +138,7 @@ impl<S: Socket> GuardedStream<S> {
             end: self.end,
             end_was_read: self.end_was_read,
             shut_down: self.shut_down,
-            mid_body: self.scanner.position() == Position::Body,
+            mid_request: matches!(self.scanner.position(), Position::Body | Position::Upgrade),
             silence: self.patience.body_limit(),
             socket: self.socket,
         }
@@ -134,33 +155,34 @@ impl<S: Socket> GuardedStream<S> {
 
     /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will come.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        while self.withheld.passed == 0 {
+        loop {
+            self.resume();
+            if self.withheld.passed > 0 {
+                return Poll::Ready(true);
+            }
             if self.end.is_some() {
                 self.finish();
                 return Poll::Ready(false);
             }
-            match self.poll_receive(cx, None) {
+            match self.poll_receive(cx, usize::MAX, None) {
                 Poll::Ready(Ok(_)) => {}
                 // Between requests hyper, too, takes a lost connection for a closed one.
                 Poll::Ready(Err(_)) => self.end = Some(End::Closed),
                 Poll::Pending => self.end = Some(ready!(self.poll_patience(cx, Reader::Nobody))),
             }
         }
-        Poll::Ready(true)
     }
 
-    /// Reads from the socket: true if `buffer` was given something; without one all is withheld.
+    /// Reads up to `max` bytes from the socket: true if `buffer` was given something; without one all is withheld.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
+        max: usize,
         buffer: Option<&mut ReadBufCursor<'_>>,
     ) -> Poll<io::Result<bool>> {
-        let room = buffer
-            .as_ref()
-            .map_or(usize::MAX, |buffer| buffer.remaining());
         // Bytes are scanned before they go to hyper, whose buffers are not initialised.
         pool::with_scratch(|received| {
-            let max = room.min(received.len());
+            let max = max.min(received.len());
             let result = self.socket.poll_receive(cx, &mut received[..max]);
             result.map_ok(|n| self.on_received(&received[..n], buffer))
         })
@@ -197,12 +219,59 @@ impl<S: Socket> GuardedStream<S> {
         scanned.passed > 0 && self.withheld.passed == 0
     }
 
+    /// Scans what stands behind a request for an upgrade. To be called when the next request is asked for: then the upgrade
+    /// was refused.
+    fn resume(&mut self) {
+        if self.scanner.position() != Position::Upgrade || self.withheld.passed > 0 {
+            return;
+        }
+        self.scanner.resume();
+        let held = std::mem::take(&mut self.withheld.bytes);
+        if !held.is_empty() {
+            self.on_received(&held, None);
+        }
+    }
+
+    /// Ready when the client is gone. To be called when hyper flushes: it does so at each turn, but does not read while a
+    /// request is answered. Until then the task is woken by what arrives, as by a read.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.client.is_waiting() {
+            ready!(self.poll_left(cx));
+            self.end = Some(End::Left);
+            self.shut_down = true;
+            return Poll::Ready(());
+        }
+        match self.end {
+            None => self.socket.poll_lost(cx),
+            // Behind the end that was read nothing is missed.
+            Some(_) => Poll::Pending,
+        }
+    }
+
+    /// Ready when the client has ended its side. Reads ahead as far as there is room, as TLS and some mechanisms of
+    /// readiness show no end behind unread bytes. A body is left to hyper, which reads it as the upstream takes it.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.end.is_none() && self.scanner.position() != Position::Body {
+            let room = READ_AHEAD_BYTES.saturating_sub(self.withheld.bytes.len());
+            if room == 0 {
+                break;
+            }
+            if ready!(self.poll_receive(cx, room, None)).is_err() {
+                return Poll::Ready(());
+            }
+        }
+        match self.end {
+            Some(End::Closed) => Poll::Ready(()),
+            _ => self.socket.poll_ended(cx),
+        }
+    }
+
     /// Nothing has arrived: ready if it had to, or if hyper shall not wait for it.
     fn poll_patience(&mut self, cx: &mut Context<'_>, reader: Reader) -> Poll<End> {
         let (wait, end) = match self.scanner.position() {
             Position::Between if reader == Reader::Hyper => (Wait::Pause, End::Pause),
             Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
-            Position::Between => (Wait::Next, End::Silent),
+            Position::Between | Position::Upgrade => (Wait::Next, End::Silent),
             Position::Head => (Wait::Head, End::SlowHead),
             Position::Body | Position::Refused => (Wait::Body, End::BrokenBody),
         };
@@ -251,7 +320,7 @@ impl Withheld {
         self.bytes.is_empty()
     }
 
-    /// Adds the beginning of a head.
+    /// Adds the beginning of a head, or what stands behind a request for an upgrade.
     fn keep(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -293,6 +362,7 @@ impl<S: Socket> Read for GuardedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
+            this.resume();
             if this.withheld.give(&mut buffer) {
                 return Poll::Ready(Ok(()));
             }
@@ -300,7 +370,8 @@ impl<S: Socket> Read for GuardedStream<S> {
                 this.end_was_read = true;
                 return Poll::Ready(Ok(()));
             }
-            match this.poll_receive(cx, Some(&mut buffer)) {
+            let room = buffer.remaining();
+            match this.poll_receive(cx, room, Some(&mut buffer)) {
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(false)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -340,11 +411,9 @@ impl<S: Socket> Write for GuardedStream<S> {
         self.socket.is_write_vectored()
     }
 
-    /// Also tells that the client is gone. hyper does not read while a request is answered, but flushes at each turn. Who
-    /// waits for that loss is whom the next read would have wait anyway.
+    /// Fails when the client is gone.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Behind the end that was read nothing is missed.
-        if self.end.is_none() && self.socket.poll_lost(cx).is_ready() {
+        if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         self.lane.on_flush(|| self.socket.sends_files())?;
@@ -366,11 +435,15 @@ pub(crate) struct Ending<S> {
     pub(crate) end_was_read: bool,
     /// Whether hyper ended as it should.
     pub(crate) shut_down: bool,
-    /// Whether a body is still to come.
-    pub(crate) mid_body: bool,
+    /// Whether a body is still to come, or what stands behind a request for an upgrade.
+    pub(crate) mid_request: bool,
     /// How long nothing of it may come, if that is limited.
     pub(crate) silence: Option<Duration>,
 }
+
+/// The most that is kept of what a waiting client sends ahead: many requests, or the first frames behind a request for an
+/// upgrade. What came with the request, in one read, may be more.
+const READ_AHEAD_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -27,6 +27,7 @@ macro_rules! conformance {
                 other_linger_times_are_refused
                 unread_data_makes_closing_a_reset
                 a_lost_connection_is_known_without_a_call
+                an_ended_direction_is_known_behind_unread_data
                 writing_to_a_closed_peer_fails
                 a_refused_connection_is_an_error
                 a_listener_survives_connections_that_vanish
@@ -220,6 +221,26 @@ async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
     client.set_linger(Some(Duration::ZERO)).unwrap();
     drop(client);
     lost().await;
+}
+
+async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
+    if softclock::statistics().mechanism == Mechanism::Select {
+        // It reports only what can be read and written.
+        return;
+    }
+    let (client, server) = pair(address).await;
+    let ended = || poll_fn(|cx| server.poll_ended(cx));
+    client.write_all(b"question").await.unwrap();
+    server.read_exact(&mut [0; 1]).await.unwrap();
+    let soon = softclock::timeout(Duration::from_millis(20), ended()).await;
+    soon.expect_err("the client may send more");
+    client.shutdown(Shutdown::Write).unwrap();
+    ended().await;
+    let mut rest = [0; 16];
+    assert_eq!(server.read(&mut rest).await.unwrap(), 7);
+    server.write_all(b"answer").await.unwrap();
+    client.read_exact(&mut [0; 6]).await.unwrap();
+    ended().await;
 }
 
 async fn writing_to_a_closed_peer_fails(address: SocketAddr) {

@@ -139,6 +139,21 @@ fn a_closed_connection_is_known_without_a_call() {
 }
 
 #[test]
+fn an_ended_direction_is_known_behind_unread_data() {
+    run(async {
+        let (here, mut there) = pairs(1).remove(0);
+        let ended = || poll_fn(|cx| here.poll_ended(cx));
+        there.write_all(b"question").unwrap();
+        let soon = timeout(Duration::from_millis(20), ended()).await;
+        soon.expect_err("the peer may send more");
+        there.shutdown(Shutdown::Write).unwrap();
+        ended().await;
+        assert_eq!(here.read(&mut [0; 16]).await.unwrap(), 8);
+        ended().await;
+    });
+}
+
+#[test]
 fn forgotten_readers_are_not_woken() {
     run(async {
         let (here, mut there) = pairs(1).remove(0);

@@ -70,6 +70,14 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: usize,
 
+    /// Go on with requests whose clients have ended their side of the connection
+    ///
+    /// Without this option a request is given up, and its connection to the upstream closed, when the client closes or ends
+    /// its side (FIN) before the response begins: both look the same. The access log then has the status 499. Clients that
+    /// end their side behind their request and then wait for the response, such as nc -N, need this option.
+    #[arg(long)]
+    pub(crate) half_close: bool,
+
     /// How often to resolve the names of upstreams again; 0 for at SIGHUP only
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) resolve: Duration,
@@ -96,6 +104,7 @@ impl UpstreamOptions {
             idle_time: self.keep_time,
             max_connections: self.max_requests,
             tunnel_idle: unless_zero(self.tunnel_timeout),
+            half_close: self.half_close,
             resolve_every: self.resolve,
         }
     }

@@ -3,8 +3,6 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::thread::sleep;
-use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
@@ -213,20 +211,6 @@ fn a_client_that_leaves_before_the_response_ends_its_request() {
         drop(local);
         until_idle(proxy.metrics(), &upstream);
     }
-}
-
-#[test]
-fn a_client_that_only_ends_its_side_gets_its_answer() {
-    let upstream = Upstream::start(|connection| {
-        connection.request();
-        sleep(Duration::from_millis(300));
-        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    });
-    let proxy = proxy(&[&upstream.url()], &[]);
-    let mut client = proxy.connect();
-    client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    client.close_sending();
-    assert_eq!(client.reply("GET").text(), "ok");
 }
 
 /// Waits until nothing is in progress with an upstream.

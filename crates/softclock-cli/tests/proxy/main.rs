@@ -7,6 +7,8 @@ mod client;
 #[path = "../serve/server.rs"]
 mod server;
 
+mod behind_upgrades;
+mod departures;
 mod failing;
 mod fields;
 mod kept;

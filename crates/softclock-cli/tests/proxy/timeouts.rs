@@ -14,7 +14,7 @@ use crate::upstream::{Upstream, proxy};
 const LONG: Duration = Duration::from_secs(8);
 
 /// A listener whose queue has no room: who connects hears nothing. The others keep the queue full.
-fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
+pub(crate) fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
     let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     listen(&listener, 1).expect("a listener");

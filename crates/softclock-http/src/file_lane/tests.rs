@@ -21,6 +21,7 @@ use softclock::fs::Root;
 
 use super::*;
 use crate::connection::{BUFFER_BYTES, ConnectionOptions};
+use crate::exchange::Client;
 use crate::stream::GuardedStream;
 
 /// What has left by a socket.
@@ -118,6 +119,10 @@ impl Socket for Capricious {
     }
 
     fn poll_lost(&self, _: &Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn poll_ended(&self, _: &Context<'_>) -> Poll<()> {
         Poll::Pending
     }
 
@@ -223,7 +228,12 @@ async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
         sent: Rc::clone(&sent),
         random: Random(seed),
     };
-    let stream = GuardedStream::new(socket, &ConnectionOptions::default(), None);
+    let stream = GuardedStream::new(
+        socket,
+        Client::of_nothing(),
+        &ConnectionOptions::default(),
+        None,
+    );
     let lane = Rc::clone(stream.lane().expect("a socket that sends files"));
     let service = service_fn(|request| {
         let response = answer(&request, site, &lane, seed);

@@ -19,6 +19,7 @@ pub(crate) struct Fields {
     length: Option<u64>,
     chunked: bool,
     host: bool,
+    upgrade: bool,
 }
 
 /// Where the lines are.
@@ -90,6 +91,7 @@ impl Fields {
             length: None,
             chunked: false,
             host: false,
+            upgrade: false,
         }
     }
 
@@ -101,6 +103,7 @@ impl Fields {
         self.length = None;
         self.chunked = false;
         self.host = false;
+        self.upgrade = false;
     }
 
     /// How many bytes completed the section; `None` if it goes on behind them.
@@ -135,6 +138,11 @@ impl Fields {
             (true, None) => Ok(Framing::Chunked),
             (false, length) => Ok(Framing::Sized(length.unwrap_or(0))),
         }
+    }
+
+    /// Whether the head asks for another protocol behind it, as far as the name of a field shows: only HTTP/1.1 can.
+    pub(super) fn may_upgrade(&self) -> bool {
+        self.upgrade && self.section == Section::Head(Version::Http11)
     }
 
     /// Takes the first byte of a line, unless it is that of a name.
@@ -180,6 +188,10 @@ impl Fields {
     /// Decides by the name what its value must be.
     fn expected_value(&mut self, name: &[u8]) -> Result<Value, Fault> {
         let value = match name.len() {
+            7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                self.upgrade = true;
+                return Ok(Value::Ignored);
+            }
             4 if name.eq_ignore_ascii_case(b"host") => Value::Host(Trimmed::default()),
             14 if name.eq_ignore_ascii_case(b"content-length") => Value::Length(Number::default()),
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {

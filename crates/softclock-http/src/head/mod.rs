@@ -17,6 +17,11 @@
 //! | classes of bytes | `class.rs` |
 //! | reasons to refuse | `fault.rs` |
 //!
+//! Behind a request for an upgrade it stops ([`Position::Upgrade`]) until its user says that HTTP goes on
+//! ([`Scanner::resume`]): what follows is HTTP only if the upgrade is refused. It stops where an Upgrade field stands in a
+//! head of HTTP/1.1 without a body, whatever the other fields say, as stopping where there is no need costs only the next
+//! request's wait for the response.
+//!
 //! Where it is stricter than RFC 9112 asks: a line ends with CR LF, never with LF alone; no field is folded; one
 //! Content-Length and no second, equal or not; no coding but `chunked`, and not beside a length; no white space after a
 //! chunk's size. One empty line before a request line is let through, as section 2.2 recommends.
@@ -77,6 +82,8 @@ pub enum Position {
     Head,
     /// Inside a body.
     Body,
+    /// Behind a head that asks for an upgrade. Nothing is scanned until [`Scanner::resume`].
+    Upgrade,
     /// Behind a fault.
     Refused,
 }
@@ -100,6 +107,7 @@ enum Stage {
     /// A body with so many bytes to come.
     Sized(u64),
     Chunked(Chunked),
+    Upgrade,
     Refused {
         fault: Fault,
         in_body: bool,
@@ -128,11 +136,12 @@ impl Scanner {
     /// Scans what follows on the bytes scanned before.
     ///
     /// A head is withheld until it is complete and found to be good, so that a parser sees whole heads only; so are the
-    /// lines between the chunks of a body.
+    /// lines between the chunks of a body. What follows on a request for an upgrade is not scanned, and has to be given
+    /// again after [`resume`](Self::resume).
     pub fn scan(&mut self, bytes: &[u8]) -> Scanned {
         let mut at = 0;
         let mut passed = 0;
-        while at < bytes.len() {
+        while at < bytes.len() && !matches!(self.stage, Stage::Upgrade) {
             match self.step(&bytes[at..]) {
                 Ok(step) => {
                     at += step.consumed;
@@ -156,12 +165,20 @@ impl Scanner {
         }
     }
 
+    /// Goes on behind a request for an upgrade that was refused; elsewhere nothing changes.
+    pub fn resume(&mut self) {
+        if matches!(self.stage, Stage::Upgrade) {
+            self.start_head();
+        }
+    }
+
     /// Where it is now.
     pub const fn position(&self) -> Position {
         match self.stage {
             Stage::Line if self.head_bytes == 0 => Position::Between,
             Stage::Line | Stage::Fields => Position::Head,
             Stage::Sized(_) | Stage::Chunked(_) => Position::Body,
+            Stage::Upgrade => Position::Upgrade,
             Stage::Refused { .. } => Position::Refused,
         }
     }
@@ -200,6 +217,10 @@ impl Scanner {
                 }
                 Ok(step)
             }
+            Stage::Upgrade => Ok(Step {
+                consumed: 0,
+                pass: false,
+            }),
             Stage::Refused { fault, .. } => Err(*fault),
         }
     }
@@ -227,6 +248,7 @@ impl Scanner {
         match self.fields.scan(offered)? {
             Some(consumed) => {
                 match self.fields.framing()? {
+                    Framing::Sized(0) if self.fields.may_upgrade() => self.stage = Stage::Upgrade,
                     Framing::Sized(0) => self.start_head(),
                     Framing::Sized(length) => self.stage = Stage::Sized(length),
                     Framing::Chunked => {

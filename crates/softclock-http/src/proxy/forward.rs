@@ -87,6 +87,8 @@ impl Forwarder {
                 Ok(outgoing) => outgoing,
                 Err((status, sentence)) => return (own_page(*status, sentence, is_head), None),
             };
+            // Until there is a head to send, whatever is waited for: connections, the rest of a body, other tries.
+            let _waiting = (!self.options.half_close).then(|| client.wait());
             let begun = softclock::now();
             let result = self.forward(client, outgoing).await;
             let time = softclock::now().since(begun);

@@ -86,6 +86,10 @@ pub struct ProxyOptions {
     pub max_connections: usize,
     /// How long nothing may pass through a tunnel (WebSocket and the like).
     pub tunnel_idle: Option<Duration>,
+    /// Whether a request goes on whose client has ended its side of the connection. If not, it is given up as soon as that
+    /// is seen before the response begins, and so is the connection to the upstream: a client that has closed cannot be
+    /// told from one that only sends no more.
+    pub half_close: bool,
     /// How old an upstream's addresses may be before its name is resolved again; zero for ever.
     pub resolve_every: Duration,
 }
@@ -101,6 +105,7 @@ impl Default for ProxyOptions {
             idle_time: Duration::from_secs(30),
             max_connections: 0,
             tunnel_idle: Some(Duration::from_secs(600)),
+            half_close: false,
             resolve_every: Duration::from_secs(30),
         }
     }

@@ -351,6 +351,45 @@ fn limits_to_the_byte() {
 }
 
 #[test]
+fn nothing_is_scanned_behind_a_request_for_an_upgrade() {
+    let head = |version: &str, fields: &str| format!("GET / {version}\r\nHost: h\r\n{fields}\r\n");
+    let behind = "\0\r\nnot HTTP";
+    for (request, stops) in [
+        (
+            head("HTTP/1.1", "Upgrade: websocket\r\nConnection: upgrade\r\n"),
+            true,
+        ),
+        (head("HTTP/1.1", "uPGRADE:\r\nContent-Length: 0\r\n"), true),
+        (
+            head("HTTP/1.0", "Upgrade: websocket\r\nConnection: upgrade\r\n"),
+            false,
+        ),
+        (head("HTTP/1.1", "Upgrade-Insecure-Requests: 1\r\n"), false),
+        (
+            head("HTTP/1.1", "Upgrade: a\r\nContent-Length: 1\r\n") + "x",
+            false,
+        ),
+        (
+            head("HTTP/1.1", "Transfer-Encoding: chunked\r\n") + "0\r\nUpgrade: a\r\n\r\n",
+            false,
+        ),
+    ] {
+        let stream = [&request, behind].concat();
+        let mut scanner = Scanner::new(HeadLimits::default());
+        let scanned = scanner.scan(stream.as_bytes());
+        assert_eq!(scanned.passed, request.len(), "{request}");
+        assert_eq!(scanned.fault.is_none(), stops, "{request}");
+        assert_eq!(scanner.position() == Position::Upgrade, stops, "{request}");
+        if stops {
+            assert_eq!(scanner.scan(behind.as_bytes()).passed, 0);
+            scanner.resume();
+            assert_eq!(scanner.position(), Position::Between);
+            assert_eq!(scanner.scan(behind.as_bytes()).fault, Some(Fault::Method));
+        }
+    }
+}
+
+#[test]
 fn positions() {
     let mut scanner = Scanner::new(HeadLimits::default());
     let mut at = |bytes: &[u8]| {

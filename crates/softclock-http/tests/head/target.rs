@@ -50,21 +50,30 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// Scans slices as the stream of a connection does.
+/// Scans slices as the stream of a connection does whose requests for an upgrade are refused.
 pub(crate) fn scan<'a>(slices: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let mut scanner = Scanner::new(LIMITS);
     let (mut passed, mut withheld, mut fault) = (Vec::new(), Vec::new(), None);
-    for slice in slices {
-        let scanned = scanner.scan(slice);
-        if scanned.passed > 0 {
-            passed.append(&mut withheld);
-            passed.extend_from_slice(&slice[..scanned.passed]);
+    'slices: for mut slice in slices {
+        loop {
+            let scanned = scanner.scan(slice);
+            let (good, rest) = slice.split_at(scanned.passed);
+            if scanned.passed > 0 {
+                passed.append(&mut withheld);
+                passed.extend_from_slice(good);
+            }
+            if scanned.fault.is_some() {
+                fault = scanned.fault;
+                break 'slices;
+            }
+            if scanner.position() != Position::Upgrade {
+                withheld.extend_from_slice(rest);
+                break;
+            }
+            assert_eq!(scanner.scan(rest).passed, 0, "nothing is scanned before");
+            scanner.resume();
+            slice = rest;
         }
-        if scanned.fault.is_some() {
-            fault = scanned.fault;
-            break;
-        }
-        withheld.extend_from_slice(&slice[scanned.passed..]);
     }
     Outcome {
         passed,
@@ -102,6 +111,7 @@ pub(crate) fn messages(passed: &[u8]) -> Vec<Message> {
         let scanned = scanner.scan(&[byte]);
         assert_eq!(scanned.fault, None, "it passed before");
         bytes.push(byte);
+        scanner.resume();
         if scanner.position() == Position::Between {
             messages.push(Message {
                 bytes: std::mem::take(&mut bytes),

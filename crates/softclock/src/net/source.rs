@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::{SourceId, TriggerState};
-use softclock_linux::events::Token;
+use softclock_linux::events::{Readiness, Token};
 
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -94,7 +94,18 @@ impl<F: AsFd> Source<F> {
 
     /// Ready when the connection is known to be lost; until then `cx` is woken by that, and by what there is to read.
     pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        match self.runtime.sources.borrow_mut().poll_lost(self.id, cx) {
+        self.poll_condition(cx, Readiness::WRITE_CLOSED | Readiness::ERROR)
+    }
+
+    /// As [`poll_lost`](Self::poll_lost), and ready too when the peer is known to send no more.
+    pub(crate) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        let ended = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED | Readiness::ERROR;
+        self.poll_condition(cx, ended)
+    }
+
+    fn poll_condition(&self, cx: &Context<'_>, conditions: Readiness) -> Poll<()> {
+        let mut sources = self.runtime.sources.borrow_mut();
+        match sources.poll_condition(self.id, conditions, cx) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }

@@ -156,6 +156,13 @@ impl UnixStream {
         self.source.poll_lost(cx)
     }
 
+    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the connection
+    /// is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken by the end,
+    /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.source.poll_ended(cx)
+    }
+
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on, so
     /// that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {

@@ -98,12 +98,16 @@ impl Sources {
         false
     }
 
-    /// Whether the connection is known to be lost: an error, or the end of both directions. If not, `cx` will be woken when
-    /// it is, and when there is something to read.
-    pub(crate) fn poll_lost(&mut self, id: SourceId, cx: &Context<'_>) -> bool {
-        let lost = Readiness::WRITE_CLOSED | Readiness::ERROR;
+    /// Whether any of these `conditions` is known, each of which ends a wait to read. If none is, `cx` will be woken when
+    /// one is, and when there is something to read.
+    pub(crate) fn poll_condition(
+        &mut self,
+        id: SourceId,
+        conditions: Readiness,
+        cx: &Context<'_>,
+    ) -> bool {
         let state = self.events.state(id);
-        if state.is_none_or(|state| state.intersects(lost)) {
+        if state.is_none_or(|state| state.intersects(conditions)) {
             return true;
         }
         self.waiting[id.index()].of(Direction::Read).add(cx.waker());
