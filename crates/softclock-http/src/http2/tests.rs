@@ -321,6 +321,48 @@ fn trailers_that_may_be_none_are_dropped() {
     });
 }
 
+/// RFC 9110, section 8.6. Clients take a 204 with a length for a broken stream.
+#[test]
+fn a_length_comes_only_where_one_may_be() {
+    run(async {
+        for (says, length) in [
+            (
+                &b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"[..],
+                None,
+            ),
+            (
+                b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+                None,
+            ),
+            (
+                b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+                Some("5"),
+            ),
+        ] {
+            let (proxy, _over) = upstream(says);
+            let (client, server) = pair().await;
+            let _served = serve(server, worker(proxy, Timeouts::default()), ()).await;
+            let mut requests = speak(client, 1 << 16).await;
+            let response = requests.send_request(get("/")).await.unwrap();
+            let told = response.headers().get(http::header::CONTENT_LENGTH);
+            let told = told.map(|value| value.to_str().unwrap());
+            assert_eq!(told, length, "{}", response.status());
+            response.into_body().collect().await.unwrap();
+        }
+        // Ours, too: the answer to OPTIONS.
+        let (stream, _served, _) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 16).await;
+        let options = Request::options("http://t/big").body(Empty::new()).unwrap();
+        let response = requests.send_request(options).await.unwrap();
+        assert_eq!(response.status(), StatusCode::NO_CONTENT);
+        assert!(
+            !response
+                .headers()
+                .contains_key(http::header::CONTENT_LENGTH)
+        );
+    });
+}
+
 #[test]
 fn long_targets_are_refused_as_long_lines_are() {
     run(async {
