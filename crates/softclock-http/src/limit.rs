@@ -34,6 +34,8 @@ macro_rules! limits {
 limits! {
     /// Descriptors or memory ran out while a connection was to be accepted.
     Accept = "accept",
+    /// A proxy got a request that it has passed on before.
+    Loop = "proxy_loop",
 }
 
 impl Limit {

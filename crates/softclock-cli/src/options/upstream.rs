@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl};
+use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl, ViaName};
 
 use crate::cli::seconds;
 
@@ -19,6 +19,11 @@ pub(crate) struct UpstreamOptions {
     /// Name the upstream in Host, in place of what the client asked for
     #[arg(long)]
     pub(crate) rewrite_host: bool,
+
+    /// Name of this proxy in Via. A request that has it already is answered 508, as proxies pass it on in a circle; so
+    /// proxies that are chained need different names [default: one that is unique to the process]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) via: Option<ViaName>,
 
     /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
     /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part of
@@ -81,6 +86,7 @@ impl UpstreamOptions {
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         ProxyOptions {
             rewrite_host: self.rewrite_host,
+            via: self.via.clone(),
             tries: self.tries,
             health: HealthOptions {
                 max_fails: self.max_fails,

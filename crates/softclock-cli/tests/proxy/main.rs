@@ -10,6 +10,7 @@ mod server;
 mod failing;
 mod fields;
 mod kept;
+mod loops;
 mod memory;
 mod passing;
 mod reload;

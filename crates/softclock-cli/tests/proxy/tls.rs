@@ -82,6 +82,8 @@ fn both_versions_of_http_reach_upstreams() {
     let proxy = proxy(
         &[&upstream.url()],
         &[
+            "--via",
+            "edge",
             "--listen",
             "tls:127.0.0.1:0",
             "--tls-cert",
@@ -90,7 +92,7 @@ fn both_versions_of_http_reach_upstreams() {
             &key,
         ],
     );
-    for (option, via) in [("--http1.1", "1.1 softclock"), ("--http2", "2.0 softclock")] {
+    for (option, via) in [("--http1.1", "1.1 edge"), ("--http2", "2.0 edge")] {
         let output = Command::new("curl")
             .args(["-sS", "--max-time", "30", option, "--cacert", &certificate])
             .args(["--data-binary", &format!("@{}", path("up"))])

@@ -17,6 +17,7 @@ use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::url;
+use super::via::Via;
 use super::{Proxy, ProxyOptions};
 use crate::body::Body;
 use crate::exchange::{AnyBody, Client, own_page};
@@ -25,6 +26,7 @@ use crate::response::Head;
 /// A proxy's part in one thread.
 pub(crate) struct Forwarder {
     options: Rc<ProxyOptions>,
+    via: Via,
     upstreams: Vec<Rc<Upstream>>,
     /// Whether any of them gets requests below a path only.
     has_prefix: bool,
@@ -63,6 +65,7 @@ impl Forwarder {
         Self {
             has_prefix: proxy.targets.iter().any(|target| target.url.has_prefix()),
             upstreams: proxy.targets.into_iter().map(upstream).collect(),
+            via: Via::new(proxy.options.via.as_ref()),
             options: Rc::new(proxy.options),
             next: Cell::new(0),
         }
@@ -114,7 +117,7 @@ impl Forwarder {
             ));
         }
         let limit = body_limit(client, request.version());
-        Outgoing::of(request, limit)
+        Outgoing::of(request, limit, client, &self.via)
     }
 
     /// Tries one upstream after the other.
@@ -199,7 +202,7 @@ impl Forwarder {
                 link.map_err(|failure| outgoing.failed(failure, None))?
             }
         };
-        outgoing.begin(&mut link, upstream, client, &self.options);
+        outgoing.begin(&mut link, upstream, client, &self.via, &self.options);
         let fields = &mut outgoing.parts.headers;
         let failure = match link.exchange(&mut outgoing.upload, fields).await {
             Ok(head)
@@ -231,7 +234,8 @@ impl Forwarder {
         // hyper keeps their memory for the fields of the client's next request.
         let fields = std::mem::take(&mut outgoing.parts.headers);
         *response.headers_mut() = fields;
-        headers::prepare_response(response.headers_mut(), head.version, is_upgrade);
+        let via = self.via.in_response(head.version);
+        headers::prepare_response(response.headers_mut(), via, is_upgrade);
         if is_upgrade {
             attempt.on_success();
             let (upstream, early) = link.into_stream();

@@ -15,6 +15,7 @@
 //! | the body of a response | `body.rs` |
 //! | a request's way: tries, and what comes of them | `forward.rs` |
 //! | what went wrong, and whether to try again | `failure.rs` |
+//! | the name by which requests that come back are known | `via.rs` |
 //! | what follows on 101 | `tunnel.rs` |
 //!
 //! There are no tasks for connections to upstreams: the task of the client's connection drives that of the upstream too,
@@ -41,6 +42,7 @@ mod target;
 mod tunnel;
 mod upstream;
 mod url;
+mod via;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +55,7 @@ use target::Target;
 pub(crate) use tunnel::Tunnel;
 pub(crate) use upstream::UpstreamReport;
 pub use url::{UpstreamUrl, UpstreamUrlError};
+pub use via::{ViaName, ViaNameError};
 
 /// Where requests are passed on to, and how.
 ///
@@ -65,10 +68,13 @@ pub struct Proxy {
 }
 
 /// How requests are passed on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
     /// Whether Host names the upstream, in place of what the client asked for.
     pub rewrite_host: bool,
+    /// The name in Via. A request that has it already is answered 508. Without one, requests get a name that is unique to
+    /// the process, and responses `softclock`.
+    pub via: Option<ViaName>,
     /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others to
     /// try that are not left out.
     pub tries: u32,
@@ -94,6 +100,7 @@ impl Default for ProxyOptions {
     fn default() -> Self {
         Self {
             rewrite_host: false,
+            via: None,
             tries: 3,
             health: HealthOptions::default(),
             timeouts: UpstreamTimeouts::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode};
@@ -15,7 +15,9 @@ use super::link::Link;
 use super::sending::Upload;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
+use super::via::Via;
 use crate::exchange::Client;
+use crate::limit::Limit;
 
 /// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
@@ -41,6 +43,8 @@ impl Outgoing {
     pub(super) fn of(
         request: Request<Incoming>,
         limit: Option<Duration>,
+        client: &Client,
+        via: &Via,
     ) -> Result<Self, (StatusCode, &'static str)> {
         crate::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
@@ -52,11 +56,18 @@ impl Outgoing {
             ));
         }
         let upload = Upload::of(body, limit);
-        // Most requests have neither, and one look at the names costs less than a lookup of each.
-        let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE);
+        // Most requests have none of them, and one look at the names costs less than a lookup of each.
+        let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {
             false => (Length::None, None),
             true => {
+                if via.is_in(&parts.headers) {
+                    Limit::Loop.reached(client.peer, "answered 508");
+                    return Err((
+                        StatusCode::LOOP_DETECTED,
+                        "the request has passed this proxy before.",
+                    ));
+                }
                 let length = headers::length_of(&parts.headers, upload.is_some())
                     .map_err(|_| (StatusCode::BAD_REQUEST, "Content-Length is not one number."))?;
                 let upgrade = headers::wanted_upgrade(&parts.headers, parts.version, length);
@@ -87,6 +98,7 @@ impl Outgoing {
         link: &mut Link,
         upstream: &Upstream,
         client: &Client,
+        via: &Via,
         options: &ProxyOptions,
     ) {
         if let Some(upload) = &mut self.upload {
@@ -99,7 +111,7 @@ impl Outgoing {
         };
         let write = |head: &mut Vec<u8>| {
             self.write_line(head, &target.url);
-            headers::write_request(head, &self.parts.headers, &self.received(client), host);
+            headers::write_request(head, &self.parts.headers, &self.received(client, via), host);
         };
         link.sending().begin(options.timeouts, self.length, write);
         let is_head = self.parts.method == Method::HEAD;
@@ -115,10 +127,11 @@ impl Outgoing {
         head.extend_from_slice(b" HTTP/1.1\r\n");
     }
 
-    fn received<'a>(&'a self, client: &'a Client) -> Received<'a> {
+    fn received<'a>(&'a self, client: &'a Client, via: &'a Via) -> Received<'a> {
         let authority = self.parts.uri.authority();
         Received {
             version: self.parts.version,
+            via: via.in_request(self.parts.version),
             peer: client.address(),
             secure: client.is_secure,
             authority: authority.map(|authority| authority.as_str()),

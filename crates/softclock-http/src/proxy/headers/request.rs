@@ -5,13 +5,15 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE, VIA,
 };
 
-use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed, via};
+use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
 use crate::head::parse_length;
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct Received<'a> {
     pub(in crate::proxy) version: Version,
+    /// What is appended to Via.
+    pub(in crate::proxy) via: &'a [u8],
     /// From which address; nothing of a process of this machine.
     pub(in crate::proxy) peer: Option<&'a HeaderValue>,
     /// Whether it came through TLS.
@@ -116,7 +118,7 @@ pub(in crate::proxy) fn write_request(
     let peer = received.peer.map(HeaderValue::as_bytes);
     let senders = passed(others, &X_FORWARDED_FOR, &named).chain(peer);
     write_list(head, "x-forwarded-for", b", ", senders);
-    let via = passed(others, &VIA, &named).chain([via(received.version).as_bytes()]);
+    let via = passed(others, &VIA, &named).chain([received.via]);
     write_list(head, "via", b", ", via);
     if let Some(protocol) = received.upgrade {
         write_field(head, "upgrade", protocol.as_bytes());
