@@ -34,6 +34,12 @@ macro_rules! limits {
 limits! {
     /// Descriptors or memory ran out while a connection was to be accepted.
     Accept = "accept",
+    /// Nothing of a request's body came for too long.
+    BodyTimeout = "body_timeout",
+    /// A request's body came too slowly.
+    UploadRate = "upload_rate",
+    /// All upstreams had as many requests as they may have.
+    MaxRequests = "max_requests",
     /// A proxy got a request that it has passed on before.
     Loop = "proxy_loop",
 }

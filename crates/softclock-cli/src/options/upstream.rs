@@ -27,7 +27,7 @@ pub(crate) struct UpstreamOptions {
 
     /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
     /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part of
-    /// a response has come, or more of the body was taken than the first piece, which is all of a short one
+    /// a response has come, or more of the body was taken than --upload-buffer
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tries: u32,
 
@@ -75,6 +75,12 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: usize,
 
+    /// Take so much of a request's body before an upstream, and all of a shorter one; so clients that send slowly hold no
+    /// upstream. 0 passes each piece on as it comes, which clients and upstreams that answer each other within a short
+    /// body need. It is memory that each request with a body may take
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    pub(crate) upload_buffer: u32,
+
     /// How often to resolve the names of upstreams again; 0 for at SIGHUP only
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) resolve: Duration,
@@ -100,6 +106,7 @@ impl UpstreamOptions {
             },
             idle_connections: self.keep,
             idle_time: self.keep_time,
+            upload_buffer: self.upload_buffer as usize,
             max_connections: self.max_requests,
             tunnel_idle: unless_zero(self.tunnel_timeout),
             resolve_every: self.resolve,

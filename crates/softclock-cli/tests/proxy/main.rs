@@ -21,4 +21,5 @@ mod timeouts;
 mod tls;
 mod top;
 mod upgrades;
+mod uploads;
 mod upstream;

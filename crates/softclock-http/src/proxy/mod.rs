@@ -10,6 +10,7 @@
 //! | a connection to an upstream, and who drives it | `link.rs` |
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
 //! | how long they may take | `patience.rs` |
+//! | a request's body as it comes from the client; how slowly that may be | `upload.rs`, `upload_patience.rs` |
 //! | a request as upstreams get it | `outgoing.rs` |
 //! | header fields both ways | `headers/` |
 //! | the body of a response | `body.rs` |
@@ -40,6 +41,8 @@ mod receiving;
 mod sending;
 mod target;
 mod tunnel;
+mod upload;
+mod upload_patience;
 mod upstream;
 mod url;
 mod via;
@@ -87,6 +90,11 @@ pub struct ProxyOptions {
     pub idle_connections: usize,
     /// How long they are kept.
     pub idle_time: Duration,
+    /// How much of a request's body is taken from the client before an upstream is; all of a shorter one, so that a client
+    /// that sends slowly holds no upstream. With 0 the body is taken when an upstream begins to, which lets client and
+    /// upstream answer each other in the middle of a short body. This is also the memory that a request may take for its
+    /// body, apart from what one read brings.
+    pub upload_buffer: usize,
     /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes away
     /// and another brings back counts anew.
     pub max_connections: usize,
@@ -106,6 +114,7 @@ impl Default for ProxyOptions {
             timeouts: UpstreamTimeouts::default(),
             idle_connections: 64,
             idle_time: Duration::from_secs(30),
+            upload_buffer: 16 << 10,
             max_connections: 0,
             tunnel_idle: Some(Duration::from_secs(600)),
             resolve_every: Duration::from_secs(30),

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE, VIA};
+use http::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::ProxyOptions;
 use super::failure::{Failure, Sent};
 use super::headers::{self, Host, Length, Received};
 use super::link::Link;
-use super::sending::Upload;
+use super::upload::Upload;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use super::via::Via;
@@ -27,6 +27,10 @@ pub(super) struct Outgoing {
     /// The protocol that the client wants to change to.
     pub(super) upgrade: Option<HeaderValue>,
     pub(super) upload: Option<Upload>,
+    /// The client sends the body when it is asked for it, or after a while (RFC 9110, section 10.1.1).
+    awaits_continue: bool,
+    /// How long its body was waited for before the first try.
+    pub(super) waited: Duration,
 }
 
 /// A try that was in vain.
@@ -38,11 +42,9 @@ pub(super) struct Failed {
 }
 
 impl Outgoing {
-    /// Refuses what cannot be passed on, with a status and a sentence. The body fails when nothing of it comes for as long
-    /// as `limit`.
+    /// Refuses what cannot be passed on, with a status and a sentence.
     pub(super) fn of(
         request: Request<Incoming>,
-        limit: Option<Duration>,
         client: &Client,
         via: &Via,
     ) -> Result<Self, (StatusCode, &'static str)> {
@@ -55,7 +57,7 @@ impl Outgoing {
                 "there are no tunnels by CONNECT.",
             ));
         }
-        let upload = Upload::of(body, limit);
+        let upload = Upload::of(body, client);
         // Most requests have none of them, and one look at the names costs less than a lookup of each.
         let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {
@@ -74,12 +76,32 @@ impl Outgoing {
                 (length, upgrade.cloned())
             }
         };
+        let awaits_continue = upload.is_some() && awaits_continue(&parts);
         Ok(Self {
             upgrade,
             parts,
             length,
             upload,
+            awaits_continue,
+            waited: Duration::ZERO,
         })
+    }
+
+    /// Whether the client waits to be asked for the body, and was not.
+    pub(super) fn awaits_continue(&self) -> bool {
+        self.awaits_continue
+    }
+
+    /// Takes the beginning of the body, if there is one, from the client: so many bytes, or all.
+    pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.awaits_continue = false;
+        let Some(upload) = &mut self.upload else {
+            return Ok(());
+        };
+        let begun = softclock::now();
+        let result = upload.take_beginning(bytes).await;
+        self.waited += softclock::now().since(begun);
+        result
     }
 
     pub(super) fn method(&self) -> &Method {
@@ -157,4 +179,11 @@ impl Outgoing {
             failure,
         }
     }
+}
+
+/// Whether hyper sends 100 Continue when the body is first asked for.
+fn awaits_continue(parts: &Parts) -> bool {
+    let expected = parts.headers.get(EXPECT).map(HeaderValue::as_bytes);
+    parts.version == Version::HTTP_11
+        && expected.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }

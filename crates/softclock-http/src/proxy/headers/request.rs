@@ -133,8 +133,8 @@ pub(in crate::proxy) fn write_request(
     head.extend_from_slice(b"\r\n");
 }
 
-/// Whether a field beside Host is not passed as it is but as [`write_request`] says. The body is asked for when an upstream takes
-/// it, and asking is what sends 100 Continue; so there is nothing to expect.
+/// Whether a field beside Host is not passed as it is but as [`write_request`] says. This proxy asks for the body, and asking
+/// is what sends 100 Continue; so there is nothing that an upstream has to meet.
 fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
     match name {
         "expect" | "via" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => true,
