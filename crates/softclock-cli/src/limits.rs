@@ -34,8 +34,8 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) head_timeout: Duration,
 
-    /// How long nothing of a request's body may come. Where nobody reads it, as with files, it is answered all the same,
-    /// and the connection is closed then, or after 2 seconds
+    /// How long nothing of a request's body may come, before the request is answered 408. Where the body is not read, as
+    /// with files, it is answered all the same, and the connection is closed then, or after 2 seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) body_timeout: Duration,
 
@@ -50,6 +50,11 @@ pub(crate) struct LimitOptions {
     /// Least that a client must take of a response, on average over 30 seconds of waiting for it; 0 for any
     #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
     pub(crate) min_rate: u32,
+
+    /// Least that a client must send of a request's body, on average over 30 seconds of waiting for it, else it is answered
+    /// 408; 0 for any. Time in which an upstream takes nothing does not count
+    #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
+    pub(crate) min_upload_rate: u32,
 }
 
 impl LimitOptions {
@@ -69,6 +74,7 @@ impl LimitOptions {
                 idle: unless_zero(self.idle_timeout),
                 send: unless_zero(self.send_timeout),
                 min_rate: self.min_rate,
+                min_upload_rate: self.min_upload_rate,
                 ..Timeouts::default()
             },
         }

@@ -39,9 +39,9 @@ pub struct Timeouts {
     /// From the first byte of a head to its end. Then the answer is 408. The same for the handshake of TLS, from its
     /// first byte; then it is closed.
     pub head: Option<Duration>,
-    /// Between bytes of a body. Then it fails for whoever reads it. Where nobody does, as in requests for files, the
-    /// answer does not wait for it, and the connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its
-    /// stream is reset at once.
+    /// Between bytes of a body that is passed on. Then the answer is 408, if there was none, and the connection is closed; in
+    /// HTTP/2 the stream ends. Where a body is not read, as in requests for files, the answer does not wait for it, and the
+    /// connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its stream is reset at once.
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,
@@ -54,6 +54,9 @@ pub struct Timeouts {
     /// In HTTP/2 the streams of a connection that wait have equal shares of it, and one whose client takes less of it is
     /// reset.
     pub min_rate: u32,
+    /// The least a client must send of a body in bytes a second, averaged over [`rate_window`](Self::rate_window) of waiting
+    /// for it; 0 for any. Then it fails, as for [`body`](Self::body).
+    pub min_upload_rate: u32,
     /// See [`min_rate`](Self::min_rate).
     pub rate_window: Duration,
 }
@@ -67,14 +70,25 @@ impl Default for Timeouts {
             idle: Some(Duration::from_secs(60)),
             send: Some(Duration::from_secs(60)),
             min_rate: 256,
+            min_upload_rate: 256,
             rate_window: Duration::from_secs(30),
         }
     }
 }
 
 impl Timeouts {
+    /// Bytes of a response that a client must take in a window.
     pub(crate) fn least_in_window(&self) -> u64 {
-        let bytes = u128::from(self.min_rate) * self.rate_window.as_millis() / 1_000;
+        self.in_window(self.min_rate)
+    }
+
+    /// Bytes of a body that a client must send in a window.
+    pub(crate) fn least_upload_in_window(&self) -> u64 {
+        self.in_window(self.min_upload_rate)
+    }
+
+    fn in_window(&self, rate: u32) -> u64 {
+        let bytes = u128::from(rate) * self.rate_window.as_millis() / 1_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 

@@ -94,7 +94,8 @@ pub use header_rule::{HeaderRule, HeaderRuleError};
 pub use limit::limit_names;
 pub use pace::Pace;
 pub use proxy::{
-    HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError,
+    HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError, ViaName,
+    ViaNameError,
 };
 pub use served::Served;
 pub use server::{Builder, DEFAULT_SPIN_CAP, Server};

@@ -42,6 +42,14 @@ limits! {
     StalledStream = "stalled_stream",
     /// A client took nothing, or too little, of all that a connection had for it.
     StalledConnection = "stalled_connection",
+    /// Nothing of a request's body came for too long.
+    BodyTimeout = "body_timeout",
+    /// A request's body came too slowly.
+    UploadRate = "upload_rate",
+    /// All upstreams had as many requests as they may have.
+    MaxRequests = "max_requests",
+    /// A proxy got a request that it has passed on before.
+    Loop = "proxy_loop",
 }
 
 impl Limit {

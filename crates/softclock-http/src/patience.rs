@@ -18,8 +18,6 @@ pub(crate) enum Wait {
     FirstByte,
     /// The rest of a head.
     Head,
-    /// More of a body.
-    Body,
     /// The next request, by hyper.
     Pause,
     /// The next request.
@@ -130,7 +128,6 @@ impl Patience {
         match wait {
             Wait::FirstByte => self.timeouts.first_byte,
             Wait::Head => self.timeouts.head,
-            Wait::Body => self.timeouts.body,
             Wait::Pause => Some(PAUSE),
             Wait::Next => self.timeouts.idle,
         }
@@ -227,73 +224,3 @@ impl Window {
 /// How long hyper waits for the next request. Longer, and a burst of clients with one request each costs more memory;
 /// shorter, and hyper is made anew for more of the requests, which costs about a microsecond each time.
 const PAUSE: Duration = Duration::from_millis(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::convert::Infallible;
-    use std::io::{Read, Write};
-    use std::thread;
-
-    use bytes::Bytes;
-    use http::{Request, Response};
-    use http_body_util::{BodyExt, Full};
-    use hyper::body::Incoming;
-    use hyper::server::conn::http1::Builder;
-    use hyper::service::service_fn;
-    use softclock::net::TcpListener;
-
-    use crate::carrier::Stream;
-    use crate::connection::ConnectionOptions;
-    use crate::exchange::Client;
-    use crate::stream::GuardedStream;
-
-    /// Tells how much of a body came, or that it failed.
-    async fn measure(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-        let told = match request.into_body().collect().await {
-            Ok(body) => format!("{} bytes", body.to_bytes().len()),
-            Err(_) => "failed".into(),
-        };
-        Ok(Response::new(Full::from(told)))
-    }
-
-    /// What is told of a body of ten bytes of which `sent` come, 50 ms apart.
-    fn told(sent: usize) -> String {
-        let serve = async {
-            let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
-            let address = listener.local_addr().unwrap();
-            let client = thread::spawn(move || {
-                let mut stream = std::net::TcpStream::connect(address).unwrap();
-                let head = b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n";
-                stream.write_all(head).unwrap();
-                for _ in 0..sent {
-                    thread::sleep(Duration::from_millis(50));
-                    stream.write_all(b"x").unwrap();
-                }
-                let mut answer = vec![0; 1_000];
-                let read = stream.read(&mut answer).unwrap();
-                String::from_utf8_lossy(&answer[..read]).into_owned()
-            });
-            let (stream, _) = listener.accept().await.unwrap();
-            let options = ConnectionOptions {
-                timeouts: Timeouts {
-                    body: Some(Duration::from_millis(400)),
-                    ..Timeouts::default()
-                },
-                ..ConnectionOptions::default()
-            };
-            let stream =
-                GuardedStream::new(Stream::from(stream), Client::of_nothing(), &options, None);
-            let connection = Builder::new().serve_connection(stream, service_fn(measure));
-            let _ = connection.await;
-            client.join().unwrap()
-        };
-        softclock::Runtime::new().unwrap().block_on(serve)
-    }
-
-    #[test]
-    fn a_body_fails_when_nothing_comes() {
-        assert!(told(10).ends_with("10 bytes"), "progress is not cut");
-        assert!(told(5).ends_with("failed"));
-    }
-}

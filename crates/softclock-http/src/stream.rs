@@ -273,7 +273,8 @@ impl<S: Socket> GuardedStream<S> {
             Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
             Position::Between | Position::Upgrade => (Wait::Next, End::Silent),
             Position::Head => (Wait::Head, End::SlowHead),
-            Position::Body | Position::Refused => (Wait::Body, End::BrokenBody),
+            // Whatever reads the body limits that, as only that knows whether it waits for the client.
+            Position::Body | Position::Refused => return Poll::Pending,
         };
         let was_idle = self.patience.idle_since();
         let result = self.patience.poll_read(wait, cx);

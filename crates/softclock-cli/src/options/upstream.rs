@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl};
+use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl, ViaName};
 
 use crate::cli::seconds;
 
@@ -20,9 +20,14 @@ pub(crate) struct UpstreamOptions {
     #[arg(long)]
     pub(crate) rewrite_host: bool,
 
+    /// Name of this proxy in Via. A request that has it already is answered 508, as proxies pass it on in a circle; so
+    /// proxies that are chained need different names [default: one that is unique to the process]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) via: Option<ViaName>,
+
     /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
     /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part of
-    /// a response has come, or more of the body was taken than the first piece, which is all of a short one
+    /// a response has come, or more of the body was taken than --upload-buffer
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tries: u32,
 
@@ -78,6 +83,12 @@ pub(crate) struct UpstreamOptions {
     #[arg(long)]
     pub(crate) half_close: bool,
 
+    /// Take so much of a request's body before an upstream, and all of a shorter one; so clients that send slowly hold no
+    /// upstream. 0 passes each piece on as it comes, which clients and upstreams that answer each other within a short
+    /// body need. It is memory that each request with a body may take
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    pub(crate) upload_buffer: u32,
+
     /// How often to resolve the names of upstreams again; 0 for at SIGHUP only
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) resolve: Duration,
@@ -89,6 +100,7 @@ impl UpstreamOptions {
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         ProxyOptions {
             rewrite_host: self.rewrite_host,
+            via: self.via.clone(),
             tries: self.tries,
             health: HealthOptions {
                 max_fails: self.max_fails,
@@ -102,6 +114,7 @@ impl UpstreamOptions {
             },
             idle_connections: self.keep,
             idle_time: self.keep_time,
+            upload_buffer: self.upload_buffer as usize,
             max_connections: self.max_requests,
             tunnel_idle: unless_zero(self.tunnel_timeout),
             half_close: self.half_close,

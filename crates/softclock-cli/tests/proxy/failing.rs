@@ -131,7 +131,7 @@ fn an_answer_before_the_end_of_a_request_counts() {
         // Closing with unread bytes would be a reset, which may overtake the answer.
         connection.rest();
     });
-    let proxy = proxy(&[&upstream.url()], &[]);
+    let proxy = proxy(&[&upstream.url()], &["--upload-buffer", "5"]);
     let mut client = proxy.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
     let reply = client.reply("POST");

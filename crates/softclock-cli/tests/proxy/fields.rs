@@ -9,7 +9,7 @@ use crate::upstream::{Upstream, proxy};
 #[test]
 fn upstreams_learn_who_asked_and_how() {
     let upstream = Upstream::saying("x");
-    let plain = proxy(&[&upstream.url()], &[]);
+    let plain = proxy(&[&upstream.url()], &["--via", "edge"]);
     let fields = [
         "X-Forwarded-For: 198.51.100.7",
         "X-Forwarded-Proto: https",
@@ -25,7 +25,7 @@ fn upstreams_learn_who_asked_and_how() {
         ("x-forwarded-for", Some("198.51.100.7, 127.0.0.1")),
         ("x-forwarded-proto", Some("http")),
         ("x-forwarded-host", Some("test")),
-        ("via", Some("1.0 before, 1.1 softclock")),
+        ("via", Some("1.0 before, 1.1 edge")),
         ("x-secret", None),
         ("keep-alive", None),
         ("connection", None),

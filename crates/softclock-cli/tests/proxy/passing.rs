@@ -1,6 +1,7 @@
 //! Requests and responses pass whole, whatever their framing.
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::server::{Server, directory, noise, softclock};
@@ -167,6 +168,36 @@ fn responses_without_bodies() {
     assert_eq!((same.status, same.header("etag")), (304, Some("\"x\"")));
     assert_eq!(client.ask("GET", "/1xx", &[]).text(), "ok");
     assert_eq!(upstream.connections(), 1);
+}
+
+/// The content behind a 204 comes late, when its connection could be in use for another client.
+#[test]
+fn content_behind_a_204_reaches_no_other_request() {
+    for head in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let upstream = Upstream::start(move |connection| {
+            while let Some(request) = connection.request() {
+                let none = request.line.starts_with("GET /204 ");
+                if !none {
+                    connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                    continue;
+                }
+                connection.send(format!("HTTP/1.1 204 No Content\r\n{head}\r\n\r\n").as_bytes());
+                std::thread::sleep(Duration::from_millis(20));
+                connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+            }
+        });
+        let proxy = proxy(&[&upstream.url()], &[]);
+        let mut client = proxy.connect();
+        for _ in 0..10 {
+            let reply = client.ask("GET", "/204", &[]);
+            let told = (
+                reply.header("content-length"),
+                reply.header("transfer-encoding"),
+            );
+            assert_eq!((reply.status, told), (204, (None, None)));
+            assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
+        }
+    }
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn a_body_goes_on_where_its_first_piece_was_sent_again() {
         connection.body(4);
     });
     let good = Upstream::saying("good");
-    let proxy = proxy(&[&bad.url(), &good.url()], &[]);
+    let proxy = proxy(&[&bad.url(), &good.url()], &["--upload-buffer", "4"]);
     let mut client = proxy.connect();
     client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
     until("it is with the other", || good.connections() == 1);
@@ -117,7 +117,7 @@ fn a_body_that_is_not_at_hand_is_not_sent_again() {
         }
     });
     let good = Upstream::saying("good");
-    let proxy = proxy(&[&bad.url(), &good.url()], &[]);
+    let proxy = proxy(&[&bad.url(), &good.url()], &["--upload-buffer", "4"]);
     let mut client = proxy.connect();
     client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
     until("the first piece has come", || has_half.load(SeqCst));
@@ -340,7 +340,8 @@ fn an_upload_behind_its_response_counts_as_a_request() {
         connection.send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
         connection.rest();
     });
-    let proxy = proxy(&[&upstream.url()], &["--max-requests", "1"]);
+    let options = ["--max-requests", "1", "--upload-buffer", "4"];
+    let proxy = proxy(&[&upstream.url()], &options);
     let mut first = proxy.connect();
     first.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
     assert_eq!(first.reply("POST").text(), "no");
@@ -407,7 +408,7 @@ fn uploads_that_clients_break_off_are_no_warnings() {
         connection.head();
         connection.rest();
     });
-    let proxy = proxy(&[&upstream.url()], &["-vv"]);
+    let proxy = proxy(&[&upstream.url()], &["-vv", "--upload-buffer", "4"]);
     let mut client = proxy.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf");
     until("it has come", || upstream.connections() == 1);

@@ -66,7 +66,8 @@ fn no_first_byte_is_a_504() {
 #[test]
 fn time_for_the_first_byte_starts_when_the_request_is_sent() {
     let upstream = Upstream::saying("ok");
-    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "1"]);
+    let options = ["--response-timeout", "1", "--upload-buffer", "0"];
+    let proxy = proxy(&[&upstream.url()], &options);
     let mut client = proxy.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
     for byte in b"body" {
@@ -88,7 +89,14 @@ fn interim_heads_do_not_hurry_an_upload() {
     });
     let proxy = proxy(
         &[&upstream.url()],
-        &["--upstream-read-timeout", "0.2", "--response-timeout", "5"],
+        &[
+            "--upstream-read-timeout",
+            "0.2",
+            "--response-timeout",
+            "5",
+            "--upload-buffer",
+            "0",
+        ],
     );
     let mut client = proxy.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n");

@@ -3,18 +3,73 @@
 use std::fs;
 use std::process::Command;
 
+use tempfile::TempDir;
+
 use crate::server::{directory, noise};
 use crate::upstream::{Upstream, proxy};
+
+fn path_in(directory: &TempDir, name: &str) -> String {
+    let path = directory.path().join(name);
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A certificate for 127.0.0.1 and its key, as files of this directory.
+fn make_certificate(directory: &TempDir) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
+    let paths = ["cert.pem", "key.pem"].map(|name| path_in(directory, name));
+    let [certificate, key] = paths;
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
+/// nghttp2 refuses a 204 that has a length.
+#[test]
+fn a_204_with_a_length_is_one_without_for_curl() {
+    softclock_testing::require!("curl");
+    let directory = directory(&[]);
+    let (certificate, key) = make_certificate(&directory);
+    let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n");
+    let tls = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--tls-cert",
+        &certificate,
+        "--tls-key",
+        &key,
+    ];
+    let proxy = proxy(&[&upstream.url()], &tls);
+    for option in ["--http1.1", "--http2"] {
+        let output = Command::new("curl")
+            .args([
+                "-sS",
+                "--max-time",
+                "30",
+                "-i",
+                option,
+                "--cacert",
+                &certificate,
+            ])
+            .arg(format!("https://{}/", proxy.addresses()[1]))
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && told.contains(" 204"),
+            "{option}: {told}{errors}"
+        );
+        assert!(!told.contains("content-length"), "{option}: {told}");
+    }
+}
 
 #[test]
 fn both_versions_of_http_reach_upstreams() {
     softclock_testing::require!("curl");
     let content = noise(2_000_000);
     let directory = directory(&[("up", &content)]);
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
-    fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    fs::write(path("cert.pem"), made.cert.pem()).unwrap();
+    let path = |name: &str| path_in(&directory, name);
+    let (certificate, key) = make_certificate(&directory);
     let upstream = Upstream::start(|connection| {
         while let Some(request) = connection.request() {
             let head = format!(
@@ -27,24 +82,19 @@ fn both_versions_of_http_reach_upstreams() {
     let proxy = proxy(
         &[&upstream.url()],
         &[
+            "--via",
+            "edge",
             "--listen",
             "tls:127.0.0.1:0",
             "--tls-cert",
-            &path("cert.pem"),
+            &certificate,
             "--tls-key",
-            &path("key.pem"),
+            &key,
         ],
     );
-    for (option, via) in [("--http1.1", "1.1 softclock"), ("--http2", "2.0 softclock")] {
+    for (option, via) in [("--http1.1", "1.1 edge"), ("--http2", "2.0 edge")] {
         let output = Command::new("curl")
-            .args([
-                "-sS",
-                "--max-time",
-                "30",
-                option,
-                "--cacert",
-                &path("cert.pem"),
-            ])
+            .args(["-sS", "--max-time", "30", option, "--cacert", &certificate])
             .args(["--data-binary", &format!("@{}", path("up"))])
             .args(["-H", "Cookie: a=1", "-H", "Cookie: b=2"])
             .arg(format!("https://{}/echo?x", proxy.addresses()[1]))

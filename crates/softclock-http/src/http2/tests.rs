@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::{Builder as ClientBuilder, SendRequest};
 use softclock::hyper::LocalExecutor;
 use softclock::net::{TcpListener, TcpStream};
-use softclock::{JoinHandle, sleep, timeout};
+use softclock::{JoinHandle, Sleep, sleep, timeout};
 use tempfile::TempDir;
 
 use super::*;
@@ -262,7 +262,11 @@ impl Body for Stuck {
 fn upstream(says: &'static [u8]) -> (Proxy, JoinHandle<()>) {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let proxy = Proxy::new(vec![url.parse().unwrap()], ProxyOptions::default());
+    let options = ProxyOptions {
+        upload_buffer: 0,
+        ..ProxyOptions::default()
+    };
+    let proxy = Proxy::new(vec![url.parse().unwrap()], options);
     let serve = async move {
         let (stream, _) = listener.accept().await.unwrap();
         let mut buffer = [0; 1_024];
@@ -301,10 +305,67 @@ async fn status_of_stuck(says: &'static [u8]) -> (StatusCode, bool) {
 fn an_upload_that_stops_frees_its_upstream() {
     run(async {
         let awaited = status_of_stuck(b"").await;
-        assert_eq!(awaited, (StatusCode::BAD_REQUEST, false));
+        assert_eq!(awaited, (StatusCode::REQUEST_TIMEOUT, false));
         let early = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
         let answered = status_of_stuck(early).await;
         assert_eq!(answered, (StatusCode::UNAUTHORIZED, true));
+    });
+}
+
+/// A body that goes on for ever, a byte at a time.
+struct Trickle(Sleep);
+
+impl Body for Trickle {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        ready!(Pin::new(&mut self.0).poll(cx));
+        self.0.reset(softclock::now() + SHORT / 8);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
+    }
+}
+
+/// The status for an upload that is slower than it may be.
+async fn status_of_slow(upload_buffer: usize, expected_connections: u64) -> StatusCode {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let options = ProxyOptions {
+        upload_buffer,
+        ..ProxyOptions::default()
+    };
+    let proxy = Proxy::new(vec![url.parse().unwrap()], options).unwrap();
+    let timeouts = Timeouts {
+        min_upload_rate: 1_000_000,
+        rate_window: 5 * SHORT,
+        ..Timeouts::default()
+    };
+    let worker = worker(proxy, timeouts);
+    let (client, server) = pair().await;
+    let _served = serve(server, Rc::clone(&worker), ()).await;
+    let mut requests = speak(client, 1 << 16).await;
+    let request = Request::post("http://t/").body(Trickle(sleep(SHORT)));
+    let response = requests.send_request(request.unwrap()).await.unwrap();
+    let upstream = &worker.upstreams()[0];
+    assert_eq!(
+        (upstream.counts.connections, upstream.active),
+        (expected_connections, 0)
+    );
+    response.status()
+}
+
+#[test]
+fn an_upload_that_is_too_slow_ends_without_an_upstream() {
+    run(async {
+        assert_eq!(
+            status_of_slow(16 << 10, 0).await,
+            StatusCode::REQUEST_TIMEOUT
+        );
+        assert_eq!(status_of_slow(0, 1).await, StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(status_of_slow(2, 1).await, StatusCode::REQUEST_TIMEOUT);
     });
 }
 
@@ -321,6 +382,48 @@ fn trailers_that_may_be_none_are_dropped() {
         let sum = [("x-sum".parse().unwrap(), "7".parse().unwrap())];
         assert_eq!(body.trailers(), Some(&sum.into_iter().collect()));
         assert_eq!(body.to_bytes(), "ok");
+    });
+}
+
+/// RFC 9110, section 8.6. Clients take a 204 with a length for a broken stream.
+#[test]
+fn a_length_comes_only_where_one_may_be() {
+    run(async {
+        for (says, length) in [
+            (
+                &b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"[..],
+                None,
+            ),
+            (
+                b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+                None,
+            ),
+            (
+                b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+                Some("5"),
+            ),
+        ] {
+            let (proxy, _over) = upstream(says);
+            let (client, server) = pair().await;
+            let _served = serve(server, worker(proxy, Timeouts::default()), ()).await;
+            let mut requests = speak(client, 1 << 16).await;
+            let response = requests.send_request(get("/")).await.unwrap();
+            let told = response.headers().get(http::header::CONTENT_LENGTH);
+            let told = told.map(|value| value.to_str().unwrap());
+            assert_eq!(told, length, "{}", response.status());
+            response.into_body().collect().await.unwrap();
+        }
+        // Ours, too: the answer to OPTIONS.
+        let (stream, _served, _) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 16).await;
+        let options = Request::options("http://t/big").body(Empty::new()).unwrap();
+        let response = requests.send_request(options).await.unwrap();
+        assert_eq!(response.status(), StatusCode::NO_CONTENT);
+        assert!(
+            !response
+                .headers()
+                .contains_key(http::header::CONTENT_LENGTH)
+        );
     });
 }
 

@@ -30,6 +30,8 @@ pub(super) enum Failure {
     Malformed(String),
     /// The client did not send what it promised.
     ClientBody,
+    /// The client sends its body too slowly.
+    ClientLate,
 }
 
 /// How much of a request an upstream may have seen.
@@ -52,6 +54,7 @@ impl Failure {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::ClientBody => StatusCode::BAD_REQUEST,
+            Self::ClientLate => StatusCode::REQUEST_TIMEOUT,
             Self::Connect(_) | Self::Closed | Self::Stale | Self::Malformed(_) => {
                 StatusCode::BAD_GATEWAY
             }
@@ -71,15 +74,18 @@ impl Failure {
             Self::Closed | Self::Stale => "the upstream closed the connection without an answer.",
             Self::Malformed(_) => "the upstream's answer can't be understood.",
             Self::ClientBody => "the request's body did not arrive.",
+            Self::ClientLate => "the request's body came too slowly.",
         }
     }
 
     /// Whether it tells something about the upstream's health.
     pub(super) fn is_the_upstream_s(&self) -> bool {
-        !matches!(
-            self,
-            Self::Exhausted(_) | Self::Busy | Self::Stale | Self::ClientBody
-        )
+        !matches!(self, Self::Exhausted(_) | Self::Busy | Self::Stale) && !self.is_the_client_s()
+    }
+
+    /// Whether the rest of the request's body will not be read.
+    pub(super) fn is_the_client_s(&self) -> bool {
+        matches!(self, Self::ClientBody | Self::ClientLate)
     }
 
     /// Whether the same request may be sent again, elsewhere or on a fresh connection.
@@ -88,7 +94,7 @@ impl Failure {
     /// section 9.2.2), and as long as it is unanswered; neither if too much of the body is gone.
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
-            Self::Exhausted(_) | Self::Busy | Self::ClientBody => false,
+            Self::Exhausted(_) | Self::ClientBody | Self::ClientLate => false,
             _ if sent.body || sent.answered => false,
             _ => !sent.any || is_idempotent(method),
         }
@@ -109,6 +115,7 @@ impl fmt::Display for Failure {
             Self::Stale => f.write_str("a connection kept was closed"),
             Self::Malformed(reason) => write!(f, "not a response: {reason}"),
             Self::ClientBody => f.write_str("the client's body did not arrive"),
+            Self::ClientLate => f.write_str("the client's body came too slowly"),
         }
     }
 }
@@ -162,6 +169,8 @@ mod tests {
                 false,
             ),
             (Failure::ClientBody, Method::GET, NOTHING, false),
+            (Failure::ClientLate, Method::GET, NOTHING, false),
+            (Failure::Busy, Method::POST, NOTHING, true),
             (Failure::Closed, Method::PATCH, sent, false),
         ] {
             assert_eq!(
@@ -179,6 +188,7 @@ mod tests {
             (Failure::FirstByteLate, 504),
             (Failure::Busy, 503),
             (Failure::ClientBody, 400),
+            (Failure::ClientLate, 408),
         ] {
             assert_eq!(failure.status(), status);
             assert!(failure.sentence().ends_with('.'));

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::request_body::RequestBody;
+use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
@@ -17,14 +18,17 @@ use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::url;
+use super::via::Via;
 use super::{Proxy, ProxyOptions};
 use crate::body::Body;
 use crate::exchange::{AnyBody, Client, own_page};
+use crate::limit::Limit;
 use crate::response::Head;
 
 /// A proxy's part in one thread.
 pub(crate) struct Forwarder {
     options: Rc<ProxyOptions>,
+    via: Via,
     upstreams: Vec<Rc<Upstream>>,
     /// Whether any of them gets requests below a path only.
     has_prefix: bool,
@@ -63,6 +67,7 @@ impl Forwarder {
         Self {
             has_prefix: proxy.targets.iter().any(|target| target.url.has_prefix()),
             upstreams: proxy.targets.into_iter().map(upstream).collect(),
+            via: Via::new(proxy.options.via.as_ref()),
             options: Rc::new(proxy.options),
             next: Cell::new(0),
         }
@@ -92,12 +97,12 @@ impl Forwarder {
             let begun = softclock::now();
             let result = self.forward(client, outgoing).await;
             let time = softclock::now().since(begun);
+            let time = time.saturating_sub(outgoing.waited);
             match result {
                 Ok((response, upstream)) => (response, Some(Passed { upstream, time })),
                 Err((failure, upstream)) => {
                     let passed = upstream.map(|upstream| Passed { upstream, time });
-                    let page = own_page(failure.status(), failure.sentence(), is_head);
-                    (page, passed)
+                    (own_answer(&failure, outgoing, is_head), passed)
                 }
             }
         }
@@ -115,11 +120,10 @@ impl Forwarder {
                 "the path leads up, by a segment of two dots.",
             ));
         }
-        let limit = body_limit(client, request.version());
-        Outgoing::of(request, limit)
+        Outgoing::of(request, client, &self.via)
     }
 
-    /// Tries one upstream after the other.
+    /// Takes the beginning of the body, and tries one upstream after the other.
     async fn forward(
         &self,
         client: &Client,
@@ -127,6 +131,13 @@ impl Forwarder {
     ) -> Result<(Response<AnyBody>, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
         let mut tries = Tries::new(self.options.tries);
         let mut last = (Failure::Busy, None);
+        if !outgoing.awaits_continue() {
+            let taken = outgoing.take_beginning(self.options.upload_buffer).await;
+            if let Err(failure) = taken {
+                tell(outgoing, &failure, None);
+                return Err((failure, None));
+            }
+        }
         while let Some(place) = self.choose(&tries) {
             let upstream = &self.upstreams[place];
             let Some(attempt) = Attempt::begin(upstream, self.options.max_connections) else {
@@ -159,6 +170,11 @@ impl Forwarder {
         outgoing: &mut Outgoing,
         mut attempt: Attempt,
     ) -> Result<Response<AnyBody>, Failed> {
+        upstream.count(|counts| counts.requests += 1);
+        if outgoing.awaits_continue() && self.options.upload_buffer > 0 {
+            let asked = Box::pin(self.ask_for_body(upstream, outgoing, attempt)).await;
+            attempt = asked.map_err(|failure| outgoing.failed(failure, None))?;
+        }
         let mut kept = upstream.pool.take();
         let mut has_sent = false;
         loop {
@@ -171,7 +187,7 @@ impl Forwarder {
             };
             has_sent |= failed.has_sent;
             failed.has_sent = has_sent;
-            if !matches!(failed.failure, Failure::ClientBody) {
+            if !failed.failure.is_the_client_s() {
                 tracing::info!(%upstream, "{}", failed.failure);
             }
             if !matches!(failed.failure, Failure::Stale) || !failed.may_retry {
@@ -184,6 +200,35 @@ impl Forwarder {
             upstream.pool.clear();
             attempt.begin_again();
         }
+    }
+
+    /// Asks a client that waits for it to send its body, and takes the beginning.
+    ///
+    /// Before, a connection shows that the upstream can be reached; else the body would be sent in vain. The connection is
+    /// kept for whichever request is the next, and the place is free for others while the client sends.
+    async fn ask_for_body(
+        &self,
+        upstream: &Upstream,
+        outgoing: &mut Outgoing,
+        mut attempt: Attempt,
+    ) -> Result<Attempt, Failure> {
+        let options = &self.options;
+        if upstream.pool.len() == 0 {
+            match upstream.open(options).await {
+                Ok(link) => (upstream.pool).park(link, options.idle_connections, options.idle_time),
+                Err(failure) => {
+                    tracing::info!(%upstream, "{failure}");
+                    if failure.is_the_upstream_s() {
+                        attempt.on_failure(options.health);
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        let again = Rc::clone(&attempt.upstream);
+        drop(attempt);
+        outgoing.take_beginning(options.upload_buffer).await?;
+        Attempt::begin(&again, options.max_connections).ok_or(Failure::Busy)
     }
 
     async fn send(
@@ -201,7 +246,7 @@ impl Forwarder {
                 link.map_err(|failure| outgoing.failed(failure, None))?
             }
         };
-        outgoing.begin(&mut link, upstream, client, &self.options);
+        outgoing.begin(&mut link, upstream, client, &self.via, &self.options);
         let fields = &mut outgoing.parts.headers;
         let failure = match link.exchange(&mut outgoing.upload, fields).await {
             Ok(head)
@@ -233,7 +278,8 @@ impl Forwarder {
         // hyper keeps their memory for the fields of the client's next request.
         let fields = std::mem::take(&mut outgoing.parts.headers);
         *response.headers_mut() = fields;
-        headers::prepare_response(response.headers_mut(), head.version, is_upgrade);
+        let via = self.via.in_response(head.version);
+        headers::prepare_response(response.headers_mut(), via, is_upgrade);
         if is_upgrade {
             attempt.on_success();
             let (upstream, early) = link.into_stream();
@@ -269,8 +315,11 @@ impl Forwarder {
 fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
     let (method, target) = (outgoing.method(), outgoing.target());
     let status = failure.status().as_u16();
+    if matches!(failure, Failure::Busy) {
+        Limit::MaxRequests.reached("upstreams are full", "answered 503");
+    }
     match (failure, upstream) {
-        (Failure::ClientBody, _) => {
+        (failure, _) if failure.is_the_client_s() => {
             tracing::debug!(%method, %target, status, "no response: {failure}");
         }
         (_, None) => tracing::info!(%method, %target, status, "no response: {failure}"),
@@ -280,10 +329,13 @@ fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
     }
 }
 
-/// How long nothing of a request's body may come, where its connection does not see to that.
-fn body_limit(client: &Client, version: Version) -> Option<Duration> {
-    match version {
-        Version::HTTP_2 => client.worker.live().options.connection.timeouts.body,
-        _ => None,
+/// The answer where no upstream gave one. In HTTP/1 the connection ends with it if the rest of a body will not be read; in
+/// HTTP/2 the stream does.
+fn own_answer(failure: &Failure, outgoing: &Outgoing, is_head: bool) -> Response<AnyBody> {
+    let mut page = own_page(failure.status(), failure.sentence(), is_head);
+    if failure.is_the_client_s() && outgoing.parts.version != Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        page.headers_mut().insert(CONNECTION, close);
     }
+    page
 }

@@ -10,11 +10,13 @@
 //! | a connection to an upstream, and who drives it | `link.rs` |
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
 //! | how long they may take | `patience.rs` |
+//! | a request's body as it comes from the client; how slowly that may be | `upload.rs`, `upload_patience.rs` |
 //! | a request as upstreams get it | `outgoing.rs` |
 //! | header fields both ways | `headers/` |
 //! | the body of a response | `body.rs` |
 //! | a request's way: tries, and what comes of them | `forward.rs` |
 //! | what went wrong, and whether to try again | `failure.rs` |
+//! | the name by which requests that come back are known | `via.rs` |
 //! | what follows on 101 | `tunnel.rs` |
 //!
 //! There are no tasks for connections to upstreams: the task of the client's connection drives that of the upstream too,
@@ -39,8 +41,11 @@ mod receiving;
 mod sending;
 mod target;
 mod tunnel;
+mod upload;
+mod upload_patience;
 mod upstream;
 mod url;
+mod via;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +58,7 @@ use target::Target;
 pub(crate) use tunnel::Tunnel;
 pub(crate) use upstream::UpstreamReport;
 pub use url::{UpstreamUrl, UpstreamUrlError};
+pub use via::{ViaName, ViaNameError};
 
 /// Where requests are passed on to, and how.
 ///
@@ -65,10 +71,13 @@ pub struct Proxy {
 }
 
 /// How requests are passed on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
     /// Whether Host names the upstream, in place of what the client asked for.
     pub rewrite_host: bool,
+    /// The name in Via. A request that has it already is answered 508. Without one, requests get a name that is unique to
+    /// the process, and responses `softclock`.
+    pub via: Option<ViaName>,
     /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others to
     /// try that are not left out.
     pub tries: u32,
@@ -81,6 +90,11 @@ pub struct ProxyOptions {
     pub idle_connections: usize,
     /// How long they are kept.
     pub idle_time: Duration,
+    /// How much of a request's body is taken from the client before an upstream is; all of a shorter one, so that a client
+    /// that sends slowly holds no upstream. With 0 the body is taken when an upstream begins to, which lets client and
+    /// upstream answer each other in the middle of a short body. This is also the memory that a request may take for its
+    /// body, apart from what one read brings.
+    pub upload_buffer: usize,
     /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes away
     /// and another brings back counts anew.
     pub max_connections: usize,
@@ -98,11 +112,13 @@ impl Default for ProxyOptions {
     fn default() -> Self {
         Self {
             rewrite_host: false,
+            via: None,
             tries: 3,
             health: HealthOptions::default(),
             timeouts: UpstreamTimeouts::default(),
             idle_connections: 64,
             idle_time: Duration::from_secs(30),
+            upload_buffer: 16 << 10,
             max_connections: 0,
             tunnel_idle: Some(Duration::from_secs(600)),
             half_close: false,

@@ -3,19 +3,21 @@
 use std::time::Duration;
 
 use crate::request_body::RequestBody;
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, Version};
 
 use super::ProxyOptions;
 use super::failure::{Failure, Sent};
 use super::headers::{self, Host, Length, Received};
 use super::link::Link;
-use super::sending::Upload;
+use super::upload::Upload;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
+use super::via::Via;
 use crate::exchange::Client;
+use crate::limit::Limit;
 
 /// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
@@ -25,6 +27,10 @@ pub(super) struct Outgoing {
     /// The protocol that the client wants to change to.
     pub(super) upgrade: Option<HeaderValue>,
     pub(super) upload: Option<Upload>,
+    /// The client sends the body when it is asked for it, or after a while (RFC 9110, section 10.1.1).
+    awaits_continue: bool,
+    /// How long its body was waited for before the first try.
+    pub(super) waited: Duration,
 }
 
 /// A try that was in vain.
@@ -36,11 +42,11 @@ pub(super) struct Failed {
 }
 
 impl Outgoing {
-    /// Refuses what cannot be passed on, with a status and a sentence. The body fails when nothing of it comes for as long
-    /// as `limit`.
+    /// Refuses what cannot be passed on, with a status and a sentence.
     pub(super) fn of(
         request: Request<RequestBody>,
-        limit: Option<Duration>,
+        client: &Client,
+        via: &Via,
     ) -> Result<Self, (StatusCode, &'static str)> {
         crate::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
@@ -51,24 +57,51 @@ impl Outgoing {
                 "there are no tunnels by CONNECT.",
             ));
         }
-        let upload = Upload::of(body, limit);
-        // Most requests have neither, and one look at the names costs less than a lookup of each.
-        let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE);
+        let upload = Upload::of(body, client);
+        // Most requests have none of them, and one look at the names costs less than a lookup of each.
+        let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {
             false => (Length::None, None),
             true => {
+                if via.is_in(&parts.headers) {
+                    Limit::Loop.reached(client.peer, "answered 508");
+                    return Err((
+                        StatusCode::LOOP_DETECTED,
+                        "the request has passed this proxy before.",
+                    ));
+                }
                 let length = headers::length_of(&parts.headers, upload.is_some())
                     .map_err(|_| (StatusCode::BAD_REQUEST, "Content-Length is not one number."))?;
                 let upgrade = headers::wanted_upgrade(&parts.headers, parts.version, length);
                 (length, upgrade.cloned())
             }
         };
+        let awaits_continue = upload.is_some() && awaits_continue(&parts);
         Ok(Self {
             upgrade,
             parts,
             length,
             upload,
+            awaits_continue,
+            waited: Duration::ZERO,
         })
+    }
+
+    /// Whether the client waits to be asked for the body, and was not.
+    pub(super) fn awaits_continue(&self) -> bool {
+        self.awaits_continue
+    }
+
+    /// Takes the beginning of the body, if there is one, from the client: so many bytes, or all.
+    pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.awaits_continue = false;
+        let Some(upload) = &mut self.upload else {
+            return Ok(());
+        };
+        let begun = softclock::now();
+        let result = upload.take_beginning(bytes).await;
+        self.waited += softclock::now().since(begun);
+        result
     }
 
     pub(super) fn method(&self) -> &Method {
@@ -87,6 +120,7 @@ impl Outgoing {
         link: &mut Link,
         upstream: &Upstream,
         client: &Client,
+        via: &Via,
         options: &ProxyOptions,
     ) {
         if let Some(upload) = &mut self.upload {
@@ -99,7 +133,7 @@ impl Outgoing {
         };
         let write = |head: &mut Vec<u8>| {
             self.write_line(head, &target.url);
-            headers::write_request(head, &self.parts.headers, &self.received(client), host);
+            headers::write_request(head, &self.parts.headers, &self.received(client, via), host);
         };
         link.sending().begin(options.timeouts, self.length, write);
         let is_head = self.parts.method == Method::HEAD;
@@ -115,10 +149,11 @@ impl Outgoing {
         head.extend_from_slice(b" HTTP/1.1\r\n");
     }
 
-    fn received<'a>(&'a self, client: &'a Client) -> Received<'a> {
+    fn received<'a>(&'a self, client: &'a Client, via: &'a Via) -> Received<'a> {
         let authority = self.parts.uri.authority();
         Received {
             version: self.parts.version,
+            via: via.in_request(self.parts.version),
             peer: client.address(),
             secure: client.is_secure,
             authority: authority.map(|authority| authority.as_str()),
@@ -144,4 +179,11 @@ impl Outgoing {
             failure,
         }
     }
+}
+
+/// Whether hyper sends 100 Continue when the body is first asked for.
+fn awaits_continue(parts: &Parts) -> bool {
+    let expected = parts.headers.get(EXPECT).map(HeaderValue::as_bytes);
+    parts.version == Version::HTTP_11
+        && expected.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }

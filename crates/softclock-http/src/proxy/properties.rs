@@ -12,6 +12,7 @@ use http::uri::PathAndQuery;
 
 use super::headers::{Host, Received, length_of, prepare_response, wanted_upgrade, write_request};
 use super::url::UpstreamUrl;
+use super::via::Via;
 
 /// Checks everything. The first byte says what the others are: an upstream and a target, or a request's fields, or a
 /// response's; and what else is known of it.
@@ -122,8 +123,10 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
         return;
     };
     let upgrade = wanted_upgrade(&before, version, length);
+    let via = via();
     let received = Received {
         version,
+        via: via.in_request(version),
         peer: has_peer.then_some(&peer),
         secure,
         authority: has_authority.then_some("h:1"),
@@ -167,7 +170,7 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
 
 fn check_response(before: HeaderMap, version: Version, upgraded: bool) {
     let mut after = before.clone();
-    prepare_response(&mut after, version, upgraded);
+    prepare_response(&mut after, via().in_response(version), upgraded);
     check_others(&before, &after, &[VIA]);
     check_via(&before, &after, version);
     assert!(!after.contains_key(TRANSFER_ENCODING));
@@ -230,6 +233,10 @@ fn check_cookies(before: &HeaderMap, after: &HeaderMap, version: Version) {
         true => assert_eq!(now, [before.join(&b"; "[..])]),
         false => assert_eq!(now, before),
     }
+}
+
+fn via() -> Via {
+    Via::new(Some(&"softclock".parse().expect("a token")))
 }
 
 fn check_via(before: &HeaderMap, after: &HeaderMap, version: Version) {

@@ -2,115 +2,18 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write as _};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use crate::request_body::RequestBody;
 use bytes::{Buf, Bytes};
 use http::header::HeaderMap;
-use http_body::{Body, Frame};
-use softclock::Instant;
 
 use super::UpstreamTimeouts;
 use super::failure::Failure;
 use super::headers::{self, Length};
 use super::patience::{Patience, Phase};
+use super::upload::Upload;
 use crate::carrier::Carrier;
-use crate::late_timer::LateTimer;
-
-/// The body of a client's request. Its first piece is kept until another is taken, so that a short body outlives a try
-/// that was in vain.
-pub(super) struct Upload {
-    incoming: RequestBody,
-    taken: Taken,
-    has_ended: bool,
-    /// How long nothing of it may come.
-    limit: Option<Duration>,
-    /// Since when it is waited for.
-    since: Option<Instant>,
-    timer: LateTimer,
-}
-
-/// How much of a body was taken from the client.
-enum Taken {
-    Nothing,
-    First {
-        piece: Bytes,
-        /// This try has it, too.
-        is_sent: bool,
-    },
-    More,
-}
-
-impl Upload {
-    /// Nothing where there is no body. It fails when nothing of it comes for as long as `limit`.
-    pub(super) fn of(incoming: RequestBody, limit: Option<Duration>) -> Option<Self> {
-        (!incoming.is_end_stream()).then(|| Self {
-            incoming,
-            taken: Taken::Nothing,
-            has_ended: false,
-            limit,
-            since: None,
-            timer: LateTimer::default(),
-        })
-    }
-
-    /// A try begins, with what is kept of those before.
-    pub(super) fn begin(&mut self) {
-        if let Taken::First { is_sent, .. } = &mut self.taken {
-            *is_sent = false;
-        }
-    }
-
-    /// Whether more was taken than the piece that is kept, so that there can't be another try.
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(self.taken, Taken::More)
-    }
-
-    /// The next of it; nothing at its end. Asking is what sends 100 Continue.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
-        if let Taken::First { piece, is_sent } = &mut self.taken
-            && !*is_sent
-        {
-            *is_sent = true;
-            return Poll::Ready(Ok(Some(Frame::data(piece.clone()))));
-        }
-        if self.has_ended {
-            return Poll::Ready(Ok(None));
-        }
-        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
-            match &frame {
-                Some(Ok(frame)) => self.on_taken(frame),
-                Some(Err(_)) => {}
-                None => self.has_ended = true,
-            }
-            self.since = None;
-            return Poll::Ready(frame.transpose().map_err(|_| Failure::ClientBody));
-        }
-        let Some(limit) = self.limit else {
-            return Poll::Pending;
-        };
-        let now = softclock::now();
-        let since = *self.since.get_or_insert(now);
-        ready!(self.timer.poll_until(since + limit, now, cx));
-        Poll::Ready(Err(Failure::ClientBody))
-    }
-
-    fn on_taken(&mut self, frame: &Frame<Bytes>) {
-        match (&self.taken, frame.data_ref()) {
-            (_, Some(content)) if content.is_empty() => {}
-            (Taken::Nothing, Some(content)) => {
-                self.taken = Taken::First {
-                    piece: content.clone(),
-                    is_sent: true,
-                };
-            }
-            _ => self.taken = Taken::More,
-        }
-    }
-}
 
 /// The half of a connection that sends.
 pub(super) struct Sending {

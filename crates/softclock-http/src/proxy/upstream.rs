@@ -218,7 +218,6 @@ impl Attempt {
         if !upstream.take_place(limit) {
             return None;
         }
-        upstream.count(|counts| counts.requests += 1);
         upstream.change_health(Health::on_attempt);
         Some(Self {
             upstream: Rc::clone(upstream),

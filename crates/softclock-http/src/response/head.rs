@@ -135,6 +135,12 @@ fn read_fields(
         return Err(Fault::Coding);
     }
     let has_both = chunked && fields.remove(CONTENT_LENGTH).is_some();
+    // Such an upstream may send content where none belongs, perhaps later than its head: the connection is not used again.
+    let mut brings_content = false;
+    if has_no_length(head.status) {
+        fields.remove(CONTENT_LENGTH);
+        brings_content = chunked || length.is_some_and(|bytes| bytes > 0);
+    }
     let framing = match (chunked, length) {
         _ if is_head || has_no_body(head.status) => Framing::Sized(0),
         (true, _) => Framing::Chunked,
@@ -142,7 +148,7 @@ fn read_fields(
         (false, None) => Framing::Close,
     };
     let goes_on = head.status != StatusCode::SWITCHING_PROTOCOLS && framing != Framing::Close;
-    let persists = goes_on && !has_both && connection.persists(head.version);
+    let persists = goes_on && !has_both && !brings_content && connection.persists(head.version);
     Ok((framing, persists))
 }
 
@@ -249,6 +255,12 @@ fn own_reason(status: StatusCode, said: Option<&str>) -> Option<Bytes> {
 /// RFC 9112, section 6.3.
 fn has_no_body(status: StatusCode) -> bool {
     status.is_informational() || matches!(status.as_u16(), 204 | 304)
+}
+
+/// Statuses whose heads have neither Content-Length nor a coding (RFC 9110, section 8.6; RFC 9112, section 6.1). Those to
+/// HEAD and those with 304 may have a length, which is that of a body that is not sent.
+fn has_no_length(status: StatusCode) -> bool {
+    status.is_informational() || status == StatusCode::NO_CONTENT
 }
 
 /// What was said about the connection.

@@ -1,5 +1,6 @@
 //! Responses with their verdicts.
 
+use http::header::CONTENT_LENGTH;
 use softclock_http::response::{Fault, HEAD_BYTES};
 
 use crate::target::{check, read};
@@ -133,7 +134,10 @@ fn where_responses_end() {
         (false, b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false),
         (false, b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "ok", true),
         (false, b"HTTP/1.1 200 OK\r\n\r\nto the end", "to the end", false),
-        (false, b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "", true),
+        (false, b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", "", true),
+        (false, b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "", false),
+        (false, b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", "", false),
+        (false, b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", "", true),
         (false, b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", "", true),
         (true, b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n", "", true),
         (true, b"HTTP/1.1 200 OK\r\n\r\n", "", true),
@@ -148,6 +152,26 @@ fn where_responses_end() {
         assert_eq!(outcome.is_reusable, is_reusable, "{text:?}");
         let seed = if is_head { 0 } else { 1 };
         check(&[&[seed], stream].concat());
+    }
+}
+
+/// RFC 9110, section 8.6.
+#[test]
+fn lengths_of_responses_without_content() {
+    for (is_head, status, length) in [
+        (false, "204 No Content", None),
+        (true, "204 No Content", None),
+        (false, "101 Switching Protocols", None),
+        (false, "304 Not Modified", Some("5")),
+        (true, "200 OK", Some("5")),
+    ] {
+        let stream = format!("HTTP/1.1 {status}\r\nContent-Length: 5\r\n\r\n");
+        let (outcome, fault) = read(is_head, [stream.as_bytes()]);
+        let told = outcome.fields.get(CONTENT_LENGTH);
+        let told = told.map(|value| value.to_str().unwrap());
+        assert_eq!((told, fault), (length, None), "{status}");
+        let seed = if is_head { 0 } else { 1 };
+        check(&[&[seed], stream.as_bytes()].concat());
     }
 }
 

@@ -5,7 +5,6 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-use http::Version;
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 
 pub(super) use request::{
@@ -41,14 +40,6 @@ impl<'a> Named<'a> {
     fn has(&self, name: &str) -> bool {
         let name = name.as_bytes();
         self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
-    }
-}
-
-fn via(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "1.0 softclock",
-        Version::HTTP_2 => "2.0 softclock",
-        _ => "1.1 softclock",
     }
 }
 

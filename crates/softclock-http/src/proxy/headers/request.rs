@@ -5,13 +5,15 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE, VIA,
 };
 
-use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed, via};
+use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
 use crate::head::parse_length;
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct Received<'a> {
     pub(in crate::proxy) version: Version,
+    /// What is appended to Via.
+    pub(in crate::proxy) via: &'a [u8],
     /// From which address; nothing of a process of this machine.
     pub(in crate::proxy) peer: Option<&'a HeaderValue>,
     /// Whether it came through TLS.
@@ -116,7 +118,7 @@ pub(in crate::proxy) fn write_request(
     let peer = received.peer.map(HeaderValue::as_bytes);
     let senders = passed(others, &X_FORWARDED_FOR, &named).chain(peer);
     write_list(head, "x-forwarded-for", b", ", senders);
-    let via = passed(others, &VIA, &named).chain([via(received.version).as_bytes()]);
+    let via = passed(others, &VIA, &named).chain([received.via]);
     write_list(head, "via", b", ", via);
     if let Some(protocol) = received.upgrade {
         write_field(head, "upgrade", protocol.as_bytes());
@@ -131,8 +133,8 @@ pub(in crate::proxy) fn write_request(
     head.extend_from_slice(b"\r\n");
 }
 
-/// Whether a field beside Host is not passed as it is but as [`write_request`] says. The body is asked for when an upstream takes
-/// it, and asking is what sends 100 Continue; so there is nothing to expect.
+/// Whether a field beside Host is not passed as it is but as [`write_request`] says. This proxy asks for the body, and asking
+/// is what sends 100 Continue; so there is nothing that an upstream has to meet.
 fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
     match name {
         "expect" | "via" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => true,

@@ -1,14 +1,14 @@
 //! Responses, as the client gets them.
 
-use http::Version;
 use http::header::{CONNECTION, Entry, HeaderMap, HeaderName, HeaderValue, UPGRADE, VIA};
 
-use super::{Named, is_hop_by_hop, may_be_trailer, via};
+use super::{Named, is_hop_by_hop, may_be_trailer};
 
-/// Prepares the fields of a response for the client. `upgraded` is what the connection changes to.
+/// Prepares the fields of a response for the client: `via` is appended to Via, and `upgraded` is whether the connection
+/// changes to another protocol.
 pub(in crate::proxy) fn prepare_response(
     headers: &mut HeaderMap,
-    version: Version,
+    via: &HeaderValue,
     upgraded: bool,
 ) {
     let protocol = match upgraded {
@@ -16,7 +16,7 @@ pub(in crate::proxy) fn prepare_response(
         false => None,
     };
     remove_hop_by_hop(headers);
-    append_via(headers, version);
+    append_via(headers, via);
     if let Some(protocol) = protocol {
         headers.insert(UPGRADE, protocol);
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -54,14 +54,13 @@ pub(in crate::proxy) fn prepare_trailers(mut trailers: HeaderMap) -> Option<Head
 }
 
 /// Continues the list of those the response has passed.
-fn append_via(headers: &mut HeaderMap, version: Version) {
-    let last = HeaderValue::from_static(via(version));
+fn append_via(headers: &mut HeaderMap, last: &HeaderValue) {
     match headers.entry(VIA) {
-        Entry::Vacant(entry) => drop(entry.insert(last)),
+        Entry::Vacant(entry) => drop(entry.insert(last.clone())),
         Entry::Occupied(mut entry) => {
             let values: Vec<_> = entry
                 .iter()
-                .chain([&last])
+                .chain([last])
                 .map(HeaderValue::as_bytes)
                 .collect();
             let all = HeaderValue::from_bytes(&values.join(&b", "[..]));

@@ -134,12 +134,13 @@ proptest! {
 fn what_is_tried_again() {
     let own = [
         Failure::Exhausted(io::ErrorKind::OutOfMemory.into()),
-        Failure::Busy,
         Failure::ClientBody,
+        Failure::ClientLate,
     ];
     let others = [
         Failure::Connect(io::ErrorKind::ConnectionRefused.into()),
         Failure::ConnectLate,
+        Failure::Busy,
         Failure::SendLate,
         Failure::FirstByteLate,
         Failure::MoreLate,
