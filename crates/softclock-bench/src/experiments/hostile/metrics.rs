@@ -22,7 +22,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         opening,
         drip: b"",
         sip: 0,
-        buffer: Some(4096),
+        buffer: Some(128 << 10),
         pause: Duration::from_millis(50),
     };
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
