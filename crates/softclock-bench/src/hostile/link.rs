@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::time::Timespec;
 use rustls::pki_types::ServerName;
@@ -150,7 +150,7 @@ pub fn again_and_again(
 /// A connection that does not block, from the attackers' address, with a receive buffer of so many bytes.
 ///
 /// # Errors
-/// The server refuses, or no descriptor is left.
+/// The server refuses, or does not take it in time; or no descriptor is left.
 pub fn open(address: SocketAddr, buffer: Option<usize>) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -159,6 +159,8 @@ pub fn open(address: SocketAddr, buffer: Option<usize>) -> io::Result<TcpStream>
         set_socket_recv_buffer_size(&socket, bytes)?;
     }
     bind(&socket, &SocketAddr::from((ATTACKERS, 0)))?;
+    // Also the time of connecting: where a server's queue is full it would be two minutes.
+    set_socket_timeout(&socket, Timeout::Send, Some(TO_CONNECT))?;
     connect(&socket, &address)?;
     let stream = TcpStream::from(socket);
     stream.set_nonblocking(true)?;
@@ -167,6 +169,9 @@ pub fn open(address: SocketAddr, buffer: Option<usize>) -> io::Result<TcpStream>
 
 /// Another address of the loopback interface than the victim's.
 pub const ATTACKERS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// How long the kernel may keep an attacker waiting for a place in the server's queue.
+const TO_CONNECT: Duration = Duration::from_millis(200);
 
 /// How long the server may be silent in a handshake.
 const PATIENCE: Duration = Duration::from_secs(1);
