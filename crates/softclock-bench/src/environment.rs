@@ -118,11 +118,13 @@ fn unknown() -> String {
 /// What this crate depends on directly, but for our own crates and what the framework and its
 /// tests are made of.
 fn peers(lock: &str) -> BTreeMap<String, String> {
-    const NOT_PEERS: [&str; 7] = [
+    const NOT_PEERS: [&str; 9] = [
         "clap",
         "futures-lite",
         "proptest",
+        "rcgen",
         "rustix",
+        "rustls",
         "serde",
         "serde_json",
         "tempfile",

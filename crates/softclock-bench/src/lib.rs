@@ -14,6 +14,7 @@ pub mod event_peer;
 pub mod event_rounds;
 pub mod event_sets;
 pub mod experiments;
+pub mod hostile;
 pub mod json;
 pub mod lab;
 pub mod load;

@@ -63,6 +63,9 @@ struct Run {
     /// Runs the smallest size: it shows that an experiment works, its numbers mean nothing.
     #[arg(long)]
     smoke: bool,
+    /// Rounds of the experiments in `hostile/`, in which the servers take turns [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
     /// Writes the results as JSON: one object for one experiment, an array for several. The file is
     /// replaced after each experiment, so what was measured survives a later failure.
     #[arg(long, value_name = "FILE")]
@@ -166,7 +169,8 @@ impl Run {
 
     /// Later experiments run even if one fails; the first failure decides the exit status.
     fn run_each(&self, chosen: &[&Experiment], environment: &Environment) -> Result<(), Failure> {
-        let context = Context::new(self.smoke);
+        let mut context = Context::new(self.smoke);
+        context.rounds = self.rounds.map(usize::from);
         let mut results: Vec<(Record, Report)> = Vec::new();
         let mut failed = Vec::new();
         for experiment in chosen {

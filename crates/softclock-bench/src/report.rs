@@ -128,6 +128,8 @@ pub struct Experiment {
 pub struct Context {
     /// The smallest size that still exercises every line: its numbers mean nothing.
     pub smoke: bool,
+    /// Rounds of experiments that let the user choose, unless it is their own number.
+    pub rounds: Option<usize>,
     terminal: bool,
     /// When progress was last told in a line of its own.
     told: Mutex<Option<Instant>>,
@@ -138,6 +140,7 @@ impl Context {
     pub fn new(smoke: bool) -> Self {
         Self {
             smoke,
+            rounds: None,
             terminal: std::io::stderr().is_terminal(),
             told: Mutex::new(None),
         }

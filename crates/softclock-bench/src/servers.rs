@@ -2,8 +2,8 @@
 //! with it.
 
 mod caddy;
-mod haproxy;
-mod nginx;
+pub(crate) mod haproxy;
+pub(crate) mod nginx;
 mod proxies;
 mod softclock;
 
@@ -101,7 +101,9 @@ pub struct Server {
 
 impl Server {
     /// What `command` makes for an address and a directory of its own.
-    fn start(command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>) -> io::Result<Self> {
+    pub(crate) fn start(
+        command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>,
+    ) -> io::Result<Self> {
         let address = free_address()?;
         let directory = tempfile::tempdir()?;
         readable_by_all(directory.path())?;
@@ -151,6 +153,16 @@ impl Server {
     /// Its processes' ids.
     pub fn processes(&self) -> Vec<u32> {
         processes(self.child.id())
+    }
+
+    /// Sends this signal to all of them.
+    ///
+    /// # Errors
+    /// One has ended.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pids = self.processes().into_iter();
+        pids.filter_map(|id| Pid::from_raw(id.cast_signed()))
+            .try_for_each(|pid| Ok(kill_process(pid, signal)?))
     }
 
     /// The descriptors that its processes have open.
@@ -217,7 +229,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 }
 
 /// One that nobody listens on, as long as nobody else takes it.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
@@ -229,7 +241,7 @@ pub fn readable_by_all(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
 }
 
-fn write_file(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+pub(crate) fn write_file(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     let path = directory.join(name);
     fs::write(&path, text)?;
     Ok(path)

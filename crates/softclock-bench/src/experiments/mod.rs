@@ -13,6 +13,7 @@ pub mod event_table_2;
 pub mod event_wake_one;
 pub mod figure_3;
 pub mod head;
+pub mod hostile;
 pub mod pspacer_figure_9;
 pub mod pspacer_table_1;
 pub mod pspacer_table_2;
@@ -66,4 +67,13 @@ pub const ALL: &[&Experiment] = &[
     &burst_speed::EXPERIMENT,
     &head::EXPERIMENT,
     &servers_static::EXPERIMENT,
+    &hostile::STALLED_STREAMS,
+    &hostile::MANY_FIELDS,
+    &hostile::CONTROL_FRAMES,
+    &hostile::FRAME_FLOODS,
+    &hostile::SLOW_CLIENTS,
+    &hostile::METRICS,
+    &hostile::DEPARTED_CLIENTS,
+    &hostile::SLOW_UPLOADS,
+    &hostile::STOPPED,
 ];

@@ -18,6 +18,7 @@ pub(super) struct Answer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Length {
     Known(u64),
+    Chunked,
     UntilClose,
 }
 
@@ -68,6 +69,13 @@ async fn read_rest(stream: &TcpStream, buffer: &mut [u8], mut filled: usize) -> 
     if keeps && length == Length::UntilClose {
         return Err(invalid("no Content-Length on a connection that is kept"));
     }
+    if length == Length::Chunked {
+        read_chunks(stream, buffer, head_bytes, filled).await?;
+        return Ok(Answer {
+            status,
+            reusable: keeps,
+        });
+    }
     let received = (filled - head_bytes) as u64;
     let complete = read_body(stream, length, received, buffer).await?;
     Ok(Answer {
@@ -101,10 +109,29 @@ async fn read_body(
         }
         match (stream.read(buffer).await?, length) {
             (0, Length::UntilClose) => return Ok(false),
-            (0, Length::Known(_)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            (0, _) => return Err(io::ErrorKind::UnexpectedEof.into()),
             (read, _) => received += read as u64,
         }
     }
+}
+
+/// Reads a chunked body to its last chunk, which it knows by its bytes at the end of what has come: no request is sent
+/// ahead, so nothing follows. A body with the same bytes at the end of a read would be cut.
+async fn read_chunks(
+    stream: &TcpStream,
+    buffer: &mut [u8],
+    head_bytes: usize,
+    mut filled: usize,
+) -> io::Result<()> {
+    let mut begin = head_bytes;
+    while !buffer[begin..filled].ends_with(LAST_CHUNK) {
+        // The last bytes stay, as the next read may complete them.
+        let kept = (filled - begin).min(LAST_CHUNK.len());
+        buffer.copy_within(filled - kept..filled, 0);
+        (begin, filled) = (0, kept);
+        filled += read_some(stream, &mut buffer[kept..]).await?;
+    }
+    Ok(())
 }
 
 /// The length of the head, the status, the body's length, and whether the connection stays; `None` while the head is
@@ -132,7 +159,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
                 .and_then(|digits| digits.parse().ok())
                 .ok_or_else(|| invalid("a length that is none"))?,
         ),
-        // A chunked body too is read to the end of the connection, if the server closes it.
+        None if field("transfer-encoding").is_some() => Length::Chunked,
         None => Length::UntilClose,
     };
     let closes = field("connection").is_some_and(|value| value.eq_ignore_ascii_case(b"close"));
@@ -152,6 +179,9 @@ pub(super) async fn connect(target: &Target) -> io::Result<TcpStream> {
 
 const BUFFER_BYTES: usize = 32 << 10;
 
+/// Without trailers.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +195,8 @@ mod tests {
         let closing = b"HTTP/1.1 502 Bad Gateway\r\nconnection: Close\r\n\r\n";
         assert_eq!(parse(closing).unwrap().unwrap().2, Length::UntilClose);
         assert!(!parse(closing).unwrap().unwrap().3);
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(chunked).unwrap().unwrap().2, Length::Chunked);
         let empty = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n";
         assert_eq!(parse(empty).unwrap().unwrap().2, Length::Known(0));
         assert!(parse(b"SSH-2.0\r\n\r\n").is_err());

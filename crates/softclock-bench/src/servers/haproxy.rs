@@ -8,7 +8,7 @@ use std::process::Command;
 use super::write_file;
 
 /// Where Debian has it is not in everybody's path.
-pub(super) fn program() -> &'static str {
+pub(crate) fn program() -> &'static str {
     let debians = "/usr/sbin/haproxy";
     if Path::new(debians).exists() {
         debians

