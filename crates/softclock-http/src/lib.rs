@@ -13,6 +13,7 @@
 //!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive. Between
 //!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
+//!   A thread of the log's own writes it ([`LineLog`]).
 //! - **Service** ([`Served`]): a site, which the layers below are about, or a proxy ([`Proxy`]), which passes requests on
 //!   to upstreams over connections of its own, and their responses ([`response`]) back as fast as the client takes
 //!   them.
@@ -56,6 +57,7 @@ mod http1;
 mod http2;
 mod late_timer;
 mod limit;
+mod line_log;
 mod listener;
 mod listing;
 mod media;
@@ -82,13 +84,14 @@ mod telemetry;
 mod tls;
 mod worker;
 
-pub use access_log::{AccessLog, LogFormat, LogTarget, UnknownFormat};
+pub use access_log::{AccessLog, LogFormat, UnknownFormat};
 pub use address::{AddressError, ListenAddress, Place};
 pub use connection::{ConnectionOptions, Timeouts, serve_connection};
 pub use control::Control;
 pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};
+pub use line_log::{LineLog, LogTarget};
 pub use pace::Pace;
 pub use proxy::{
     HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError,

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use softclock::JoinHandle;
-use softclock_http::{Control, Settings};
+use softclock_http::{AccessLog, Control, Settings};
 
 use super::{Program, settings};
 use crate::cli::{self, Shown};
@@ -53,11 +53,12 @@ impl Supervisor {
         }
     }
 
-    /// Writes what waits to be written, unless the disk takes long.
-    pub(crate) fn flush_log(&self) {
-        if let Some(log) = self.control.settings().access_log {
-            log.flush(FLUSH_LIMIT);
-        }
+    /// Writes what waits to be written, unless that takes long: the process ends now.
+    pub(crate) fn end_at_once(&self) {
+        self.logging
+            .say("softclock: ended at once by a second signal");
+        AccessLog::flush_all(FLUSH_LIMIT);
+        self.logging.finish();
     }
 
     /// Reads the configuration file, the site and the certificate again. After a mistake everything is as it was.

@@ -25,6 +25,7 @@ mod shutdown;
 mod slow;
 mod sockets;
 mod streaming;
+mod stuck;
 mod tls;
 mod top;
 mod uncopied;
