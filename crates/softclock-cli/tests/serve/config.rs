@@ -66,14 +66,28 @@ fn mistakes_are_told_with_file_and_line() {
         ),
         ("threads = \n", format!("{name}:1: ")),
         (
-            "directory = \"/does/not/exist\"",
+            "directory = \"/does/not/exist\"\nlisten = \":1\"",
             "cannot serve /does/not/exist: no such".into(),
         ),
-        ("listen = \"tls::443\"", "--tls-cert".into()),
-        ("listen = [\":1\", \":1\"]", "it is given twice".into()),
         (
-            "access-log = \"/does/not/exist\"",
+            "directory = \"/\"\nlisten = \"tls::443\"",
+            "--tls-cert".into(),
+        ),
+        (
+            "directory = \"/\"\nlisten = [\":1\", \":1\"]",
+            "it is given twice".into(),
+        ),
+        (
+            "directory = \"/\"\nlisten = \":1\"\naccess-log = \"/does/not/exist\"",
             "no such directory".into(),
+        ),
+        (
+            "",
+            format!("{name}: names no address to listen on; write listen = "),
+        ),
+        (
+            "listen = \":1\"",
+            format!("{name}: names no directory to serve; write directory = "),
         ),
     ] {
         fs::write(&file, text).unwrap();
@@ -196,11 +210,11 @@ fn a_bad_file_keeps_the_old_settings() {
     for (text, told) in [
         ("threads = 0".to_owned(), ":1: invalid value '0'"),
         (
-            "directory = \"/does/not/exist\"".into(),
+            format!("directory = \"/does/not/exist\"\nlisten = \"{address}\""),
             "no such directory",
         ),
         (
-            format!("listen = [\"127.0.0.1:0\", \"{taken}\"]"),
+            format!("directory = \"/\"\nlisten = [\"127.0.0.1:0\", \"{taken}\"]"),
             "the port is taken",
         ),
     ] {
@@ -222,4 +236,75 @@ fn a_bad_file_keeps_the_old_settings() {
         server.signal(Signal::HUP);
         server.log().contains("INFO")
     });
+}
+
+/// An editor or a copy that is interrupted leaves the beginning of a file.
+#[test]
+fn the_beginning_of_a_file_never_serves_what_it_does_not_name() {
+    for (command, setting, settings_before) in [
+        ("serve", "directory", "index = \"f\"\nthreads = 1\n"),
+        ("proxy", "upstream", "tries = 1\nthreads = 1\n"),
+    ] {
+        let directory = directory(&[("site/f", b"named")]);
+        let site = directory.path().join("site");
+        let upstream = Server::start(Some(&site), &["--index", "f"]);
+        let value = match command {
+            "serve" => site.display().to_string(),
+            _ => format!("http://{}", upstream.address()),
+        };
+        let file = directory.path().join("softclock.toml");
+        let address = free_port();
+        let text = format!(
+            "# Settings.\n{settings_before}{setting} = \"{value}\"\nlisten = [\n\"{address}\",\n]\nmax-connections = 100\n"
+        );
+        fs::write(&file, &text).unwrap();
+        let server = Server::spawn(softclock().args([command, "-v", "--config"]).arg(&file));
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+        for end in std::iter::once(0).chain(ends) {
+            let before = server.log().len();
+            fs::write(&file, &text[..end]).unwrap();
+            server.signal(Signal::HUP);
+            let mut log = String::new();
+            until("the reload", || {
+                log = server.log()[before..].to_owned();
+                log.contains("reloaded")
+            });
+            let complete = text[..end].contains("\n]\n");
+            assert_eq!(!log.contains("the old settings stay"), complete, "{log}");
+            assert_eq!(Client::connect(address).get("/").text(), "named", "{end}");
+            assert_eq!(listening(&server), [address]);
+            let check = softclock()
+                .args([command, "--check", "--config"])
+                .arg(&file)
+                .output()
+                .unwrap();
+            assert_eq!(check.status.success(), complete, "{check:?}");
+        }
+    }
+}
+
+/// The addresses of IPv4 at which a server listens.
+fn listening(server: &Server) -> Vec<SocketAddr> {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+    let links = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let sockets: Vec<_> = links
+        .filter_map(|link| {
+            let text = link.to_str()?.strip_prefix("socket:[")?;
+            Some(text.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut all: Vec<SocketAddr> = table
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let is_own = fields[3] == "0A" && sockets.iter().any(|own| own == fields[9]);
+            let (ip, port) = fields[1].split_once(':')?;
+            let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();
+            let port = u16::from_str_radix(port, 16).ok()?;
+            is_own.then(|| (ip, port).into())
+        })
+        .collect();
+    all.dedup();
+    all
 }

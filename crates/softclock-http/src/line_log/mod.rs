@@ -29,7 +29,7 @@ pub enum LogTarget {
     Stderr,
 }
 
-/// A log of lines. Dropping it has the rest written by its thread, which has [`END_LIMIT`] for it.
+/// A log of lines. Dropping it has the rest written by its thread, which gives up after five seconds.
 #[derive(Debug)]
 pub struct LineLog {
     shared: Arc<Shared>,
