@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
@@ -18,7 +19,7 @@ fn check(file: &Path) -> Output {
     command.output().unwrap()
 }
 
-fn free_port() -> SocketAddr {
+pub(crate) fn free_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
@@ -236,6 +237,100 @@ fn a_bad_file_keeps_the_old_settings() {
         server.signal(Signal::HUP);
         server.log().contains("INFO")
     });
+}
+
+/// A thread that is at its limit of connections does not come to close a listener.
+#[test]
+fn an_address_returns_while_its_listener_closes() {
+    for threads in ["1", "2"] {
+        let directory = directory(&[("site/big", &noise(8_000_000)), ("site/f", b"x")]);
+        let file = directory.path().join("softclock.toml");
+        let (first, second) = (free_port(), free_port());
+        let path = directory.path().join("socket");
+        let write = |address: SocketAddr, path: &str| {
+            let text = format!(
+                "directory = \"{}\"\nlisten = [\"{address}\"{path}]\n",
+                directory.path().join("site").display()
+            );
+            fs::write(&file, text).unwrap();
+        };
+        let with_path = format!(", \"unix:{}\"", path.display());
+        write(first, &with_path);
+        let options = ["-v", "--threads", threads, "--max-connections", threads];
+        let server = start(&file, &options);
+        let mut busy: Vec<_> = (0..16).map(|_| Client::connect(first)).collect();
+        for client in &mut busy {
+            client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+        }
+        let reload = |times: usize| {
+            server.signal(Signal::HUP);
+            until("the reload", || {
+                let log = server.log();
+                assert!(!log.contains("not reloaded"), "{log}");
+                log.matches(" reloaded").count() == times
+            });
+        };
+        write(second, "");
+        reload(1);
+        write(first, &with_path);
+        reload(2);
+        drop(busy);
+        assert_eq!(Client::connect(first).get("/f").text(), "x");
+        until("the second is closed", || {
+            TcpStream::connect(second).is_err()
+        });
+        let mut local = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        io::Write::write_all(&mut local, b"GET /f HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        io::Read::read_to_string(&mut local, &mut answer).unwrap();
+        assert!(answer.ends_with("\r\n\r\nx"), "{answer}");
+    }
+}
+
+#[test]
+fn listeners_are_exchanged_under_load() {
+    let directory = directory(&[("f", b"x")]);
+    let file = directory.path().join("softclock.toml");
+    let (stays, first, second) = (free_port(), free_port(), free_port());
+    let write = |other: SocketAddr| {
+        let text = format!(
+            "directory = \"{}\"\nlisten = [\"{stays}\", \"{other}\"]\n",
+            directory.path().display()
+        );
+        // A reload must not read half a file.
+        let new = directory.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &file).unwrap();
+    };
+    write(first);
+    let server = start(&file, &["--threads", "2"]);
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            for _ in 0..300 {
+                assert_eq!(Client::connect(stays).get("/f").text(), "x");
+            }
+        });
+        for address in [first, second] {
+            let has_ended = &has_ended;
+            scope.spawn(move || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    let _ = TcpStream::connect(address);
+                }
+            });
+        }
+        for other in [second, first].into_iter().cycle() {
+            if asking.is_finished() {
+                break;
+            }
+            write(other);
+            server.signal(Signal::HUP);
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    let log = server.log();
+    assert!(!log.contains("not reloaded"), "{log}");
 }
 
 /// An editor or a copy that is interrupted leaves the beginning of a file.

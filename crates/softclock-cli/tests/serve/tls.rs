@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::config::free_port;
 use crate::server::{Server, directory, noise, softclock, until};
 
 /// Writes a certificate for `name` and 127.0.0.1, and its key.
@@ -291,4 +292,38 @@ fn changed_files_are_noticed() {
     assert!(trusts(directory.path(), &server));
     certify(directory.path(), "a-longer-name.test");
     until("the new certificate", || trusts(directory.path(), &server));
+}
+
+#[test]
+fn an_address_changes_to_tls_and_back() {
+    softclock_testing::require!("curl");
+    let directory = with_site(&[("site/f", b"x")]);
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let file = directory.path().join("softclock.toml");
+    let write = |listen: &str| {
+        let text = format!(
+            "directory = \"{}\"\nlisten = \"{listen}\"\ntls-cert = \"{}\"\ntls-key = \"{}\"\n",
+            path("site"),
+            path("cert.pem"),
+            path("key.pem")
+        );
+        fs::write(&file, text).unwrap();
+    };
+    for threads in ["1", "2"] {
+        let address = free_port();
+        write(&address.to_string());
+        let mut command = softclock();
+        let command = command.args(["serve", "-v", "--threads", threads, "--config"]);
+        let server = Server::spawn(command.arg(&file));
+        for (listen, is_tls) in [("tls:", true), ("", false)] {
+            write(&format!("{listen}{address}"));
+            server.signal(Signal::HUP);
+            until("the change", || {
+                let log = server.log();
+                assert!(!log.contains("not reloaded"), "{log}");
+                trusts(directory.path(), &server) == is_tls
+            });
+        }
+        assert_eq!(server.connect().get("/f").text(), "x");
+    }
 }
