@@ -101,5 +101,5 @@ pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
 pub use service::requests_answered;
 pub use settings::{DEFAULT_SOCKET_MODE, Settings};
 pub use site::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, Validity};
 pub use worker::{WorkerOptions, serve};

@@ -90,22 +90,31 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Looks from time to time whether the certificate's files have changed, where there is one.
+    /// Logs a certificate that is not valid, or not for long, and looks from time to time whether its files or its
+    /// validity have changed, where there is one.
     pub(crate) fn watch_certificate(&self) {
+        let tls = self.control.settings().tls;
+        let mut validity = settings::validity(tls.as_ref());
+        settings::log(&validity);
         let every = self.program.borrow().server().operation.tls_check;
         let old = self.watching.take();
         old.into_iter().for_each(|task| task.abort());
-        let Some(tls) = self.control.settings().tls.filter(|_| !every.is_zero()) else {
+        let Some(tls) = tls.filter(|_| !every.is_zero()) else {
             return;
         };
         let watch = softclock::spawn_local(async move {
             loop {
                 softclock::sleep(every).await;
-                let tls = tls.clone();
-                match softclock::spawn_blocking(move || tls.refresh()).await {
+                let shown = tls.clone();
+                match softclock::spawn_blocking(move || shown.refresh()).await {
                     Ok(true) => tracing::info!("new certificate"),
                     Ok(false) => {}
                     Err(error) => tracing::error!("the old certificate stays: {error}"),
+                }
+                let now = settings::validity(Some(&tls));
+                if now != validity {
+                    settings::log(&now);
+                    validity = now;
                 }
             }
         });
