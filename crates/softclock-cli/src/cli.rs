@@ -15,6 +15,7 @@ use crate::config;
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
+use crate::logging;
 use crate::options::{ContentOptions, ServerOptions, UpstreamOptions};
 use crate::pace::PaceOptions;
 use crate::top::TopOptions;
@@ -145,11 +146,11 @@ impl Shown {
                 ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(2))
             }
             Self::Mistake(line) => {
-                eprintln!("softclock: {line}");
+                logging::complain(&line);
                 ExitCode::from(2)
             }
             Self::BadFile(line) => {
-                eprintln!("softclock: {line}");
+                logging::complain(&line);
                 ExitCode::FAILURE
             }
         }

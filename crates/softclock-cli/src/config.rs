@@ -3,6 +3,9 @@
 //! It is translated to arguments, which are put before those of the command line. So there is one definition of every
 //! setting, its values and its defaults, and whatever gets a flag can stand in the file. Each key is checked by itself,
 //! so that a mistake can be told with its line.
+//!
+//! With a file, some settings have no default ([`NEEDED`]): an editor or a copy that was interrupted leaves an empty file
+//! or the beginning of one, which a reload must not take for a server of something else at another address.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +20,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::cli::{mistake, suggestion};
 
-/// The arguments of `command` that the file stands for, without those that the command line has given.
+/// The arguments of `command` that the file stands for, without those that the command line has given. Together they
+/// name an address to listen on, and what to serve.
 ///
 /// An error is one line.
 pub(crate) fn arguments(
@@ -38,15 +42,51 @@ pub(crate) fn arguments(
     let mut keys: Vec<_> = table.get_ref().iter().collect();
     keys.sort_by_key(|(key, _)| key.span().start);
     let mut all = Vec::new();
+    let mut named = Vec::new();
     for (key, value) in keys {
         let arg = reader.arg(key.get_ref(), &key.span())?;
         let arguments = reader.values(arg, value.get_ref(), &value.span())?;
         reader.check(&arguments, &value.span())?;
+        // An empty list names nothing.
+        if !arguments.is_empty() {
+            named.push(arg.get_id());
+        }
         if !is_given(given, arg, command) {
             all.extend(arguments.into_iter().map(OsString::from));
         }
     }
+    for needed in &NEEDED {
+        let mut args = command.get_arguments();
+        if let Some(arg) = args.find(|arg| name(arg) == needed.setting)
+            && !named.contains(&arg.get_id())
+            && !is_given(given, arg, command)
+        {
+            return Err(needed.missing(file));
+        }
+    }
     Ok(all)
+}
+
+/// A setting that the file or the command line must name.
+struct Needed {
+    setting: &'static str,
+    what: &'static str,
+    /// What to write in the file.
+    example: &'static str,
+    flag: &'static str,
+}
+
+impl Needed {
+    fn missing(&self, file: &Path) -> String {
+        let Self {
+            what,
+            example,
+            flag,
+            ..
+        } = self;
+        let file = file.display();
+        format!("{file}: names no {what}; write {example} in it, or give {flag}")
+    }
 }
 
 struct Reader<'a> {
@@ -189,12 +229,39 @@ fn unreadable(file: &Path, error: &io::Error) -> String {
 /// What makes sense on a command line only.
 const ONLY_FLAGS: [&str; 4] = ["config", "check", "help", "version"];
 
+const NEEDED: [Needed; 3] = [
+    Needed {
+        setting: "listen",
+        what: "address to listen on",
+        example: "listen = \"127.0.0.1:8080\"",
+        flag: "--listen ADDR",
+    },
+    Needed {
+        setting: "directory",
+        what: "directory to serve",
+        example: "directory = \"/srv/www\"",
+        flag: "DIR",
+    },
+    Needed {
+        setting: "upstream",
+        what: "upstream",
+        example: "upstream = \"http://127.0.0.1:3000\"",
+        flag: "--upstream URL",
+    },
+];
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
     use std::fs;
 
     use crate::cli::{Command, ServeOptions, Shown, parse};
+
+    /// Parses `file` where the command line names what a file must.
+    fn complete(file: &str, arguments: &[&str]) -> Result<ServeOptions, String> {
+        let needed = ["--listen", ":1", "dir"];
+        serve(file, &[&needed, arguments].concat())
+    }
 
     fn serve(file: &str, arguments: &[&str]) -> Result<ServeOptions, String> {
         let directory = tempfile::tempdir().unwrap();
@@ -229,8 +296,8 @@ mod tests {
             (options.spin_cap, options.operation.metrics.len()),
             (0.1, 1)
         );
-        assert!(!serve("quiet = false", &[]).unwrap().server.quiet);
-        assert!(serve("quiet = true", &[]).unwrap().server.quiet);
+        assert!(!complete("quiet = false", &[]).unwrap().server.quiet);
+        assert!(complete("quiet = true", &[]).unwrap().server.quiet);
         for (value, ok) in [
             ("true", true),
             ("false", true),
@@ -238,7 +305,7 @@ mod tests {
             ("1", false),
         ] {
             assert_eq!(
-                serve(&format!("precompressed = {value}"), &[]).is_ok(),
+                complete(&format!("precompressed = {value}"), &[]).is_ok(),
                 ok,
                 "{value}"
             );
@@ -289,7 +356,46 @@ mod tests {
                 "{file}: {error}"
             );
         }
-        let alone = serve("tls-cert = \"c\"", &[]).unwrap_err();
+        let alone = complete("tls-cert = \"c\"", &[]).unwrap_err();
         assert!(alone.contains("--tls-key"), "{alone}");
+    }
+    #[test]
+    fn an_address_and_a_directory_are_named_by_the_file_or_the_flags() {
+        let (listen, directory) = ("listen = \":1\"\n", "directory = \"d\"\n");
+        let both = format!("{listen}{directory}");
+        for (file, arguments, missing) in [
+            (&*both, &[][..], None),
+            (listen, &["d"], None),
+            (directory, &["--listen", ":1"], None),
+            ("", &["--listen", ":1", "d"], None),
+            ("", &[], Some("listen = \"127")),
+            ("# all gone\n", &["d"], Some("--listen")),
+            (directory, &[], Some("names no address")),
+            ("listen = []", &["d"], Some("names no address")),
+            (listen, &[], Some("directory = \"/srv/www\"")),
+            ("", &["--listen", ":1"], Some("names no directory")),
+        ] {
+            match (serve(file, arguments), missing) {
+                (Ok(_), None) => {}
+                (Err(line), Some(part)) => assert!(line.contains(part), "{line}"),
+                (result, _) => panic!("{file:?} {arguments:?}: {result:?}"),
+            }
+        }
+    }
+
+    /// A write that is interrupted may end at any byte.
+    #[test]
+    fn the_beginning_of_a_file_is_refused_or_says_all_that_it_serves() {
+        let file = "# site\nthreads = 2\ndirectory = \"/srv\"\nindex = \"start.htm\"\n\
+                    listen = [\n  \":8081\",\n  \":8082\",\n]\nmax-connections = 100\n";
+        for end in 0..=file.len() {
+            let Ok(options) = serve(&file[..end], &[]) else {
+                assert!(end < file.len());
+                continue;
+            };
+            assert_eq!(options.directory, Some("/srv".into()));
+            let expected = [":8081", ":8082"].map(|text| text.parse().unwrap());
+            assert_eq!(options.server.listen, expected);
+        }
     }
 }

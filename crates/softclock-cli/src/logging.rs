@@ -1,7 +1,11 @@
-//! Logging to standard error.
+//! Logging to standard error, which never waits for whoever reads it.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
+use softclock::output::Output;
+use softclock_http::LineLog;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -9,29 +13,80 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::cli::LogLevel;
 
-/// Changes what is logged from now on.
+/// Changes what is logged from now on. Clones are of the same log.
+#[derive(Clone)]
 pub(crate) struct Logging {
     level: reload::Handle<LevelFilter, Registry>,
+    lines: Arc<LineLog>,
 }
 
-/// Logs events up to `level`.
-pub(crate) fn start(level: LogLevel) -> Logging {
+/// Logs events up to `level`, by a thread of its own.
+pub(crate) fn start(level: LogLevel) -> io::Result<Logging> {
+    let lines = Arc::new(LineLog::stderr()?);
     let (filter, level) = reload::Layer::new(filter(level));
-    let lines = fmt::layer()
+    let own = Arc::clone(&lines);
+    let layer = fmt::layer()
         .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
+        .with_writer(move || Line(Arc::clone(&own)))
         .with_target(false);
     tracing_subscriber::registry()
         .with(filter)
-        .with(lines)
+        .with(layer)
         .init();
-    Logging { level }
+    let logging = Logging { level, lines };
+    logging.take_panics();
+    Ok(logging)
+}
+
+/// Says why the program ends, or does not start. Waits for a reader, as nothing else tells the reason, but not for ever.
+pub(crate) fn complain(line: &str) {
+    let line = format!("softclock: {line}\n");
+    let _ = Output::stderr().and_then(|out| out.write_within(line.as_bytes(), COMPLAIN_LIMIT));
 }
 
 impl Logging {
     pub(crate) fn set_level(&self, level: LogLevel) {
         // Fails only where the subscriber is gone.
         let _ = self.level.reload(filter(level));
+    }
+
+    /// Appends a line as it is.
+    pub(crate) fn say(&self, line: &str) {
+        let _ = writeln!(Line(Arc::clone(&self.lines)), "{line}");
+    }
+
+    /// Waits until all lines are written, for a second at most: before the process ends.
+    pub(crate) fn finish(&self) {
+        self.lines.flush(FINISH_LIMIT);
+    }
+
+    /// The standard library writes a panic to standard error at once, which waits for its reader; a task may panic while
+    /// the others go on.
+    fn take_panics(&self) {
+        let logging = self.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            let trace = std::backtrace::Backtrace::capture();
+            let trace = match trace.status() {
+                std::backtrace::BacktraceStatus::Captured => format!("\n{trace}"),
+                _ => String::new(),
+            };
+            logging.say(&format!("softclock: {panic}{trace}"));
+            logging.finish();
+        }));
+    }
+}
+
+/// Makes one line of what is written by one event.
+struct Line(Arc<LineLog>);
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(|line| line.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -44,3 +99,7 @@ const fn filter(level: LogLevel) -> LevelFilter {
         LogLevel::Trace => LevelFilter::TRACE,
     }
 }
+
+const COMPLAIN_LIMIT: Duration = Duration::from_secs(5);
+
+const FINISH_LIMIT: Duration = Duration::from_secs(1);

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Command::Generate(options) => return generate::run(&options),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("softclock: {error}");
+        logging::complain(&error);
         ExitCode::FAILURE
     })
 }

@@ -6,14 +6,16 @@ mod settings;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::process;
 use std::rc::Rc;
+use std::time::Duration;
 
+use softclock::output::Output;
 use softclock::signal::{Signal, Signals};
 use softclock_http::{ListenAddress, Place, Server, StartError};
 
-use crate::logging;
+use crate::logging::{self, Logging};
 use crate::notify::{State, notify};
 pub(crate) use program::Program;
 use reload::Supervisor;
@@ -23,6 +25,7 @@ use reload::Supervisor;
 pub(crate) enum ServeError {
     Start(StartError),
     Signals(io::Error),
+    Log(io::Error),
 }
 
 impl fmt::Display for ServeError {
@@ -30,6 +33,7 @@ impl fmt::Display for ServeError {
         match self {
             Self::Start(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot wait for signals: {error}"),
+            Self::Log(error) => write!(f, "cannot start the log: {error}"),
         }
     }
 }
@@ -42,7 +46,6 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         println!("softclock: the settings are good");
         return Ok(());
     }
-    let logging = logging::start(options.level());
     // Threads inherit what is blocked here, so that the signals wait for the one that asks for them.
     let signals = Signals::block(&[
         Signal::Terminate,
@@ -51,8 +54,22 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         Signal::User1,
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
-    let server = start(&program).map_err(ServeError::Start)?;
-    let threads = program.server().threads;
+    let logging = logging::start(options.level()).map_err(ServeError::Log)?;
+    let result = serve(program, arguments, signals, &logging);
+    // What the caller says of an error comes behind it.
+    logging.finish();
+    result.map_err(ServeError::Start)
+}
+
+fn serve(
+    program: Program,
+    arguments: Vec<OsString>,
+    signals: Signals,
+    logging: &Logging,
+) -> Result<(), StartError> {
+    let server = start(&program)?;
+    let options = program.server();
+    let threads = options.threads;
     tracing::info!(threads, events = %server.mechanism(), "serving");
     if !options.quiet {
         announce(&program, &server);
@@ -62,7 +79,7 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         server.control(),
         program,
         arguments,
-        logging,
+        logging.clone(),
     ));
     let cut = server.run(supervise(supervisor, signals));
     if cut > 0 {
@@ -108,8 +125,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     tracing::info!("ending; another signal ends at once");
     softclock::spawn_local(async move {
         while !matches!(wait(&signals).await, Signal::Terminate | Signal::Interrupt) {}
-        eprintln!("softclock: ended at once by a second signal");
-        supervisor.flush_log();
+        supervisor.end_at_once();
         process::exit(1);
     });
 }
@@ -137,9 +153,8 @@ fn announce(program: &Program, server: &Server) {
         text += &format!("and its metrics on {}metrics\n", url(&address));
     }
     text += "Ctrl-C ends it.\n";
-    // Nobody may be reading; the server serves all the same.
-    let _ = io::stdout().write_all(text.as_bytes());
-    let _ = io::stdout().flush();
+    // The server serves all the same if nothing reads it.
+    let _ = Output::stdout().and_then(|out| out.write_within(text.as_bytes(), ANNOUNCE_LIMIT));
 }
 
 fn url(address: &ListenAddress) -> String {
@@ -153,6 +168,9 @@ fn url(address: &ListenAddress) -> String {
         _ => address.to_string(),
     }
 }
+
+/// How long a full pipe may keep the server from its start.
+const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@
 //!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive. Between
 //!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
 //! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
+//!   A thread of the log's own writes it ([`LineLog`]).
 //! - **Service** ([`Served`]): a site, which the layers below are about, or a proxy ([`Proxy`]), which passes requests on
 //!   to upstreams over connections of its own, and their responses ([`response`]) back as fast as the client takes
 //!   them.
@@ -56,6 +57,7 @@ mod http1;
 mod http2;
 mod late_timer;
 mod limit;
+mod line_log;
 mod listener;
 mod listing;
 mod media;
@@ -84,7 +86,7 @@ mod telemetry;
 mod tls;
 mod worker;
 
-pub use access_log::{AccessLog, LogFormat, LogTarget, UnknownFormat};
+pub use access_log::{AccessLog, LogFormat, UnknownFormat};
 pub use address::{AddressError, ListenAddress, Place};
 pub use connection::{ConnectionOptions, Timeouts, serve_connection};
 pub use control::Control;
@@ -92,6 +94,7 @@ pub use error::{Refusal, StartError};
 pub use error_page::{ErrorPage, ErrorPageError};
 pub use header_rule::{HeaderRule, HeaderRuleError};
 pub use limit::limit_names;
+pub use line_log::{LineLog, LogTarget};
 pub use pace::Pace;
 pub use proxy::{
     HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError, ViaName,
@@ -102,5 +105,5 @@ pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
 pub use service::requests_answered;
 pub use settings::{DEFAULT_SOCKET_MODE, Settings};
 pub use site::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, Validity};
 pub use worker::{WorkerOptions, serve};

@@ -4,6 +4,7 @@
 //! reached seldom compared with requests, so its counter may be shared.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use softclock::Instant;
@@ -50,18 +51,28 @@ limits! {
     MaxRequests = "max_requests",
     /// A proxy got a request that it has passed on before.
     Loop = "proxy_loop",
+    /// Lines of the access log came faster than they could be written.
+    AccessLog = "access_log",
+    /// Lines of the program's own log, to standard error, came faster than they could be written.
+    Log = "log",
 }
 
 impl Limit {
     /// Counts that the limit was reached, and logs it with its `cause`, a peer or an error, and the `action` taken, unless the same
     /// limit was logged less than a second ago.
     pub(crate) fn reached(self, cause: impl fmt::Display, action: &str) {
+        self.count_one();
         let state = &STATES[self as usize];
-        state.reached.fetch_add(1, Ordering::Relaxed);
-        if let Some(more) = state.log.pass(softclock::now()) {
+        if let Some(more) = state.log.pass(now()) {
             let more = (more > 0).then_some(more);
             tracing::warn!(limit = self.name(), %cause, more, "limit reached: {action}");
         }
+    }
+
+    /// Only counts that the limit was reached, where it is logged otherwise.
+    pub(crate) fn count_one(self) {
+        let state = &STATES[self as usize];
+        state.reached.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often it was reached.
@@ -73,6 +84,12 @@ impl Limit {
 /// The names of all limits, as they stand in the metric `softclock_limits_reached_total`.
 pub fn limit_names() -> impl Iterator<Item = &'static str> {
     Limit::ALL.iter().map(|limit| limit.name())
+}
+
+/// Limits are reached on other threads than those with a runtime, too, so this is not the runtimes' clock.
+fn now() -> Instant {
+    static BEGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    Instant::from_ns(u64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A counter and a throttle for each limit.
@@ -94,7 +111,7 @@ impl State {
 
 /// Passes one event a second and counts those held back.
 pub(crate) struct Throttle {
-    /// When the next may pass, in nanoseconds of the runtimes' clock.
+    /// When the next may pass, in nanoseconds of the caller's clock.
     next_ns: AtomicU64,
     held_back: AtomicU64,
 }

@@ -1,12 +1,12 @@
 //! Sockets that listen: bound on one thread, where mistakes can still be told, and handed to those that accept.
 
+mod share;
+
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcp};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener as StdUnix;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::task::{Context, Poll};
 
 use softclock::net::{
@@ -17,68 +17,56 @@ use softclock::net::{
 use crate::address::{ListenAddress, Place};
 use crate::carrier::{Carrier, Peer};
 use crate::error::StartError;
+use share::{Either, Known, Share, SocketPath};
 
 /// A socket that listens but belongs to no thread yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    socket: Either<StdTcp, StdUnix>,
+    share: Share,
     tls: bool,
-    path: Option<Arc<SocketPath>>,
 }
 
 /// A socket that listens in the current runtime.
 pub(crate) struct Listener {
     socket: Either<TcpListener, UnixListener>,
     pub(crate) tls: bool,
-    /// Removed with the last thread's listener.
-    _path: Option<Arc<SocketPath>>,
-}
-
-#[derive(Debug)]
-enum Either<T, U> {
-    Tcp(T),
-    Unix(U),
+    /// Dropped after the thread's own handle, so that the last share is the last handle.
+    _share: Option<Share>,
 }
 
 impl Bound {
     /// The address that clients use.
     pub(crate) fn local_address(&self) -> io::Result<ListenAddress> {
-        let place = match &self.socket {
-            Either::Tcp(listener) => Place::One(listener.local_addr()?),
+        let place = self.share.with(|open| match &open.socket {
+            Either::Tcp(listener) => Ok::<_, io::Error>(Place::One(listener.local_addr()?)),
             Either::Unix(listener) => {
                 let address = listener.local_addr()?;
-                Place::Unix(address.as_pathname().unwrap_or(Path::new("")).into())
+                let path = address.as_pathname().unwrap_or(Path::new(""));
+                Ok(Place::Unix(path.into()))
             }
-        };
+        });
         Ok(ListenAddress {
-            place,
+            place: place?,
             tls: self.tls,
-        })
-    }
-
-    /// Another handle of the same socket, for another thread: each connection goes to one of them.
-    fn share(&self) -> io::Result<Self> {
-        let socket = match &self.socket {
-            Either::Tcp(listener) => Either::Tcp(listener.try_clone()?),
-            Either::Unix(listener) => Either::Unix(listener.try_clone()?),
-        };
-        Ok(Self {
-            socket,
-            tls: self.tls,
-            path: self.path.clone(),
         })
     }
 
     /// Hands it to the current runtime.
     pub(crate) fn listen(self) -> io::Result<Listener> {
-        let socket = match self.socket {
-            Either::Tcp(listener) => Either::Tcp(TcpListener::from_std(listener)?),
-            Either::Unix(listener) => Either::Unix(UnixListener::from_std(listener)?),
-        };
+        let socket = self.share.with(|open| match &open.socket {
+            Either::Tcp(listener) => listener
+                .try_clone()
+                .and_then(TcpListener::from_std)
+                .map(Either::Tcp),
+            Either::Unix(listener) => listener
+                .try_clone()
+                .and_then(UnixListener::from_std)
+                .map(Either::Unix),
+        });
         Ok(Listener {
-            socket,
+            socket: socket?,
             tls: self.tls,
-            _path: self.path,
+            _share: Some(self.share),
         })
     }
 }
@@ -88,7 +76,7 @@ impl Listener {
         Self {
             socket: Either::Tcp(listener),
             tls: false,
-            _path: None,
+            _share: None,
         }
     }
 
@@ -112,7 +100,9 @@ impl Listener {
 #[derive(Debug)]
 pub(crate) struct Binder {
     threads: usize,
-    inherited: Vec<(String, Bound)>,
+    inherited: Vec<(String, Share)>,
+    /// The sockets of places bound before, as long as a thread has them open.
+    known: Vec<(Place, Vec<Known>)>,
 }
 
 impl Binder {
@@ -120,85 +110,112 @@ impl Binder {
         Self {
             threads,
             inherited: Vec::new(),
+            known: Vec::new(),
         }
     }
 
     /// The sockets of an address, a list for each thread. Nothing listens after an error.
+    ///
+    /// A place at which a thread listens yet, plainly or with TLS, gives a share of that socket.
     pub(crate) fn bind(
         &mut self,
         address: &ListenAddress,
         socket_mode: u32,
     ) -> Result<Vec<Vec<Bound>>, StartError> {
-        self.try_bind(address, socket_mode)
-            .map_err(|error| StartError::Listen(address.clone(), error))
-    }
-
-    fn try_bind(&mut self, address: &ListenAddress, mode: u32) -> io::Result<Vec<Vec<Bound>>> {
-        let first = match &address.place {
-            Place::One(_) | Place::All(_) => return self.bind_tcp(address),
-            Place::Unix(path) => vec![bind_path(path, mode, address.tls)?],
-            Place::Systemd(name) => self.passed(name.as_deref(), address.tls)?,
+        let shares = match &address.place {
+            Place::Systemd(name) => {
+                let passed = self.passed(name.as_deref());
+                passed.map(|shares| vec![shares; self.threads])
+            }
+            place => {
+                let shares = self.bind_place(place, socket_mode);
+                shares.map(|shares| shares.into_iter().map(|share| vec![share]).collect())
+            }
         };
-        let mut all = Vec::with_capacity(self.threads);
-        for _ in 1..self.threads {
-            all.push(first.iter().map(Bound::share).collect::<io::Result<_>>()?);
-        }
-        all.push(first);
-        Ok(all)
+        let shares = shares.map_err(|error| StartError::Listen(address.clone(), error))?;
+        let tls = address.tls;
+        let bound = |share| Bound { share, tls };
+        let of_thread = |shares: Vec<Share>| shares.into_iter().map(bound).collect();
+        Ok(shares.into_iter().map(of_thread).collect())
     }
 
-    /// Each thread has its own socket, and the kernel spreads connections over them (SO_REUSEPORT).
-    fn bind_tcp(&self, address: &ListenAddress) -> io::Result<Vec<Vec<Bound>>> {
+    /// A socket for each thread.
+    fn bind_place(&mut self, place: &Place, mode: u32) -> io::Result<Vec<Share>> {
+        self.known.retain_mut(|(_, sockets)| {
+            sockets.retain(Known::is_open);
+            !sockets.is_empty()
+        });
+        let known = self.known.iter().filter(|(known, _)| known == place);
+        let mut open: Vec<_> = known
+            .flat_map(|(_, sockets)| sockets.iter().filter_map(Known::share))
+            .collect();
+        let shares = match place {
+            Place::Unix(path) => {
+                let first = match open.pop() {
+                    Some(share) => share,
+                    None => bind_path(path, mode)?,
+                };
+                vec![first; self.threads]
+            }
+            _ => self.bind_tcp(place, open)?,
+        };
+        if !is_any_port(place) {
+            self.known.retain(|(known, _)| known != place);
+            let sockets = shares.iter().map(Share::known).collect();
+            self.known.push((place.clone(), sockets));
+        }
+        Ok(shares)
+    }
+
+    /// Each thread has its own socket, and the kernel spreads connections over them (SO_REUSEPORT). Those of `open` are
+    /// at this place already.
+    fn bind_tcp(&self, place: &Place, mut open: Vec<Share>) -> io::Result<Vec<Share>> {
         let shared = self.threads > 1;
-        if shared && !matches!(address.place, Place::One(a) if a.port() == 0) {
+        if shared && open.is_empty() && !is_any_port(place) {
             // With SO_REUSEPORT the kernel would let us share a port with a server that is already there. A listener
             // without it tells.
-            drop(tcp(&address.place, false)?);
+            drop(tcp(place, false)?);
         }
-        let mut address = address.clone();
-        let mut all = Vec::with_capacity(self.threads);
-        for _ in 0..self.threads {
+        let mut address = ListenAddress::plain(place.clone());
+        while open.len() < self.threads {
             let listener = tcp(&address.place, shared)?;
             // The others share the port that the first was given.
             address = address.with_port(listener.local_addr()?.port());
-            all.push(vec![Bound {
-                socket: Either::Tcp(listener),
-                tls: address.tls,
-                path: None,
-            }]);
+            open.push(Share::new(Either::Tcp(listener), None));
         }
-        Ok(all)
+        Ok(open)
     }
 
-    fn passed(&mut self, name: Option<&str>, tls: bool) -> io::Result<Vec<Bound>> {
+    fn passed(&mut self, name: Option<&str>) -> io::Result<Vec<Share>> {
         if self.inherited.is_empty() {
             let passed = take_inherited()?.into_iter();
             self.inherited = passed.map(inherited).collect();
         }
         let wanted = self.inherited.iter();
         let wanted = wanted.filter(|(own, _)| name.is_none_or(|name| name == own));
-        let mut sockets = wanted
-            .map(|(_, bound)| bound.share())
-            .collect::<io::Result<Vec<_>>>()?;
+        let sockets: Vec<_> = wanted.map(|(_, share)| share.clone()).collect();
         if sockets.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, NOTHING_PASSED));
         }
-        sockets.iter_mut().for_each(|bound| bound.tls = tls);
         Ok(sockets)
     }
 }
 
-fn inherited(inherited: Inherited) -> (String, Bound) {
+fn inherited(inherited: Inherited) -> (String, Share) {
     let socket = match inherited.family {
         Family::Internet => Either::Tcp(inherited.fd.into()),
         Family::Unix => Either::Unix(inherited.fd.into()),
     };
-    let bound = Bound {
-        socket,
-        tls: false,
-        path: None,
-    };
-    (inherited.name, bound)
+    (inherited.name, Share::new(socket, None))
+}
+
+/// Whether the kernel chooses the port.
+fn is_any_port(place: &Place) -> bool {
+    match place {
+        Place::One(address) => address.port() == 0,
+        Place::All(port) => *port == 0,
+        Place::Unix(_) | Place::Systemd(_) => false,
+    }
 }
 
 /// All addresses are one IPv6 socket that takes IPv4 too, or an IPv4 socket on machines without IPv6.
@@ -230,14 +247,11 @@ fn is_final(error: &io::Error) -> bool {
     )
 }
 
-fn bind_path(path: &Path, mode: u32, tls: bool) -> io::Result<Bound> {
+fn bind_path(path: &Path, mode: u32) -> io::Result<Share> {
     remove_stale(path)?;
     let listener = bind_unix(path, mode)?;
-    Ok(Bound {
-        socket: Either::Unix(listener),
-        tls,
-        path: Some(Arc::new(SocketPath::new(path)?)),
-    })
+    let path = SocketPath::new(path)?;
+    Ok(Share::new(Either::Unix(listener), Some(path)))
 }
 
 /// Removes a socket that nobody answers at; anything else at the path is an error of the bind that follows.
@@ -252,32 +266,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         fs::remove_file(path)?;
     }
     Ok(())
-}
-
-/// The path of a socket of ours, removed when it is dropped unless another has taken its place.
-#[derive(Debug)]
-struct SocketPath {
-    path: PathBuf,
-    inode: (u64, u64),
-}
-
-impl SocketPath {
-    fn new(path: &Path) -> io::Result<Self> {
-        let file = fs::symlink_metadata(path)?;
-        Ok(Self {
-            path: std::path::absolute(path)?,
-            inode: (file.dev(), file.ino()),
-        })
-    }
-}
-
-impl Drop for SocketPath {
-    fn drop(&mut self) {
-        let file = fs::symlink_metadata(&self.path);
-        if file.is_ok_and(|file| (file.dev(), file.ino()) == self.inode) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
 }
 
 const NOTHING_PASSED: &str =

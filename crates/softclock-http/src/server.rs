@@ -5,10 +5,12 @@ use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::{Mechanism, Runtime};
 
+use crate::access_log::AccessLog;
 use crate::address::ListenAddress;
 use crate::control::{Command, Control, obey};
 use crate::error::StartError;
@@ -171,7 +173,8 @@ impl Server {
         self.control.clone()
     }
 
-    /// Serves until `shutdown` is ready and the connections in progress have ended or had their time.
+    /// Serves until `shutdown` is ready and the connections in progress have ended or had their time. Then waits for access
+    /// logs to be written, for two seconds at most.
     ///
     /// Gives the number of connections that were cut.
     pub fn run(self, shutdown: impl Future<Output = ()>) -> usize {
@@ -198,12 +201,15 @@ impl Server {
             cut
         });
         drop(runtime);
-        cut + others
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or(0))
-            .sum::<usize>()
+        let others = others.into_iter().map(|thread| thread.join().unwrap_or(0));
+        let cut = cut + others.sum::<usize>();
+        AccessLog::flush_all(FLUSH_LIMIT);
+        cut
     }
 }
 
 /// The share of a processor that keeps timers exact while the server idles; without timers due it is not used.
 pub const DEFAULT_SPIN_CAP: f64 = 0.05;
+
+/// How long access logs may take to be written at the end: a disk does it sooner, and a pipe that is not read never.
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);

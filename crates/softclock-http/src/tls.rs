@@ -1,5 +1,7 @@
 //! TLS by rustls: certificates from PEM files, replaced while the server runs.
 
+mod validity;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -14,6 +16,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+
+pub use validity::Validity;
 
 /// What a server needs to speak TLS 1.2 and 1.3. Clones share the certificate.
 #[derive(Clone, Debug)]
@@ -93,15 +97,28 @@ impl Tls {
         Ok(true)
     }
 
+    /// Whether the certificates that clients are shown are valid at `now`.
+    pub fn validity(&self, now: SystemTime) -> Validity {
+        let certificate = &self.certificate;
+        let current = certificate.current();
+        validity::of_chain(&current.cert, &certificate.files.chain, now)
+    }
+
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         Arc::clone(&self.config).into()
     }
 }
 
+impl Certificate {
+    fn current(&self) -> Arc<CertifiedKey> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current)
+    }
+}
+
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        Some(Arc::clone(&current))
+        Some(self.current())
     }
 }
 

@@ -216,20 +216,25 @@ impl Worker {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListenerId(usize);
 
-/// Accepts until `closed`, and then those that wait. No error ends it: most concern one connection that is gone
-/// already, and the others, such as descriptors running out, pass.
+/// Accepts until `closed`, and then those that wait, at most [`QUEUE`]. No error ends it: most concern one connection that
+/// is gone already, and the others, such as descriptors running out, pass.
 ///
 /// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
 async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
-    let mut closed = pin!(closed.recv());
+    let mut closing = pin!(closed.recv());
     let mut next = async || {
         poll_fn(|cx| match listener.poll_accept(cx) {
             Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-            Poll::Pending => closed.as_mut().poll(cx).map(|_| None),
+            Poll::Pending => closing.as_mut().poll(cx).map(|_| None),
         })
         .await
     };
-    while let Some(accepted) = next().await {
+    let mut left = QUEUE;
+    while left > 0
+        && let Some(accepted) = next().await
+    {
+        // Clients that keep coming must not keep it open.
+        left -= usize::from(closed.is_closed());
         match accepted {
             Ok((carrier, peer)) => {
                 let membership = worker.members.admit().await;
@@ -249,6 +254,9 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
 /// What may wait in the kernel for a client's window: without a limit a client that hardly reads has the kernel copy
 /// megabytes at once while the others wait.
 const UNSENT_BYTES: u32 = 512 << 10;
+
+/// The most that wait in the kernel to be accepted (`net.core.somaxconn` is 4096 unless it was raised).
+const QUEUE: usize = 4096;
 
 /// After an error in accepting that would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`inherited`]: sockets that the service manager opened.
 //! - [`link`]: network links, and the frames on them.
+//! - [`output`]: files, pipes and terminals written to without waiting.
 //! - [`page_cache`]: what of a file is in memory.
 //! - [`priority`]: how the scheduler treats a thread.
 //! - [`probe`]: what the kernel lets this process do.
@@ -28,6 +29,7 @@ pub mod events;
 pub mod file;
 pub mod inherited;
 pub mod link;
+pub mod output;
 pub mod page_cache;
 pub mod priority;
 pub mod probe;

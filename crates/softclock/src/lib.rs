@@ -10,6 +10,7 @@
 //! - [`net`]: TCP and UDP sockets, each call of which is a trigger state.
 //! - [`signal`]: signals as events of the loop.
 //! - [`events`]: `declare_interest` and `get_next_event`, for a thread that owns its loop and needs no runtime.
+//! - [`output`]: files, pipes and terminals written to without waiting, off the loop.
 //! - [`Descriptor`]: other descriptors as events of the loop.
 //! - [`spawn_blocking`](fn@spawn_blocking): helper threads for calls that wait.
 //!
@@ -64,6 +65,7 @@ pub use runtime::{
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
 pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};
+pub use softclock_linux::output;
 pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 
 use runtime::events::RESOLUTION_HZ;

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use softclock::JoinHandle;
-use softclock_http::{Control, Settings};
+use softclock_http::{AccessLog, Control, Settings};
 
 use super::{Program, settings};
 use crate::cli::{self, Shown};
@@ -53,11 +53,12 @@ impl Supervisor {
         }
     }
 
-    /// Writes what waits to be written, unless the disk takes long.
-    pub(crate) fn flush_log(&self) {
-        if let Some(log) = self.control.settings().access_log {
-            log.flush(FLUSH_LIMIT);
-        }
+    /// Writes what waits to be written, unless that takes long: the process ends now.
+    pub(crate) fn end_at_once(&self) {
+        self.logging
+            .say("softclock: ended at once by a second signal");
+        AccessLog::flush_all(FLUSH_LIMIT);
+        self.logging.finish();
     }
 
     /// Reads the configuration file, the site and the certificate again. After a mistake everything is as it was.
@@ -89,22 +90,31 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Looks from time to time whether the certificate's files have changed, where there is one.
+    /// Logs a certificate that is not valid, or not for long, and looks from time to time whether its files or its
+    /// validity have changed, where there is one.
     pub(crate) fn watch_certificate(&self) {
+        let tls = self.control.settings().tls;
+        let mut validity = settings::validity(tls.as_ref());
+        settings::log(&validity);
         let every = self.program.borrow().server().operation.tls_check;
         let old = self.watching.take();
         old.into_iter().for_each(|task| task.abort());
-        let Some(tls) = self.control.settings().tls.filter(|_| !every.is_zero()) else {
+        let Some(tls) = tls.filter(|_| !every.is_zero()) else {
             return;
         };
         let watch = softclock::spawn_local(async move {
             loop {
                 softclock::sleep(every).await;
-                let tls = tls.clone();
-                match softclock::spawn_blocking(move || tls.refresh()).await {
+                let shown = tls.clone();
+                match softclock::spawn_blocking(move || shown.refresh()).await {
                     Ok(true) => tracing::info!("new certificate"),
                     Ok(false) => {}
                     Err(error) => tracing::error!("the old certificate stays: {error}"),
+                }
+                let now = settings::validity(Some(&tls));
+                if now != validity {
+                    settings::log(&now);
+                    validity = now;
                 }
             }
         });

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
-use softclock_http::{AccessLog, LogTarget, Settings, StartError, Tls, WorkerOptions};
+use softclock_http::{AccessLog, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions};
 
 use super::Program;
 use crate::limits::open_files_for;
+use crate::logging;
 
 /// The settings that the options ask for. An access log that stays is taken from the `previous` ones.
 pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Settings, StartError> {
@@ -25,9 +27,15 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
     Ok(settings)
 }
 
-/// Finds mistakes that can be found without listening or writing.
+/// Finds mistakes that can be found without listening or writing, and says what is not yet one.
 pub(crate) fn check(program: &Program) -> Result<(), StartError> {
-    without_log(program)?.check()?;
+    let settings = without_log(program)?;
+    settings.check()?;
+    match validity(settings.tls.as_ref()) {
+        Validity::Invalid(error) => return Err(StartError::Tls(error)),
+        Validity::ExpiresSoon(warning) => logging::complain(&warning.to_string()),
+        Validity::Valid => {}
+    }
     let options = program.server();
     if let Some(path) = &options.operation.access_log
         && path != Path::new("-")
@@ -45,6 +53,21 @@ pub(crate) fn check(program: &Program) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+/// What the dates of the certificate say about now, where there is one.
+pub(crate) fn validity(tls: Option<&Tls>) -> Validity {
+    tls.map_or(Validity::Valid, |tls| tls.validity(SystemTime::now()))
+}
+
+/// Logs a certificate that clients refuse, or will soon. It is shown to them all the same: some accept it, and a server
+/// that did not start would answer none.
+pub(crate) fn log(validity: &Validity) {
+    match validity {
+        Validity::Invalid(error) => tracing::error!("{error}"),
+        Validity::ExpiresSoon(warning) => tracing::warn!("{warning}"),
+        Validity::Valid => {}
+    }
 }
 
 fn without_log(program: &Program) -> Result<Settings, StartError> {

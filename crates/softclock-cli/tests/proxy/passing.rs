@@ -365,8 +365,10 @@ fn mistakes_are_one_line_and_an_exit_code() {
     let directory = directory(&[("c.toml", b"upstream = [\"http://a\",\n\"ftp://b\"]")]);
     let file = directory.path().join("c.toml");
     assert!(run(&["--config", file.to_str().unwrap()]).contains("c.toml:1:"));
-    std::fs::write(&file, "threads = 1").unwrap();
-    assert!(run(&["--config", file.to_str().unwrap()]).contains("--upstream"));
+    std::fs::write(&file, "listen = \":1\"").unwrap();
+    assert!(
+        run(&["--config", file.to_str().unwrap()]).contains("names no upstream; write upstream = ")
+    );
 }
 
 #[test]

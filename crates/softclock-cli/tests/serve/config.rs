@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
@@ -18,7 +19,7 @@ fn check(file: &Path) -> Output {
     command.output().unwrap()
 }
 
-fn free_port() -> SocketAddr {
+pub(crate) fn free_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
@@ -66,14 +67,28 @@ fn mistakes_are_told_with_file_and_line() {
         ),
         ("threads = \n", format!("{name}:1: ")),
         (
-            "directory = \"/does/not/exist\"",
+            "directory = \"/does/not/exist\"\nlisten = \":1\"",
             "cannot serve /does/not/exist: no such".into(),
         ),
-        ("listen = \"tls::443\"", "--tls-cert".into()),
-        ("listen = [\":1\", \":1\"]", "it is given twice".into()),
         (
-            "access-log = \"/does/not/exist\"",
+            "directory = \"/\"\nlisten = \"tls::443\"",
+            "--tls-cert".into(),
+        ),
+        (
+            "directory = \"/\"\nlisten = [\":1\", \":1\"]",
+            "it is given twice".into(),
+        ),
+        (
+            "directory = \"/\"\nlisten = \":1\"\naccess-log = \"/does/not/exist\"",
             "no such directory".into(),
+        ),
+        (
+            "",
+            format!("{name}: names no address to listen on; write listen = "),
+        ),
+        (
+            "listen = \":1\"",
+            format!("{name}: names no directory to serve; write directory = "),
         ),
     ] {
         fs::write(&file, text).unwrap();
@@ -196,11 +211,11 @@ fn a_bad_file_keeps_the_old_settings() {
     for (text, told) in [
         ("threads = 0".to_owned(), ":1: invalid value '0'"),
         (
-            "directory = \"/does/not/exist\"".into(),
+            format!("directory = \"/does/not/exist\"\nlisten = \"{address}\""),
             "no such directory",
         ),
         (
-            format!("listen = [\"127.0.0.1:0\", \"{taken}\"]"),
+            format!("directory = \"/\"\nlisten = [\"127.0.0.1:0\", \"{taken}\"]"),
             "the port is taken",
         ),
     ] {
@@ -222,4 +237,169 @@ fn a_bad_file_keeps_the_old_settings() {
         server.signal(Signal::HUP);
         server.log().contains("INFO")
     });
+}
+
+/// A thread that is at its limit of connections does not come to close a listener.
+#[test]
+fn an_address_returns_while_its_listener_closes() {
+    for threads in ["1", "2"] {
+        let directory = directory(&[("site/big", &noise(8_000_000)), ("site/f", b"x")]);
+        let file = directory.path().join("softclock.toml");
+        let (first, second) = (free_port(), free_port());
+        let path = directory.path().join("socket");
+        let write = |address: SocketAddr, path: &str| {
+            let text = format!(
+                "directory = \"{}\"\nlisten = [\"{address}\"{path}]\n",
+                directory.path().join("site").display()
+            );
+            fs::write(&file, text).unwrap();
+        };
+        let with_path = format!(", \"unix:{}\"", path.display());
+        write(first, &with_path);
+        let options = ["-v", "--threads", threads, "--max-connections", threads];
+        let server = start(&file, &options);
+        let mut busy: Vec<_> = (0..16).map(|_| Client::connect(first)).collect();
+        for client in &mut busy {
+            client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+        }
+        let reload = |times: usize| {
+            server.signal(Signal::HUP);
+            until("the reload", || {
+                let log = server.log();
+                assert!(!log.contains("not reloaded"), "{log}");
+                log.matches(" reloaded").count() == times
+            });
+        };
+        write(second, "");
+        reload(1);
+        write(first, &with_path);
+        reload(2);
+        drop(busy);
+        assert_eq!(Client::connect(first).get("/f").text(), "x");
+        until("the second is closed", || {
+            TcpStream::connect(second).is_err()
+        });
+        let mut local = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        io::Write::write_all(&mut local, b"GET /f HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        io::Read::read_to_string(&mut local, &mut answer).unwrap();
+        assert!(answer.ends_with("\r\n\r\nx"), "{answer}");
+    }
+}
+
+#[test]
+fn listeners_are_exchanged_under_load() {
+    let directory = directory(&[("f", b"x")]);
+    let file = directory.path().join("softclock.toml");
+    let (stays, first, second) = (free_port(), free_port(), free_port());
+    let write = |other: SocketAddr| {
+        let text = format!(
+            "directory = \"{}\"\nlisten = [\"{stays}\", \"{other}\"]\n",
+            directory.path().display()
+        );
+        // A reload must not read half a file.
+        let new = directory.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &file).unwrap();
+    };
+    write(first);
+    let server = start(&file, &["--threads", "2"]);
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            for _ in 0..300 {
+                assert_eq!(Client::connect(stays).get("/f").text(), "x");
+            }
+        });
+        for address in [first, second] {
+            let has_ended = &has_ended;
+            scope.spawn(move || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    let _ = TcpStream::connect(address);
+                }
+            });
+        }
+        for other in [second, first].into_iter().cycle() {
+            if asking.is_finished() {
+                break;
+            }
+            write(other);
+            server.signal(Signal::HUP);
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    let log = server.log();
+    assert!(!log.contains("not reloaded"), "{log}");
+}
+
+/// An editor or a copy that is interrupted leaves the beginning of a file.
+#[test]
+fn the_beginning_of_a_file_never_serves_what_it_does_not_name() {
+    for (command, setting, settings_before) in [
+        ("serve", "directory", "index = \"f\"\nthreads = 1\n"),
+        ("proxy", "upstream", "tries = 1\nthreads = 1\n"),
+    ] {
+        let directory = directory(&[("site/f", b"named")]);
+        let site = directory.path().join("site");
+        let upstream = Server::start(Some(&site), &["--index", "f"]);
+        let value = match command {
+            "serve" => site.display().to_string(),
+            _ => format!("http://{}", upstream.address()),
+        };
+        let file = directory.path().join("softclock.toml");
+        let address = free_port();
+        let text = format!(
+            "# Settings.\n{settings_before}{setting} = \"{value}\"\nlisten = [\n\"{address}\",\n]\nmax-connections = 100\n"
+        );
+        fs::write(&file, &text).unwrap();
+        let server = Server::spawn(softclock().args([command, "-v", "--config"]).arg(&file));
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+        for end in std::iter::once(0).chain(ends) {
+            let before = server.log().len();
+            fs::write(&file, &text[..end]).unwrap();
+            server.signal(Signal::HUP);
+            let mut log = String::new();
+            until("the reload", || {
+                log = server.log()[before..].to_owned();
+                log.contains("reloaded")
+            });
+            let complete = text[..end].contains("\n]\n");
+            assert_eq!(!log.contains("the old settings stay"), complete, "{log}");
+            assert_eq!(Client::connect(address).get("/").text(), "named", "{end}");
+            assert_eq!(listening(&server), [address]);
+            let check = softclock()
+                .args([command, "--check", "--config"])
+                .arg(&file)
+                .output()
+                .unwrap();
+            assert_eq!(check.status.success(), complete, "{check:?}");
+        }
+    }
+}
+
+/// The addresses of IPv4 at which a server listens.
+fn listening(server: &Server) -> Vec<SocketAddr> {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+    let links = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let sockets: Vec<_> = links
+        .filter_map(|link| {
+            let text = link.to_str()?.strip_prefix("socket:[")?;
+            Some(text.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut all: Vec<SocketAddr> = table
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let is_own = fields[3] == "0A" && sockets.iter().any(|own| own == fields[9]);
+            let (ip, port) = fields[1].split_once(':')?;
+            let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();
+            let port = u16::from_str_radix(port, 16).ok()?;
+            is_own.then(|| (ip, port).into())
+        })
+        .collect();
+    all.dedup();
+    all
 }

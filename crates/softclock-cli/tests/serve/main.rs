@@ -26,6 +26,7 @@ mod slow;
 mod sockets;
 mod stalled;
 mod streaming;
+mod stuck;
 mod tls;
 mod top;
 mod uncopied;

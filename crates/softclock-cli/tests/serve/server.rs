@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +18,8 @@ pub(crate) struct Server {
     addresses: Vec<SocketAddr>,
     metrics: Option<SocketAddr>,
     log: NamedTempFile,
+    /// Open, but not read any more.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -35,6 +37,16 @@ impl Server {
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let errors = log.reopen().expect("its second handle");
+        Self::spawn_with(command, log, errors.into())
+    }
+
+    /// The same, with a standard error other than the file of [`log`](Self::log).
+    pub(crate) fn spawn_with_stderr(command: &mut Command, errors: impl Into<Stdio>) -> Self {
+        let log = NamedTempFile::new().expect("a temporary file");
+        Self::spawn_with(command, log, errors.into())
+    }
+
+    fn spawn_with(command: &mut Command, log: NamedTempFile, errors: Stdio) -> Self {
         let command = command.stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().expect("the program starts");
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
@@ -60,6 +72,7 @@ impl Server {
             addresses,
             metrics: metrics.and_then(address),
             log,
+            _output: output,
         }
     }
 

@@ -10,14 +10,24 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::config::free_port;
 use crate::server::{Server, directory, noise, softclock, until};
 
 /// Writes a certificate for `name` and 127.0.0.1, and its key.
 fn certify(directory: &Path, name: &str) {
+    certify_between(directory, name, 1975, 4096);
+}
+
+/// Writes one that is valid from the beginning of one year to that of another.
+fn certify_between(directory: &Path, name: &str, begin: i32, end: i32) {
     let names = vec![name.to_owned(), "127.0.0.1".into()];
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    fs::write(directory.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    fs::write(directory.join("cert.pem"), made.cert.pem()).unwrap();
+    let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+    parameters.not_before = rcgen::date_time_ymd(begin, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(end, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = parameters.self_signed(&key).unwrap();
+    fs::write(directory.join("key.pem"), key.serialize_pem()).unwrap();
+    fs::write(directory.join("cert.pem"), certificate.pem()).unwrap();
 }
 
 pub(crate) fn start(directory: &TempDir, options: &[&str]) -> Server {
@@ -291,4 +301,85 @@ fn changed_files_are_noticed() {
     assert!(trusts(directory.path(), &server));
     certify(directory.path(), "a-longer-name.test");
     until("the new certificate", || trusts(directory.path(), &server));
+}
+
+#[test]
+fn a_certificate_that_clients_refuse_is_told() {
+    let directory = with_site(&[("site/f", b"x")]);
+    let file = |name: &str| directory.path().join(name);
+    let check = || {
+        let mut command = softclock();
+        command.args(["serve", "--check", "--listen", "tls:127.0.0.1:0"]);
+        command.arg("--tls-cert").arg(file("cert.pem"));
+        command.arg("--tls-key").arg(file("key.pem"));
+        let output = command.arg(file("site")).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), told)
+    };
+    assert_eq!(check(), (Some(0), String::new()));
+    certify_between(directory.path(), "one.test", 2001, 2002);
+    let (code, told) = check();
+    assert_eq!(code, Some(1));
+    let expired = format!(
+        "the certificate in {} expired on Tue, 01 Jan 2002 00:00:00 GMT",
+        file("cert.pem").display()
+    );
+    assert!(
+        told.contains(&expired) && told.lines().count() == 1,
+        "{told}"
+    );
+    // A server that is told to start or to go on does so.
+    let server = start(&directory, &["--tls-check", "0.1"]);
+    server.until_logged(&expired);
+    certify(directory.path(), "a-longer-name.test");
+    server.until_logged("new certificate");
+    certify_between(directory.path(), "an-even-longer-name.test", 4000, 4001);
+    let early = "is not valid before Sat, 01 Jan 4000 00:00:00 GMT";
+    server.until_logged(early);
+    assert_eq!(check().0, Some(1));
+    certify_between(directory.path(), "one.test", 2003, 2004);
+    server.signal(Signal::HUP);
+    server.until_logged("expired on Thu, 01 Jan 2004");
+    assert_eq!(server.log().matches(early).count(), 1, "said once");
+    let key = rcgen::KeyPair::generate().unwrap();
+    fs::write(file("key.pem"), key.serialize_pem()).unwrap();
+    let (code, told) = check();
+    assert!(
+        code == Some(1) && told.contains("not the key of the certificate"),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_address_changes_to_tls_and_back() {
+    softclock_testing::require!("curl");
+    let directory = with_site(&[("site/f", b"x")]);
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let file = directory.path().join("softclock.toml");
+    let write = |listen: &str| {
+        let text = format!(
+            "directory = \"{}\"\nlisten = \"{listen}\"\ntls-cert = \"{}\"\ntls-key = \"{}\"\n",
+            path("site"),
+            path("cert.pem"),
+            path("key.pem")
+        );
+        fs::write(&file, text).unwrap();
+    };
+    for threads in ["1", "2"] {
+        let address = free_port();
+        write(&address.to_string());
+        let mut command = softclock();
+        let command = command.args(["serve", "-v", "--threads", threads, "--config"]);
+        let server = Server::spawn(command.arg(&file));
+        for (listen, is_tls) in [("tls:", true), ("", false)] {
+            write(&format!("{listen}{address}"));
+            server.signal(Signal::HUP);
+            until("the change", || {
+                let log = server.log();
+                assert!(!log.contains("not reloaded"), "{log}");
+                trusts(directory.path(), &server) == is_tls
+            });
+        }
+        assert_eq!(server.connect().get("/f").text(), "x");
+    }
 }

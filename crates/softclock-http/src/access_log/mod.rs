@@ -1,51 +1,64 @@
 //! The access log: a line for each response, written off the loop.
 //!
-//! [`format`](mod@format) makes a line, in the thread that served. It goes into a bounded buffer, from which one
-//! writer thread takes all that has gathered once a second, or sooner when there is much ([`writer`]). A full buffer
-//! means that lines are dropped and counted: the log may suffer, the server may not.
+//! [`format`](mod@format) makes a line, in the thread that served. A [`LineLog`] writes all that has gathered once a
+//! second, or sooner when there is much.
 
 mod date;
 mod format;
-mod writer;
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use crate::limit::Limit;
+use crate::line_log::{Flusher, LineCounts, LineLog, LogTarget, LogUse};
 pub(crate) use format::{Entry, RequestLine};
 pub use format::{LogFormat, UnknownFormat};
-pub(crate) use writer::LogCounts;
-use writer::Writer;
 
-/// Where lines are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Appended to this file.
-    File(PathBuf),
-    /// Standard output.
-    Stdout,
-}
-
-/// A log that is written. Clones write to the same; the last one dropped writes the rest and waits for it.
+/// A log that is written. Clones write to the same; after the last one is dropped the rest is written, for which
+/// [`flush_all`](Self::flush_all) waits.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     format: LogFormat,
     target: LogTarget,
-    writer: Arc<Writer>,
+    lines: Arc<LineLog>,
+}
+
+/// Lines of the access logs of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct LogCounts {
+    /// Lines handed to the operating system.
+    pub(crate) written: u64,
+    /// Lines that found the buffer full.
+    pub(crate) dropped: u64,
+    /// Lines that could not be written.
+    pub(crate) failed: u64,
 }
 
 impl AccessLog {
-    /// Opens the file and starts the writer.
+    /// Opens the file and starts the thread that writes. Does not wait for the reader of a named pipe: lines are lost
+    /// until there is one.
     ///
     /// # Errors
     /// Those of `open(2)`, and no thread to be had.
     pub fn open(target: LogTarget, format: LogFormat) -> io::Result<Self> {
-        let writer = Arc::new(Writer::start(target.clone())?);
+        let log = LogUse {
+            name: "access log",
+            thread: "softclock-log",
+            gather: GATHER,
+            limit: Limit::AccessLog,
+            counts: &COUNTS,
+        };
+        let lines = Arc::new(LineLog::start(target.clone(), log)?);
+        let mut all = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(Flusher::is_needed);
+        all.push(lines.flusher());
         Ok(Self {
             format,
             target,
-            writer,
+            lines,
         })
     }
 
@@ -62,22 +75,33 @@ impl AccessLog {
 
     /// Opens the file anew, after it was renamed (logrotate). Lines so far go to the old one.
     pub fn reopen(&self) {
-        self.writer.reopen();
+        self.lines.reopen();
     }
 
-    /// Waits until all lines so far are written, but no longer than `limit`: before the process ends by itself. Blocks the
-    /// thread.
-    pub fn flush(&self, limit: Duration) {
-        self.writer.flush(limit);
+    /// Waits until all lines of all access logs of this process are written, also of those that were dropped, but no longer
+    /// than `limit`; logs how many are lost. To be called before the process ends. Blocks the thread.
+    pub fn flush_all(limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let all = std::mem::take(&mut *WRITTEN.lock().unwrap_or_else(PoisonError::into_inner));
+        for log in &all {
+            log.flush(deadline.saturating_duration_since(Instant::now()));
+        }
+        let mut kept = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(all.into_iter().filter(Flusher::is_needed));
     }
 
     pub(crate) fn record(&self, entry: &Entry<'_>) {
-        self.writer
+        self.lines
             .push(|line| format::write(self.format, entry, line));
     }
 
-    pub(crate) fn counts(&self) -> LogCounts {
-        self.writer.counts()
+    /// Those of all access logs so far, so that a counter does not fall when a reload names another file.
+    pub(crate) fn counts() -> LogCounts {
+        LogCounts {
+            written: COUNTS.written.load(Relaxed),
+            dropped: COUNTS.dropped.load(Relaxed),
+            failed: COUNTS.failed.load(Relaxed),
+        }
     }
 }
 
@@ -91,3 +115,11 @@ impl From<&Path> for LogTarget {
         }
     }
 }
+
+static COUNTS: LineCounts = LineCounts::new();
+
+/// The logs that are written, among them those that were dropped but have lines yet.
+static WRITTEN: Mutex<Vec<Flusher>> = Mutex::new(Vec::new());
+
+/// How long lines gather.
+const GATHER: Duration = Duration::from_secs(1);

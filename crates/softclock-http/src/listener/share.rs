@@ -1,0 +1,167 @@
+//! Sockets that listen, open for as long as any thread has a share of them.
+//!
+//! A thread that is told to close a listener first accepts the connections that wait in its queue, and may have to wait
+//! for room for them. If the address returns meanwhile, it gets a share of the same socket: a new one could not be bound
+//! beside it, and clients in the queue would be reset.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener as StdTcp;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener as StdUnix;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A listener of either family.
+#[derive(Debug)]
+pub(super) enum Either<T, U> {
+    Tcp(T),
+    Unix(U),
+}
+
+/// A socket that listens, and its path if it has one.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) socket: Either<StdTcp, StdUnix>,
+    pub(super) path: Option<SocketPath>,
+}
+
+/// A share of a socket that listens. The last one that is dropped closes it.
+#[derive(Debug)]
+pub(super) struct Share(Arc<Cell>);
+
+/// A socket that may be closed by now.
+#[derive(Debug)]
+pub(super) struct Known(Arc<Cell>);
+
+/// Not just the count of an `Arc`: that is zero before the socket is closed, and an address can be bound only after it.
+#[derive(Debug)]
+struct Cell(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    shares: usize,
+    /// `None` once closed.
+    open: Option<Open>,
+}
+
+impl Share {
+    pub(super) fn new(socket: Either<StdTcp, StdUnix>, path: Option<SocketPath>) -> Self {
+        let open = Some(Open { socket, path });
+        Self(Arc::new(Cell(Mutex::new(State { shares: 1, open }))))
+    }
+
+    /// The same socket, without keeping it open.
+    pub(super) fn known(&self) -> Known {
+        Known(Arc::clone(&self.0))
+    }
+
+    /// Calls `f` with the socket, which is open while there is a share.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&Open) -> T) -> T {
+        let state = self.0.lock();
+        f(state.open.as_ref().expect("this share keeps it open"))
+    }
+}
+
+impl Clone for Share {
+    fn clone(&self) -> Self {
+        self.0.lock().shares += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.shares -= 1;
+        if state.shares == 0 {
+            // Closed before the lock is given back.
+            state.open = None;
+        }
+    }
+}
+
+impl Known {
+    pub(super) fn is_open(&self) -> bool {
+        self.0.lock().open.is_some()
+    }
+
+    /// Another share, unless the socket is closed or clients cannot find it any more.
+    pub(super) fn share(&self) -> Option<Share> {
+        let mut state = self.0.lock();
+        let is_found = |open: &Open| open.path.as_ref().is_none_or(SocketPath::is_own);
+        state.open.as_ref().filter(|open| is_found(open))?;
+        state.shares += 1;
+        Some(Share(Arc::clone(&self.0)))
+    }
+}
+
+impl Cell {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The path of a socket of ours, removed when it is dropped unless another has taken its place.
+#[derive(Debug)]
+pub(super) struct SocketPath {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl SocketPath {
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        let file = fs::symlink_metadata(path)?;
+        Ok(Self {
+            path: std::path::absolute(path)?,
+            inode: (file.dev(), file.ino()),
+        })
+    }
+
+    /// Whether the path leads to this socket yet.
+    fn is_own(&self) -> bool {
+        let file = fs::symlink_metadata(&self.path);
+        file.is_ok_and(|file| (file.dev(), file.ino()) == self.inode)
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        if self.is_own() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_share_closes_the_socket() {
+        let listener = StdTcp::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = Share::new(Either::Tcp(listener), None);
+        let known = first.known();
+        let second = known.share().unwrap();
+        drop((first, second.clone()));
+        assert!(known.is_open() && StdTcp::bind(address).is_err());
+        drop(second);
+        assert!(!known.is_open() && known.share().is_none());
+        StdTcp::bind(address).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_no_more_shared() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = StdUnix::bind(&path).unwrap();
+        let share = Share::new(
+            Either::Unix(listener),
+            Some(SocketPath::new(&path).unwrap()),
+        );
+        assert!(share.known().share().is_some());
+        fs::remove_file(&path).unwrap();
+        assert!(share.known().share().is_none());
+    }
+}

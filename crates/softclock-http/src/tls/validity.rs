@@ -1,0 +1,133 @@
+//! When the certificates of a chain are valid.
+//!
+//! rustls looks at a certificate's dates before it looks for its issuer, and its errors name them. So it is asked about a
+//! time before and a time after every certificate: a parser of X.509 is not needed beside its own.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error, RootCertStore};
+
+use super::TlsError;
+
+/// Whether clients may accept the certificates of a chain at some time, as far as their dates tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// All are valid, and will be for two weeks.
+    Valid,
+    /// All are valid, but one of them expires within two weeks.
+    ExpiresSoon(TlsError),
+    /// One has expired or is not valid yet, so that clients refuse the chain.
+    Invalid(TlsError),
+}
+
+/// The validity of a `chain` from this file.
+pub(super) fn of_chain(chain: &[CertificateDer<'_>], file: &Path, now: SystemTime) -> Validity {
+    let of_certificate = |(index, certificate)| {
+        let name = match index {
+            0 => format!("the certificate in {}", file.display()),
+            _ => format!("certificate {} in {}", index + 1, file.display()),
+        };
+        of_certificate(certificate, &name, now)
+    };
+    let all: Vec<_> = chain.iter().enumerate().map(of_certificate).collect();
+    let first = |kind: fn(&Validity) -> bool| all.iter().find(|validity| kind(validity)).cloned();
+    first(|validity| matches!(validity, Validity::Invalid(_)))
+        .or_else(|| first(|validity| matches!(validity, Validity::ExpiresSoon(_))))
+        .unwrap_or(Validity::Valid)
+}
+
+fn of_certificate(certificate: &CertificateDer<'_>, name: &str, now: SystemTime) -> Validity {
+    let Some((begin, end)) = dates(certificate) else {
+        return Validity::Valid;
+    };
+    let date = httpdate::fmt_http_date;
+    if now < begin {
+        let text = format!("{name} is not valid before {}", date(begin));
+        return Validity::Invalid(TlsError(format!("{text}: clients refuse it")));
+    }
+    if now > end {
+        let text = format!("{name} expired on {}", date(end));
+        return Validity::Invalid(TlsError(format!("{text}: clients refuse it")));
+    }
+    if end < now + SOON {
+        let text = format!("{name} expires on {}: renew it", date(end));
+        return Validity::ExpiresSoon(TlsError(text));
+    }
+    Validity::Valid
+}
+
+/// The first and the last moment at which it is valid, if rustls can read them.
+fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
+    let certificate = ParsedCertificate::try_from(certificate).ok()?;
+    let roots = RootCertStore::empty();
+    let error_at = |seconds| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        match verify_server_cert_signed_by_trust_anchor(&certificate, &roots, &[], time, &[]) {
+            Err(Error::InvalidCertificate(error)) => Some(error),
+            _ => None,
+        }
+    };
+    let begin = match error_at(0)? {
+        CertificateError::NotValidYetContext { not_before, .. } => not_before.as_secs(),
+        _ => 0,
+    };
+    let CertificateError::ExpiredContext { not_after, .. } = error_at(u64::MAX)? else {
+        return None;
+    };
+    let system = |seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    Some((system(begin)?, system(not_after.as_secs())?))
+}
+
+/// Certificates that are renewed by themselves have weeks left when they are.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(begin: i32, end: i32) -> CertificateDer<'static> {
+        let mut parameters = rcgen::CertificateParams::new(vec!["one.test".into()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(begin, 2, 3);
+        parameters.not_after = rcgen::date_time_ymd(end, 2, 3);
+        let key = rcgen::KeyPair::generate().unwrap();
+        parameters.self_signed(&key).unwrap().into()
+    }
+
+    #[test]
+    fn dates_are_read_and_judged() {
+        let chain = [certificate(2020, 9999), certificate(2010, 2060)];
+        let (begin, end) = dates(&chain[1]).unwrap();
+        assert_eq!(
+            httpdate::fmt_http_date(begin),
+            "Wed, 03 Feb 2010 00:00:00 GMT"
+        );
+        let day = Duration::from_secs(24 * 60 * 60);
+        let at = |now| of_chain(&chain, Path::new("c.pem"), now);
+        assert_eq!(at(end - 15 * day), Validity::Valid);
+        for (now, expected) in [
+            (begin + day, "the certificate in c.pem is not valid before"),
+            (end - day, "certificate 2 in c.pem expires on"),
+            (end + day, "certificate 2 in c.pem expired on"),
+        ] {
+            let (Validity::ExpiresSoon(line) | Validity::Invalid(line)) = at(now) else {
+                panic!("valid: {expected}")
+            };
+            assert!(line.to_string().starts_with(expected), "{line}");
+        }
+        assert!(matches!(at(end - day), Validity::ExpiresSoon(_)));
+        assert!(matches!(at(begin), Validity::Invalid(_)));
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_not_judged() {
+        let chain = [CertificateDer::from(vec![1, 2, 3])];
+        assert_eq!(
+            of_chain(&chain, Path::new("c.pem"), SystemTime::now()),
+            Validity::Valid
+        );
+    }
+}
