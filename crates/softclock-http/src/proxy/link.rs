@@ -44,7 +44,7 @@ impl Link {
     /// Sends the request that was begun, and waits for the head of its response; its fields then replace `fields`.
     pub(super) async fn exchange(
         &mut self,
-        upload: &mut Option<Upload>,
+        upload: &mut Option<Box<Upload>>,
         fields: &mut HeaderMap,
     ) -> Result<Head, Failure> {
         poll_fn(|cx| {

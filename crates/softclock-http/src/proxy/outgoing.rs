@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
     length: Length,
     /// The protocol that the client wants to change to.
     pub(super) upgrade: Option<HeaderValue>,
-    pub(super) upload: Option<Upload>,
+    pub(super) upload: Option<Box<Upload>>,
     /// The client sends the body when it is asked for it, or after a while (RFC 9110, section 10.1.1).
     awaits_continue: bool,
     /// How long its body was waited for before the first try.
@@ -167,7 +167,7 @@ impl Outgoing {
         let (any, answered) = link.map_or((false, false), |link| {
             (link.sending().has_sent, link.receiving.has_received)
         });
-        let body = self.upload.as_ref().is_some_and(Upload::is_gone);
+        let body = self.upload.as_ref().is_some_and(|upload| upload.is_gone());
         let sent = Sent {
             any,
             body,

@@ -99,7 +99,7 @@ impl Sending {
     /// no error.
     pub(super) fn poll_send(
         &mut self,
-        upload: &mut Option<Upload>,
+        upload: &mut Option<Box<Upload>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         while !self.is_broken {
@@ -128,7 +128,7 @@ impl Sending {
     }
 
     /// Sends the rest, whatever becomes of the response meanwhile.
-    pub(super) async fn finish(mut self, mut upload: Option<Upload>) {
+    pub(super) async fn finish(mut self, mut upload: Option<Box<Upload>>) {
         let sent = poll_fn(|cx| match self.poll_send(&mut upload, cx) {
             Poll::Pending if self.is_broken => Poll::Ready(Ok(())),
             result => result,

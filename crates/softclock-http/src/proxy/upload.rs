@@ -42,13 +42,13 @@ enum Kept {
 }
 
 impl Upload {
-    /// Nothing where there is no body.
-    pub(super) fn of(incoming: RequestBody, client: &Client) -> Option<Self> {
+    /// Nothing where there is no body. In a box, as most requests have none and would be moved with room for one.
+    pub(super) fn of(incoming: RequestBody, client: &Client) -> Option<Box<Self>> {
         if incoming.is_end_stream() {
             return None;
         }
         let live = client.worker.live();
-        Some(Self {
+        Some(Box::new(Self {
             incoming,
             kept: Kept::All {
                 bytes: Bytes::new(),
@@ -58,7 +58,7 @@ impl Upload {
             has_ended: false,
             patience: UploadPatience::new(&live.options.connection.timeouts),
             peer: client.peer,
-        })
+        }))
     }
 
     /// Takes the beginning, all of a body of up to so many bytes, before the first try. Asking is what sends 100 Continue.
@@ -83,7 +83,7 @@ impl Upload {
 
     /// A try begins, with what is kept of those before.
     pub(super) fn begin(&mut self) {
-        self.patience.pause();
+        self.patience.restart();
         if let Kept::All { is_sent, .. } = &mut self.kept {
             *is_sent = false;
         }

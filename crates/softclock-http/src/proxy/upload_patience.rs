@@ -45,15 +45,15 @@ impl UploadPatience {
     /// So many bytes came from the client.
     pub(super) fn on_received(&mut self, bytes: usize) {
         self.pace.received += bytes as u64;
-        self.pause();
-    }
-
-    /// The client is not waited for, until the next poll.
-    pub(super) fn pause(&mut self) {
         // Mostly nothing was waited for, and the time need not be read.
         if self.pace.since.is_some() {
             self.pace.pause(softclock::now());
         }
+    }
+
+    /// An upstream is taken, and the next poll begins a window: what came at once before must not pay for holding it.
+    pub(super) fn restart(&mut self) {
+        self.pace.restart();
     }
 
     /// More is waited for, and nothing has come: ready with the limit when one is reached.
@@ -85,6 +85,11 @@ impl Pace {
         }
     }
 
+    fn restart(&mut self) {
+        (self.since, self.waited, self.received) = (None, Duration::ZERO, 0);
+    }
+
+    /// The client is not waited for until the next look.
     fn pause(&mut self, now: Instant) {
         if self.since.take().is_some() {
             self.waited += now.since(self.counted);
@@ -166,6 +171,16 @@ mod tests {
         }
         assert_eq!(pace.look(at(900)), Ok(Some(at(903))));
         assert_eq!(pace.look(at(903)), Err(Limit::UploadRate));
+    }
+
+    #[test]
+    fn a_fast_beginning_is_no_credit() {
+        let mut pace = pace(0, 10);
+        assert_eq!(pace.look(at(0)), Ok(Some(at(30))));
+        pace.received += 1_000_000;
+        pace.restart();
+        assert_eq!(pace.look(at(29)), Ok(Some(at(59))));
+        assert_eq!(pace.look(at(59)), Err(Limit::UploadRate));
     }
 
     #[test]
