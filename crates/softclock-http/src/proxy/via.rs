@@ -68,12 +68,14 @@ impl Via {
     /// With a `name`, or one that is unique to this process. The unique one is in requests only: clients get a name that
     /// does not tell processes apart.
     pub(super) fn new(name: Option<&ViaName>) -> Self {
-        let told = name.map_or(PRODUCT, |name| &name.0);
+        let is_named = name.is_some();
         let name = name.map_or_else(|| Arc::clone(&UNIQUE), |name| Arc::clone(&name.0));
-        let value = |version| HeaderValue::try_from(format!("{version} {told}"));
+        let requests = VERSIONS.map(|version| format!("{version} {name}"));
+        let value = |text: &String| HeaderValue::try_from(text).expect("a token is a value");
+        let named = || requests.each_ref().map(value);
         Self {
-            requests: VERSIONS.map(|version| format!("{version} {name}")),
-            responses: VERSIONS.map(|version| value(version).expect("a token is a value")),
+            responses: if is_named { named() } else { UNNAMED },
+            requests,
             name,
         }
     }
@@ -117,6 +119,13 @@ fn is_token_byte(byte: u8) -> bool {
 const VERSIONS: [&str; 3] = ["1.0", "1.1", "2.0"];
 
 const PRODUCT: &str = "softclock";
+
+/// As constants, which cost a response no count of references.
+const UNNAMED: [HeaderValue; 3] = [
+    HeaderValue::from_static("1.0 softclock"),
+    HeaderValue::from_static("1.1 softclock"),
+    HeaderValue::from_static("2.0 softclock"),
+];
 
 /// Stays the same for all threads and through reloads.
 static UNIQUE: LazyLock<Arc<str>> = LazyLock::new(|| {
