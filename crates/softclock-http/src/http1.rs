@@ -24,7 +24,7 @@ use crate::connection::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::{Client, answer};
 use crate::head::HeadLimits;
 use crate::members::Membership;
-use crate::stream::GuardedStream;
+use crate::stream::{End, GuardedStream};
 
 /// A connection from its first byte to its close.
 pub(crate) struct Conversation {
@@ -77,8 +77,12 @@ impl Conversation {
             if let Err(error) = &result {
                 tracing::debug!(%error, peer = %client.peer, "connection ended");
             }
+            let ending = stream.into_ending();
+            if let Some(End::Refused { fault, .. }) = ending.end {
+                client.on_fault(fault, "refused, and the connection closed");
+            }
             let on_refused = |status| client.on_refused(status);
-            Box::pin(closing::close(stream.into_ending(), on_refused)).await;
+            Box::pin(closing::close(ending, on_refused)).await;
             result
         }
     }

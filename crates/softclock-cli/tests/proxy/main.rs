@@ -4,11 +4,15 @@
 #[path = "../serve/client.rs"]
 mod client;
 #[allow(dead_code, reason = "shared with the tests of serve")]
+#[path = "../serve/h2_frames.rs"]
+mod h2_frames;
+#[allow(dead_code, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
 
 mod failing;
 mod fields;
+mod http2;
 mod kept;
 mod memory;
 mod passing;

@@ -16,6 +16,7 @@
 //! | chunked bodies (section 7.1) | `chunked.rs` |
 //! | classes of bytes | `class.rs` |
 //! | reasons to refuse | `fault.rs` |
+//! | requests of HTTP/2, by the same rules | `parsed.rs` |
 //!
 //! Where it is stricter than RFC 9112 asks: a line ends with CR LF, never with LF alone; no field is folded; one
 //! Content-Length and no second, equal or not; no coding but `chunked`, and not beside a length; no white space after a
@@ -28,11 +29,13 @@ mod fault;
 mod fields;
 mod length;
 mod line;
+mod parsed;
 
 pub(crate) use chunked::Chunked;
 pub use fault::Fault;
 pub(crate) use fields::{Fields, Section};
 pub(crate) use length::parse_length;
+pub(crate) use parsed::{check_parsed, is_field_name};
 
 use fields::Framing;
 use line::RequestLine;
