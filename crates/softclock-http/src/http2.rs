@@ -27,8 +27,16 @@ use softclock::hyper::SoftTimer;
 use crate::carrier::Stream;
 use crate::connection::{BUFFER_BYTES, ConnectionOptions, Timeouts};
 use crate::exchange::{Client, CountedBody, answer};
+use crate::head::field_count;
 use crate::late_timer::LateTimer;
 use crate::members::{Membership, Seat};
+
+mod field_lines;
+mod frames;
+mod meter;
+mod metered;
+
+use metered::{Credit, MeteredStream};
 
 /// Answers requests until either side closes the connection; when idle once the membership ends.
 pub(crate) async fn converse(
@@ -43,7 +51,10 @@ pub(crate) async fn converse(
     let limit = (!client.worker.is_pacing()).then_some(timeouts);
     let streams = Streams::default();
     let builder = builder(streams.clone(), options);
+    let credit = Credit::new(client.peer, options);
+    let stream = MeteredStream::new(stream, Rc::clone(&credit));
     let service = service_fn(move |request: Request<Incoming>| {
+        credit.on_request(field_count(request.headers()));
         let turn = streams.begin(limit);
         // Begun at once, so that the connection knows of it before the stream's task runs.
         let answer = answer(Rc::clone(&client), request);

@@ -42,6 +42,8 @@ limits! {
     RequestHead = "request_head",
     /// A request had too many header fields.
     RequestFields = "request_fields",
+    /// A connection of HTTP/2 had too many frames of control for what it carried.
+    ControlFrames = "control_frames",
 }
 
 impl Limit {

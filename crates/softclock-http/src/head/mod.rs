@@ -35,7 +35,7 @@ pub(crate) use chunked::Chunked;
 pub use fault::Fault;
 pub(crate) use fields::{Fields, Section};
 pub(crate) use length::parse_length;
-pub(crate) use parsed::{check_parsed, is_field_name};
+pub(crate) use parsed::{check_parsed, field_count, is_field_name};
 
 use fields::Framing;
 use line::RequestLine;
