@@ -56,7 +56,7 @@ pub struct Timeouts {
     pub head: Option<Duration>,
     /// Between bytes of a body. Then it fails for whoever reads it. Where nobody does, as in requests for files, the
     /// answer does not wait for it, and the connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its
-    /// stream is reset at once.
+    /// stream is reset after a second.
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use softclock::Instant;
 
@@ -23,12 +23,13 @@ use crate::head::{Fault, check_parsed};
 use crate::limit::Limit;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
+use crate::unread;
 use crate::worker::{Live, Worker};
 
 /// Answers a request by the settings of this moment. The exchange begins with the call.
 pub(crate) fn answer(
     client: Rc<Client>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> impl Future<Output = Response<CountedBody>> {
     let mut exchange = Exchange::begin(client, &request);
     async move {
@@ -40,7 +41,12 @@ pub(crate) fn answer(
                 let is_head = *request.method() == Method::HEAD;
                 own_page(fault.status(), fault.sentence(), is_head)
             }
-            LiveServed::Site(site) => site.respond(&request).await.map(AnyBody::Own),
+            LiveServed::Site(site) => {
+                if request.version() == Version::HTTP_2 && !request.body().is_end_stream() {
+                    Box::pin(unread::discard(request.body_mut())).await;
+                }
+                site.respond(&request).await.map(AnyBody::Own)
+            }
             LiveServed::Proxy(forwarder) => {
                 // In a box, as connections of a site would else be as big as this.
                 let respond = Box::pin(forwarder.respond(&exchange.client, request));

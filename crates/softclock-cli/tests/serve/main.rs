@@ -10,6 +10,7 @@ mod departures;
 mod errors;
 mod files;
 mod h2_frames;
+mod h2spec;
 mod hostile;
 mod http2;
 mod idle;
