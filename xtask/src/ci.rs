@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::command::{cargo, output, run};
 use crate::steps::{Outcome, Steps};
 use crate::test::Counts;
-use crate::{boundaries, no_os, packages, paths, test};
+use crate::{boundaries, go_programs, no_os, packages, paths, test};
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
 /// that nothing is compiled twice.
@@ -24,6 +24,7 @@ pub(crate) fn task() -> ExitCode {
     steps.run("core without an operating system", no_os::core_without_os);
     steps.run("type check for aarch64", no_os::other_processor);
     steps.run("packages", packages::install_missing);
+    steps.run("programs in Go", go_programs::install_missing);
     let mut counts = Counts::default();
     steps.run("tests", || test::step(&[], &mut counts));
     steps.summary();

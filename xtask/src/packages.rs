@@ -199,7 +199,7 @@ fn missing() -> Vec<&'static Package> {
     PACKAGES.iter().filter(missing).collect()
 }
 
-fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))

@@ -9,13 +9,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::command::cargo;
-use crate::packages;
 use crate::steps::{Outcome, Steps};
+use crate::{go_programs, packages};
 
 /// Installs what is missing, tests, and ends with the line of counts.
 pub(crate) fn task(arguments: &[String]) -> ExitCode {
     let mut steps = Steps::default();
     steps.run("packages", packages::install_missing);
+    steps.run("programs in Go", go_programs::install_missing);
     let mut counts = Counts::default();
     steps.run("tests", || step(arguments, &mut counts));
     steps.summary();

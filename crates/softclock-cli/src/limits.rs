@@ -26,6 +26,15 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(256..=1 << 20))]
     pub(crate) max_head: u32,
 
+    /// Most header fields of a request; more are answered 431. In HTTP/2 cookies count as one field
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub(crate) max_fields: u32,
+
+    /// Frames that a client of HTTP/2 may send beyond what responses account for, as SETTINGS, PING or requests without a
+    /// response, before the connection is ended; 0 for any number. Each second a hundredth of this comes back
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub(crate) max_control_frames: u32,
+
     /// How long a new connection may send nothing, before it is closed; 0 is for ever, here and for each timeout
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) first_byte_timeout: Duration,
@@ -65,8 +74,9 @@ impl LimitOptions {
             head: HeadLimits {
                 line_bytes: self.max_line as usize,
                 head_bytes: self.max_head as usize,
-                ..HeadLimits::default()
+                fields: self.max_fields as usize,
             },
+            control_frames: self.max_control_frames,
             timeouts: Timeouts {
                 first_byte: unless_zero(self.first_byte_timeout),
                 head: unless_zero(self.head_timeout),

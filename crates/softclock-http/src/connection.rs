@@ -23,12 +23,27 @@ use crate::site::Site;
 use crate::worker::{Worker, WorkerOptions};
 
 /// How connections are treated.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ConnectionOptions {
     /// How long heads may be.
     pub head: HeadLimits,
     /// How long clients may take.
     pub timeouts: Timeouts,
+    /// Frames of HTTP/2 that a client may send beyond those that what it gets accounts for; 0 for any number. A request and
+    /// each frame of control (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones) counts as one, and as one
+    /// more for each KiB; so does each field line of a request far beyond [`HeadLimits::fields`]. Responses and their DATA
+    /// make up for some, and so does time: a hundredth of this number each second. With more the connection is ended.
+    pub control_frames: u32,
+}
+
+impl Default for ConnectionOptions {
+    fn default() -> Self {
+        Self {
+            head: HeadLimits::default(),
+            timeouts: Timeouts::default(),
+            control_frames: 1_000,
+        }
+    }
 }
 
 /// How long a client may take, in each phase; `None` is for ever.
@@ -41,7 +56,8 @@ pub struct Timeouts {
     pub head: Option<Duration>,
     /// Between bytes of a body that is passed on. Then the answer is 408, if there was none, and the connection is closed; in
     /// HTTP/2 the stream ends. Where a body is not read, as in requests for files, the answer does not wait for it, and the
-    /// connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its stream is reset at once.
+    /// connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its stream is
+    /// reset after a second.
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,

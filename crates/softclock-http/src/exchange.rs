@@ -11,7 +11,7 @@ use crate::request_body::RequestBody;
 use bytes::Bytes;
 use http::header::{HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use softclock::Instant;
 
 use crate::access_log::{Entry, RequestLine};
@@ -19,25 +19,34 @@ use crate::body::Body;
 use crate::carrier::Peer;
 use crate::error::Refusal;
 use crate::file_lane::FileLane;
-use crate::head::Fault;
+use crate::head::{Fault, check_parsed};
+use crate::limit::Limit;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
+use crate::unread;
 use crate::worker::{Live, Worker};
 
 /// Answers a request by the settings of this moment. The exchange begins with the call.
 pub(crate) fn answer(
     client: Rc<Client>,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
 ) -> impl Future<Output = Response<CountedBody>> {
     let mut exchange = Exchange::begin(client, &request);
     async move {
         let response = match &exchange.live.served {
-            _ if is_too_long(&request, &exchange.live) => {
-                let fault = Fault::LineTooLong;
+            _ if let Some(fault) = exchange.fault(&request) => {
+                exchange
+                    .client
+                    .on_fault(fault, "answered without looking further");
                 let is_head = *request.method() == Method::HEAD;
                 own_page(fault.status(), fault.sentence(), is_head)
             }
-            LiveServed::Site(site) => site.respond(&request).await.map(AnyBody::Own),
+            LiveServed::Site(site) => {
+                if request.version() == Version::HTTP_2 && !request.body().is_end_stream() {
+                    Box::pin(unread::discard(request.body_mut())).await;
+                }
+                site.respond(&request).await.map(AnyBody::Own)
+            }
             LiveServed::Proxy(forwarder) => {
                 // In a box, as connections of a site would else be as big as this.
                 let respond = Box::pin(forwarder.respond(&exchange.client, request));
@@ -49,13 +58,6 @@ pub(crate) fn answer(
         exchange.status = response.status();
         response.map(|body| CountedBody { body, exchange })
     }
-}
-
-/// Whether the target is longer than a request line may be. In HTTP/1 nobody gets that far.
-fn is_too_long<B>(request: &Request<B>, live: &Live) -> bool {
-    let path = request.uri().path_and_query();
-    let bytes = path.map_or(0, |path| path.as_str().len());
-    request.version() == Version::HTTP_2 && bytes > live.options.connection.head.line_bytes
 }
 
 /// A small page that no site has made.
@@ -141,6 +143,13 @@ impl Client {
     /// What the connection has become, if it is HTTP's no more.
     pub(crate) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
         self.tunnel.take()
+    }
+
+    /// A request is refused for `fault`; counts the limit that it passes, if it is one.
+    pub(crate) fn on_fault(&self, fault: Fault, action: &str) {
+        if let Some(limit) = Limit::passed_by(fault) {
+            limit.reached(self.peer, action);
+        }
     }
 
     /// A request was answered with `status` without being understood.
@@ -233,6 +242,17 @@ impl Exchange {
             status: StatusCode::from_u16(499).expect("three digits"),
             bytes: 0,
             passed: None,
+        }
+    }
+}
+
+impl Exchange {
+    /// What is wrong with a request that no scanner has seen: in HTTP/1 none gets that far.
+    fn fault<B>(&self, request: &Request<B>) -> Option<Fault> {
+        let limits = self.live.options.connection.head;
+        match request.version() {
+            Version::HTTP_2 => check_parsed(request, limits).err(),
+            _ => None,
         }
     }
 }

@@ -81,8 +81,11 @@ impl Conversation {
             if let Err(error) = &result {
                 tracing::debug!(%error, peer = %client.peer, "connection ended");
             }
-            let on_refused = |status| client.on_refused(status);
             let ending = stream.into_ending();
+            if let Some(End::Refused { fault, .. }) = ending.end {
+                client.on_fault(fault, "refused, and the connection closed");
+            }
+            let on_refused = |status| client.on_refused(status);
             if ending.end == Some(End::Stuck) {
                 Limit::StalledConnection.reached(client.peer, "connection reset");
             }

@@ -19,20 +19,26 @@ use h2::{Reason, RecvStream};
 use http::Request;
 use softclock::Instant;
 
+use self::credit::Credit;
 use self::flow::{Flows, Line, Piece, Verdict};
 use self::io::Watched;
 use self::keep_alive::KeepAlive;
 use crate::carrier::Stream;
 use crate::connection::{BUFFER_BYTES, ConnectionOptions, Timeouts};
 use crate::exchange::{Client, answer};
+use crate::head::field_count;
 use crate::late_timer::LateTimer;
 use crate::limit::Limit;
 use crate::members::{Membership, Seat};
 
+mod credit;
+mod field_lines;
 mod flow;
+mod frames;
 mod head;
 mod io;
 mod keep_alive;
+mod meter;
 mod reply;
 
 /// Answers requests until either side closes the connection; when idle once the membership ends.
@@ -64,6 +70,7 @@ struct Server {
     timeouts: Timeouts,
     phase: Phase,
     line: Rc<Line>,
+    credit: Rc<Credit>,
     flows: Rc<Flows>,
     /// When streams are looked at next.
     look: LateTimer,
@@ -86,7 +93,8 @@ impl Server {
         let timeouts = options.timeouts;
         let line = Rc::<Line>::default();
         let flows = Flows::new(timeouts, Rc::clone(&line), softclock::now());
-        let socket = Watched::new(stream, timeouts, Rc::clone(&line));
+        let credit = Credit::new(options);
+        let socket = Watched::new(stream, timeouts, Rc::clone(&line), Rc::clone(&credit));
         Self {
             client,
             timeouts,
@@ -95,6 +103,7 @@ impl Server {
                 is_over: false,
             },
             line,
+            credit,
             flows,
             look: LateTimer::default(),
         }
@@ -110,6 +119,14 @@ impl Server {
 
     /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let result = self.poll_serving(cx);
+        match self.credit.overdrawn() {
+            Some(limit) => self.give_up(limit, Reason::ENHANCE_YOUR_CALM, cx),
+            None => result,
+        }
+    }
+
+    fn poll_serving(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         if let Phase::Handshake { handshake, is_over } = &mut self.phase {
             let mut connection = ready!(Pin::new(handshake).poll(cx))?;
             if *is_over {
@@ -134,7 +151,7 @@ impl Server {
             Limit::StalledConnection.reached(self.client.peer, "connection ended");
         }
         if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {
-            return self.give_up(Reason::ENHANCE_YOUR_CALM, cx);
+            return self.give_up(Limit::StalledConnection, Reason::ENHANCE_YOUR_CALM, cx);
         }
         result
     }
@@ -150,10 +167,11 @@ impl Server {
         if let Some(keep_alive) = keep_alive
             && keep_alive.poll_gone(cx).is_ready()
         {
-            return self.give_up(Reason::NO_ERROR, cx);
+            return self.give_up(Limit::StalledConnection, Reason::NO_ERROR, cx);
         }
         while let Some(request) = ready!(connection.poll_accept(cx)) {
             let (request, stream) = request?;
+            self.credit.on_request(field_count(request.headers()));
             begin(&self.client, &self.flows, request, stream);
         }
         Poll::Ready(Ok(()))
@@ -183,9 +201,14 @@ impl Server {
         Some(verdict)
     }
 
-    /// Ends the connection, and says so to the client if it listens.
-    fn give_up(&mut self, reason: Reason, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        Limit::StalledConnection.reached(self.client.peer, "connection ended");
+    /// Ends the connection for a limit, and says so to the client if it listens.
+    fn give_up(
+        &mut self,
+        limit: Limit,
+        reason: Reason,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        limit.reached(self.client.peer, "connection ended");
         if let Phase::Serving { connection, .. } = &mut self.phase {
             connection.abrupt_shutdown(reason);
             let _ = connection.poll_closed(cx);

@@ -84,6 +84,7 @@ mod store;
 mod stream;
 mod telemetry;
 mod tls;
+mod unread;
 mod worker;
 
 pub use access_log::{AccessLog, LogFormat, UnknownFormat};

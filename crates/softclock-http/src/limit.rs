@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use softclock::Instant;
 
+use crate::head::Fault;
+
 /// Declares the limits with their names in metrics and in the log.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
@@ -55,9 +57,27 @@ limits! {
     AccessLog = "access_log",
     /// Lines of the program's own log, to standard error, came faster than they could be written.
     Log = "log",
+    /// A request line, or a target of HTTP/2, was too long.
+    RequestLine = "request_line",
+    /// A request's head was too long.
+    RequestHead = "request_head",
+    /// A request had too many header fields.
+    RequestFields = "request_fields",
+    /// A connection of HTTP/2 had too many frames of control for what it carried.
+    ControlFrames = "control_frames",
 }
 
 impl Limit {
+    /// The limit that a request with this fault passes, if it is one.
+    pub(crate) const fn passed_by(fault: Fault) -> Option<Self> {
+        match fault {
+            Fault::LineTooLong => Some(Self::RequestLine),
+            Fault::HeadTooLong => Some(Self::RequestHead),
+            Fault::TooManyFields => Some(Self::RequestFields),
+            _ => None,
+        }
+    }
+
     /// Counts that the limit was reached, and logs it with its `cause`, a peer or an error, and the `action` taken, unless the same
     /// limit was logged less than a second ago.
     pub(crate) fn reached(self, cause: impl fmt::Display, action: &str) {

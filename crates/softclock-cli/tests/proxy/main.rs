@@ -4,6 +4,9 @@
 #[path = "../serve/client.rs"]
 mod client;
 #[allow(dead_code, reason = "shared with the tests of serve")]
+#[path = "../serve/h2_frames.rs"]
+mod h2_frames;
+#[allow(dead_code, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
 
@@ -11,6 +14,7 @@ mod behind_upgrades;
 mod departures;
 mod failing;
 mod fields;
+mod http2;
 mod kept;
 mod loops;
 mod memory;

@@ -206,4 +206,12 @@ fn limits_by_default_and_beyond() {
     let server = Server::start(None, &["--max-head", "1000000"]);
     assert_eq!(status(&server, 1_000_000 - fixed), 200);
     assert_eq!(status(&server, 1_000_001 - fixed), 431);
+    let server = Server::start(None, &["--max-fields", "200"]);
+    let fields = |n: usize| {
+        let lines = "a: b\r\n".repeat(n);
+        let mut client = server.connect();
+        client.send(format!("GET / HTTP/1.1\r\nHost: t\r\n{lines}\r\n").as_bytes());
+        client.response("GET").status
+    };
+    assert_eq!((fields(199), fields(200)), (200, 431));
 }

@@ -15,9 +15,10 @@ enum Part {
     #[default]
     Start,
     Name,
-    Literal,
+    /// With so many colons.
+    Literal(u8),
     AfterLiteral,
-    /// So many digits.
+    /// With so many digits.
     Port(u8),
 }
 
@@ -26,7 +27,7 @@ impl Authority {
     pub(super) fn push_run(&mut self, bytes: &[u8]) -> usize {
         let run = match self.part {
             Part::Start | Part::Name => class::run(bytes, HOST),
-            Part::Literal | Part::AfterLiteral | Part::Port(_) => 0,
+            Part::Literal(_) | Part::AfterLiteral | Part::Port(_) => 0,
         };
         if run > 0 {
             self.part = Part::Name;
@@ -36,10 +37,14 @@ impl Authority {
 
     pub(super) fn push(&mut self, byte: u8, fault: Fault) -> Result<(), Fault> {
         self.part = match (self.part, byte) {
-            (Part::Start, b'[') => Part::Literal,
+            (Part::Start, b'[') => Part::Literal(0),
             (Part::Start | Part::Name, byte) if class::is(byte, HOST) => Part::Name,
-            (Part::Literal, b']') => Part::AfterLiteral,
-            (Part::Literal, byte) if class::is(byte, LITERAL) => Part::Literal,
+            // An address has two colons at least, and eight at most.
+            (Part::Literal(2..=8), b']') => Part::AfterLiteral,
+            (Part::Literal(colons @ ..8), b':') => Part::Literal(colons + 1),
+            (Part::Literal(colons), byte) if byte != b':' && class::is(byte, LITERAL) => {
+                Part::Literal(colons)
+            }
             (Part::Name | Part::AfterLiteral, b':') => Part::Port(0),
             (Part::Port(digits @ 0..5), b'0'..=b'9') => Part::Port(digits + 1),
             _ => return Err(fault),
@@ -51,8 +56,15 @@ impl Authority {
         matches!(self.part, Part::Start)
     }
 
+    /// Whether `text` is one, from its first byte to its last.
+    pub(super) fn is_valid(text: &[u8]) -> bool {
+        let mut authority = Self::default();
+        let mut bytes = text.iter();
+        bytes.all(|&byte| authority.push(byte, Fault::Host).is_ok()) && authority.is_complete()
+    }
+
     /// Whether it may end here.
     pub(super) const fn is_complete(&self) -> bool {
-        !matches!(self.part, Part::Start | Part::Literal)
+        !matches!(self.part, Part::Start | Part::Literal(_))
     }
 }

@@ -9,7 +9,8 @@ pub(super) const PATH: u8 = 1 << 1;
 pub(super) const QUERY: u8 = 1 << 2;
 /// RFC 9110, section 5.5: field values, with white space and bytes beyond ASCII.
 pub(super) const VALUE: u8 = 1 << 3;
-/// A registered name or an IPv4 address (RFC 3986, section 3.2.2), without escapes.
+/// A registered name or an IPv4 address (RFC 3986, section 3.2.2), without escapes; and without commas, of which some make
+/// a list.
 pub(super) const HOST: u8 = 1 << 4;
 /// An IPv6 address between its brackets.
 pub(super) const LITERAL: u8 = 1 << 5;
@@ -90,7 +91,7 @@ const fn classes_of(byte: u8) -> u8 {
     if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
         classes |= VALUE;
     }
-    if byte.is_ascii_alphanumeric() || in_set(byte, b"-._~!$&'()*+,;=") {
+    if byte.is_ascii_alphanumeric() || in_set(byte, b"-._~!$&'()*+;=") {
         classes |= HOST;
     }
     if byte.is_ascii_hexdigit() || in_set(byte, b":.") {

@@ -108,6 +108,20 @@ impl RequestLine {
         Ok(None)
     }
 
+    /// Checks a target by itself, of a version whose requests have no line.
+    pub(super) fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
+        let mut line = Self {
+            part: Part::Target(Target::Start),
+            ..Self::default()
+        };
+        line.method.push(method);
+        line.scan(target)?;
+        match line.part {
+            Part::Target(target) if line.ends_here(&target) => Ok(()),
+            _ => Err(Fault::Target),
+        }
+    }
+
     /// Takes one byte; true if it completed the line.
     fn step(&mut self, byte: u8) -> Result<bool, Fault> {
         self.bytes += 1;

@@ -16,6 +16,7 @@
 //! | chunked bodies (section 7.1) | `chunked.rs` |
 //! | classes of bytes | `class.rs` |
 //! | reasons to refuse | `fault.rs` |
+//! | requests of HTTP/2, by the same rules | `parsed.rs` |
 //!
 //! Behind a request for an upgrade it stops ([`Position::Upgrade`]) until its user says that HTTP goes on
 //! ([`Scanner::resume`]): what follows is HTTP only if the upgrade is refused. It stops where an Upgrade field stands in a
@@ -33,11 +34,13 @@ mod fault;
 mod fields;
 mod length;
 mod line;
+mod parsed;
 
 pub(crate) use chunked::Chunked;
 pub use fault::Fault;
 pub(crate) use fields::{Fields, Section};
 pub(crate) use length::parse_length;
+pub(crate) use parsed::{check_parsed, field_count, is_field_name};
 
 use fields::Framing;
 use line::RequestLine;

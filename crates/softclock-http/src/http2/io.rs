@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::Write;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::credit::Credit;
 use super::flow::{Delivery, Line};
 use crate::carrier::Stream;
 use crate::connection::Timeouts;
@@ -23,16 +24,23 @@ pub(super) struct Watched {
     stream: Stream,
     patience: Patience,
     line: Rc<Line>,
+    credit: Rc<Credit>,
     /// Bytes of [`Line::written`] that were encrypted and passed on.
     flushed: u64,
 }
 
 impl Watched {
-    pub(super) fn new(stream: Stream, timeouts: Timeouts, line: Rc<Line>) -> Self {
+    pub(super) fn new(
+        stream: Stream,
+        timeouts: Timeouts,
+        line: Rc<Line>,
+        credit: Rc<Credit>,
+    ) -> Self {
         Self {
             stream,
             patience: Patience::new(timeouts),
             line,
+            credit,
             flushed: 0,
         }
     }
@@ -63,6 +71,13 @@ impl Watched {
         written
     }
 
+    /// What is written gives the client credit.
+    fn on_sent(&self, written: &Poll<io::Result<usize>>, buffers: &[IoSlice<'_>]) {
+        if let Poll::Ready(Ok(written)) = written {
+            self.credit.on_sent(*written, buffers);
+        }
+    }
+
     /// Says how much was delivered, if that was asked.
     fn tell(&self) {
         if !self.line.is_asked.replace(false) {
@@ -89,10 +104,17 @@ impl AsyncRead for Watched {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.tell();
+        if self.credit.overdrawn().is_some() {
+            return Poll::Pending;
+        }
         // h2's buffers are not initialised.
         let read = pool::with_scratch(|received| {
             let max = buffer.remaining().min(received.len());
             let read = ready!(self.stream.poll_receive(cx, &mut received[..max]))?;
+            // Weighed before h2 decodes it. The connection ends where the credit does not cover it, and reads no more.
+            if !self.credit.covers(&received[..read]) {
+                return Poll::Pending;
+            }
             buffer.put_slice(&received[..read]);
             Poll::Ready(Ok(()))
         });
@@ -110,6 +132,7 @@ impl AsyncWrite for Watched {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.on_sent(&written, &[IoSlice::new(bytes)]);
         self.watch(written, |&bytes| bytes, cx)
     }
 
@@ -119,6 +142,7 @@ impl AsyncWrite for Watched {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.on_sent(&written, buffers);
         self.watch(written, |&bytes| bytes, cx)
     }
 

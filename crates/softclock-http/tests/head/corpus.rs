@@ -274,6 +274,10 @@ fn fields_in_doubt() {
         (b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 0, Some(Host)),
         (b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 0, Some(Host)),
         (b"GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", 0, Some(Host)),
+        (b"GET / HTTP/1.1\r\nHost: []\r\n\r\n", 0, Some(Host)),
+        (b"GET / HTTP/1.1\r\nHost: [:]\r\n\r\n", 0, Some(Host)),
+        (b"GET / HTTP/1.1\r\nHost: [1.2]\r\n\r\n", 0, Some(Host)),
+        (b"GET / HTTP/1.1\r\nHost: a,b\r\n\r\n", 0, Some(Host)),
         (b"GET / HTTP/1.1\r\nHost: h:99999999\r\n\r\n", 0, Some(Host)),
         (b"GET / HTTP/1.1\r\n Host: h\r\n\r\n", 0, Some(Folding)),
         (

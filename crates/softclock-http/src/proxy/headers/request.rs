@@ -6,7 +6,7 @@ use http::header::{
 };
 
 use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
-use crate::head::parse_length;
+use crate::head::{is_field_name, parse_length};
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +167,7 @@ fn write_forwarded(
 /// Writes the fields behind a chunked body, those that may be there, and the line that ends them.
 pub(in crate::proxy) fn write_trailers(lines: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
     for (name, value) in trailers.into_iter().flatten() {
-        if may_be_trailer(name.as_str()) {
+        if may_be_trailer(name.as_str()) && is_field_name(name.as_str()) {
             write_field(lines, name.as_str(), value.as_bytes());
         }
     }

@@ -1,0 +1,82 @@
+//! What of HTTP/2 does not reach upstreams.
+
+use std::fs;
+
+use crate::h2_frames::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame, request,
+};
+use crate::server::directory;
+use crate::upstream::{Upstream, proxy};
+
+/// Nothing that an upstream could take for something else, or for a path above its prefix.
+#[test]
+fn what_http_1_clients_could_not_send_reaches_no_upstream() {
+    let directory = directory(&[("f", b"")]);
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
+    fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    fs::write(path("cert.pem"), made.cert.pem()).unwrap();
+    let upstream = Upstream::saying("hello");
+    let proxy = proxy(
+        &[&format!("{}/prefix", upstream.url())],
+        &[
+            "--listen",
+            "tls:127.0.0.1:0",
+            "--tls-cert",
+            &path("cert.pem"),
+            "--tls-key",
+            &path("key.pem"),
+        ],
+    );
+    let connect = || Http2::connect(proxy.addresses()[1], path("cert.pem").as_ref());
+    for (target, host, name) in [
+        ("*", "test", "x"),
+        ("PRI", "test", "x"),
+        ("/\u{fc}", "test", "x"),
+        ("/", "a b", "x"),
+        ("/", "u@test", "x"),
+        ("/", "a,b", "x"),
+        ("/", "test/", "x"),
+        ("/", "test", "a\"b"),
+    ] {
+        let mut fields = vec![
+            (&b":method"[..], &b"GET"[..]),
+            (b":scheme", b"https"),
+            (b":path", target.as_bytes()),
+            (name.as_bytes(), b"v"),
+        ];
+        for host_name in [&b":authority"[..], b"host"] {
+            let place = if host_name == b"host" {
+                fields.len()
+            } else {
+                3
+            };
+            fields.insert(place, (host_name, host.as_bytes()));
+            let mut client = connect();
+            client.send(&request(1, &fields));
+            let outcome = client.outcome(1);
+            let is_refused = matches!(outcome, Outcome::Status(400) | Outcome::Reset(1));
+            assert!(is_refused, "{target} {host} {name}: {outcome:?}");
+            fields.remove(place);
+        }
+    }
+    assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());
+    let mut client = connect();
+    let head = block(&[
+        (b":method", b"POST"),
+        (b":scheme", b"https"),
+        (b":path", b"/a"),
+        (b":authority", b"test"),
+    ]);
+    let trailers = block(&[(b"x-sum", b"1"), (b"a\"b", b"2")]);
+    client.send(&frame(HEADERS, END_HEADERS, 1, &head));
+    client.send(&frame(DATA, 0, 1, b"body"));
+    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers));
+    assert_eq!(client.outcome(1), Outcome::Status(200));
+    let seen = upstream.seen().pop().unwrap();
+    assert_eq!(
+        (&*seen.line, &*seen.body),
+        ("POST /prefix/a HTTP/1.1", &b"body"[..])
+    );
+    assert_eq!(seen.trailers, [("x-sum".into(), "1".into())]);
+}
