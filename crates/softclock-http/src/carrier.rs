@@ -148,6 +148,14 @@ impl Socket for Stream {
         }
     }
 
+    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_readable(cx)),
+            // It may have something that was received before.
+            Self::Tls(_) => Poll::Ready(()),
+        }
+    }
+
     fn sends_files(&self) -> bool {
         matches!(self, Self::Plain(Carrier::Tcp(stream)) if !stream.is_paced())
     }

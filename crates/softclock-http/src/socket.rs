@@ -11,6 +11,9 @@ pub(crate) trait Socket: Write + Unpin {
     /// Reads what has arrived; 0 at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
+    /// Ready when [`poll_receive`](Self::poll_receive) may give something; it need not. Costs less than trying.
+    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()>;
+
     /// Whether files may go by [`poll_send_file`](Self::poll_send_file) now; what has begun may go on by it anyway.
     fn sends_files(&self) -> bool;
 

@@ -256,6 +256,7 @@ impl<S: Socket> GuardedStream<S> {
             if room == 0 {
                 break;
             }
+            ready!(self.socket.poll_readable(cx));
             if ready!(self.poll_receive(cx, room, None)).is_err() {
                 return Poll::Ready(());
             }

@@ -234,6 +234,8 @@ async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
     server.read_exact(&mut [0; 1]).await.unwrap();
     let soon = softclock::timeout(Duration::from_millis(20), ended()).await;
     soon.expect_err("the client may send more");
+    let readable = || poll_fn(|cx| server.poll_readable(cx));
+    readable().await;
     client.shutdown(Shutdown::Write).unwrap();
     ended().await;
     let mut rest = [0; 16];

@@ -118,6 +118,10 @@ impl Socket for Capricious {
         0
     }
 
+    fn poll_readable(&self, _: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
     fn poll_lost(&self, _: &Context<'_>) -> Poll<()> {
         Poll::Pending
     }

@@ -103,6 +103,15 @@ impl<F: AsFd> Source<F> {
         self.poll_condition(cx, ended)
     }
 
+    /// Ready when a read may find something; until then `cx` is woken by that.
+    pub(crate) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut sources = self.runtime.sources.borrow_mut();
+        match sources.poll_ready(self.id, Direction::Read, cx) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
     fn poll_condition(&self, cx: &Context<'_>, conditions: Readiness) -> Poll<()> {
         let mut sources = self.runtime.sources.borrow_mut();
         match sources.poll_condition(self.id, conditions, cx) {

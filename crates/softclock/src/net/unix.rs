@@ -156,6 +156,12 @@ impl UnixStream {
         self.source.poll_lost(cx)
     }
 
+    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error. It need not. Until then `cx` is woken
+    /// when it may. No system call.
+    pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        self.source.poll_readable(cx)
+    }
+
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the connection
     /// is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken by the end,
     /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
