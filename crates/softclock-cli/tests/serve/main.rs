@@ -24,6 +24,7 @@ mod server;
 mod shutdown;
 mod slow;
 mod sockets;
+mod stopped;
 mod streaming;
 mod tls;
 mod top;
