@@ -195,7 +195,8 @@ impl Control {
     pub(crate) async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
-            let _ = thread.send(Command::Report(reply.clone())).await;
+            // One with so many commands left to do does not answer soon.
+            let _ = thread.try_send(Command::Report(reply.clone()));
         }
         drop(reply);
         let mut received = Vec::new();
