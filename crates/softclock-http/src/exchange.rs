@@ -17,9 +17,11 @@ use softclock::Instant;
 use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
+use crate::clients::{Place, StreamPlace};
 use crate::error::Refusal;
 use crate::file_lane::FileLane;
 use crate::head::Fault;
+use crate::limit::Limit;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::served::LiveServed;
 use crate::worker::{Live, Worker};
@@ -86,6 +88,8 @@ pub(crate) struct Client {
     tunnel: Cell<Option<Box<Tunnel>>>,
     /// As a field's value, once it was asked for.
     address: OnceCell<HeaderValue>,
+    /// Among the connections of its address.
+    place: OnceCell<Place>,
 }
 
 impl Client {
@@ -99,6 +103,7 @@ impl Client {
             waiting: Cell::new(None),
             tunnel: Cell::new(None),
             address: OnceCell::new(),
+            place: OnceCell::new(),
         })
     }
 
@@ -109,6 +114,21 @@ impl Client {
         };
         let text = || HeaderValue::try_from(address.to_canonical().to_string());
         Some(self.address.get_or_init(|| text().expect("ASCII")))
+    }
+
+    /// Keeps the connection's place among those of its address as long as the connection lasts.
+    pub(crate) fn set_place(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    /// A stream's place among those of the client's address, or nothing if that has too many.
+    pub(crate) fn open_stream(&self) -> Option<StreamPlace> {
+        let limit = self.worker.live().options.clients.streams;
+        let place = self.place.get_or_init(Place::default).open_stream(limit);
+        if place.is_none() {
+            Limit::ClientStreams.reached(self.peer, "stream refused");
+        }
+        place
     }
 
     /// The connection is to become a tunnel when the response is sent.

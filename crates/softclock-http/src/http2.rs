@@ -6,7 +6,6 @@
 //! client that says nothing. What waits behind an ended stream without a time is a frame at most.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use http::Request;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -25,6 +25,7 @@ use softclock::Instant;
 use softclock::hyper::SoftTimer;
 
 use crate::carrier::Stream;
+use crate::clients::StreamPlace;
 use crate::connection::{BUFFER_BYTES, ConnectionOptions, Timeouts};
 use crate::exchange::{Client, CountedBody, answer};
 use crate::late_timer::LateTimer;
@@ -44,12 +45,18 @@ pub(crate) async fn converse(
     let streams = Streams::default();
     let builder = builder(streams.clone(), options);
     let service = service_fn(move |request: Request<Incoming>| {
-        let turn = streams.begin(limit);
+        let place = client.open_stream();
         // Begun at once, so that the connection knows of it before the stream's task runs.
-        let answer = answer(Rc::clone(&client), request);
+        let begun = place.map(|place| {
+            let turn = streams.begin(limit, place);
+            (turn, answer(Rc::clone(&client), request))
+        });
         async move {
+            let Some((turn, answer)) = begun else {
+                return Err(h2::Error::from(Reason::REFUSED_STREAM));
+            };
             let response = answer.await;
-            Ok::<_, Infallible>(response.map(|body| GivenBody::new(body, turn)))
+            Ok(response.map(|body| GivenBody::new(body, turn)))
         }
     });
     let mut connection = pin!(builder.serve_connection(stream, service));
@@ -167,14 +174,17 @@ struct Turn {
     timeouts: Option<Timeouts>,
     /// By when the client must have taken what it was given, if it was.
     deadline: Cell<Option<Instant>>,
+    /// Among the streams of the client's address.
+    _place: StreamPlace,
 }
 
 impl Streams {
     /// A stream of whose client so much patience is had, or no end of it.
-    fn begin(&self, timeouts: Option<Timeouts>) -> Rc<Turn> {
+    fn begin(&self, timeouts: Option<Timeouts>, place: StreamPlace) -> Rc<Turn> {
         let turn = Rc::new(Turn {
             timeouts,
             deadline: Cell::new(None),
+            _place: place,
         });
         self.next.set(Some(Rc::clone(&turn)));
         turn

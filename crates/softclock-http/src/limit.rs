@@ -34,6 +34,10 @@ macro_rules! limits {
 limits! {
     /// Descriptors or memory ran out while a connection was to be accepted.
     Accept = "accept",
+    /// A client address had as many connections as it may have.
+    ClientConnections = "client-connections",
+    /// A client address had as many HTTP/2 streams as it may have.
+    ClientStreams = "client-streams",
     /// A connection to the metrics took the place of one that made no progress.
     MetricsConnections = "metrics-connections",
     /// A connection to the metrics sent no request, or took nothing of a response, for too long.

@@ -59,6 +59,7 @@ fn without_log(program: &Program) -> Result<Settings, StartError> {
     let descriptors = softclock::fs::raise_descriptor_limit();
     settings.worker = WorkerOptions {
         max_connections: options.limits.max_connections(descriptors),
+        clients: options.limits.clients(),
         drain: options.drain,
         connection: options.limits.connection(),
         pace: options.pace.pace(),

@@ -4,6 +4,7 @@ mod access_log;
 mod cache;
 mod changes;
 mod client;
+mod clients;
 mod codings;
 mod config;
 mod departures;

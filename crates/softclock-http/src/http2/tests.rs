@@ -1,5 +1,6 @@
 //! Clients of HTTP/2 that take their time, on one runtime with the server and without TLS.
 
+use std::convert::Infallible;
 use std::fs;
 
 use http::StatusCode;
