@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use softclock_http::head::HeadLimits;
-use softclock_http::{ConnectionOptions, Timeouts};
+use softclock_http::{ClientLimits, ConnectionOptions, Timeouts};
 
 use crate::cli::seconds;
 
@@ -17,6 +17,16 @@ pub(crate) struct LimitOptions {
     /// them [default: what the limit of open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
+
+    /// Connections at a time of one client address, of all threads together; one more is reset. IPv6 addresses of one /64
+    /// are one, and unix: has no limit. Behind a proxy all clients have the proxy's address. 0 is any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_client_connections: usize,
+
+    /// HTTP/2 streams at a time of one client address, over all its connections; one more is refused, which lets clients
+    /// send it again. Addresses are counted as for --max-client-connections. 0 is any number; one connection has 128
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_client_streams: usize,
 
     /// Longest request line; longer is answered 414
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(256..=65_000))]
@@ -90,6 +100,14 @@ impl LimitOptions {
         }
     }
 
+    /// What one client address may have.
+    pub(crate) fn clients(&self) -> ClientLimits {
+        ClientLimits {
+            connections: self.max_client_connections,
+            streams: self.max_client_streams,
+        }
+    }
+
     /// How many connections there may be, with so many descriptors for the process.
     pub(crate) fn max_connections(&self, descriptors: u64) -> usize {
         let possible = connections_for(descriptors);
@@ -159,6 +177,7 @@ mod tests {
     fn defaults_are_those_of_the_library() {
         let (here, library) = (limits(&[]).connection(), ConnectionOptions::default());
         assert_eq!(format!("{here:?}"), format!("{library:?}"));
+        assert_eq!(limits(&[]).clients(), ClientLimits::default());
     }
 
     #[test]

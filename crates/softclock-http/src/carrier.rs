@@ -91,6 +91,19 @@ impl Carrier {
         each!(self, stream => stream.forget_readers());
     }
 
+    /// Closes it at once, without what was written and with nothing left to the kernel.
+    pub(crate) fn reset(self) {
+        self.give_up();
+    }
+
+    /// Has its close be a reset.
+    fn give_up(&self) {
+        if let Self::Tcp(stream) = self {
+            // If this fails, the kernel gives up by itself, later.
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
+    }
+
     /// Ends our side.
     pub(crate) fn end(&self) -> io::Result<()> {
         each!(self, stream => stream.shutdown(Shutdown::Write))
@@ -194,10 +207,7 @@ impl Socket for Stream {
     }
 
     fn give_up(&self) {
-        if let Carrier::Tcp(stream) = self.carrier() {
-            // If this fails, the kernel gives up by itself, later.
-            let _ = stream.set_linger(Some(Duration::ZERO));
-        }
+        self.carrier().give_up();
     }
 }
 

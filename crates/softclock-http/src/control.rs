@@ -6,19 +6,21 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::Statistics;
 
 use crate::address::ListenAddress;
+use crate::clients::Clients;
 use crate::error::StartError;
 use crate::listener::{Binder, Bound};
 use crate::metrics::Endpoints;
 use crate::proxy::UpstreamReport;
 use crate::settings::Settings;
 use crate::telemetry::Counts;
-use crate::worker::{ListenerId, Live, Worker};
+use crate::worker::{ListenerId, Worker};
 
 /// The handle by which a server is changed while it runs. It stays in the thread of
 /// [`Server::run`](crate::Server::run).
@@ -35,6 +37,8 @@ struct Shared {
     /// The addresses asked for, and the real ones that each gave.
     listening: RefCell<Vec<(ListenAddress, Vec<ListenAddress>)>>,
     metrics: Endpoints,
+    /// The addresses of clients, of all threads.
+    clients: Arc<Clients>,
 }
 
 /// What a thread is told.
@@ -80,6 +84,7 @@ impl Control {
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),
+                clients: Arc::default(),
             }),
         };
         for (sender, change) in control
@@ -171,11 +176,12 @@ impl Control {
         Ok(changes)
     }
 
-    /// What a thread starts with, made there.
-    pub(crate) fn live(&self) -> impl FnOnce() -> Live + Send + 'static {
+    /// Makes a thread's worker, there.
+    pub(crate) fn worker(&self) -> impl FnOnce() -> Rc<Worker> + Send + 'static {
         let settings = self.settings();
         let threads = self.shared.threads.len();
-        move || settings.live(threads, None)
+        let clients = Arc::clone(&self.shared.clients);
+        move || Worker::sharing(clients, settings.live(threads, None))
     }
 
     /// Lets metrics be asked for at the addresses prepared, in the current runtime.
@@ -195,7 +201,8 @@ impl Control {
     pub(crate) async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
-            let _ = thread.send(Command::Report(reply.clone())).await;
+            // One with so many commands left to do does not answer soon.
+            let _ = thread.try_send(Command::Report(reply.clone()));
         }
         drop(reply);
         let mut received = Vec::new();

@@ -17,6 +17,7 @@ use softclock::Instant;
 use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
+use crate::clients::{Place, StreamPlace};
 use crate::error::Refusal;
 use crate::file_lane::FileLane;
 use crate::head::{Fault, check_parsed};
@@ -90,6 +91,8 @@ pub(crate) struct Client {
     is_waiting: Cell<bool>,
     /// As a field's value, once it was asked for.
     address: OnceCell<HeaderValue>,
+    /// Among the connections of its address.
+    place: OnceCell<Place>,
 }
 
 impl Client {
@@ -104,6 +107,7 @@ impl Client {
             tunnel: Cell::new(None),
             is_waiting: Cell::new(false),
             address: OnceCell::new(),
+            place: OnceCell::new(),
         })
     }
 
@@ -133,6 +137,21 @@ impl Client {
     /// Whether there is a guard of [`wait`](Self::wait).
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting.get()
+    }
+
+    /// Keeps the connection's place among those of its address as long as the connection lasts.
+    pub(crate) fn set_place(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    /// A stream's place among those of the client's address, or nothing if that has too many.
+    pub(crate) fn open_stream(&self) -> Option<StreamPlace> {
+        let limit = self.worker.live().options.clients.streams;
+        let place = self.place.get_or_init(Place::default).open_stream(limit);
+        if place.is_none() {
+            Limit::ClientStreams.reached(self.peer, "stream refused");
+        }
+        place
     }
 
     /// The connection is to become a tunnel when the response is sent.

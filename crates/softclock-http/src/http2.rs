@@ -222,15 +222,18 @@ fn begin(
     client: &Rc<Client>,
     flows: &Rc<Flows>,
     request: Request<RecvStream>,
-    stream: SendResponse<Piece>,
+    mut stream: SendResponse<Piece>,
 ) {
+    let Some(place) = client.open_stream() else {
+        return stream.send_reset(Reason::REFUSED_STREAM);
+    };
     // Begun at once, so that the connection knows of it before the stream's task runs.
     let answer = answer(Rc::clone(client), request.map(Into::into));
-    drop(softclock::spawn_local(reply::send(
-        answer,
-        stream,
-        flows.begin(),
-    )));
+    let flow = flows.begin();
+    drop(softclock::spawn_local(async move {
+        reply::send(answer, stream, flow).await;
+        drop(place);
+    }));
 }
 
 fn builder(options: &ConnectionOptions) -> Builder {

@@ -18,28 +18,22 @@ pub(crate) struct LateTimer {
 }
 
 impl LateTimer {
-    /// Ready at `deadline`, or up to [`SLACK`] later.
+    /// Ready at `deadline`, or up to [`SLACK`] later, if nothing that happened before has ended the wait.
     pub(crate) fn poll_until(
         &mut self,
         deadline: Instant,
         now: Instant,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        if now >= deadline {
-            return Poll::Ready(());
-        }
         let sleep = self
             .sleep
             .get_or_insert_with(|| sleep_until(deadline).with_slack(SLACK));
-        if deadline < sleep.deadline() {
+        let set = sleep.deadline();
+        // One that is past was set for an earlier deadline, since moved by progress.
+        if deadline < set || (set < deadline && set <= now) {
             sleep.reset(deadline);
         }
-        if Pin::new(&mut *sleep).poll(cx).is_ready() {
-            // It was set for an earlier deadline, since passed by progress.
-            sleep.reset(deadline);
-            return Pin::new(sleep).poll(cx);
-        }
-        Poll::Pending
+        Pin::new(sleep).poll(cx)
     }
 }
 

@@ -42,6 +42,7 @@ pub mod body;
 mod bundled;
 mod cache;
 mod carrier;
+mod clients;
 mod closing;
 pub mod coding;
 pub mod conditional;
@@ -89,6 +90,7 @@ mod worker;
 
 pub use access_log::{AccessLog, LogFormat, UnknownFormat};
 pub use address::{AddressError, ListenAddress, Place};
+pub use clients::ClientLimits;
 pub use connection::{ConnectionOptions, Timeouts, serve_connection};
 pub use control::Control;
 pub use error::{Refusal, StartError};

@@ -65,6 +65,14 @@ limits! {
     RequestFields = "request_fields",
     /// A connection of HTTP/2 had too many frames of control for what it carried.
     ControlFrames = "control_frames",
+    /// A client address had as many connections as it may have.
+    ClientConnections = "client-connections",
+    /// A client address had as many HTTP/2 streams as it may have.
+    ClientStreams = "client-streams",
+    /// A connection to the metrics took the place of one that made no progress.
+    MetricsConnections = "metrics-connections",
+    /// A connection to the metrics sent no request, or took nothing of a response, for too long.
+    MetricsTimeout = "metrics-timeout",
 }
 
 impl Limit {

@@ -16,7 +16,7 @@ use crate::control::{Command, Control, obey};
 use crate::error::StartError;
 use crate::served::Served;
 use crate::settings::Settings;
-use crate::worker::{Live, Worker, WorkerOptions};
+use crate::worker::{Worker, WorkerOptions};
 
 /// What to serve, where and how.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Builder {
             .map(|commands| {
                 spawn(
                     commands,
-                    control.live(),
+                    control.worker(),
                     self.runtime.clone(),
                     running.clone(),
                 )
@@ -104,7 +104,7 @@ fn start_runtime(settings: &softclock::Builder) -> Result<Runtime, StartError> {
 
 fn spawn(
     commands: Receiver<Command>,
-    live: impl FnOnce() -> Live + Send + 'static,
+    worker: impl FnOnce() -> Rc<Worker> + Send + 'static,
     settings: softclock::Builder,
     running: Sender<Infallible>,
 ) -> Result<JoinHandle<usize>, StartError> {
@@ -117,7 +117,7 @@ fn spawn(
         };
         let _ = report.send(result);
         let serve = async {
-            let worker = Worker::new(live());
+            let worker = worker();
             obey(commands, &worker).await;
             worker.drain().await
         };
@@ -186,7 +186,7 @@ impl Server {
             ended,
         } = self;
         let cut = runtime.block_on(async {
-            let worker = Worker::new(control.live()());
+            let worker = control.worker()();
             let obeying = {
                 let worker = Rc::clone(&worker);
                 softclock::spawn_local(async move { obey(commands, &worker).await })

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use softclock::net::{Pacer, TcpListener, all_paced_sent};
 
 use crate::access_log::AccessLog;
 use crate::carrier::{Carrier, Peer, Stream};
+use crate::clients::{ClientLimits, Clients, Place};
 use crate::connection::{ConnectionOptions, serve_tls};
 use crate::exchange::Client;
 use crate::http1::Conversation;
@@ -36,6 +38,8 @@ pub struct WorkerOptions {
     pub max_connections: usize,
     /// Files that responses hold open at a time. Where more are sent, those not read lately are closed and opened again.
     pub max_open_files: usize,
+    /// What one client address may have of them, all threads together.
+    pub clients: ClientLimits,
     /// How long connections in progress may take to end.
     pub drain: Duration,
     /// How connections are treated.
@@ -49,6 +53,7 @@ impl Default for WorkerOptions {
         Self {
             max_connections: 10_000,
             max_open_files: 10_000,
+            clients: ClientLimits::default(),
             drain: Duration::from_secs(10),
             connection: ConnectionOptions::default(),
             pace: Pace::default(),
@@ -86,6 +91,8 @@ pub(crate) struct Live {
 pub(crate) struct Worker {
     live: RefCell<Rc<Live>>,
     pub(crate) members: Rc<Members>,
+    /// Those of all threads.
+    clients: Arc<Clients>,
     pub(crate) telemetry: Telemetry,
     /// Has all TCP connections, whether or not there is a rate.
     pacer: Pacer,
@@ -101,11 +108,17 @@ struct Accepting {
 
 impl Worker {
     pub(crate) fn new(live: Live) -> Rc<Self> {
+        Self::sharing(Arc::default(), live)
+    }
+
+    /// One of several threads, which count the connections of clients together.
+    pub(crate) fn sharing(clients: Arc<Clients>, live: Live) -> Rc<Self> {
         let pacer = Pacer::default();
         live.options.pace.apply(&pacer);
         open_files::set_limit(live.options.max_open_files);
         Rc::new(Self {
             pacer,
+            clients,
             members: Members::new(live.options.max_connections),
             live: RefCell::new(Rc::new(live)),
             telemetry: Telemetry::default(),
@@ -177,7 +190,24 @@ impl Worker {
         self.members.count()
     }
 
-    fn start(self: &Rc<Self>, carrier: Carrier, peer: Peer, tls: bool, membership: Membership) {
+    /// The connection's place among those of its client's address, or nothing if that has too many.
+    fn admit_address(&self, peer: Peer) -> Option<Place> {
+        let limits = self.live.borrow().options.clients;
+        let place = self.clients.connect(peer, &limits);
+        if place.is_none() {
+            Limit::ClientConnections.reached(peer, "connection reset");
+        }
+        place
+    }
+
+    fn start(
+        self: &Rc<Self>,
+        carrier: Carrier,
+        peer: Peer,
+        tls: bool,
+        place: Place,
+        membership: Membership,
+    ) {
         tracing::trace!(%peer, "accepted");
         self.telemetry.on_accepted();
         let carrier = match carrier {
@@ -192,6 +222,7 @@ impl Worker {
         let live = self.live();
         let options = &live.options.connection;
         let client = Client::new(Rc::clone(self), peer, tls);
+        client.set_place(place);
         if !tls {
             let stream = Stream::Plain(carrier);
             let conversation = Conversation::new(stream, client, options, Some(membership));
@@ -237,8 +268,13 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
         left -= usize::from(closed.is_closed());
         match accepted {
             Ok((carrier, peer)) => {
+                // Before the wait for room, so that a client with too many holds up no other.
+                let Some(place) = worker.admit_address(peer) else {
+                    carrier.reset();
+                    continue;
+                };
                 let membership = worker.members.admit().await;
-                worker.start(carrier, peer, listener.tls, membership);
+                worker.start(carrier, peer, listener.tls, place, membership);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {

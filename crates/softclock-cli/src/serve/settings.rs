@@ -85,6 +85,7 @@ fn without_log(program: &Program) -> Result<Settings, StartError> {
     settings.worker = WorkerOptions {
         max_connections,
         max_open_files: open_files_for(descriptors, max_connections),
+        clients: options.limits.clients(),
         drain: options.drain,
         connection: options.limits.connection(),
         pace: options.pace.pace(),

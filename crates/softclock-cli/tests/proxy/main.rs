@@ -23,6 +23,7 @@ mod reload;
 mod reply;
 mod retries;
 mod soak;
+mod stopped;
 mod timeouts;
 mod tls;
 mod top;

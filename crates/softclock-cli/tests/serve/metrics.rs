@@ -1,12 +1,16 @@
 //! The metrics: what they say, and that they say it in Prometheus' format.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::time::Duration;
 
 use softclock_linux::events::Poller;
 
 use crate::client::Client;
-use crate::server::Server;
+use crate::server::{Server, metric};
 
 /// Samples by name and labels as they stand there.
 type Samples = BTreeMap<String, f64>;
@@ -197,6 +201,138 @@ fn the_environment_names_the_mechanism() {
     let info = format!("softclock_readiness_info{{mechanism=\"{name}\"}}");
     assert_eq!(scrape(&server)[&info], 1.0);
 }
+
+/// A connection to the metrics, over TCP or a Unix socket.
+trait Connection: Read + Write {
+    /// Makes calls fail that would wait.
+    fn never_wait(&self);
+}
+
+impl Connection for TcpStream {
+    fn never_wait(&self) {
+        self.set_nonblocking(true).unwrap();
+    }
+}
+
+impl Connection for UnixStream {
+    fn never_wait(&self) {
+        self.set_nonblocking(true).unwrap();
+    }
+}
+
+/// A server with metrics over TCP and over a Unix socket, and how to connect to each.
+fn with_metrics() -> (Server, [impl Fn() -> Box<dyn Connection>; 2]) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics");
+    let unix = format!("unix:{}", path.display());
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0", "--metrics", &unix]);
+    let address = server.metrics();
+    let directory = std::rc::Rc::new(directory);
+    let connect = |is_unix| {
+        let (path, directory) = (path.clone(), directory.clone());
+        move || -> Box<dyn Connection> {
+            let _kept = &directory;
+            let limit = Some(Duration::from_secs(20));
+            if is_unix {
+                let stream = UnixStream::connect(&path).unwrap();
+                stream.set_read_timeout(limit).unwrap();
+                return Box::new(stream);
+            }
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(limit).unwrap();
+            Box::new(stream)
+        }
+    };
+    (server, [connect(false), connect(true)])
+}
+
+/// Asks for the metrics over a new connection, and reads all of them.
+fn scrape_over(mut connection: Box<dyn Connection>) {
+    let request = b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    connection.write_all(request).unwrap();
+    let mut page = Vec::new();
+    connection
+        .read_to_end(&mut page)
+        .expect("an answer in time");
+    assert!(page.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    assert!(page.ends_with(b"} 1\n"), "the whole page");
+}
+
+/// Sends requests until the server takes no more.
+fn pipeline(connection: &mut dyn Connection) {
+    let requests = b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n".repeat(1000);
+    connection.never_wait();
+    let mut pauses = 0;
+    while pauses < 20 {
+        match connection.write(&requests) {
+            Ok(_) => pauses = 0,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5));
+                pauses += 1;
+            }
+            // It had to make room.
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn held_connections_do_not_stop_scrapes() {
+    let (server, connects) = with_metrics();
+    let displaced = || metric(server.metrics(), LIMITED);
+    for connect in connects {
+        let before = displaced();
+        let silent: Vec<_> = (0..40).map(|_| connect()).collect();
+        scrape_over(connect());
+        let mut half = connect();
+        half.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
+        scrape_over(connect());
+        assert!(displaced() > before, "some had to make room");
+        drop((silent, half));
+        let mut unread: Vec<_> = (0..40).map(|_| connect()).collect();
+        unread
+            .iter_mut()
+            .for_each(|connection| pipeline(&mut **connection));
+        for _ in 0..3 {
+            scrape_over(connect());
+        }
+    }
+    server.until_logged("limit=\"metrics-connections\"");
+}
+
+#[test]
+fn scrapes_go_on_under_a_flood_of_connections() {
+    let (_server, connects) = with_metrics();
+    for connect in connects {
+        let (mut held, mut scrapes) = (Vec::new(), 0);
+        for attempt in 0..1000 {
+            let mut connection = connect();
+            if attempt % 3 == 0 {
+                let _ = connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n");
+            }
+            held.push(connection);
+            if attempt % 50 == 0 {
+                scrape_over(connect());
+                scrapes += 1;
+            }
+        }
+        assert_eq!(scrapes, 20);
+    }
+}
+
+/// Scrapers that come back keep their connection beside those that are held.
+#[test]
+fn a_scraper_in_use_keeps_its_connection() {
+    let (server, [connect, _]) = with_metrics();
+    let mut scraper = Client::connect(server.metrics());
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        assert_eq!(scraper.get("/metrics").status, 200);
+        held.extend((0..4).map(|_| connect()));
+    }
+}
+
+const LIMITED: &str = "softclock_limits_reached_total{limit=\"metrics-connections\"}";
 
 fn works(name: &str) -> bool {
     let mechanism = name.parse().expect("a name");

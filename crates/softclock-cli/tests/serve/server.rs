@@ -111,6 +111,20 @@ impl Server {
         kill_process(self.pid(), signal).expect("a signal to our own child");
     }
 
+    /// Stops it, does `meanwhile`, and lets it go on.
+    pub(crate) fn while_stopped<R>(&self, meanwhile: impl FnOnce() -> R) -> R {
+        self.signal(Signal::STOP);
+        until("stopped", || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()));
+            let stat = stat.expect("a running process");
+            let (_, behind_name) = stat.rsplit_once(") ").expect("a name");
+            behind_name.starts_with('T')
+        });
+        let result = meanwhile();
+        self.signal(Signal::CONT);
+        result
+    }
+
     /// Waits for the end, for ten seconds at most.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -176,6 +190,24 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The mechanisms of readiness that work here.
+pub(crate) fn mechanisms() -> Vec<&'static str> {
+    let all = ["epoll", "io_uring", "poll", "select"].into_iter();
+    let works = |name: &&str| {
+        let mechanism = name.parse().expect("a name");
+        softclock_linux::events::Poller::with_mechanism(mechanism).is_ok()
+    };
+    all.filter(works).collect()
+}
+
+/// A metric's value on the page at `address`, by its name and labels.
+pub(crate) fn metric(address: SocketAddr, name: &str) -> f64 {
+    let page = Client::connect(address).get("/metrics");
+    let line = page.text().lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {}", page.text()))
 }
 
 /// The program, without options.

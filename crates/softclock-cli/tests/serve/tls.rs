@@ -209,12 +209,12 @@ fn the_end_does_not_wait_for_handshakes() {
 }
 
 /// A connection through openssl, kept open between requests.
-struct Session {
+pub(crate) struct Session {
     child: std::process::Child,
 }
 
 impl Session {
-    fn open(address: SocketAddr, options: &[&str]) -> Self {
+    pub(crate) fn open(address: SocketAddr, options: &[&str]) -> Self {
         let mut command = Command::new("openssl");
         command.args([
             "s_client",
@@ -232,6 +232,16 @@ impl Session {
         Self {
             child: command.spawn().unwrap(),
         }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(bytes).unwrap();
+    }
+
+    /// What the server sends.
+    pub(crate) fn output(&mut self) -> &mut impl Read {
+        self.child.stdout.as_mut().unwrap()
     }
 
     fn status(&mut self) -> String {

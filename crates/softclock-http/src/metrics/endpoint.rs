@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,13 +21,14 @@ use softclock::JoinHandle;
 use softclock::hyper::SoftTimer;
 
 use super::families::page;
+use super::places::{Places, Visit, Watched};
 use crate::access_log::AccessLog;
 use crate::address::ListenAddress;
 use crate::carrier::{Carrier, Stream};
 use crate::control::Control;
 use crate::error::StartError;
+use crate::late_timer::LateTimer;
 use crate::listener::{Binder, Bound, Listener};
-use crate::members::{Members, Membership};
 
 /// The listeners at which metrics are told. They live in the first thread's runtime.
 #[derive(Default)]
@@ -108,13 +112,18 @@ impl fmt::Debug for Endpoints {
 }
 
 async fn accept_loop(listener: Listener, control: Control) {
-    let members = Members::new(CONNECTIONS);
+    let mut places = Places::default();
     loop {
-        let membership = members.admit().await;
         match listener.accept().await {
-            Ok((carrier, _)) => {
-                let serve = serve(carrier, control.clone(), membership);
-                softclock::spawn_local(serve);
+            Ok((carrier, peer)) => {
+                let made_room = places.make_room();
+                let visit = Visit::new(peer);
+                let serve = serve(carrier, control.clone(), Rc::clone(&visit));
+                places.take(visit, softclock::spawn_local(serve));
+                if made_room {
+                    // In a flood each is to have a turn before it may have to go.
+                    softclock::yield_now().await;
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, "metrics: cannot accept");
@@ -124,19 +133,36 @@ async fn accept_loop(listener: Listener, control: Control) {
     }
 }
 
-async fn serve(carrier: Carrier, control: Control, _membership: Membership) {
-    let control = Rc::new(control);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let control = Rc::clone(&control);
-        async move { Ok::<_, Infallible>(respond(&control, &request).await) }
+async fn serve(carrier: Carrier, control: Control, visit: Rc<Visit>) {
+    if let Carrier::Tcp(stream) = &carrier {
+        // Else a client that reads nothing has dozens of pages made for it.
+        let _ = stream.set_notsent_lowat(UNSENT_BYTES);
+    }
+    let stream = Watched::new(Stream::Plain(carrier), Rc::clone(&visit));
+    let service = service_fn(|request: Request<Incoming>| {
+        let (control, visit) = (&control, &visit);
+        visit.begin_answer();
+        async move {
+            let response = respond(control, &request).await;
+            visit.end_answer();
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(SoftTimer).header_read_timeout(TIMEOUT);
-    let connection = builder.serve_connection(Stream::Plain(carrier), service);
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    let mut timer = LateTimer::default();
     // The end of the server ends it too, with the runtime.
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "metrics: connection ended");
-    }
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
+            if let Err(error) = result {
+                tracing::debug!(%error, "metrics: connection ended");
+            }
+            return Poll::Ready(());
+        }
+        visit.poll_late(&mut timer, cx).map(|()| visit.on_late())
+    })
+    .await;
 }
 
 async fn respond(control: &Control, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -162,12 +188,12 @@ async fn respond(control: &Control, request: &Request<Incoming>) -> Response<Ful
     response
 }
 
+/// About a page.
+const UNSENT_BYTES: u32 = 64 << 10;
+
 const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A scraper or two, and a human.
-const CONNECTIONS: usize = 32;
-
-/// For a request's head, and between requests: scrapers that ask every minute keep their connection.
+/// For a head behind the first, and between requests: scrapers that ask every minute keep their connection.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

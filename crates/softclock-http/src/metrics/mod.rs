@@ -2,10 +2,12 @@
 //!
 //! - [`endpoint`]: `GET /metrics` over HTTP.
 //! - [`families`]: which metrics there are, and what they mean.
+//! - [`places`]: which connections it keeps.
 //! - [`text`]: the format.
 
 mod endpoint;
 mod families;
+mod places;
 mod text;
 
 pub(crate) use endpoint::Endpoints;

@@ -11,7 +11,9 @@
 //! - What happens to one descriptor between two waits may arrive as one event. Events of one wait are in no order.
 //! - A wait delivers at most [`BATCH`] events; the others stay in the kernel for the next wait.
 //! - [`Timeout::Now`] never blocks. [`Timeout::After`] never returns empty-handed too early by the kernel's clock, but
-//!   for a signal: a wait that a signal interrupts returns no events at once, and the caller looks at its timers.
+//!   for a signal: a wait that a signal interrupts, a stop of the process included, returns no events at once. That says
+//!   nothing of what is ready: the caller looks at its timers, and waits again with [`Timeout::Now`] before it takes
+//!   something for missing.
 //! - Removing a descriptor ends its events for later waits. Events of the wait in hand may still name it: tokens should
 //!   carry a generation. Before a descriptor is closed it is removed, by [`Poller::remove_closing`] if it has no
 //!   duplicates: io_uring would keep its file open.

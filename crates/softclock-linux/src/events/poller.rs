@@ -162,9 +162,18 @@ impl Poller {
         }
     }
 
+    /// Whether a wait that found so many events may have left others that were ready when it began.
+    pub fn may_have_left(&mut self, found: usize) -> bool {
+        match &mut self.kind {
+            // It does a bounded part of the ring's pending work.
+            Kind::IoUring(ring) => ring.is_pending(),
+            Kind::Epoll(_) | Kind::Poll(_) | Kind::Select(_) => found == BATCH,
+        }
+    }
+
     /// Waits for events and puts them in `out` in place of what was there; returns their number, at most [`BATCH`].
     ///
-    /// Interrupted by a signal it returns 0 at once. Allocates only if `out` has room for fewer than [`BATCH`].
+    /// Interrupted by a signal it returns 0 at once, whether or not something is ready. Allocates only if `out` has room for fewer than [`BATCH`].
     pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<usize> {
         out.clear();
         out.reserve(BATCH);

@@ -22,6 +22,8 @@ use crate::net::pacing::Paced;
 pub(crate) enum Event {
     /// Wakes a task.
     Wake(Waker),
+    /// Wakes a task when what had happened by then has not ended its wait.
+    Expire(Waker),
     /// Calls a handler.
     Call(Rc<Handler>),
     /// Sends the next piece of a paced stream.
@@ -163,6 +165,7 @@ impl Inner {
     pub(crate) fn deliver(&self, due: Due<Event>, now: Instant) {
         match due.value {
             Event::Wake(waker) => waker.wake(),
+            Event::Expire(waker) => self.timeouts.on_due(waker),
             Event::Call(handler) => self.call(handler, due.due, now),
             Event::Transmit(stream) => stream.on_due(now),
         }

@@ -20,6 +20,7 @@ use super::mailbox::Mailbox;
 use super::ready::Ready;
 use super::sources::Sources;
 use super::statistics::TurnCounts;
+use super::timeouts::Timeouts;
 use crate::net::pacing::PacingCounts;
 
 /// Everything that belongs to one runtime.
@@ -46,6 +47,7 @@ pub(crate) struct Inner {
     pub(crate) idle: RefCell<IdleRule>,
     pub(crate) spinning: Cell<bool>,
     pub(crate) far_timer: RefCell<FarTimer>,
+    pub(crate) timeouts: Timeouts,
     /// When the kernel was last asked for events.
     pub(crate) looked: Cell<Instant>,
     /// Calls on sockets that the running task may still make before it must let others run.
@@ -97,6 +99,7 @@ impl Inner {
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
             far_timer: RefCell::new(far_timer),
+            timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
             call_budget: Cell::new(CALLS_PER_POLL),
             buffer: Cell::default(),

@@ -7,6 +7,7 @@
 //! - `far_timer`: the kernel timer for waits that events keep interrupting.
 //! - `mailbox`: how other threads reach a runtime.
 //! - `sources`: readiness, and who waits for it.
+//! - `timeouts`: when timeouts that are due are over.
 //! - `statistics`: what happened so far.
 
 pub(crate) mod events;
@@ -17,6 +18,7 @@ mod ready;
 pub(crate) mod sources;
 pub(crate) mod statistics;
 mod task;
+pub(crate) mod timeouts;
 mod turn;
 
 use std::fmt;

@@ -10,6 +10,8 @@ pub(crate) struct Ready<T> {
     others: VecDeque<T>,
     /// Due ones taken since the last other.
     in_a_row: u32,
+    /// Others taken since the start.
+    taken: u64,
 }
 
 impl<T> Ready<T> {
@@ -33,9 +35,20 @@ impl<T> Ready<T> {
             }
             None => {
                 self.in_a_row = 0;
+                self.taken += 1;
                 self.others.pop_front()
             }
         }
+    }
+
+    /// How many tasks that no timer woke were taken since the start.
+    pub(crate) fn position(&self) -> u64 {
+        self.taken
+    }
+
+    /// The [`position`](Self::position) at which all those are taken that wait now.
+    pub(crate) fn end(&self) -> u64 {
+        self.taken + self.others.len() as u64
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -53,6 +66,7 @@ impl<T> Default for Ready<T> {
             due: VecDeque::new(),
             others: VecDeque::new(),
             in_a_row: 0,
+            taken: 0,
         }
     }
 }

@@ -66,6 +66,11 @@ impl Sources {
         }
     }
 
+    /// At least as many as there are sources.
+    pub(crate) fn capacity(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Adds a source that is taken to be ready until a call finds that it is not.
     pub(crate) fn insert(&mut self) -> SourceId {
         let ready = Readiness::READABLE | Readiness::WRITABLE;

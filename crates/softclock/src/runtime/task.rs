@@ -97,11 +97,12 @@ impl Inner {
             let (posted, calls) = self.mailbox.close();
             let deferred = self.deferred.take();
             let events = self.timers.borrow_mut().clear();
+            let timeouts = self.timeouts.clear();
             let nothing_left = ready.is_empty() && posted.is_empty() && events.is_empty();
-            if nothing_left && calls.is_empty() && deferred.is_empty() {
+            if nothing_left && calls.is_empty() && deferred.is_empty() && timeouts.is_empty() {
                 return;
             }
-            drop((ready, posted, calls, deferred, events));
+            drop((ready, posted, calls, deferred, events, timeouts));
         }
     }
 }

@@ -42,7 +42,11 @@ impl Inner {
             self.collect_mail();
             self.run_tasks();
             self.run_deferred();
-            // 4. Receive, or sleep until there is something to receive or to fire.
+            // 4. Timeouts that are due end only when nothing that happened before has ended their wait.
+            if self.timeouts.is_pending() {
+                self.judge_timeouts(&mut events, &mut woken);
+            }
+            // 5. Receive, or sleep until there is something to receive or to fire.
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
             self.wake_for(&events, &mut woken);
         }
@@ -120,13 +124,44 @@ impl Inner {
         }
     }
 
+    /// Goes on with what [`timeouts`](super::timeouts) describes.
+    #[cold]
+    fn judge_timeouts(&self, events: &mut Vec<Event>, woken: &mut Vec<Waker>) {
+        let position = self.ready.borrow().position();
+        let over = self.timeouts.end_round(position);
+        over.into_iter().for_each(Waker::wake);
+        if self.timeouts.needs_look() {
+            let began = self.clock.now();
+            self.look_through(events, woken);
+            self.looked.set(began);
+            let end = self.ready.borrow().end();
+            self.timeouts.begin_round(began, end);
+        }
+    }
+
+    /// Takes all from the kernel that is ready now, and wakes the tasks that wait for it. One system call for each
+    /// [`BATCH`] events, and never more than the descriptors there are can have: what becomes ready meanwhile may stay.
+    fn look_through(&self, events: &mut Vec<Event>, woken: &mut Vec<Waker>) {
+        let most = self.sources.borrow().capacity() / EVENTS_PER_LOOK + 2;
+        for _ in 0..most {
+            self.poll_sources(Timeout::Now, events);
+            self.wake_for(events, woken);
+            if !self.poller.borrow_mut().may_have_left(events.len()) {
+                break;
+            }
+        }
+        // Other threads may have something for those whose time is over, too.
+        self.collect_mail();
+    }
+
     fn receive(&self, events: &mut Vec<Event>, main_woken: bool) {
         self.counts.turns.set(self.counts.turns.get() + 1);
         self.clock.resync_if_due(self.timers.borrow().last_check());
         let busy = main_woken
             || !self.ready.borrow().is_empty()
             || !self.deferred.borrow().is_empty()
-            || self.mailbox.is_posted();
+            || self.mailbox.is_posted()
+            || self.timeouts.is_pending();
         if busy {
             self.look_aside(events);
         } else {
@@ -262,6 +297,9 @@ impl Wake for MainWaker {
 
 /// So long the kernel is not asked again while tasks are ready.
 const LOOKS_APART_NS: u64 = 20_000;
+
+/// The least that a look takes from the kernel if there is so much: io_uring's does a part of its pending work.
+const EVENTS_PER_LOOK: usize = 16;
 
 /// Tasks run between two looks at the kernel.
 const TASKS_PER_TURN: usize = 64;

@@ -23,8 +23,16 @@ pub fn sleep(duration: Duration) -> Sleep {
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,
-        slack_ns: 0,
+        end: End::OnTime,
         timer: None,
+    }
+}
+
+/// The limit of a wait for something else, as [`Sleep::with_slack`] ends, but on time.
+pub(super) fn limit(duration: Duration) -> Sleep {
+    Sleep {
+        end: End::Limit,
+        ..sleep(duration)
     }
 }
 
@@ -34,9 +42,19 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "a Sleep does nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
-    /// 0, or a power of two.
-    slack_ns: u64,
+    end: End,
     timer: Option<Timer>,
+}
+
+/// When a sleep ends, and how.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// At the first trigger state after the deadline.
+    OnTime,
+    /// When nothing that happened before the deadline has ended the wait that it limits.
+    Limit,
+    /// As `Limit`, late by up to 2^n ns.
+    Rough(u32),
 }
 
 /// A timer, and the number of the runtime that has it.
@@ -50,18 +68,35 @@ impl Sleep {
     /// Lets it end up to `slack` (at least 1 ns) late, as fits the thread best: together with others that may be late, and
     /// never by spinning. For timeouts, of which a server has many and few pass.
     ///
+    /// And it ends only after the sockets were looked at since its deadline, and the tasks ran that were ready then. So a
+    /// timeout never beats what arrived before it, even where the process was stopped or the task's turn came late.
+    ///
     /// To be called before it is polled.
     pub fn with_slack(mut self, slack: Duration) -> Self {
         let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
-        self.slack_ns = 1 << slack_ns.max(1).ilog2();
+        self.end = End::Rough(slack_ns.max(1).ilog2());
         self
     }
 
     fn window(&self) -> FireWindow {
-        match self.slack_ns {
-            0 => FireWindow::from(self.deadline),
+        match self.end {
+            End::OnTime | End::Limit => FireWindow::from(self.deadline),
             // Few instants for all: a thread wakes up once for those of the same.
-            slack => FireWindow::roughly(self.deadline.round_up(slack)),
+            End::Rough(log) => FireWindow::roughly(self.deadline.round_up(1 << log)),
+        }
+    }
+
+    fn event(&self, waker: Waker) -> Event {
+        match self.end {
+            End::OnTime => Event::Wake(waker),
+            End::Limit | End::Rough(_) => Event::Expire(waker),
+        }
+    }
+
+    fn has_ended(&self, runtime: &Inner) -> bool {
+        match self.end {
+            End::OnTime => self.deadline < runtime.clock.now(),
+            End::Limit | End::Rough(_) => runtime.timeouts.is_over(self.deadline),
         }
     }
 
@@ -90,7 +125,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Inner::with_current(|runtime| {
-            if self.deadline < runtime.clock.now() {
+            if self.has_ended(runtime) {
                 return Poll::Ready(());
             }
             if let Some(timer) = self.timer {
@@ -104,7 +139,7 @@ impl Future for Sleep {
                 }
             }
             // The event may have fired on the very tick of a deadline that has not quite passed.
-            let event = Event::Wake(cx.waker().clone());
+            let event = self.event(cx.waker().clone());
             let mut timers = runtime.timers.borrow_mut();
             let key = timers.schedule(self.window(), event);
             drop(timers);
@@ -120,7 +155,7 @@ impl Future for Sleep {
 /// False if the timer has fired.
 fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
     let mut timers = runtime.timers.borrow_mut();
-    let Some(Event::Wake(old)) = timers.get_mut(key) else {
+    let Some(Event::Wake(old) | Event::Expire(old)) = timers.get_mut(key) else {
         return false;
     };
     let replaced = (!old.will_wake(waker)).then(|| std::mem::replace(old, waker.clone()));

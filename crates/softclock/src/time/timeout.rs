@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::{Sleep, sleep};
+use super::Sleep;
+use super::sleep::limit;
 
 /// Runs `future` for no longer than `duration`.
+///
+/// The time is up when nothing that had happened by then has ended `future`: the sockets were looked at since, and the tasks
+/// that were ready then have run. So an answer that arrives in time counts, even if the process was stopped meanwhile.
 ///
 /// # Panics
 /// Outside a runtime.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
-        limit: sleep(duration),
+        limit: limit(duration),
     }
 }
 

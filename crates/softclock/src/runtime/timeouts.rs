@@ -1,0 +1,145 @@
+//! Timeouts: over only when nothing that happened before has ended the wait.
+//!
+//! A thread can be away at any point: stopped by a signal, its virtual machine paused, busy with a task that computes. Its
+//! clock goes on meanwhile, and what arrives waits in the kernel. A timer that fires afterwards shows that the time has
+//! passed, not that nothing came. So the timer of a timeout wakes no task. It leaves the waker here, and the loop
+//!
+//! 1. takes from the kernel all that was ready when that look began,
+//! 2. runs the tasks that are then ready once, which read what came or hand it to another task,
+//! 3. wakes those whose timeouts were due before the look, and whose [`Sleep`](crate::Sleep) finds that it is over.
+//!
+//! The wait before the timer does not do for step 1: a stop interrupts it (EINTR), or comes between the kernel's last look
+//! and the thread's next instruction. There is no threshold for how long an absence is, as any is too long for somebody.
+
+use std::cell::{Cell, RefCell};
+use std::mem;
+use std::task::Waker;
+
+use softclock_core::Instant;
+
+/// The timeouts of a runtime that are due.
+#[derive(Debug)]
+pub(crate) struct Timeouts {
+    /// Whether any is due and not yet known to be over.
+    pending: Cell<bool>,
+    /// Tasks whose timeouts were due since the last look.
+    due: RefCell<Vec<Waker>>,
+    /// Tasks whose timeouts were due before it.
+    looked_for: RefCell<Vec<Waker>>,
+    round: Cell<Option<Round>>,
+    /// When the last look began that is through: what was due before is over.
+    over: Cell<Instant>,
+}
+
+/// Tasks that run between a look and the end of the timeouts due before it.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    look_began: Instant,
+    /// The position in the queue of ready tasks behind the last of them.
+    end: u64,
+}
+
+impl Timeouts {
+    pub(crate) fn new() -> Self {
+        Self {
+            pending: Cell::new(false),
+            due: RefCell::default(),
+            looked_for: RefCell::default(),
+            round: Cell::new(None),
+            over: Cell::new(Instant::ORIGIN),
+        }
+    }
+
+    /// Whether a timeout with this deadline is over.
+    #[inline]
+    pub(crate) fn is_over(&self, deadline: Instant) -> bool {
+        deadline < self.over.get()
+    }
+
+    /// Whether the loop has something to do for timeouts in this turn.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.get()
+    }
+
+    /// The timer of a timeout has fired.
+    pub(crate) fn on_due(&self, waker: Waker) {
+        self.due.borrow_mut().push(waker);
+        self.pending.set(true);
+    }
+
+    /// Whether a look at the kernel is to begin a round.
+    pub(crate) fn needs_look(&self) -> bool {
+        self.round.get().is_none() && !self.due.borrow().is_empty()
+    }
+
+    /// All that was ready at `look_began` has woken its tasks; they stand before the position `end`.
+    pub(crate) fn begin_round(&self, look_began: Instant, end: u64) {
+        debug_assert!(self.round.get().is_none());
+        self.looked_for.swap(&self.due);
+        self.round.set(Some(Round { look_began, end }));
+    }
+
+    /// Ends the round if the tasks before `position` have run; returns those to wake.
+    pub(crate) fn end_round(&self, position: u64) -> Vec<Waker> {
+        match self.round.get() {
+            Some(round) if position >= round.end => {
+                self.over.set(round.look_began);
+                self.round.set(None);
+                self.pending.set(!self.due.borrow().is_empty());
+                self.looked_for.take()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Forgets all, for the runtime's end; the caller drops the wakers.
+    pub(crate) fn clear(&self) -> Vec<Waker> {
+        self.pending.set(false);
+        self.round.set(None);
+        let mut all = self.due.take();
+        all.append(&mut mem::take(&mut *self.looked_for.borrow_mut()));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    fn due(timeouts: &Timeouts) {
+        timeouts.on_due(Waker::noop().clone());
+    }
+
+    #[test]
+    fn a_timeout_is_over_behind_a_look_and_the_tasks_that_it_woke() {
+        let timeouts = Timeouts::new();
+        assert!(!timeouts.is_pending() && !timeouts.needs_look());
+        due(&timeouts);
+        assert!(timeouts.is_pending() && timeouts.needs_look());
+        assert!(!timeouts.is_over(at(3)), "nothing was looked at");
+        timeouts.begin_round(at(5), 7);
+        assert!(timeouts.end_round(6).is_empty());
+        assert!(!timeouts.is_over(at(3)), "a task has not run");
+        assert_eq!(timeouts.end_round(7).len(), 1);
+        assert!(timeouts.is_over(at(3)) && !timeouts.is_over(at(5)));
+        assert!(!timeouts.is_pending());
+    }
+
+    #[test]
+    fn what_is_due_during_a_round_waits_for_the_next_look() {
+        let timeouts = Timeouts::new();
+        due(&timeouts);
+        timeouts.begin_round(at(5), 1);
+        due(&timeouts);
+        assert!(!timeouts.needs_look());
+        assert_eq!(timeouts.end_round(1).len(), 1);
+        assert!(timeouts.is_pending() && timeouts.needs_look());
+        assert_eq!(timeouts.clear().len(), 1);
+        assert!(!timeouts.is_pending());
+    }
+}
