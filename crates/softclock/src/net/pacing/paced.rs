@@ -31,6 +31,10 @@ pub(crate) struct Paced {
     pub(super) state: RefCell<State>,
     /// Nobody has the stream any more.
     is_dropped: Cell<bool>,
+    /// Nothing is to be sent any more, and the connection to be closed at once.
+    is_reset: Cell<bool>,
+    /// The task that waits for the kernel.
+    kernel_waiter: Cell<Option<Waker>>,
 }
 
 impl Paced {
@@ -39,6 +43,8 @@ impl Paced {
             source,
             state: RefCell::new(State::new(pacer.clone())),
             is_dropped: Cell::new(false),
+            is_reset: Cell::new(false),
+            kernel_waiter: Cell::new(None),
         })
     }
 
@@ -85,6 +91,11 @@ impl Paced {
         // Both may own what owns the stream.
         drop(state);
         drop((writers, event));
+        if resets {
+            // The task that waits for the kernel has the stream, too.
+            self.is_reset.set(true);
+            self.kernel_waiter.take().into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Ready when the kernel has all that was written.
@@ -253,16 +264,20 @@ impl Paced {
         }));
     }
 
-    /// False if nobody has the stream any more and its peer takes nothing.
+    /// False if nobody has the stream any more and its peer takes nothing, or is to get nothing.
     async fn until_writable(&self) -> bool {
         loop {
             let writable = poll_fn(|cx| {
+                if self.is_reset.get() {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
+                self.kernel_waiter.set(Some(cx.waker().clone()));
                 let nothing = |_: BorrowedFd<'_>| Ok(());
                 self.source
                     .poll_call(cx, Direction::Write, TriggerState::TcpIpOther, nothing)
             });
             match timeout(LINGER, writable).await {
-                Ok(_) => return true,
+                Ok(_) => return !self.is_reset.get(),
                 Err(_) if self.is_dropped.get() => return false,
                 Err(_) => {}
             }
