@@ -62,7 +62,8 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) idle_timeout: Duration,
 
-    /// How long a client may take nothing of a response, before the connection is reset
+    /// How long a client may take nothing of a response, before the connection is reset; in HTTP/2 the stream, and the
+    /// connection when all its streams wait. Time in which --pace holds back does not count
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) send_timeout: Duration,
 
@@ -126,7 +127,8 @@ impl LimitOptions {
     }
 }
 
-/// Half of the descriptors is for connections, the rest for the files of their responses; some are left for other things.
+/// Half of the descriptors is for connections, the rest for the files of their responses; some are left for other
+/// things.
 pub(crate) fn connections_for(descriptors: u64) -> usize {
     usable(descriptors) / 2
 }

@@ -1,11 +1,11 @@
 //! A connection of HTTP/2: h2's, with the limits of how long a client may take.
 //!
-//! h2 sees to frames and windows. It is used without hyper's server on top, which does not show how much of a response the client
-//! has room for: so a stream that takes nothing looks there like one that takes little, or like one whose bytes wait for this server's
-//! own pacing. Here each stream sends what its client has room for ([`reply`]), and the connection finds those that are stalled
-//! ([`flow`]): they are reset, and when all are, the connection ends. So it does when its socket takes nothing ([`io`]), when the client
-//! does not answer pings ([`keep_alive`]), and when nothing was asked for long. The end of a connection does not wait for a client that
-//! says nothing.
+//! h2 sees to frames and windows. It is used without hyper's server on top, which does not show how much of a response
+//! the client has room for: so a stream that takes nothing looks there like one that takes little, or like one whose
+//! bytes wait for this server's own pacing. Here each stream sends what its client has room for ([`reply`]), and the
+//! connection finds those that are stalled ([`flow`]): they are reset, and when all are, the connection ends. So it
+//! does when its socket takes nothing ([`io`]), when the client does not answer pings ([`keep_alive`]), and when
+//! nothing was asked for long. The end of a connection does not wait for a client that says nothing.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;

@@ -1,12 +1,14 @@
 //! The files that responses hold open, within a budget of the thread's.
 //!
-//! A connection of HTTP/2 may have a file open for each of its streams, most of which may wait for the client. So that they never use
-//! up the descriptors that accepting needs, a response only borrows its descriptor: when one more than the budget is to be opened, a
-//! file that was not read lately is closed, and its response opens it again when it goes on. No response waits for another, and none
-//! is refused. A response whose file is another by then, or in another state, fails, as one whose file has shrunk does.
+//! A connection of HTTP/2 may have a file open for each of its streams, most of which may wait for the client. So that
+//! they never use up the descriptors that accepting needs, a response only borrows its descriptor: when one more than
+//! the budget is to be opened, a file that was not read lately is closed, and its response opens it again when it goes
+//! on. No response waits for another, and none is refused. A response whose file is another by then, or in another
+//! state, fails, as one whose file has shrunk does.
 //!
-//! The file to close is found by CLOCK, as in the cache: a hand goes round and spares files that were read since it last came by. Those
-//! whose descriptor is in use at the moment, by a helper thread or by `sendfile(2)`, stay: of these a connection has one at most.
+//! The file to close is found by CLOCK, as in the cache: a hand goes round and spares files that were read since it
+//! last came by. Those whose descriptor is in use at the moment, by a helper thread or by `sendfile(2)`, stay: of these
+//! a connection has one at most.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -49,7 +51,8 @@ pub(crate) fn set_limit(limit: usize) {
     OPEN.with_borrow_mut(|open| open.limit = limit.max(1));
 }
 
-/// Closes a file that can be opened again; false if there is none. For when descriptors have run out although there is a budget.
+/// Closes a file that can be opened again; false if there is none. For when descriptors have run out although there is
+/// a budget.
 pub(crate) fn close_one() -> bool {
     let closed = OPEN.with_borrow_mut(OpenFiles::close_one);
     closed.is_some()
@@ -90,7 +93,8 @@ impl OpenFile {
         &self.0.metadata
     }
 
-    /// The file, opened again if it was closed; `opening` is what is underway of that. To be dropped after the next read.
+    /// The file, opened again if it was closed; `opening` is what is underway of that. To be dropped after the next
+    /// read.
     ///
     /// # Errors
     /// Those of opening it; if it has changed.

@@ -1,10 +1,10 @@
 //! The files below a directory, those that are small and asked for often kept in memory.
 //!
 //! What is kept is a [`Resource`]: the state that the file and its compressed siblings were seen in, and the content of
-//! those that were asked for and are small. For [`Limits::revalidate`] it is believed without asking the file system; then the files
-//! are opened again, which does not wait where the kernel's caches answer, and if any is in another state all is
-//! forgotten. Content and validators always belong together: both come from one descriptor, whose state is compared
-//! before and after the reading. Where descriptors have run out, what is kept is believed for longer.
+//! those that were asked for and are small. For [`Limits::revalidate`] it is believed without asking the file system;
+//! then the files are opened again, which does not wait where the kernel's caches answer, and if any is in another
+//! state all is forgotten. Content and validators always belong together: both come from one descriptor, whose state is
+//! compared before and after the reading. Where descriptors have run out, what is kept is believed for longer.
 //!
 //! Not kept: that a file is missing (one that appears is served at once), directories, content larger than
 //! [`CONTENT_MAX`], and what was changed so lately that another change might leave no trace in the file's times.
@@ -177,8 +177,8 @@ impl Store {
         }))
     }
 
-    /// Opens the original, whatever it is, and, if it is a file, its encoded forms. Where descriptors have run out, those of responses
-    /// that wait are given back first.
+    /// Opens the original, whatever it is, and, if it is a file, its encoded forms. Where descriptors have run out,
+    /// those of responses that wait are given back first.
     async fn open_all(&self, path: &RequestPath, siblings: bool) -> io::Result<Files> {
         let original = match self.root.open_file(path.relative()).await {
             Err(error) if is_exhausted(&error) && open_files::close_one() => {

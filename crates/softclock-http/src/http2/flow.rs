@@ -1,12 +1,11 @@
 //! How the client takes the responses of one connection: what is underway, and which streams are stalled.
 //!
-//! A response waits for one of three things: the client's windows of HTTP/2, the client's TCP, or this server's own pacing. The last
-//! is no fault of the client's, and they look alike from within a stream. So each stream notes how far the connection's output had
-//! come when something of the stream last went out, and the connection asks its socket now and then how much the client has got
-//! ([`Delivery`]). A stream that has got all that was sent on it, and has room for nothing more, waits for a window; one whose bytes
-//! are still underway is judged by whether the connection's bytes go on at all.
-//!
-//! All of it is arithmetic on times and counts that are given.
+//! A response waits for one of three things: the client's windows of HTTP/2, the client's TCP, or this server's own
+//! pacing. The last is no fault of the client's, and they look alike from within a stream. So each stream notes how far
+//! the connection's output had come when something of the stream last went out, and the connection asks its socket now
+//! and then how much the client has got ([`Delivery`]). A stream that has got all that was sent on it, and has room for
+//! nothing more, waits for a window; one whose bytes are still underway is judged by whether the connection's bytes go
+//! on at all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -45,6 +44,8 @@ pub(super) struct Line {
     pub(super) delivery: Cell<Option<Delivery>>,
     /// Whether what was written last waits for the pace, as far as the socket was asked.
     pub(super) is_held_back: Cell<bool>,
+    /// Bytes of the socket's that the client's kernel has, as far as the socket was asked.
+    pub(super) acknowledged: Cell<u64>,
     /// When something last arrived.
     pub(super) heard: Cell<Option<Instant>>,
 }
@@ -133,7 +134,8 @@ impl Flows {
         }
     }
 
-    /// When to [`judge`](Self::judge) next, if any response waits and its wait is limited. `cx` is woken when one begins to wait.
+    /// When to [`judge`](Self::judge) next, if any response waits and its wait is limited. `cx` is woken when one
+    /// begins to wait.
     pub(super) fn next_look(&self, now: Instant, cx: &Context<'_>) -> Option<Instant> {
         let Some(judged) = self.judged.get() else {
             self.waker.set(Some(cx.waker().clone()));
@@ -143,9 +145,13 @@ impl Flows {
             self.judged.set(Some(now));
             return self.next_look(now, cx);
         };
+        Some(judged + (self.shortest_limit()? / LOOKS).max(LEAST_PAUSE))
+    }
+
+    /// The least time without anything being taken after which a response is stalled.
+    fn shortest_limit(&self) -> Option<Duration> {
         let rate_window = (self.timeouts.min_rate > 0).then_some(self.timeouts.rate_window);
-        let shortest = self.timeouts.send.into_iter().chain(rate_window).min()?;
-        Some(judged + (shortest / LOOKS).max(LEAST_PAUSE))
+        self.timeouts.send.into_iter().chain(rate_window).min()
     }
 
     /// Finds the responses whose client takes nothing, or too little, and wakes them to be reset. O(streams).
@@ -168,10 +174,8 @@ impl Flows {
             progress = progress.max(state.progress.get().unwrap_or(progress));
         }
         self.progress.set(progress);
-        let is_idle = self
-            .timeouts
-            .send
-            .is_some_and(|limit| now.since(progress) >= limit);
+        let limit = self.shortest_limit();
+        let is_idle = limit.is_some_and(|limit| now.since(progress) >= limit);
         match stalled > 0 && waiting == live.len() && is_idle {
             true => Verdict::AllStalled,
             false => Verdict::Stalled(stalled),
@@ -283,8 +287,8 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Whether so much is given and not written that more has time. Else `cx` is woken when that changes, or when the stream is
-    /// found to be stalled.
+    /// Whether so much is given and not written that more has time. Else `cx` is woken when that changes, or when the
+    /// stream is found to be stalled.
     pub(super) fn is_ahead(&self, cx: &Context<'_>) -> bool {
         self.state.waker.set(Some(cx.waker().clone()));
         self.state.unwritten.get() > AHEAD_BYTES
@@ -367,7 +371,8 @@ const LOOKS: u32 = 4;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
-/// What may wait to be written before more of a response is read: with a chunk of a file behind it, the most that a stream holds.
+/// What may wait to be written before more of a response is read: with a chunk of a file behind it, the most that a
+/// stream holds.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
 
 /// As much as each of the other streams may have written before it is a stream's turn: two frames.

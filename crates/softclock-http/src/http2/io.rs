@@ -1,7 +1,7 @@
 //! The socket as h2 sees it: by tokio's traits, and watched.
 //!
-//! A socket that takes nothing, or too little, of what h2 writes is given up, as in HTTP/1. It also tells how much of what was written
-//! has reached the client, for the streams ([`Flows`](super::flow::Flows)).
+//! A socket that takes nothing, or too little, of what h2 writes is given up, as in HTTP/1. It also tells how much of
+//! what was written has reached the client, for the streams ([`Flows`](super::flow::Flows)).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -65,6 +65,7 @@ impl Watched {
             Poll::Pending if self.stream.is_held_back() => self.patience.on_written(0),
             Poll::Pending => {
                 ready!(self.patience.poll_write(&self.stream, cx));
+                self.stream.give_up();
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -88,9 +89,11 @@ impl Watched {
         let is_held_back = paced > 0 && underway == paced;
         // While there is always more to write, encrypted bytes are never all passed on.
         let passed_on = (self.line.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
+        let acknowledged = self.stream.bytes_written().saturating_sub(underway);
         self.line.is_held_back.set(is_held_back);
+        self.line.acknowledged.set(acknowledged);
         self.line.delivery.set(Some(Delivery {
-            acknowledged: self.stream.bytes_written().saturating_sub(underway),
+            acknowledged,
             bytes: passed_on.saturating_sub(underway),
             is_held_back,
         }));

@@ -20,6 +20,8 @@ pub(super) struct KeepAlive {
     sent: Option<Instant>,
     /// Whether the answer is late, so that the socket was asked whether the ping can have left.
     is_suspect: bool,
+    /// How much had been acknowledged when a ping was last late.
+    taken: u64,
     begun: Instant,
     timer: LateTimer,
 }
@@ -32,9 +34,17 @@ impl KeepAlive {
             line,
             sent: None,
             is_suspect: false,
+            taken: 0,
             begun: softclock::now(),
             timer: LateTimer::default(),
         }
+    }
+
+    /// Whether the client has taken something since this was last asked, or waits for us.
+    fn goes_on(&mut self) -> bool {
+        let taken = self.line.acknowledged.get();
+        let before = std::mem::replace(&mut self.taken, taken);
+        taken > before || self.line.is_held_back.get()
     }
 
     /// Ready when the client is taken for gone.
@@ -63,8 +73,8 @@ impl KeepAlive {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                (Some(_), true) if !self.line.is_held_back.get() => return Poll::Ready(()),
-                // The ping may wait for our own pace.
+                (Some(_), true) if !self.goes_on() => return Poll::Ready(()),
+                // The ping may wait behind what the client takes, or for our own pace.
                 _ => {
                     self.sent = Some(now);
                     self.is_suspect = false;

@@ -67,8 +67,9 @@ impl Sending {
             if self.stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(());
             }
-            // What may take its time to come is waited for without any room, of which there would be less for other streams. What is
-            // at hand is read when there is room, and no more than that: a stalled stream holds nothing of it.
+            // What may take its time to come is waited for without any room, of which there would be less for other
+            // streams. What is at hand is read when there is room, and no more than that: a stalled stream holds
+            // nothing of it.
             if self.held.is_empty() && !self.body.is_at_hand() {
                 let frame = ready!(self.body.poll_up_to(CHUNK_BYTES, cx));
                 match self.take(frame) {
@@ -154,7 +155,8 @@ impl Sending {
         };
         self.stream.reserve_capacity(wanted);
         if self.stream.capacity() == 0 {
-            // Streams that wait for the connection's window take turns, so that none is left behind for long: short ones.
+            // Streams that wait for the connection's window take turns, so that none is left behind for long: short
+            // ones.
             self.stream.reserve_capacity(wanted.min(TURN_BYTES));
         }
         while self.stream.capacity() == 0 {

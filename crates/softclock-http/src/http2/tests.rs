@@ -158,10 +158,10 @@ fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
 }
 
 async fn reset_while_others_go_on(path: &str, window: u32) {
-    let (stream, _served, _) = connect(all(SHORT)).await;
+    let (stream, _served, _) = connect(all(5 * SHORT)).await;
     let mut requests = speak(stream, window).await;
     let stuck = requests.send_request(get(path)).await.unwrap();
-    for _ in 0..10 {
+    for _ in 0..50 {
         sleep(SHORT / 5).await;
         let response = requests.send_request(get("/none")).await.unwrap();
         assert_eq!(response.status(), StatusCode::NOT_FOUND);

@@ -119,8 +119,8 @@ impl TcpStream {
         self.pacing.paced().map_or(0, |paced| paced.pending())
     }
 
-    /// Bytes taken by all writes so far. With [`unacknowledged`](Self::unacknowledged) it tells how much the peer has got. No system
-    /// call.
+    /// Bytes taken by all writes so far. With [`unacknowledged`](Self::unacknowledged) it tells how much the peer has
+    /// got. No system call.
     pub fn bytes_written(&self) -> u64 {
         self.written.get()
     }
