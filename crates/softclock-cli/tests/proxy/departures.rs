@@ -163,7 +163,7 @@ fn an_end_counts_while_the_upstream_is_not_reached() {
     let before = descriptors(&proxy);
     let mut clients: Vec<_> = (0..5).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(REQUEST));
-    until("they connect", || proxy.descriptors() >= before + 9);
+    until("they connect", || proxy.descriptors() >= before + 8);
     end_and_check(&proxy, &mut clients, before, "not connected");
 }
 
