@@ -66,13 +66,13 @@ limits! {
     /// A connection of HTTP/2 had too many frames of control for what it carried.
     ControlFrames = "control_frames",
     /// A client address had as many connections as it may have.
-    ClientConnections = "client-connections",
+    ClientConnections = "client_connections",
     /// A client address had as many HTTP/2 streams as it may have.
-    ClientStreams = "client-streams",
+    ClientStreams = "client_streams",
     /// A connection to the metrics took the place of one that made no progress.
-    MetricsConnections = "metrics-connections",
+    MetricsConnections = "metrics_connections",
     /// A connection to the metrics sent no request, or took nothing of a response, for too long.
-    MetricsTimeout = "metrics-timeout",
+    MetricsTimeout = "metrics_timeout",
 }
 
 impl Limit {

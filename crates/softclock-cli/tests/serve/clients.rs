@@ -56,7 +56,7 @@ fn one_address_has_so_many_connections() {
     assert!(held.iter_mut().all(is_answered), "those from before go on");
     let refused = metric(
         server.metrics(),
-        "softclock_limits_reached_total{limit=\"client-connections\"}",
+        "softclock_limits_reached_total{limit=\"client_connections\"}",
     );
     assert_eq!(refused, 20.0);
     let log = server.log();
@@ -164,6 +164,6 @@ fn one_address_has_so_many_streams_over_all_connections() {
         ask(other, stream).0 == HEADERS
     });
     assert_eq!(ask(one, 9), refused);
-    let name = "softclock_limits_reached_total{limit=\"client-streams\"}";
+    let name = "softclock_limits_reached_total{limit=\"client_streams\"}";
     assert!(metric(server.metrics(), name) >= 1.0);
 }

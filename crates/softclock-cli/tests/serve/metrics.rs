@@ -297,7 +297,7 @@ fn held_connections_do_not_stop_scrapes() {
             scrape_over(connect());
         }
     }
-    server.until_logged("limit=\"metrics-connections\"");
+    server.until_logged("limit=\"metrics_connections\"");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_scraper_in_use_keeps_its_connection() {
     }
 }
 
-const LIMITED: &str = "softclock_limits_reached_total{limit=\"metrics-connections\"}";
+const LIMITED: &str = "softclock_limits_reached_total{limit=\"metrics_connections\"}";
 
 fn works(name: &str) -> bool {
     let mechanism = name.parse().expect("a name");

@@ -15,12 +15,10 @@ fn options(command: &str, headings: &[&str]) -> BTreeMap<String, Option<String>>
         let text = line.trim();
         if !line.starts_with(' ') && text.ends_with(':') {
             is_wanted = headings.contains(&text.trim_end_matches(':'));
-        } else if is_wanted && text.starts_with("--") {
+        } else if is_wanted && line.starts_with(OPTION) {
             option = text.split([' ', '=']).next().unwrap_or_default().to_owned();
             options.insert(option.clone(), None);
-        } else if is_wanted
-            && let Some(default) = text.strip_prefix("[default: ")
-        {
+        } else if is_wanted && let Some(default) = text.strip_prefix("[default: ") {
             let default = default.trim_end_matches(']').to_owned();
             options.insert(option.clone(), Some(default));
         }
@@ -70,8 +68,8 @@ fn every_option_on_the_page_exists() {
     let (_, serve) = run(softclock().args(["serve", "--help"]));
     let (_, proxy) = run(softclock().args(["proxy", "--help"]));
     for option in rows().iter().flat_map(|row| code(row[1])) {
-        let defined = format!("{option} ");
-        assert!(serve.contains(&defined) || proxy.contains(&defined), "{option}");
+        let defines = |line: &str| line.split_whitespace().next() == Some(option);
+        assert!(serve.lines().chain(proxy.lines()).any(defines), "{option}");
     }
 }
 
@@ -82,6 +80,9 @@ fn every_limit_in_the_metrics_is_on_the_page() {
     let counted: BTreeSet<&str> = softclock_http::limit_names().collect();
     assert_eq!(on_page, counted);
 }
+
+/// How the help indents options, and not the text that may begin with one.
+const OPTION: &str = "      --";
 
 /// Options of these headings that limit nothing.
 const NO_LIMITS: [&str; 3] = ["--upstream", "--rewrite-host", "--resolve"];

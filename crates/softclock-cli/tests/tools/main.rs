@@ -4,6 +4,7 @@ mod burst;
 mod demo;
 mod doctor;
 mod generate;
+mod limits_page;
 mod terminal;
 
 use std::process::{Command, Output};
