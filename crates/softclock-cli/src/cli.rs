@@ -113,7 +113,7 @@ Examples:
 
 const PROXY_NOTES: &str = "\
 Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to
-another. Bodies pass as fast as both sides can, and are never kept whole. Connection-specific header
+another. Bodies pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header
 fields stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are
 added. An upgrade that an upstream accepts (WebSocket) becomes a tunnel. Without a response the answer
 is 502, 503 or 504 and says why.
