@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::request_body::RequestBody;
 use bytes::Bytes;
-use http::header::{HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    EXPECT, HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use softclock::Instant;
@@ -43,7 +45,11 @@ pub(crate) fn answer(
                 own_page(fault.status(), fault.sentence(), is_head)
             }
             LiveServed::Site(site) => {
-                if request.version() == Version::HTTP_2 && !request.body().is_end_stream() {
+                // A client that waits to be asked sends nothing.
+                if request.version() == Version::HTTP_2
+                    && !request.body().is_end_stream()
+                    && !request.headers().contains_key(EXPECT)
+                {
                     Box::pin(unread::discard(request.body_mut())).await;
                 }
                 site.respond(&request).await.map(AnyBody::Own)

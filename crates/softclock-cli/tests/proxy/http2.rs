@@ -5,30 +5,36 @@ use std::fs;
 use crate::h2_frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame, request,
 };
-use crate::server::directory;
+use crate::server::{Server, directory};
 use crate::upstream::{Upstream, proxy};
+use tempfile::TempDir;
 
-/// Nothing that an upstream could take for something else, or for a path above its prefix.
-#[test]
-fn what_http_1_clients_could_not_send_reaches_no_upstream() {
-    let directory = directory(&[("f", b"")]);
+/// A proxy that also listens for TLS, at its second address, and the directory of its certificate.
+pub(crate) fn tls_proxy(upstreams: &[&str], options: &[&str]) -> (Server, TempDir) {
+    let directory = directory(&[]);
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
     fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
     fs::write(path("cert.pem"), made.cert.pem()).unwrap();
+    let (cert, key) = (path("cert.pem"), path("key.pem"));
+    let tls = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+    ];
+    (proxy(upstreams, &[&tls[..], options].concat()), directory)
+}
+
+/// Nothing that an upstream could take for something else, or for a path above its prefix.
+#[test]
+fn what_http_1_clients_could_not_send_reaches_no_upstream() {
     let upstream = Upstream::saying("hello");
-    let proxy = proxy(
-        &[&format!("{}/prefix", upstream.url())],
-        &[
-            "--listen",
-            "tls:127.0.0.1:0",
-            "--tls-cert",
-            &path("cert.pem"),
-            "--tls-key",
-            &path("key.pem"),
-        ],
-    );
-    let connect = || Http2::connect(proxy.addresses()[1], path("cert.pem").as_ref());
+    let (proxy, directory) = tls_proxy(&[&format!("{}/prefix", upstream.url())], &[]);
+    let cert = directory.path().join("cert.pem");
+    let connect = || Http2::connect(proxy.addresses()[1], &cert);
     for (target, host, name) in [
         ("*", "test", "x"),
         ("PRI", "test", "x"),
@@ -79,4 +85,16 @@ fn what_http_1_clients_could_not_send_reaches_no_upstream() {
         ("POST /prefix/a HTTP/1.1", &b"body"[..])
     );
     assert_eq!(seen.trailers, [("x-sum".into(), "1".into())]);
+    // As many trailers as HTTP/1 does not allow either.
+    let names: Vec<_> = (0..101).map(|index| format!("x-{index}")).collect();
+    let trailers: Vec<_> = (names.iter())
+        .map(|name| (name.as_bytes(), &b"v"[..]))
+        .collect();
+    client.send(&frame(HEADERS, END_HEADERS, 3, &head));
+    client.send(&frame(DATA, 0, 3, b"body"));
+    let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 3, &block(&trailers));
+    client.send(&trailers);
+    let outcome = client.outcome(3);
+    assert!(matches!(outcome, Outcome::Status(400)), "{outcome:?}");
+    assert_eq!(upstream.seen().len(), 1);
 }

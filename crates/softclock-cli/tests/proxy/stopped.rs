@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::h2_frames::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame, get};
+use crate::http2::tls_proxy;
 use crate::server::{mechanisms, metric, until};
 use crate::upstream::{Upstream, proxy};
 
@@ -67,4 +69,52 @@ fn answers_that_did_not_come_are_504() {
     until("the request", || upstream.seen().len() == 1);
     proxy.while_stopped(|| sleep(2 * LIMIT));
     assert_eq!(client.reply("GET").status, 504);
+}
+
+/// In HTTP/1 and HTTP/2 the body is read by other parts than the one that judges how slowly it comes.
+#[test]
+fn bodies_that_came_during_a_stop_are_passed_on() {
+    for mechanism in mechanisms() {
+        let upstream = Upstream::saying("good");
+        let options = ["--body-timeout", "0.5", "--events", mechanism];
+        let (proxy, cert) = tls_proxy(&[&upstream.url()], &options);
+        let mut plain: Vec<_> = (0..5).map(|_| proxy.connect()).collect();
+        for client in &mut plain {
+            client.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nbo");
+        }
+        let head = block(&[
+            (b":method", b"POST"),
+            (b":scheme", b"https"),
+            (b":path", b"/"),
+            (b":authority", b"test"),
+        ]);
+        let mut http2: Vec<_> = (0..5)
+            .map(|_| {
+                let mut client =
+                    Http2::connect(proxy.addresses()[1], &cert.path().join("cert.pem"));
+                client.send(&frame(HEADERS, END_HEADERS, 1, &head));
+                client.send(&frame(DATA, 0, 1, b"bo"));
+                // The answer to this shows that all before it was read.
+                client.send(&get(3, "/"));
+                assert_eq!(client.outcome(3), Outcome::Status(200), "{mechanism}");
+                client
+            })
+            .collect();
+        proxy.while_stopped(|| {
+            sleep(2 * LIMIT);
+            for client in &mut plain {
+                client.send(b"dy");
+            }
+            for client in &mut http2 {
+                client.send(&frame(DATA, END_STREAM, 1, b"dy"));
+            }
+            sleep(LIMIT);
+        });
+        for client in &mut plain {
+            assert_eq!(client.reply("POST").status, 200, "{mechanism}");
+        }
+        for client in &mut http2 {
+            assert_eq!(client.outcome(1), Outcome::Status(200), "{mechanism}");
+        }
+    }
 }

@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::request_body::RequestBody;
 use bytes::Bytes;
 use http::header::HeaderMap;
 use http_body::{Body, Frame};
@@ -17,6 +16,9 @@ use super::failure::Failure;
 use super::upload_patience::UploadPatience;
 use crate::carrier::Peer;
 use crate::exchange::Client;
+use crate::head::field_count;
+use crate::limit::Limit;
+use crate::request_body::RequestBody;
 
 /// A request's body on its way from the client.
 pub(super) struct Upload {
@@ -27,6 +29,8 @@ pub(super) struct Upload {
     has_ended: bool,
     patience: UploadPatience,
     peer: Peer,
+    /// In trailers.
+    most_fields: usize,
 }
 
 /// What was taken from the client.
@@ -58,6 +62,7 @@ impl Upload {
             has_ended: false,
             patience: UploadPatience::new(&live.options.connection.timeouts),
             peer: client.peer,
+            most_fields: live.options.connection.head.fields,
         }))
     }
 
@@ -70,7 +75,7 @@ impl Upload {
                 .map(Frame::into_data)
             {
                 Some(Ok(piece)) => beginning.add(piece),
-                Some(Err(frame)) => self.on_trailers(frame),
+                Some(Err(frame)) => self.on_trailers(frame)?,
                 None => {}
             }
         }
@@ -120,7 +125,7 @@ impl Upload {
                 Poll::Ready(Ok(Some(Frame::data(piece))))
             }
             Err(frame) => {
-                self.on_trailers(frame);
+                self.on_trailers(frame)?;
                 self.poll_next(cx)
             }
         }
@@ -152,9 +157,18 @@ impl Upload {
         }
     }
 
-    fn on_trailers(&mut self, frame: Frame<Bytes>) {
-        self.trailers = frame.into_trailers().ok().map(Box::new);
+    /// Trailers have a head's limit of fields. The scanner sees to it in HTTP/1, and h2 does not in HTTP/2.
+    fn on_trailers(&mut self, frame: Frame<Bytes>) -> Result<(), Failure> {
         self.has_ended = true;
+        let Ok(trailers) = frame.into_trailers() else {
+            return Ok(());
+        };
+        if field_count(&trailers) > self.most_fields {
+            Limit::RequestFields.reached(self.peer, "a request ended with its trailers");
+            return Err(Failure::ClientBody);
+        }
+        self.trailers = Some(Box::new(trailers));
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! Only time spent waiting for the client counts: while an upstream takes nothing, or a connection to it is being made,
 //! nothing is asked of the client.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use softclock::Instant;
@@ -16,6 +16,8 @@ use crate::limit::Limit;
 pub(super) struct UploadPatience {
     pace: Pace,
     timer: LateTimer,
+    /// The limit that seems to be reached, and since when. It is once the sockets were looked at after that.
+    over: Option<(Limit, Instant)>,
 }
 
 /// What was waited for, and what came; without a clock.
@@ -39,12 +41,14 @@ impl UploadPatience {
         Self {
             pace: Pace::new(timeouts),
             timer: LateTimer::default(),
+            over: None,
         }
     }
 
     /// So many bytes came from the client.
     pub(super) fn on_received(&mut self, bytes: usize) {
         self.pace.received += bytes as u64;
+        self.over = None;
         // Mostly nothing was waited for, and the time need not be read.
         if self.pace.since.is_some() {
             self.pace.pause(softclock::now());
@@ -54,14 +58,20 @@ impl UploadPatience {
     /// An upstream is taken, and the next poll begins a window: what came at once before must not pay for holding it.
     pub(super) fn restart(&mut self) {
         self.pace.restart();
+        self.over = None;
     }
 
     /// More is waited for, and nothing has come: ready with the limit when one is reached.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
         loop {
             let now = softclock::now();
+            if let Some((limit, since)) = self.over {
+                // After a stop of the process the clock says that time has passed, though what came waits in the kernel.
+                ready!(self.timer.poll_until(since, now, cx));
+                return Poll::Ready(limit);
+            }
             match self.pace.look(now) {
-                Err(limit) => return Poll::Ready(limit),
+                Err(limit) => self.over = Some((limit, now)),
                 Ok(None) => return Poll::Pending,
                 Ok(Some(next)) if self.timer.poll_until(next, now, cx).is_pending() => {
                     return Poll::Pending;
