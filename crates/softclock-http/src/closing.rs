@@ -93,7 +93,12 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
         }
     }
     let more_to_come = last_word.is_some() || ending.mid_body || end == Some(End::BrokenBody);
-    if shut_down(&mut socket).await.is_ok() && more_to_come {
+    let is_shut = shut_down(&mut socket).await.is_ok();
+    // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection
+    // when they arrive, and responses that the client has not taken yet would be lost.
+    let may_come = end.is_none() && (ending.had_body || has_more(&mut socket).await);
+    let more_to_come = more_to_come || may_come;
+    if is_shut && more_to_come {
         let silence = ending.silence.unwrap_or(LINGER);
         let _ = timeout(LINGER, discard(&mut socket, silence)).await;
     }
@@ -109,6 +114,15 @@ async fn write_all<S: Socket>(socket: &mut S, mut bytes: &[u8]) -> io::Result<()
 
 async fn shut_down<S: Socket>(socket: &mut S) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *socket).poll_shutdown(cx)).await
+}
+
+/// Whether bytes have arrived that were not read; discards some of them.
+async fn has_more<S: Socket>(socket: &mut S) -> bool {
+    poll_fn(|cx| {
+        let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
+        Poll::Ready(matches!(received, Poll::Ready(Ok(n)) if n > 0))
+    })
+    .await
 }
 
 /// Reads until the client has closed its side, is silent for too long, or does not listen.

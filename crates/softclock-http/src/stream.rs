@@ -118,6 +118,7 @@ impl<S: Socket> GuardedStream<S> {
             end_was_read: self.end_was_read,
             shut_down: self.shut_down,
             mid_body: self.scanner.position() == Position::Body,
+            had_body: self.scanner.had_body(),
             silence: self.patience.body_limit(),
             socket: self.socket,
         }
@@ -368,6 +369,8 @@ pub(crate) struct Ending<S> {
     pub(crate) shut_down: bool,
     /// Whether a body is still to come.
     pub(crate) mid_body: bool,
+    /// Whether there was one: hyper ends the connection behind a request whose body it has not read.
+    pub(crate) had_body: bool,
     /// How long nothing of it may come, if that is limited.
     pub(crate) silence: Option<Duration>,
 }
