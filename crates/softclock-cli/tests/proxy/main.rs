@@ -9,12 +9,15 @@ mod server;
 
 mod failing;
 mod fields;
+mod haproxy;
+mod hostile;
 mod kept;
 mod memory;
 mod passing;
 mod reload;
 mod reply;
 mod retries;
+mod smuggling;
 mod soak;
 mod timeouts;
 mod tls;
