@@ -98,7 +98,10 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
     let more_to_come = last_word.is_some() || ending.mid_request || is_cut;
     // Through TLS this waits for the client to take what was written.
     let shut_down = timeout(LINGER, shut_down(&mut socket)).await;
-    if matches!(shut_down, Ok(Ok(()))) && more_to_come {
+    // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection
+    // when they arrive, and responses that the client has not taken yet would be lost.
+    let may_come = end.is_none() && (ending.had_body || has_more(&mut socket).await);
+    if matches!(shut_down, Ok(Ok(()))) && (more_to_come || may_come) {
         let silence = ending.silence.unwrap_or(LINGER);
         let _ = timeout(LINGER, discard(&mut socket, silence)).await;
     }
@@ -114,6 +117,15 @@ async fn write_all<S: Socket>(socket: &mut S, mut bytes: &[u8]) -> io::Result<()
 
 async fn shut_down<S: Socket>(socket: &mut S) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *socket).poll_shutdown(cx)).await
+}
+
+/// Whether bytes have arrived that were not read; discards some of them.
+async fn has_more<S: Socket>(socket: &mut S) -> bool {
+    poll_fn(|cx| {
+        let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
+        Poll::Ready(matches!(received, Poll::Ready(Ok(n)) if n > 0))
+    })
+    .await
 }
 
 /// Reads until the client has closed its side, is silent for too long, or does not listen.

@@ -139,6 +139,7 @@ impl<S: Socket> GuardedStream<S> {
             end_was_read: self.end_was_read,
             shut_down: self.shut_down,
             mid_request: matches!(self.scanner.position(), Position::Body | Position::Upgrade),
+            had_body: self.scanner.had_body(),
             silence: self.patience.body_limit(),
             socket: self.socket,
         }
@@ -439,6 +440,8 @@ pub(crate) struct Ending<S> {
     pub(crate) shut_down: bool,
     /// Whether a body is still to come, or what stands behind a request for an upgrade.
     pub(crate) mid_request: bool,
+    /// Whether there was one: hyper ends the connection behind a request whose body it has not read.
+    pub(crate) had_body: bool,
     /// How long nothing of it may come, if that is limited.
     pub(crate) silence: Option<Duration>,
 }

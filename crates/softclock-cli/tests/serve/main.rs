@@ -26,6 +26,7 @@ mod refusals;
 mod requests;
 mod server;
 mod shutdown;
+mod signals;
 mod slow;
 mod sockets;
 mod stalled;

@@ -101,6 +101,8 @@ pub struct Scanner {
     line: RequestLine,
     /// Those of a head, then the trailers.
     fields: Fields,
+    /// Whether any request has had a body.
+    had_body: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +135,13 @@ impl Scanner {
             head_bytes: 0,
             line: RequestLine::default(),
             fields: Fields::new(),
+            had_body: false,
         }
+    }
+
+    /// Whether any request so far has had a body.
+    pub(crate) const fn had_body(&self) -> bool {
+        self.had_body
     }
 
     /// Scans what follows on the bytes scanned before.
@@ -250,7 +258,9 @@ impl Scanner {
         let offered = &bytes[..bytes.len().min(room)];
         match self.fields.scan(offered)? {
             Some(consumed) => {
-                match self.fields.framing()? {
+                let framing = self.fields.framing()?;
+                self.had_body |= framing != Framing::Sized(0);
+                match framing {
                     Framing::Sized(0) if self.fields.may_upgrade() => self.stage = Stage::Upgrade,
                     Framing::Sized(0) => self.start_head(),
                     Framing::Sized(length) => self.stage = Stage::Sized(length),

@@ -1,0 +1,147 @@
+//! A client: sends as its plan says, answers what it must, and checks what comes.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use futures_lite::{AsyncWriteExt, future};
+use softclock::{sleep, timeout};
+
+use crate::limits::{ANSWER, DELAY};
+use crate::random::Random;
+use crate::recorder::count;
+use crate::target::Target;
+use crate::transport::{Reader, Writer, connect};
+
+use super::incoming::{Stop, next};
+use super::plan::{Credit, End, Plan};
+use super::received::Received;
+
+/// What the parts of a session know of each other.
+#[derive(Default)]
+struct Shared {
+    is_delayed: Cell<bool>,
+    is_sent: Cell<bool>,
+}
+
+/// What the session of this number does.
+pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> String {
+    Plan::choose(target, session, random).describe()
+}
+
+/// Runs the session of this number, which its seed determines.
+pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
+    let plan = Plan::choose(target, session, random);
+    let resets = matches!(plan.end, End::Reset(_));
+    let tls = target.trust.as_ref().map(|trust| (trust, "h2"));
+    let Ok(Ok((mut reader, writer))) = timeout(ANSWER, connect(target.address, tls, resets)).await
+    else {
+        return target
+            .recorder
+            .violation(Some(session), "no connection", &plan.describe());
+    };
+    let shared = Shared::default();
+    let mut received = Received::new(&plan);
+    let (answers, waiting) = async_channel::unbounded();
+    let sending = send(&plan, writer, &waiting, &shared);
+    let receiving = receive(target, &plan, &mut received, &mut reader, &answers, &shared);
+    let result = future::or(receiving, sending).await;
+    if shared.is_delayed.get() {
+        count(&target.recorder.tally.delayed);
+    }
+    if let Err(fault) = result {
+        target
+            .recorder
+            .violation(Some(session), &fault, &plan.describe());
+    }
+}
+
+type Outgoing = async_channel::Sender<Vec<u8>>;
+type Incoming = async_channel::Receiver<Vec<u8>>;
+
+impl Shared {
+    fn note_time(&self, late: Duration) {
+        if late > DELAY {
+            self.is_delayed.set(true);
+        }
+    }
+}
+
+/// Sends what the plan says, then the answers that had to wait so as not to come within a frame.
+async fn send(
+    plan: &Plan,
+    mut writer: Writer,
+    answers: &Incoming,
+    shared: &Shared,
+) -> Result<(), String> {
+    for (bytes, pause) in &plan.pieces {
+        write(&mut writer, bytes, shared).await;
+        let begun = Instant::now();
+        let pause = Duration::from_millis(*pause);
+        sleep(pause).await;
+        shared.note_time(begun.elapsed().saturating_sub(pause));
+    }
+    shared.is_sent.set(true);
+    if let End::Reset(pause) | End::Leave(pause) = plan.end {
+        sleep(Duration::from_millis(pause)).await;
+        return Ok(());
+    }
+    while let Ok(bytes) = answers.recv().await {
+        write(&mut writer, &bytes, shared).await;
+    }
+    // The connection is open until the session is over.
+    future::pending().await
+}
+
+/// A server that has said its last word may have closed.
+async fn write(writer: &mut Writer, bytes: &[u8], shared: &Shared) {
+    let begun = Instant::now();
+    let written = timeout(ANSWER, async {
+        writer.write_all(bytes).await?;
+        writer.flush().await
+    });
+    let _ = written.await;
+    shared.note_time(begun.elapsed());
+}
+
+async fn receive(
+    target: &Target,
+    plan: &Plan,
+    received: &mut Received<'_>,
+    reader: &mut Reader,
+    answers: &Outgoing,
+    shared: &Shared,
+) -> Result<(), String> {
+    loop {
+        let is_done = shared.is_sent.get() && received.is_complete();
+        if is_done && plan.end == End::Close && !plan.is_fatal {
+            return received.judge(target, false);
+        }
+        match next(reader).await {
+            Ok(frame) => {
+                let answer = received.take(frame)?;
+                if !answer.is_empty() {
+                    let _ = answers.send(answer).await;
+                }
+            }
+            Err(Stop::End) => return ended(target, plan, received, shared),
+            Err(Stop::Late) => {
+                // What has come may tell why.
+                received.judge(target, false)?;
+                return Err("the connection neither goes on nor ends".into());
+            }
+        }
+    }
+}
+
+/// The server has closed.
+fn ended(
+    target: &Target,
+    plan: &Plan,
+    received: &mut Received<'_>,
+    shared: &Shared,
+) -> Result<(), String> {
+    let may_stall = plan.credit == Credit::Never || !plan.acknowledges;
+    // hyper ends the connection for some fields that no request may have, as a server may (RFC 9113, section 8.1.1).
+    let is_excused = plan.is_fatal || may_stall || plan.has_refusals() || shared.is_delayed.get();
+    received.judge(target, is_excused)
+}

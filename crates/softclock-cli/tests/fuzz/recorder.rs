@@ -1,0 +1,131 @@
+//! Violations of the invariants: what is known of each goes to a file, from which it can be repeated.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::asked::Mode;
+
+/// What the sessions of a round find, and what they count.
+pub(crate) struct Recorder {
+    pub(crate) mode: Mode,
+    seed: u64,
+    violations: RefCell<Vec<String>>,
+    pub(crate) tally: Tally,
+}
+
+/// That a round was no idle one.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) sessions: Cell<u64>,
+    pub(crate) answers: Cell<u64>,
+    /// Requests of which a good upstream's answer came.
+    pub(crate) good: Cell<u64>,
+    /// Those to which the proxy itself answered instead.
+    pub(crate) given_up: Cell<u64>,
+    pub(crate) refusals: Cell<u64>,
+    pub(crate) streams: Cell<u64>,
+    pub(crate) tunnels: Cell<u64>,
+    /// Sessions that this machine held up, so that the server's timeouts may have struck them.
+    pub(crate) delayed: Cell<u64>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            ("sessions", &self.sessions),
+            ("answers", &self.answers),
+            ("good", &self.good),
+            ("given up", &self.given_up),
+            ("refusals", &self.refusals),
+            ("streams", &self.streams),
+            ("tunnels", &self.tunnels),
+            ("delayed", &self.delayed),
+        ];
+        let words = counts.map(|(name, count)| format!("{} {name}", count.get()));
+        f.write_str(&words.join(", "))
+    }
+}
+
+pub(crate) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+impl Recorder {
+    pub(crate) fn new(mode: Mode, seed: u64) -> Self {
+        Self {
+            mode,
+            seed,
+            violations: RefCell::default(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Keeps a violation; `details` is all that helps to understand it.
+    pub(crate) fn violation(&self, session: Option<u64>, what: &str, details: &str) {
+        let mut violations = self.violations.borrow_mut();
+        if violations.len() >= MOST {
+            return;
+        }
+        let of = session.map_or_else(|| "round".into(), |session| format!("session-{session}"));
+        let (mode, seed) = (self.mode, self.seed);
+        let number = violations.len();
+        let path = directory().join(format!("{mode:?}-{seed}-{of}-{number}.txt"));
+        let again = repeat(mode, seed, session);
+        let text = format!("{what}\n\nAgain: {again}\n\n{details}\n");
+        fs::write(&path, text).expect("the directory takes files");
+        violations.push(format!(
+            "{of}: {what}\n    kept in {}\n    again: {again}",
+            path.display()
+        ));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.violations.borrow().len() >= MOST
+    }
+
+    /// Fails the test if there were violations.
+    pub(crate) fn finish(&self, log: &str) {
+        let violations = self.violations.borrow();
+        let log = &log[log.ceil_char_boundary(log.len().saturating_sub(2_000))..];
+        assert!(
+            violations.is_empty(),
+            "{:?}, seed {}: {}\nThe server's log ends with:\n{log}",
+            self.mode,
+            self.seed,
+            violations.join("\n")
+        );
+    }
+}
+
+fn repeat(mode: Mode, seed: u64, session: Option<u64>) -> String {
+    let one = session.map_or_else(String::new, |session| {
+        format!("SOFTCLOCK_FUZZ_SESSION={session} ")
+    });
+    let test = format!("{mode:?}").to_lowercase();
+    format!("SOFTCLOCK_FUZZ_SEED={seed} {one}cargo test -p softclock-cli --test fuzz {test}_keeps")
+}
+
+fn directory() -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
+    fs::create_dir_all(&path).expect("a directory below target");
+    path
+}
+
+/// Bytes as text, cut where they are many.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let shown = &bytes[..bytes.len().min(4_096)];
+    let rest = bytes.len() - shown.len();
+    let text = shown
+        .escape_ascii()
+        .to_string()
+        .replace("\\r\\n", "\\r\\n\n");
+    match rest {
+        0 => text,
+        rest => format!("{text}\n... and {rest} bytes"),
+    }
+}
+
+/// Violations kept of a round.
+const MOST: usize = 5;
