@@ -242,11 +242,8 @@ impl<S: Socket> GuardedStream<S> {
             self.shut_down = true;
             return Poll::Ready(());
         }
-        match self.end {
-            None => self.socket.poll_lost(cx),
-            // Behind the end that was read nothing is missed.
-            Some(_) => Poll::Pending,
-        }
+        // Whatever was read last, as refused bytes may stand behind a request in progress.
+        self.socket.poll_lost(cx)
     }
 
     /// Ready when the client has ended its side. Reads ahead as far as there is room, as TLS and some mechanisms of

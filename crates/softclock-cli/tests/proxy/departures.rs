@@ -281,3 +281,40 @@ fn an_end_behind_the_start_of_a_response_cuts_nothing() {
     client.read_exact(&mut body);
     assert_eq!(&body, b"hello left");
 }
+
+/// What is refused behind a request does not hide that its client is lost, though its response has begun.
+#[test]
+fn a_lost_client_counts_behind_refused_bytes() {
+    let open = Arc::new(AtomicUsize::new(0));
+    let upstream = Upstream::start({
+        let open = open.clone();
+        move |connection| {
+            connection.head();
+            open.fetch_add(1, SeqCst);
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun");
+            connection.rest();
+            open.fetch_sub(1, SeqCst);
+        }
+    });
+    let proxy = proxy(&[&upstream.url()], &[]);
+    for behind in [
+        &b"\0bad\r\n\r\n"[..],
+        b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        REQUEST,
+        b"",
+    ] {
+        let mut clients: Vec<_> = (0..5).map(|_| proxy.connect()).collect();
+        for client in &mut clients {
+            client.send(&[REQUEST, behind].concat());
+        }
+        until_open(&open, 5);
+        for client in &mut clients {
+            client.head();
+            client.read_exact(&mut [0; 5]);
+        }
+        clients.into_iter().for_each(Client::reset);
+        until("the upstream's connections are closed", || {
+            open.load(SeqCst) == 0
+        });
+    }
+}
