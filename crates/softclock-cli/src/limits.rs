@@ -112,29 +112,34 @@ impl LimitOptions {
     /// How many connections there may be, with so many descriptors for the process.
     pub(crate) fn max_connections(&self, descriptors: u64) -> usize {
         let possible = connections_for(descriptors);
-        match self.max_connections {
-            Some(wanted) if wanted.get() <= possible => wanted.get(),
-            Some(wanted) => {
-                tracing::warn!(
-                    wanted,
-                    possible,
-                    "--max-connections is more than the limit of open files allows (ulimit -n)"
-                );
-                possible
-            }
-            None => possible,
-        }
+        at_most(possible, self.max_connections, "--max-connections")
     }
 }
 
-/// Half of the descriptors is for connections, the rest for the files of their responses; some are left for other
-/// things.
+/// What an option asks for, if so many are possible; without the option as many as are.
+pub(crate) fn at_most(possible: usize, wanted: Option<NonZeroUsize>, option: &str) -> usize {
+    match wanted.map(NonZeroUsize::get) {
+        Some(wanted) if wanted > possible => {
+            tracing::warn!(
+                wanted,
+                possible,
+                "{option} is more than the limit of open files allows (ulimit -n)"
+            );
+            possible
+        }
+        Some(wanted) => wanted,
+        None => possible,
+    }
+}
+
+/// Half of the descriptors is for connections of clients, the rest for what responses come from: files, or connections to
+/// upstreams. Some are left for other things.
 pub(crate) fn connections_for(descriptors: u64) -> usize {
     usable(descriptors) / 2
 }
 
-/// The files that responses may hold open beside so many connections: what is left of the descriptors.
-pub(crate) fn open_files_for(descriptors: u64, connections: usize) -> usize {
+/// How many files, or connections to upstreams, may be open beside so many connections: what is left of the descriptors.
+pub(crate) fn sources_for(descriptors: u64, connections: usize) -> usize {
     usable(descriptors).saturating_sub(connections).max(1)
 }
 
@@ -162,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn connections_leave_room_for_files() {
+    fn connections_leave_room_for_their_sources() {
         assert_eq!(connections_for(1024), 480);
         assert_eq!(connections_for(10), 1);
-        assert_eq!(open_files_for(1024, 480), 480);
-        assert_eq!(open_files_for(1024, 7), 953);
-        assert_eq!(open_files_for(10, 1), 1);
+        assert_eq!(sources_for(1024, 480), 480);
+        assert_eq!(sources_for(1024, 7), 953);
+        assert_eq!(sources_for(10, 1), 1);
         assert_eq!(limits(&[]).max_connections(1024), 480);
         let few = limits(&["--max-connections", "7"]);
         assert_eq!(few.max_connections(1024), 7);

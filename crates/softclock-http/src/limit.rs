@@ -51,6 +51,8 @@ limits! {
     UploadRate = "upload_rate",
     /// All upstreams had as many requests as they may have.
     MaxRequests = "max_requests",
+    /// All upstreams together had as many connections as they may have, and none of them was idle.
+    UpstreamConnections = "upstream_connections",
     /// A proxy got a request that it has passed on before.
     Loop = "proxy_loop",
     /// Lines of the access log came faster than they could be written.

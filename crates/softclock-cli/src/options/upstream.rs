@@ -1,11 +1,13 @@
 //! Where a proxy passes requests on to, and how.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::Args;
 use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl, ViaName};
 
 use crate::cli::seconds;
+use crate::limits::at_most;
 
 /// Options of a proxy toward its upstreams. A timeout of 0 is none.
 #[derive(Args, Clone, Debug)]
@@ -75,6 +77,12 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: usize,
 
+    /// Connections to all upstreams together at a time, all threads together, with tunnels and idle ones. At so many, idle
+    /// ones are closed to make room, and else the answer is 503. Each stream of HTTP/2 that is answered takes one [default:
+    /// what the limit of open files leaves beside --max-connections]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_upstream_connections: Option<NonZeroUsize>,
+
     /// Go on with requests whose clients have ended their side of the connection
     ///
     /// Without this option a request is given up, and its connection to the upstream closed, when the client closes or ends
@@ -95,8 +103,8 @@ pub(crate) struct UpstreamOptions {
 }
 
 impl UpstreamOptions {
-    /// How requests are passed on.
-    pub(crate) fn proxy(&self) -> ProxyOptions {
+    /// How requests are passed on, where so many connections to upstreams are possible.
+    pub(crate) fn proxy(&self, possible: usize) -> ProxyOptions {
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         ProxyOptions {
             rewrite_host: self.rewrite_host,
@@ -116,6 +124,11 @@ impl UpstreamOptions {
             idle_time: self.keep_time,
             upload_buffer: self.upload_buffer as usize,
             max_connections: self.max_requests,
+            max_upstream_connections: at_most(
+                possible,
+                self.max_upstream_connections,
+                "--max-upstream-connections",
+            ),
             tunnel_idle: unless_zero(self.tunnel_timeout),
             half_close: self.half_close,
             resolve_every: self.resolve,
@@ -140,12 +153,23 @@ mod tests {
         let arguments = ["test", "--upstream=http://a"].iter().chain(arguments);
         let only = Only::try_parse_from(arguments).unwrap();
         assert!(!only.config);
-        only.upstream.proxy()
+        only.upstream.proxy(POSSIBLE)
     }
+
+    const POSSIBLE: usize = 10_000;
 
     #[test]
     fn defaults_are_those_of_the_library() {
         assert_eq!(proxy(&[]), ProxyOptions::default());
+    }
+
+    #[test]
+    fn connections_are_at_most_those_possible() {
+        let connections = |wanted| {
+            let option = format!("--max-upstream-connections={wanted}");
+            proxy(&[&option]).max_upstream_connections
+        };
+        assert_eq!((connections(7), connections(POSSIBLE + 1)), (7, POSSIBLE));
     }
 
     #[test]

@@ -30,8 +30,8 @@ impl Program {
         }
     }
 
-    /// What requests are answered with.
-    pub(super) fn served(&self) -> Result<Served, StartError> {
+    /// What requests are answered with. A proxy can have `max_upstream_connections` at most.
+    pub(super) fn served(&self, max_upstream_connections: usize) -> Result<Served, StartError> {
         match self {
             Self::Site(options) => {
                 let site = match &options.directory {
@@ -45,7 +45,8 @@ impl Program {
             }
             Self::Proxy(options) => {
                 let upstreams = &options.upstreams;
-                Ok(Proxy::new(upstreams.upstream.clone(), upstreams.proxy())?.into())
+                let options = upstreams.proxy(max_upstream_connections);
+                Ok(Proxy::new(upstreams.upstream.clone(), options)?.into())
             }
         }
     }

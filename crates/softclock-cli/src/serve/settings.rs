@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use softclock_http::{AccessLog, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions};
 
 use super::Program;
-use crate::limits::open_files_for;
+use crate::limits::sources_for;
 use crate::logging;
 
 /// The settings that the options ask for. An access log that stays is taken from the `previous` ones.
@@ -71,8 +71,11 @@ pub(crate) fn log(validity: &Validity) {
 }
 
 fn without_log(program: &Program) -> Result<Settings, StartError> {
-    let mut settings = Settings::new(program.served()?);
     let options = program.server();
+    let descriptors = softclock::fs::raise_descriptor_limit();
+    let max_connections = options.limits.max_connections(descriptors);
+    let max_sources = sources_for(descriptors, max_connections);
+    let mut settings = Settings::new(program.served(max_sources)?);
     settings.listen.clone_from(&options.listen);
     settings.metrics.clone_from(&options.operation.metrics);
     settings.socket_mode = options.operation.socket_mode;
@@ -80,11 +83,9 @@ fn without_log(program: &Program) -> Result<Settings, StartError> {
         (Some(chain), Some(key)) => Some(Tls::load(chain, key).map_err(StartError::Tls)?),
         _ => None,
     };
-    let descriptors = softclock::fs::raise_descriptor_limit();
-    let max_connections = options.limits.max_connections(descriptors);
     settings.worker = WorkerOptions {
         max_connections,
-        max_open_files: open_files_for(descriptors, max_connections),
+        max_open_files: max_sources,
         clients: options.limits.clients(),
         drain: options.drain,
         connection: options.limits.connection(),

@@ -11,6 +11,7 @@ mod h2_frames;
 mod server;
 
 mod behind_upgrades;
+mod budget;
 mod departures;
 mod failing;
 mod fields;

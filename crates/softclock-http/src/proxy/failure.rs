@@ -16,6 +16,8 @@ pub(super) enum Failure {
     Exhausted(io::Error),
     /// All have as many connections as they may.
     Busy,
+    /// All upstreams together have as many connections as they may.
+    NoRoom,
     /// It takes nothing of the request.
     SendLate,
     /// It does not begin to answer.
@@ -49,7 +51,7 @@ impl Failure {
     /// The status of our own response.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Exhausted(_) | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Exhausted(_) | Self::Busy | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectLate | Self::SendLate | Self::FirstByteLate | Self::MoreLate => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -66,7 +68,9 @@ impl Failure {
         match self {
             Self::Connect(_) => "the upstream can't be reached.",
             Self::ConnectLate => "the upstream did not accept a connection in time.",
-            Self::Exhausted(_) => "too much is going on here; try again in a moment.",
+            Self::Exhausted(_) | Self::NoRoom => {
+                "too much is going on here; try again in a moment."
+            }
             Self::Busy => "all upstreams are busy; try again in a moment.",
             Self::SendLate => "the upstream did not take the request in time.",
             Self::FirstByteLate => "the upstream did not answer in time.",
@@ -80,7 +84,8 @@ impl Failure {
 
     /// Whether it tells something about the upstream's health.
     pub(super) fn is_the_upstream_s(&self) -> bool {
-        !matches!(self, Self::Exhausted(_) | Self::Busy | Self::Stale) && !self.is_the_client_s()
+        let is_ours = matches!(self, Self::Exhausted(_) | Self::Busy | Self::NoRoom);
+        !is_ours && !matches!(self, Self::Stale) && !self.is_the_client_s()
     }
 
     /// Whether the rest of the request's body will not be read.
@@ -94,7 +99,7 @@ impl Failure {
     /// section 9.2.2), and as long as it is unanswered; neither if too much of the body is gone.
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
-            Self::Exhausted(_) | Self::ClientBody | Self::ClientLate => false,
+            Self::Exhausted(_) | Self::NoRoom | Self::ClientBody | Self::ClientLate => false,
             _ if sent.body || sent.answered => false,
             _ => !sent.any || is_idempotent(method),
         }
@@ -108,6 +113,7 @@ impl fmt::Display for Failure {
             Self::ConnectLate => f.write_str("no connection in time"),
             Self::Exhausted(error) => write!(f, "no descriptors or memory: {error}"),
             Self::Busy => f.write_str("as many connections as it may have"),
+            Self::NoRoom => f.write_str("as many connections to upstreams as there may be"),
             Self::SendLate => f.write_str("it took nothing of the request for too long"),
             Self::FirstByteLate => f.write_str("no response in time"),
             Self::MoreLate => f.write_str("the response did not go on in time"),
@@ -171,6 +177,7 @@ mod tests {
             (Failure::ClientBody, Method::GET, NOTHING, false),
             (Failure::ClientLate, Method::GET, NOTHING, false),
             (Failure::Busy, Method::POST, NOTHING, true),
+            (Failure::NoRoom, Method::GET, NOTHING, false),
             (Failure::Closed, Method::PATCH, sent, false),
         ] {
             assert_eq!(
@@ -187,6 +194,7 @@ mod tests {
             (Failure::Closed, 502),
             (Failure::FirstByteLate, 504),
             (Failure::Busy, 503),
+            (Failure::NoRoom, 503),
             (Failure::ClientBody, 400),
             (Failure::ClientLate, 408),
         ] {

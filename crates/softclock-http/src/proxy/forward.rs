@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::request_body::RequestBody;
@@ -10,6 +11,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
 use super::body::ResponseBody;
+use super::budget::Budget;
 use super::failure::Failure;
 use super::headers;
 use super::health::{self, Tries};
@@ -30,6 +32,8 @@ pub(crate) struct Forwarder {
     options: Rc<ProxyOptions>,
     via: Via,
     upstreams: Vec<Rc<Upstream>>,
+    /// The connections to all of them, and to those that a reload took away.
+    budget: Arc<Budget>,
     /// Whether any of them gets requests below a path only.
     has_prefix: bool,
     /// Whose turn it is.
@@ -53,7 +57,10 @@ impl Forwarder {
     pub(crate) fn new(proxy: Proxy, previous: Option<&Self>) -> Self {
         let known = previous.map_or(&[][..], |previous| &previous.upstreams);
         let mut known: Vec<_> = known.iter().collect();
-        let upstream = |target: std::sync::Arc<super::target::Target>| {
+        // Connections from before a reload count, too.
+        let budget = previous.map_or(proxy.budget, |previous| Arc::clone(&previous.budget));
+        budget.set_limit(proxy.options.max_upstream_connections);
+        let upstream = |target: Arc<super::target::Target>| {
             let is_it = |known: &&Rc<Upstream>| known.target().url == target.url;
             match known.iter().position(is_it) {
                 Some(place) => {
@@ -61,13 +68,14 @@ impl Forwarder {
                     upstream.set_target(target);
                     upstream
                 }
-                None => Upstream::new(target),
+                None => Upstream::new(target, Arc::clone(&budget)),
             }
         };
         Self {
             has_prefix: proxy.targets.iter().any(|target| target.url.has_prefix()),
             upstreams: proxy.targets.into_iter().map(upstream).collect(),
             via: Via::new(proxy.options.via.as_ref()),
+            budget,
             options: Rc::new(proxy.options),
             next: Cell::new(0),
         }
@@ -282,12 +290,13 @@ impl Forwarder {
         headers::prepare_response(response.headers_mut(), via, is_upgrade);
         if is_upgrade {
             attempt.on_success();
-            let (upstream, early) = link.into_stream();
+            let (upstream, place, early) = link.into_stream();
             client.set_tunnel(Tunnel {
                 upstream,
                 early,
                 idle: self.options.tunnel_idle,
                 attempt,
+                _place: place,
             });
         } else {
             link.detach_upload(outgoing, &mut attempt);
@@ -315,14 +324,18 @@ impl Forwarder {
 fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
     let (method, target) = (outgoing.method(), outgoing.target());
     let status = failure.status().as_u16();
-    if matches!(failure, Failure::Busy) {
-        Limit::MaxRequests.reached("upstreams are full", "answered 503");
+    match failure {
+        Failure::Busy => Limit::MaxRequests.reached("upstreams are full", "answered 503"),
+        Failure::NoRoom => {
+            Limit::UpstreamConnections.reached("connections to upstreams", "answered 503");
+        }
+        _ => {}
     }
     match (failure, upstream) {
         (failure, _) if failure.is_the_client_s() => {
             tracing::debug!(%method, %target, status, "no response: {failure}");
         }
-        (_, None) => tracing::info!(%method, %target, status, "no response: {failure}"),
+        (Failure::NoRoom, _) | (_, None) => tracing::info!(%method, %target, status, "no response: {failure}"),
         (_, Some(upstream)) => upstream.warn(|held_back| {
             tracing::warn!(%upstream, %method, %target, status, held_back, "no response: {failure}");
         }),

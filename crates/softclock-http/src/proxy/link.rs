@@ -1,12 +1,14 @@
 //! A connection to an upstream, driven by whoever waits for it.
 
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::HeaderMap;
 
+use super::budget::Place;
 use super::failure::Failure;
 use super::outgoing::Outgoing;
 use super::receiving::Receiving;
@@ -15,6 +17,21 @@ use super::upload::Upload;
 use super::upstream::Attempt;
 use crate::carrier::{Carrier, Stream};
 use crate::response::Head;
+
+/// A socket and its place among the connections to upstreams.
+pub(super) struct PlacedCarrier {
+    pub(super) carrier: Carrier,
+    // Given back once the socket is closed.
+    pub(super) place: Place,
+}
+
+impl Deref for PlacedCarrier {
+    type Target = Carrier;
+
+    fn deref(&self) -> &Carrier {
+        &self.carrier
+    }
+}
 
 /// A connection, with one exchange at a time.
 pub(super) struct Link {
@@ -26,7 +43,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(carrier: Carrier) -> Box<Self> {
+    pub(super) fn new(carrier: PlacedCarrier) -> Box<Self> {
         let carrier = Rc::new(carrier);
         Box::new(Self {
             sending: Some(Sending::new(Rc::clone(&carrier))),
@@ -84,13 +101,18 @@ impl Link {
             && self.receiving.poll_unexpected(cx).is_pending()
     }
 
+    /// Says whether the connection is kept for the next request, and can be closed for another.
+    pub(super) fn set_idle(&self, is_idle: bool) {
+        self.receiving.carrier().place.set_idle(is_idle);
+    }
+
     /// Whoever was to be told of a change is not.
     pub(super) fn forget_waiters(&self) {
         self.receiving.carrier().forget_readers();
     }
 
-    /// The socket and what was read from it, after the response that ends HTTP there.
-    pub(super) fn into_stream(self: Box<Self>) -> (Stream, Bytes) {
+    /// The socket, its place, and what was read from it, after the response that ends HTTP there.
+    pub(super) fn into_stream(self: Box<Self>) -> (Stream, Place, Bytes) {
         let Self {
             sending,
             mut receiving,
@@ -99,7 +121,8 @@ impl Link {
         drop(sending);
         let early = receiving.take_first();
         let carrier = Rc::into_inner(receiving.into_carrier());
-        let carrier = carrier.expect("no upload, as a request for an upgrade has no body");
-        (Stream::Plain(carrier), early)
+        let PlacedCarrier { carrier, place } =
+            carrier.expect("no upload, as a request for an upgrade has no body");
+        (Stream::Plain(carrier), place, early)
     }
 }

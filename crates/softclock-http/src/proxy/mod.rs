@@ -7,6 +7,7 @@
 //! | whether one gets requests; which is next | `health.rs` |
 //! | an upstream as one thread knows it: health, connections, counters | `upstream.rs` |
 //! | connections kept for the next request | `pool.rs` |
+//! | how many connections there are to all upstreams together | `budget.rs` |
 //! | a connection to an upstream, and who drives it | `link.rs` |
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
 //! | how long they may take | `patience.rs` |
@@ -27,6 +28,7 @@
 //! `properties.rs` says what holds for any input of theirs.
 
 mod body;
+mod budget;
 mod failure;
 mod forward;
 mod headers;
@@ -52,6 +54,7 @@ use std::time::Duration;
 
 use crate::error::StartError;
 pub(crate) use body::ResponseBody;
+use budget::Budget;
 pub(crate) use forward::{Forwarder, Passed};
 pub use health::HealthOptions;
 use target::Target;
@@ -62,12 +65,13 @@ pub use via::{ViaName, ViaNameError};
 
 /// Where requests are passed on to, and how.
 ///
-/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself. The limit of
-/// connections in use is for all of them.
+/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself. The limits of
+/// connections are for all of them.
 #[derive(Clone, Debug)]
 pub struct Proxy {
     targets: Vec<Arc<Target>>,
     options: ProxyOptions,
+    budget: Arc<Budget>,
 }
 
 /// How requests are passed on.
@@ -98,6 +102,10 @@ pub struct ProxyOptions {
     /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes away
     /// and another brings back counts anew.
     pub max_connections: usize,
+    /// Connections to all upstreams together at a time, of all threads: those in use, tunnels among them, and those kept,
+    /// which are closed to make room. One at least. Each takes a descriptor, and descriptors that they use up are missing to
+    /// accept clients.
+    pub max_upstream_connections: usize,
     /// How long nothing may pass through a tunnel (WebSocket and the like).
     pub tunnel_idle: Option<Duration>,
     /// Whether a request goes on whose client has ended its side of the connection. If not, it is given up as soon as that
@@ -120,6 +128,7 @@ impl Default for ProxyOptions {
             idle_time: Duration::from_secs(30),
             upload_buffer: 16 << 10,
             max_connections: 0,
+            max_upstream_connections: 10_000,
             tunnel_idle: Some(Duration::from_secs(600)),
             half_close: false,
             resolve_every: Duration::from_secs(30),
@@ -163,6 +172,7 @@ impl Proxy {
         let targets = upstreams.into_iter().map(Target::new);
         Ok(Self {
             targets: targets.collect::<Result<_, _>>()?,
+            budget: Budget::new(options.max_upstream_connections),
             options,
         })
     }

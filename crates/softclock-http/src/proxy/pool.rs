@@ -2,22 +2,25 @@
 //!
 //! The one used last is used next, so that those too many become old and go. One task waits for all of them at once: for
 //! upstreams that close theirs, and for those that get too old. It knows nothing of those in use, and looks at times of its
-//! own, so that a request does not wake it.
+//! own, so that a request does not wake it. It also closes connections where others are in want of their places.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use softclock::Instant;
 
+use super::budget::Budget;
 use super::link::Link;
 use crate::late_timer::LateTimer;
 
 /// The idle connections to one upstream.
-#[derive(Default)]
 pub(super) struct Pool {
+    /// What their places are in.
+    budget: Arc<Budget>,
     idle: RefCell<Vec<Idle>>,
     /// The task that waits for them, once there was one.
     keeper: RefCell<Option<Waker>>,
@@ -32,6 +35,16 @@ struct Idle {
 }
 
 impl Pool {
+    pub(super) fn new(budget: Arc<Budget>) -> Rc<Self> {
+        Rc::new(Self {
+            budget,
+            idle: RefCell::default(),
+            keeper: RefCell::default(),
+            has_keeper: Cell::default(),
+            next_look: Cell::default(),
+        })
+    }
+
     pub(super) fn len(&self) -> usize {
         self.idle.borrow().len()
     }
@@ -41,6 +54,7 @@ impl Pool {
         let quiet = Context::from_waker(Waker::noop());
         loop {
             let Idle { link, .. } = self.idle.borrow_mut().pop()?;
+            link.set_idle(false);
             // The keeper is not to be woken by what its user does from now on. And a second who waits costs an allocation.
             link.forget_waiters();
             if link.is_idle(&quiet) {
@@ -50,15 +64,18 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection whose exchange has ended, if it can be used again and fewer than `limit` are kept.
+    /// Keeps a connection whose exchange has ended, if it can be used again, fewer than `limit` are kept, and no request waits
+    /// for its place.
     pub(super) fn park(self: &Rc<Self>, mut link: Box<Link>, limit: usize, time: Duration) {
         let keeper = self.keeper.borrow();
         let waker = keeper.as_ref().unwrap_or(Waker::noop());
-        if !link.is_idle(&Context::from_waker(waker)) || self.len() >= limit {
+        let has_room = self.len() < limit && !self.budget.is_short();
+        if !link.is_idle(&Context::from_waker(waker)) || !has_room {
             return;
         }
         drop(keeper);
         link.is_reused = true;
+        link.set_idle(true);
         let until = softclock::now() + time;
         self.idle.borrow_mut().push(Idle { link, until });
         if !self.has_keeper.replace(true) {
@@ -80,15 +97,26 @@ impl Pool {
         drop(idle);
     }
 
-    /// Closes what is over.
+    fn take_oldest(&self) -> Option<Idle> {
+        let mut idle = self.idle.borrow_mut();
+        (!idle.is_empty()).then(|| idle.remove(0))
+    }
+
+    /// Closes what is over, and the oldest while their places are needed.
     fn poll_keep(&self, timer: &mut LateTimer, cx: &mut Context<'_>) {
         if self.keeper.borrow().is_none() {
             self.keeper.replace(Some(cx.waker().clone()));
+            self.budget.add_keeper(cx.waker().clone());
         }
         let now = softclock::now();
         let over = |idle: &mut Idle| idle.until <= now || !idle.link.is_idle(cx);
         let closed: Vec<_> = self.idle.borrow_mut().extract_if(.., over).collect();
         drop(closed);
+        while self.budget.is_short()
+            && let Some(oldest) = self.take_oldest()
+        {
+            drop(oldest);
+        }
         let next = self.idle.borrow().iter().map(|idle| idle.until).min();
         self.next_look.set(next);
         if let Some(next) = next
@@ -102,6 +130,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if let Some(keeper) = &*self.keeper.borrow() {
+            self.budget.remove_keeper(keeper);
+        }
         self.wake_keeper();
     }
 }

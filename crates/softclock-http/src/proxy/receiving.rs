@@ -10,14 +10,14 @@ use http::header::HeaderMap;
 
 use super::UpstreamTimeouts;
 use super::failure::Failure;
+use super::link::PlacedCarrier;
 use super::patience::{Patience, Phase};
-use crate::carrier::Carrier;
 use crate::pool::{self, with_scratch};
 use crate::response::{Head, ResponseReader};
 
 /// The half of a connection that receives.
 pub(super) struct Receiving {
-    carrier: Rc<Carrier>,
+    carrier: Rc<PlacedCarrier>,
     timeouts: UpstreamTimeouts,
     patience: Patience,
     pub(super) reader: ResponseReader,
@@ -28,7 +28,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    pub(super) fn new(carrier: Rc<Carrier>) -> Self {
+    pub(super) fn new(carrier: Rc<PlacedCarrier>) -> Self {
         Self {
             carrier,
             timeouts: UpstreamTimeouts::default(),
@@ -119,11 +119,11 @@ impl Receiving {
         self.carrier.poll_receive(cx, &mut [0]).map(|_| ())
     }
 
-    pub(super) fn carrier(&self) -> &Carrier {
+    pub(super) fn carrier(&self) -> &PlacedCarrier {
         &self.carrier
     }
 
-    pub(super) fn into_carrier(self) -> Rc<Carrier> {
+    pub(super) fn into_carrier(self) -> Rc<PlacedCarrier> {
         self.carrier
     }
 

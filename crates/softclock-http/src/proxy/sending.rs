@@ -11,13 +11,13 @@ use http::header::HeaderMap;
 use super::UpstreamTimeouts;
 use super::failure::Failure;
 use super::headers::{self, Length};
+use super::link::PlacedCarrier;
 use super::patience::{Patience, Phase};
 use super::upload::Upload;
-use crate::carrier::Carrier;
 
 /// The half of a connection that sends.
 pub(super) struct Sending {
-    carrier: Rc<Carrier>,
+    carrier: Rc<PlacedCarrier>,
     timeouts: UpstreamTimeouts,
     patience: Patience,
     /// The head, and the lines before a chunk; so many bytes of them are sent.
@@ -42,7 +42,7 @@ enum ToCome {
 }
 
 impl Sending {
-    pub(super) fn new(carrier: Rc<Carrier>) -> Self {
+    pub(super) fn new(carrier: Rc<PlacedCarrier>) -> Self {
         Self {
             carrier,
             timeouts: UpstreamTimeouts::default(),

@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use hyper::rt::Write;
 use softclock::Instant;
 
+use super::budget::Place;
 use super::upstream::Attempt;
 use crate::carrier::Stream;
 use crate::late_timer::LateTimer;
@@ -24,6 +25,8 @@ pub(crate) struct Tunnel {
     pub(super) idle: Option<Duration>,
     /// The upstream is in use as long as this is.
     pub(super) attempt: Attempt,
+    /// Its connection's, given back behind it.
+    pub(super) _place: Place,
 }
 
 impl Tunnel {

@@ -14,9 +14,10 @@ use softclock::net::{TcpStream, UnixStream};
 use softclock::{Histogram, Instant};
 
 use super::ProxyOptions;
+use super::budget::Budget;
 use super::failure::Failure;
 use super::health::{Health, HealthOptions};
-use super::link::Link;
+use super::link::{Link, PlacedCarrier};
 use super::pool::Pool;
 use super::target::Target;
 use super::url::UpstreamPlace;
@@ -31,6 +32,8 @@ pub(crate) struct Upstream {
     preferred: Cell<usize>,
     health: Cell<Health>,
     pub(super) pool: Rc<Pool>,
+    /// The connections to all upstreams, of all threads.
+    budget: Arc<Budget>,
     active: Cell<usize>,
     /// The same of all threads.
     active_in_all: Arc<AtomicUsize>,
@@ -66,13 +69,14 @@ pub(crate) struct UpstreamReport {
 }
 
 impl Upstream {
-    pub(super) fn new(target: Arc<Target>) -> Rc<Self> {
+    pub(super) fn new(target: Arc<Target>, budget: Arc<Budget>) -> Rc<Self> {
         Rc::new(Self {
             active_in_all: Arc::clone(&target.active),
             target: RefCell::new(target),
             preferred: Cell::new(0),
             health: Cell::default(),
-            pool: Rc::default(),
+            pool: Pool::new(Arc::clone(&budget)),
+            budget,
             active: Cell::new(0),
             counts: Cell::default(),
             response_times: RefCell::default(),
@@ -128,11 +132,13 @@ impl Upstream {
         }
     }
 
-    /// Connects.
+    /// Connects, if there is room for one more connection.
     pub(super) async fn open(&self, options: &ProxyOptions) -> Result<Box<Link>, Failure> {
+        // Before the socket, which it outlives.
+        let place = self.budget.take().await.ok_or(Failure::NoRoom)?;
         let carrier = self.connect(options).await?;
         self.count(|counts| counts.connections += 1);
-        Ok(Link::new(carrier))
+        Ok(Link::new(PlacedCarrier { carrier, place }))
     }
 
     async fn connect(&self, options: &ProxyOptions) -> Result<Carrier, Failure> {

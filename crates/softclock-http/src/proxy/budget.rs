@@ -1,0 +1,212 @@
+//! How many connections there are to all upstreams together, so that descriptors are left to accept clients with.
+//!
+//! The count is the server's, not a thread's: streams of HTTP/2 make one thread need many connections while another needs
+//! none. Connections that idle count, too, as each holds a descriptor. Where one more is needed than there may be, threads
+//! are asked to close idle ones, and the request waits until they have; if none idles, it fails at once.
+//!
+//! A [`Place`] belongs to its connection and is dropped behind it, so that the count never is below the descriptors in use.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+/// The connections that all threads may have, and have.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    limit: AtomicUsize,
+    open: AtomicUsize,
+    /// Those of them that are kept for the next request.
+    idle: AtomicUsize,
+    /// Requests that wait until some of the idle ones are closed.
+    waiting: AtomicUsize,
+    /// The tasks that can close them.
+    keepers: Mutex<Vec<Waker>>,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize) -> Arc<Self> {
+        let budget = Self::default();
+        budget.set_limit(limit);
+        Arc::new(budget)
+    }
+
+    /// Allows so many connections from now on, one at least. Those above it stay.
+    pub(super) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit.max(1), Ordering::Relaxed);
+    }
+
+    /// A place for a connection, closing one that idles if there is no other; `None` if none idles.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
+        if let Some(place) = self.try_take() {
+            return Some(place);
+        }
+        let _waiting = Waiting::new(self);
+        for round in 0..ROUNDS {
+            if self.idle.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            self.lock().iter().for_each(Waker::wake_by_ref);
+            match round {
+                // The keepers of this thread are behind it then.
+                0 => softclock::yield_now().await,
+                _ => softclock::sleep(ROUND).await,
+            }
+            if let Some(place) = self.try_take() {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn try_take(self: &Arc<Self>) -> Option<Place> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let more = |open| (open < limit).then_some(open + 1);
+        let taken = (self.open).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Place {
+            budget: Arc::clone(self),
+            is_idle: Cell::new(false),
+        })
+    }
+
+    /// Whether an idle connection is to be closed for a request that waits.
+    pub(super) fn is_short(&self) -> bool {
+        let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        let waiting = load(&self.waiting);
+        waiting > 0 && waiting > load(&self.limit).saturating_sub(load(&self.open))
+    }
+
+    /// Wakes `keeper` when the budget [is short](Self::is_short), until it is removed.
+    pub(super) fn add_keeper(&self, keeper: Waker) {
+        self.lock().push(keeper);
+    }
+
+    pub(super) fn remove_keeper(&self, keeper: &Waker) {
+        self.lock().retain(|other| other.data() != keeper.data());
+    }
+
+    /// A thread that panicked left the list whole.
+    fn lock(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place, given back when dropped.
+pub(super) struct Place {
+    budget: Arc<Budget>,
+    is_idle: Cell<bool>,
+}
+
+impl Place {
+    /// Says whether the connection can be closed for another.
+    pub(super) fn set_idle(&self, is_idle: bool) {
+        if self.is_idle.replace(is_idle) == is_idle {
+            return;
+        }
+        let idle = &self.budget.idle;
+        match is_idle {
+            true => idle.fetch_add(1, Ordering::Relaxed),
+            false => idle.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.set_idle(false);
+        self.budget.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request that waits, until it is dropped.
+struct Waiting<'a>(&'a Budget);
+
+impl<'a> Waiting<'a> {
+    fn new(budget: &'a Budget) -> Self {
+        budget.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(budget)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Between two looks whether other threads have closed idle connections, which they do within a turn.
+const ROUND: Duration = Duration::from_millis(1);
+
+/// The looks: enough for a thread that is busy, and still a soon answer if others take each place that becomes free.
+const ROUNDS: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(budget: &Budget) -> [usize; 3] {
+        [&budget.open, &budget.idle, &budget.waiting].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn places_are_limited_and_given_back() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let budget = Budget::new(2);
+            let places = [budget.take().await, budget.take().await];
+            assert!(places.iter().all(Option::is_some));
+            assert!(budget.take().await.is_none());
+            budget.set_limit(3);
+            let third = budget.take().await;
+            assert!(third.is_some());
+            budget.set_limit(0);
+            drop((places, third));
+            assert_eq!(counts(&budget), [0; 3]);
+            let one = budget.take().await;
+            assert!(one.is_some() && budget.take().await.is_none());
+        });
+    }
+
+    #[test]
+    fn an_idle_one_makes_room() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let budget = Budget::new(1);
+            let idle = budget.take().await.unwrap();
+            idle.set_idle(true);
+            assert!(!budget.is_short(), "nothing waits");
+            let mut idle = Some(idle);
+            let keeper = softclock::spawn_local({
+                let budget = Arc::clone(&budget);
+                std::future::poll_fn(move |cx| {
+                    if !budget.is_short() {
+                        budget.add_keeper(cx.waker().clone());
+                        return std::task::Poll::Pending;
+                    }
+                    drop(idle.take());
+                    assert!(!budget.is_short(), "one is enough");
+                    budget.remove_keeper(cx.waker());
+                    std::task::Poll::Ready(())
+                })
+            });
+            softclock::yield_now().await;
+            let place = budget.take().await;
+            assert!(place.is_some());
+            keeper.await;
+            assert_eq!(counts(&budget), [1, 0, 0]);
+            assert!(budget.lock().is_empty());
+        });
+    }
+
+    #[test]
+    fn idle_ones_that_stay_are_not_waited_for_long() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let budget = Budget::new(1);
+            let idle = budget.take().await.unwrap();
+            idle.set_idle(true);
+            assert!(budget.take().await.is_none());
+            idle.set_idle(false);
+            drop(idle);
+            assert_eq!(counts(&budget), [0; 3]);
+        });
+    }
+}
