@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) credit: Credit,
     /// What is sent must end the connection.
     pub(crate) is_fatal: bool,
+    /// More control frames are sent than the server takes, which may end the connection.
+    pub(crate) floods: bool,
     /// The client answers PING and SETTINGS.
     pub(crate) acknowledges: bool,
     pub(crate) end: End,
@@ -67,6 +69,7 @@ impl Plan {
                 Credit::Always
             },
             is_fatal: random.chance(15),
+            floods: false,
             acknowledges: random.chance(80),
             end: choose_end(random),
         };
@@ -150,6 +153,7 @@ impl Plan {
         }
         if random.chance(1) {
             all.push(malformed::flood(random));
+            self.floods = true;
         }
         if random.chance(5)
             && matches!(

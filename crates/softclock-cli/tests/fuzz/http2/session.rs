@@ -141,7 +141,8 @@ fn ended(
     shared: &Shared,
 ) -> Result<(), String> {
     let may_stall = plan.credit == Credit::Never || !plan.acknowledges;
-    // hyper ends the connection for some fields that no request may have, as a server may (RFC 9113, section 8.1.1).
-    let is_excused = plan.is_fatal || may_stall || plan.has_refusals() || shared.is_delayed.get();
+    // h2 ends the connection for some fields that no request may have, as a server may (RFC 9113, section 8.1.1).
+    let may_end = plan.is_fatal || plan.floods || may_stall || plan.has_refusals();
+    let is_excused = may_end || shared.is_delayed.get();
     received.judge(target, is_excused)
 }
