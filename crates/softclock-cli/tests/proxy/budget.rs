@@ -98,9 +98,9 @@ fn stalled_streams_leave_descriptors_to_accept_with() {
             assert_eq!((reply.status, reply.header("retry-after")), expected);
         }
         let limit = "softclock_limits_reached_total{limit=\"upstream_connections\"}";
-        let refused = metric(proxy.metrics(), limit) as usize;
-        assert!(refused >= 3 * STREAMS - PLACES - 1, "{refused}");
-        assert!(upstream.connections() <= PLACES, "idle ones were used");
+        assert!(metric(proxy.metrics(), limit) > 0.0);
+        let most = before + PLACES + stalled.len() + 2;
+        assert!(proxy.descriptors() <= most, "{}", proxy.descriptors());
         until_late("places given back", || {
             ask().iter().all(|reply| reply.status == 200)
         });
