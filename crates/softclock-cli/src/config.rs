@@ -4,8 +4,8 @@
 //! setting, its values and its defaults, and whatever gets a flag can stand in the file. Each key is checked by itself,
 //! so that a mistake can be told with its line.
 //!
-//! With a file, some settings have no default ([`NEEDED`]): an editor or a copy that was interrupted leaves an empty file
-//! or the beginning of one, which a reload must not take for a server of something else at another address.
+//! With a file, some settings have no default ([`NEEDED`]): an interrupted editor or copy leaves an empty or truncated
+//! file, and a reload must not take that for a server of other content at another address.
 
 use std::ffi::OsString;
 use std::fs;
@@ -359,6 +359,7 @@ mod tests {
         let alone = complete("tls-cert = \"c\"", &[]).unwrap_err();
         assert!(alone.contains("--tls-key"), "{alone}");
     }
+
     #[test]
     fn an_address_and_a_directory_are_named_by_the_file_or_the_flags() {
         let (listen, directory) = ("listen = \":1\"\n", "directory = \"d\"\n");

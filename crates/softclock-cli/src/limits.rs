@@ -18,13 +18,15 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
-    /// Connections at a time of one client address, of all threads together; one more is reset. IPv6 addresses of one /64
-    /// are one, and unix: has no limit. Behind a proxy all clients have the proxy's address. 0 is any number
+    /// Most connections of one client address at a time, over all threads; further ones are reset. The IPv6 addresses
+    /// of a /64 network count as one, and unix: has no limit. Behind a proxy all clients have the proxy's address. 0 is
+    /// any number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_client_connections: usize,
 
-    /// HTTP/2 streams at a time of one client address, over all its connections; one more is refused, which lets clients
-    /// send it again. Addresses are counted as for --max-client-connections. 0 is any number; one connection has 128
+    /// Most HTTP/2 streams of one client address at a time, over all its connections; further ones are refused, and
+    /// clients may send them again. Addresses count as for --max-client-connections. 0 is any number; one connection
+    /// may have 128
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_client_streams: usize,
 
@@ -40,8 +42,9 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub(crate) max_fields: u32,
 
-    /// Frames that a client of HTTP/2 may send beyond what responses account for, as SETTINGS, PING or requests without a
-    /// response, before the connection is ended; 0 for any number. Each second a hundredth of this comes back
+    /// Most frames (SETTINGS, PING, requests without a response and so on) that an HTTP/2 client may send beyond those
+    /// it needs to receive its responses; with more the connection is ended. 0 is any number. Each second gives a
+    /// hundredth of it back
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) max_control_frames: u32,
 
@@ -53,8 +56,8 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) head_timeout: Duration,
 
-    /// How long nothing of a request's body may come, before the request is answered 408. Where the body is not read, as
-    /// with files, it is answered all the same, and the connection is closed then, or after 2 seconds
+    /// How long nothing of a request's body may come, before the request is answered 408. Where the body is not read,
+    /// as with files, it is answered all the same, and the connection is closed then, or after 2 seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) body_timeout: Duration,
 
@@ -71,8 +74,8 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
     pub(crate) min_rate: u32,
 
-    /// Least that a client must send of a request's body, on average over 30 seconds of waiting for it, else it is answered
-    /// 408; 0 for any. Time in which an upstream takes nothing does not count
+    /// Least that a client must send of a request's body, on average over 30 seconds of waiting for it; with less the
+    /// request is answered 408; 0 for any. Time in which an upstream takes nothing does not count
     #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
     pub(crate) min_upload_rate: u32,
 }
@@ -101,7 +104,7 @@ impl LimitOptions {
         }
     }
 
-    /// What one client address may have.
+    /// The limits for each client address.
     pub(crate) fn clients(&self) -> ClientLimits {
         ClientLimits {
             connections: self.max_client_connections,

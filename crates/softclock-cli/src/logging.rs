@@ -1,4 +1,4 @@
-//! Logging to standard error, which never waits for whoever reads it.
+//! Logging to standard error that never waits for its reader.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::cli::LogLevel;
 
-/// Changes what is logged from now on. Clones are of the same log.
+/// The running log: changes its level, and adds lines of its own. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Logging {
     level: reload::Handle<LevelFilter, Registry>,
@@ -38,7 +38,8 @@ pub(crate) fn start(level: LogLevel) -> io::Result<Logging> {
     Ok(logging)
 }
 
-/// Says why the program ends, or does not start. Waits for a reader, as nothing else tells the reason, but not for ever.
+/// Writes to standard error why the program ends, or does not start. Waits up to five seconds for a reader, as the
+/// reason appears nowhere else.
 pub(crate) fn complain(line: &str) {
     let line = format!("softclock: {line}\n");
     let _ = Output::stderr().and_then(|out| out.write_within(line.as_bytes(), COMPLAIN_LIMIT));
@@ -50,18 +51,18 @@ impl Logging {
         let _ = self.level.reload(filter(level));
     }
 
-    /// Appends a line as it is.
+    /// Appends a line as it is, without a time or a level.
     pub(crate) fn say(&self, line: &str) {
         let _ = writeln!(Line(Arc::clone(&self.lines)), "{line}");
     }
 
-    /// Waits until all lines are written, for a second at most: before the process ends.
+    /// Waits up to a second until all lines are written. To be called before the process ends.
     pub(crate) fn finish(&self) {
         self.lines.flush(FINISH_LIMIT);
     }
 
-    /// The standard library writes a panic to standard error at once, which waits for its reader; a task may panic while
-    /// the others go on.
+    /// Sends the messages of panics to the log. The standard library would write them to standard error itself and wait
+    /// for its reader, while other tasks could go on.
     fn take_panics(&self) {
         let logging = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
@@ -76,7 +77,7 @@ impl Logging {
     }
 }
 
-/// Makes one line of what is written by one event.
+/// Appends what one event writes to the log, as a line.
 struct Line(Arc<LineLog>);
 
 impl Write for Line {

@@ -56,7 +56,7 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
     let signals = signals.map_err(ServeError::Signals)?;
     let logging = logging::start(options.level()).map_err(ServeError::Log)?;
     let result = serve(program, arguments, signals, &logging);
-    // What the caller says of an error comes behind it.
+    // The caller's message about an error comes after the log.
     logging.finish();
     result.map_err(ServeError::Start)
 }
@@ -169,7 +169,7 @@ fn url(address: &ListenAddress) -> String {
     }
 }
 
-/// How long a full pipe may keep the server from its start.
+/// How long a full pipe may delay the server's start.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

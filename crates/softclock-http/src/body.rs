@@ -53,7 +53,7 @@ impl http_body::Body for Body {
 }
 
 impl Body {
-    /// The next of it, at most `max` bytes of content.
+    /// Ready with the next frame, of at most `max` bytes.
     pub(crate) fn poll_up_to(
         &mut self,
         max: usize,
@@ -84,7 +84,7 @@ impl Body {
 /// be kept, and filling up would be a lie.
 pub struct FileBody {
     file: OpenFile,
-    /// While the file is opened again.
+    /// The reopening of the file, while it is in progress.
     opening: Option<Opening>,
     position: u64,
     remaining: u64,
@@ -129,7 +129,7 @@ impl FileBody {
         }
     }
 
-    /// The next bytes, at most `max` where they are read; none at the end.
+    /// Ready with the next bytes; `None` at the end. `max` limits what is read, not what goes to the socket unread.
     pub(crate) fn poll_chunk(
         &mut self,
         max: usize,

@@ -91,12 +91,12 @@ impl Carrier {
         each!(self, stream => stream.forget_readers());
     }
 
-    /// Closes it at once, without what was written and with nothing left to the kernel.
+    /// Closes the connection by a reset, so that the kernel discards what it has not sent.
     pub(crate) fn reset(self) {
         self.give_up();
     }
 
-    /// Has its close be a reset.
+    /// Makes the close a reset.
     fn give_up(&self) {
         if let Self::Tcp(stream) = self {
             // If this fails, the kernel gives up by itself, later.
@@ -164,7 +164,7 @@ impl Socket for Stream {
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(carrier) => each!(carrier, stream => stream.poll_readable(cx)),
-            // It may have something that was received before.
+            // TLS may hold bytes that were received before.
             Self::Tls(_) => Poll::Ready(()),
         }
     }
@@ -212,7 +212,7 @@ impl Socket for Stream {
 }
 
 impl Stream {
-    /// Bytes written that wait for the pace, of those not acknowledged.
+    /// Bytes written that wait for pacing, a part of those not acknowledged.
     pub(crate) fn paced_bytes(&self) -> u64 {
         match self.carrier() {
             Carrier::Tcp(stream) => stream.paced_bytes() as u64,
@@ -220,11 +220,11 @@ impl Stream {
         }
     }
 
-    /// Bytes that the socket took, encrypted ones.
+    /// Bytes that the socket has accepted; encrypted ones under TLS.
     pub(crate) fn bytes_written(&self) -> u64 {
         match self.carrier() {
             Carrier::Tcp(stream) => stream.bytes_written(),
-            // What is written is delivered, and shows as progress of its own.
+            // A Unix socket delivers bytes as it accepts them, so every write is progress already.
             Carrier::Unix(_) => 0,
         }
     }

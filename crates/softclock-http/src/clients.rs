@@ -1,9 +1,9 @@
-//! Client addresses: how many connections and HTTP/2 streams each has now.
+//! Counts the connections and HTTP/2 streams of each client address.
 //!
-//! The counts are the server's, not a thread's: the kernel spreads the connections of one client over the threads, so that
-//! a share for each would refuse some of few and none of many. The table is locked when a connection begins and ends, and
-//! holds an entry for each address that has one. Streams are counted without the lock. Where neither number is limited,
-//! nothing is counted.
+//! All threads share the counts: the kernel spreads a client's connections over the threads unevenly, so limits for
+//! each thread would refuse clients with few connections and admit clients with many. The table has an entry for each
+//! address with a connection. It is locked when a connection begins and ends; streams are counted without the lock. If
+//! neither number is limited, nothing is counted.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,13 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::carrier::Peer;
 
-/// What one client address may have at a time, all threads together; 0 for any number. IPv6 addresses of one /64 count as
-/// one, and Unix sockets have none. Behind another proxy all clients have that one's address.
+/// The limits for each client address, over all threads; 0 is unlimited. The IPv6 addresses of a /64 network count as
+/// one address. Connections over Unix sockets are not limited. Behind another proxy, all clients share the proxy's
+/// address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Connections. One more is reset when it is accepted.
+    /// Connections at a time. Further ones are reset when they are accepted.
     pub connections: usize,
-    /// Streams of HTTP/2 over all connections. One more is reset with REFUSED_STREAM, which lets the client send it again.
+    /// HTTP/2 streams at a time, over all connections. Further ones are reset with REFUSED_STREAM, after which the
+    /// client may send them again.
     pub streams: usize,
 }
 
@@ -35,11 +37,11 @@ struct Counted {
     streams: Arc<AtomicUsize>,
 }
 
-/// What counts as one client.
+/// The addresses that count as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Network {
     V4(Ipv4Addr),
-    /// The first 64 bits, of which a network has as many addresses as it likes.
+    /// The first 64 bits: one host can use any address of its /64 network.
     V6(u64),
 }
 
@@ -53,13 +55,18 @@ impl Network {
 }
 
 impl Clients {
-    /// Counts a connection of `peer` until the place is dropped; `None` if its address has as many as it may. O(1).
-    pub(crate) fn connect(self: &Arc<Self>, peer: Peer, limits: &ClientLimits) -> Option<Place> {
+    /// Counts a connection of `peer` until the permit is dropped. Returns `None` if its address has reached the limit.
+    /// O(1), under a lock.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        peer: Peer,
+        limits: &ClientLimits,
+    ) -> Option<ConnectionPermit> {
         let Peer::Internet(address) = peer else {
-            return Some(Place::default());
+            return Some(ConnectionPermit::default());
         };
         if *limits == ClientLimits::default() {
-            return Some(Place::default());
+            return Some(ConnectionPermit::default());
         }
         let network = Network::of(address);
         let mut all = self.lock();
@@ -67,13 +74,13 @@ impl Clients {
             connections: 0,
             streams: Arc::default(),
         });
-        // One without connections is new, and there is room for it.
+        // An entry without connections is new, and within any limit: none stays in the table without connections.
         if limits.connections > 0 && counted.connections >= limits.connections {
             return None;
         }
         counted.connections += 1;
         let streams = Arc::clone(&counted.streams);
-        Some(Place {
+        Some(ConnectionPermit {
             counted: Some((Arc::clone(self), network, streams)),
         })
     }
@@ -87,7 +94,7 @@ impl Clients {
         }
     }
 
-    /// A thread that panicked left the counts whole.
+    /// Takes the lock even if it is poisoned: a panic does not leave the counts half changed.
     fn lock(&self) -> MutexGuard<'_, HashMap<Network, Counted>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,26 +108,26 @@ impl fmt::Debug for Clients {
     }
 }
 
-/// A connection's place among those of its address, given back when dropped. The default is one that is not counted.
+/// A connection that is counted for its address until this is dropped. The default is not counted.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     counted: Option<(Arc<Clients>, Network, Arc<AtomicUsize>)>,
 }
 
-impl Place {
-    /// Counts a stream of this connection until the place is dropped; `None` if its address has `limit` of them, where that
-    /// is not 0.
-    pub(crate) fn open_stream(&self, limit: usize) -> Option<StreamPlace> {
+impl ConnectionPermit {
+    /// Counts a stream of this connection until the permit is dropped. Returns `None` if its address has `limit`
+    /// streams already; a limit of 0 is unlimited.
+    pub(crate) fn open_stream(&self, limit: usize) -> Option<StreamPermit> {
         let Some((_, _, streams)) = &self.counted else {
-            return Some(StreamPlace(None));
+            return Some(StreamPermit(None));
         };
         let before = streams.fetch_add(1, Ordering::Relaxed);
-        let place = StreamPlace(Some(Arc::clone(streams)));
-        (limit == 0 || before < limit).then_some(place)
+        let permit = StreamPermit(Some(Arc::clone(streams)));
+        (limit == 0 || before < limit).then_some(permit)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some((clients, network, _)) = &self.counted {
             clients.disconnect(*network);
@@ -128,11 +135,11 @@ impl Drop for Place {
     }
 }
 
-/// A stream's place among those of its client's address, given back when dropped.
+/// A stream that is counted for its client's address until this is dropped.
 #[derive(Debug)]
-pub(crate) struct StreamPlace(Option<Arc<AtomicUsize>>);
+pub(crate) struct StreamPermit(Option<Arc<AtomicUsize>>);
 
-impl Drop for StreamPlace {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         if let Some(streams) = &self.0 {
             streams.fetch_sub(1, Ordering::Relaxed);
@@ -191,7 +198,9 @@ mod tests {
             connect("192.0.2.1"),
             connect("192.0.2.2"),
         );
-        let mut streams: Vec<_> = [&one, &two, &one].map(|place| place.open_stream(3)).into();
+        let mut streams: Vec<_> = [&one, &two, &one]
+            .map(|permit| permit.open_stream(3))
+            .into();
         assert!(streams.iter().all(Option::is_some));
         assert!(one.open_stream(3).is_none() && two.open_stream(3).is_none());
         assert!(other.open_stream(3).is_some());

@@ -1,8 +1,8 @@
 //! The end of a connection: a last word if one is due, and a close that lets it arrive.
 //!
-//! A socket that is closed with unread data resets the connection, and a reset may overtake the response in the client's
-//! kernel: who uploads something that we refuse would see a broken connection in place of the 405. So a close with more
-//! to come ends our side first and discards what still comes (RFC 9112, section 9.6).
+//! A socket that is closed with unread data resets the connection, and a reset may overtake the response in the
+//! client's kernel: who uploads something that we refuse would see a broken connection in place of the 405. So a close
+//! with more to come ends our side first and discards what still comes (RFC 9112, section 9.6).
 
 use std::future::poll_fn;
 use std::io;
@@ -96,7 +96,7 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
     }
     let is_cut = matches!(end, Some(End::BrokenBody | End::Left));
     let more_to_come = last_word.is_some() || ending.mid_request || is_cut;
-    // Through TLS this waits for the client to take what was written.
+    // With TLS this may wait for the client to take what was written.
     let shut_down = timeout(LINGER, shut_down(&mut socket)).await;
     // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection
     // when they arrive, and responses that the client has not taken yet would be lost.

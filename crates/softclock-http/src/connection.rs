@@ -1,4 +1,4 @@
-//! One connection: hyper's HTTP/1.1 or h2's HTTP/2 over what carries it.
+//! One connection: HTTP/1.1 by hyper or HTTP/2 by h2, over TCP, TLS or a Unix socket.
 
 use std::future::poll_fn;
 use std::io;
@@ -29,10 +29,12 @@ pub struct ConnectionOptions {
     pub head: HeadLimits,
     /// How long clients may take.
     pub timeouts: Timeouts,
-    /// Frames of HTTP/2 that a client may send beyond those that what it gets accounts for; 0 for any number. A request and
-    /// each frame of control (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones) counts as one, and as one
-    /// more for each KiB; so does each field line of a request far beyond [`HeadLimits::fields`]. Responses and their DATA
-    /// make up for some, and so does time: a hundredth of this number each second. With more the connection is ended.
+    /// HTTP/2 frames that a client may send beyond those that it needs to receive its responses; 0 is unlimited. With
+    /// more the connection is ended.
+    ///
+    /// Each request counts as one, and so does each field line far beyond [`HeadLimits::fields`]. Each control frame
+    /// (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones) counts as one, and as one more for each KiB.
+    /// Responses and their DATA give some back, and so does time: a hundredth of this number each second.
     pub control_frames: u32,
 }
 
@@ -54,24 +56,24 @@ pub struct Timeouts {
     /// From the first byte of a head to its end. Then the answer is 408. The same for the handshake of TLS, from its
     /// first byte; then it is closed.
     pub head: Option<Duration>,
-    /// Between bytes of a body that is passed on. Then the answer is 408, if there was none, and the connection is closed; in
-    /// HTTP/2 the stream ends. Where a body is not read, as in requests for files, the answer does not wait for it, and the
-    /// connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its stream is
-    /// reset after a second.
+    /// Between bytes of a body that is passed on. Then the answer is 408, if there was none, and the connection is
+    /// closed; in HTTP/2 the stream ends. Where a body is not read, as in requests for files, the answer does not wait
+    /// for it, and the connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its stream is reset
+    /// after a second.
     pub body: Option<Duration>,
     /// Between requests. Then the connection is closed without a word.
     pub idle: Option<Duration>,
     /// During a response, without any of it being taken. Then the connection is reset; in HTTP/2 the stream, and the
     /// connection when all its streams wait. Time in which the server itself holds back, as it paces, does not count.
     pub send: Option<Duration>,
-    /// The least a client must take of a response in bytes a second, averaged over [`rate_window`](Self::rate_window) of
-    /// waiting for it; 0 for any. Then the connection is reset.
+    /// The least a client must take of a response in bytes a second, averaged over [`rate_window`](Self::rate_window)
+    /// of waiting for it; 0 for any. Then the connection is reset.
     ///
-    /// In HTTP/2 the streams of a connection that wait have equal shares of it, and one whose client takes less of it is
-    /// reset.
+    /// In HTTP/2 the waiting streams of a connection share the rate equally, and a stream whose client takes less than
+    /// its share is reset.
     pub min_rate: u32,
-    /// The least a client must send of a body in bytes a second, averaged over [`rate_window`](Self::rate_window) of waiting
-    /// for it; 0 for any. Then it fails, as for [`body`](Self::body).
+    /// The least a client must send of a body in bytes a second, averaged over [`rate_window`](Self::rate_window) of
+    /// waiting for it; 0 for any. A slower body fails as for [`body`](Self::body).
     pub min_upload_rate: u32,
     /// See [`min_rate`](Self::min_rate).
     pub rate_window: Duration,

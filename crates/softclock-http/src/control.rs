@@ -1,8 +1,8 @@
 //! Changing a server while it runs, and asking its threads what they have done.
 //!
-//! A change is prepared in one thread, where it can fail without consequence: addresses that are new are bound, and only
-//! if all are do the threads learn of it. Each thread then replaces what it serves by, opens and closes listeners, and
-//! leaves connections alone: a request is served by the settings of the moment at which its head is complete.
+//! A change is prepared in one thread, where it can fail without consequence: addresses that are new are bound, and
+//! only if all are do the threads learn of it. Each thread then replaces what it serves by, opens and closes listeners,
+//! and leaves connections alone: a request is served by the settings of the moment at which its head is complete.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ struct Shared {
     /// The addresses asked for, and the real ones that each gave.
     listening: RefCell<Vec<(ListenAddress, Vec<ListenAddress>)>>,
     metrics: Endpoints,
-    /// The addresses of clients, of all threads.
+    /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
 }
 
@@ -176,7 +176,7 @@ impl Control {
         Ok(changes)
     }
 
-    /// Makes a thread's worker, there.
+    /// Returns a function that makes a thread's worker, to be called on that thread.
     pub(crate) fn worker(&self) -> impl FnOnce() -> Rc<Worker> + Send + 'static {
         let settings = self.settings();
         let threads = self.shared.threads.len();
@@ -201,7 +201,7 @@ impl Control {
     pub(crate) async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
-            // One with so many commands left to do does not answer soon.
+            // A thread whose queue of commands is full would not answer soon.
             let _ = thread.try_send(Command::Report(reply.clone()));
         }
         drop(reply);

@@ -1,4 +1,5 @@
-//! A request and its response: answered by a site or an upstream, counted, and told to the access log when the body has ended.
+//! A request and its response: answered by a site or an upstream, counted, and told to the access log when the body has
+//! ended.
 
 use std::cell::{Cell, OnceCell};
 use std::io;
@@ -7,7 +8,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, SystemTime};
 
-use crate::request_body::RequestBody;
 use bytes::Bytes;
 use http::header::{
     EXPECT, HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS,
@@ -19,12 +19,13 @@ use softclock::Instant;
 use crate::access_log::{Entry, RequestLine};
 use crate::body::Body;
 use crate::carrier::Peer;
-use crate::clients::{Place, StreamPlace};
+use crate::clients::{ConnectionPermit, StreamPermit};
 use crate::error::Refusal;
 use crate::file_lane::FileLane;
 use crate::head::{Fault, check_parsed};
 use crate::limit::Limit;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
+use crate::request_body::RequestBody;
 use crate::served::LiveServed;
 use crate::unread;
 use crate::worker::{Live, Worker};
@@ -38,9 +39,7 @@ pub(crate) fn answer(
     async move {
         let response = match &exchange.live.served {
             _ if let Some(fault) = exchange.fault(&request) => {
-                exchange
-                    .client
-                    .on_fault(fault, "answered without looking further");
+                exchange.client.on_fault(fault, "request refused");
                 let is_head = *request.method() == Method::HEAD;
                 own_page(fault.status(), fault.sentence(), is_head)
             }
@@ -93,12 +92,12 @@ pub(crate) struct Client {
     /// Who waits for the end of all exchanges.
     waiting: Cell<Option<Waker>>,
     tunnel: Cell<Option<Box<Tunnel>>>,
-    /// Whether the exchange in progress has no response yet, and needs none once the client ends its side.
-    is_waiting: Cell<bool>,
+    /// Whether the connection ends, with the exchange in progress, if the client ends its side.
+    ends_on_leave: Cell<bool>,
     /// As a field's value, once it was asked for.
     address: OnceCell<HeaderValue>,
-    /// Among the connections of its address.
-    place: OnceCell<Place>,
+    /// Counts the connection for the client's address.
+    permit: OnceCell<ConnectionPermit>,
 }
 
 impl Client {
@@ -111,15 +110,15 @@ impl Client {
             active: Cell::new(false),
             waiting: Cell::new(None),
             tunnel: Cell::new(None),
-            is_waiting: Cell::new(false),
+            ends_on_leave: Cell::new(false),
             address: OnceCell::new(),
-            place: OnceCell::new(),
+            permit: OnceCell::new(),
         })
     }
 
-    /// One of a server of nothing in particular.
+    /// A local client of a server of the bundled site.
     #[cfg(test)]
-    pub(crate) fn of_nothing() -> Rc<Self> {
+    pub(crate) fn for_tests() -> Rc<Self> {
         let site = Rc::new(crate::site::Site::bundled());
         let worker = Worker::of_site(site, crate::worker::WorkerOptions::default());
         Self::new(worker, Peer::Local, false)
@@ -134,30 +133,33 @@ impl Client {
         Some(self.address.get_or_init(|| text().expect("ASCII")))
     }
 
-    /// Has the connection ended, with the exchange in progress, when the client ends its side while the guard lives.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
-        self.is_waiting.set(true);
-        Waiting(self)
+    /// Ends the connection, and the exchange in progress, if the client ends its side while the guard lives.
+    pub(crate) fn end_on_leave(&self) -> EndOnLeave<'_> {
+        self.ends_on_leave.set(true);
+        EndOnLeave(self)
     }
 
-    /// Whether there is a guard of [`wait`](Self::wait).
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.is_waiting.get()
+    /// Returns whether there is a guard of [`end_on_leave`](Self::end_on_leave).
+    pub(crate) fn ends_on_leave(&self) -> bool {
+        self.ends_on_leave.get()
     }
 
-    /// Keeps the connection's place among those of its address as long as the connection lasts.
-    pub(crate) fn set_place(&self, place: Place) {
-        let _ = self.place.set(place);
+    /// Counts the connection for its client's address as long as it lasts.
+    pub(crate) fn set_permit(&self, permit: ConnectionPermit) {
+        let _ = self.permit.set(permit);
     }
 
-    /// A stream's place among those of the client's address, or nothing if that has too many.
-    pub(crate) fn open_stream(&self) -> Option<StreamPlace> {
+    /// Counts an HTTP/2 stream for the client's address. Returns `None` if that has too many.
+    pub(crate) fn open_stream(&self) -> Option<StreamPermit> {
         let limit = self.worker.live().options.clients.streams;
-        let place = self.place.get_or_init(Place::default).open_stream(limit);
-        if place.is_none() {
+        let permit = self
+            .permit
+            .get_or_init(ConnectionPermit::default)
+            .open_stream(limit);
+        if permit.is_none() {
             Limit::ClientStreams.reached(self.peer, "stream refused");
         }
-        place
+        permit
     }
 
     /// The connection is to become a tunnel when the response is sent.
@@ -170,7 +172,7 @@ impl Client {
         self.tunnel.take()
     }
 
-    /// A request is refused for `fault`; counts the limit that it passes, if it is one.
+    /// Records that a request is refused for `fault`: counts the limit that it exceeds, if the fault is a limit.
     pub(crate) fn on_fault(&self, fault: Fault, action: &str) {
         if let Some(limit) = Limit::passed_by(fault) {
             limit.reached(self.peer, action);
@@ -211,13 +213,13 @@ impl Client {
     }
 }
 
-/// A client that waits for a response, and is taken to be gone when it ends its side. Of use in HTTP/1, where a
-/// connection has one exchange at a time; in HTTP/2 the end of the client's side is that of the connection.
-pub(crate) struct Waiting<'a>(&'a Client);
+/// The guard of [`Client::end_on_leave`]. Of use in HTTP/1, where a connection has one exchange at a time; in HTTP/2
+/// the end of the client's side ends the connection anyway.
+pub(crate) struct EndOnLeave<'a>(&'a Client);
 
-impl Drop for Waiting<'_> {
+impl Drop for EndOnLeave<'_> {
     fn drop(&mut self) {
-        self.0.is_waiting.set(false);
+        self.0.ends_on_leave.set(false);
     }
 }
 
@@ -272,7 +274,7 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// What is wrong with a request that no scanner has seen: in HTTP/1 none gets that far.
+    /// Checks an HTTP/2 request. Those of HTTP/1 were checked by the scanner, before hyper saw them.
     fn fault<B>(&self, request: &Request<B>) -> Option<Fault> {
         let limits = self.live.options.connection.head;
         match request.version() {
@@ -340,12 +342,12 @@ pub(crate) struct CountedBody {
 }
 
 impl CountedBody {
-    /// Whether it waits for nothing but a disk.
+    /// Returns whether the body waits for a disk at most, not for an upstream.
     pub(crate) const fn is_at_hand(&self) -> bool {
         matches!(self.body, AnyBody::Own(_))
     }
 
-    /// The next of it, at most `max` bytes of content where it is [at hand](Self::is_at_hand).
+    /// Ready with the next frame, of at most `max` bytes if the body is [at hand](Self::is_at_hand).
     pub(crate) fn poll_up_to(
         &mut self,
         max: usize,

@@ -1,11 +1,13 @@
-//! A connection of HTTP/2: h2's, with the limits of how long a client may take.
+//! One HTTP/2 connection, on h2, with limits on how long a client may take.
 //!
-//! h2 sees to frames and windows. It is used without hyper's server on top, which does not show how much of a response
-//! the client has room for: so a stream that takes nothing looks there like one that takes little, or like one whose
-//! bytes wait for this server's own pacing. Here each stream sends what its client has room for ([`reply`]), and the
-//! connection finds those that are stalled ([`flow`]): they are reset, and when all are, the connection ends. So it
-//! does when its socket takes nothing ([`io`]), when the client does not answer pings ([`keep_alive`]), and when
-//! nothing was asked for long. The end of a connection does not wait for a client that says nothing.
+//! h2 implements frames and flow-control windows. hyper's server is not used on top of it, as it hides how much window
+//! a client has left: through hyper, a stalled stream looks like a slow one, or like one held back by this server's own
+//! pacing. Here each stream sends as much as its client's windows allow ([`reply`]), and the connection finds stalled
+//! streams and resets them ([`flow`]).
+//!
+//! The connection ends when all its streams are stalled, when its socket accepts nothing ([`io`]), when the client does
+//! not answer pings ([`keep_alive`]) or sends too many control frames ([`meter`]), and when it is idle for too long.
+//! Closing does not wait for a silent client.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -20,7 +22,7 @@ use http::Request;
 use softclock::Instant;
 
 use self::credit::Credit;
-use self::flow::{Flows, Line, Piece, Verdict};
+use self::flow::{Flows, Piece, Transport, Verdict};
 use self::io::Watched;
 use self::keep_alive::KeepAlive;
 use crate::carrier::Stream;
@@ -41,25 +43,25 @@ mod keep_alive;
 mod meter;
 mod reply;
 
-/// Answers requests until either side closes the connection; when idle once the membership ends.
+/// Answers requests until either side closes the connection. Once the membership ends, closes it as soon as it is idle.
 pub(crate) async fn converse(
     stream: Stream,
     client: Rc<Client>,
     options: &ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), h2::Error> {
-    let mut rest = Rest::new(&client, membership.seat(), options.timeouts);
+    let mut idle = IdleWatch::new(&client, membership.seat(), options.timeouts);
     let mut server = Server::new(stream, client, options);
     poll_fn(|cx| {
-        let is_over = rest.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
+        let is_over = idle.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
         if is_over {
-            rest.is_over = true;
+            idle.is_over = true;
             server.end();
         }
         if let Poll::Ready(result) = server.poll(cx) {
             return Poll::Ready(result);
         }
-        rest.poll_leave(cx).map(Ok)
+        idle.poll_leave(cx).map(Ok)
     })
     .await
 }
@@ -69,15 +71,15 @@ struct Server {
     client: Rc<Client>,
     timeouts: Timeouts,
     phase: Phase,
-    line: Rc<Line>,
+    transport: Rc<Transport>,
     credit: Rc<Credit>,
     flows: Rc<Flows>,
-    /// When streams are looked at next.
+    /// Fires when streams are next checked for stalls.
     look: LateTimer,
 }
 
 enum Phase {
-    /// Until the client's preface has come.
+    /// The client's preface has not arrived yet.
     Handshake {
         handshake: Handshake<Watched, Piece>,
         is_over: bool,
@@ -91,10 +93,10 @@ enum Phase {
 impl Server {
     fn new(stream: Stream, client: Rc<Client>, options: &ConnectionOptions) -> Self {
         let timeouts = options.timeouts;
-        let line = Rc::<Line>::default();
-        let flows = Flows::new(timeouts, Rc::clone(&line), softclock::now());
+        let transport = Rc::<Transport>::default();
+        let flows = Flows::new(timeouts, Rc::clone(&transport), softclock::now());
         let credit = Credit::new(options);
-        let socket = Watched::new(stream, timeouts, Rc::clone(&line), Rc::clone(&credit));
+        let socket = Watched::new(stream, timeouts, Rc::clone(&transport), Rc::clone(&credit));
         Self {
             client,
             timeouts,
@@ -102,14 +104,14 @@ impl Server {
                 handshake: builder(options).handshake(socket),
                 is_over: false,
             },
-            line,
+            transport,
             credit,
             flows,
             look: LateTimer::default(),
         }
     }
 
-    /// Answers the requests that have come, and no others.
+    /// Shuts down gracefully: answers the requests that have arrived, and accepts no others.
     fn end(&mut self) {
         match &mut self.phase {
             Phase::Handshake { is_over, .. } => *is_over = true,
@@ -134,7 +136,7 @@ impl Server {
             }
             let keep_alive = self.timeouts.send.and_then(|limit| {
                 let pings = connection.ping_pong()?;
-                Some(KeepAlive::new(pings, limit, Rc::clone(&self.line)))
+                Some(KeepAlive::new(pings, limit, Rc::clone(&self.transport)))
             });
             self.phase = Phase::Serving {
                 connection,
@@ -177,31 +179,33 @@ impl Server {
         Poll::Ready(Ok(()))
     }
 
-    /// Has the socket tell how much was delivered, when streams are to be looked at.
+    /// Asks the socket how much it has delivered, if it is time to check streams for stalls. The socket reports when h2
+    /// next calls it, during this turn.
     fn poll_look(&mut self, cx: &mut Context<'_>) {
         let now = softclock::now();
         if let Some(next) = self.flows.next_look(now, cx)
             && self.look.poll_until(next, now, cx).is_ready()
         {
-            self.line.is_asked.set(true);
+            self.transport.is_asked.set(true);
         }
     }
 
-    /// Has the streams reset that are stalled, once the socket has told how much was delivered.
+    /// Finds stalled streams, once the socket has reported how much it has delivered; their tasks reset them. Returns
+    /// `None` until it has.
     fn judge(&self, cx: &mut Context<'_>) -> Option<Verdict> {
-        let delivery = self.line.delivery.take()?;
+        let delivery = self.transport.delivery.take()?;
         let verdict = self.flows.judge(softclock::now(), delivery);
         if let Verdict::Stalled(streams) = verdict {
             for _ in 0..streams {
                 Limit::StalledStream.reached(self.client.peer, "stream reset");
             }
         }
-        // For the next look.
+        // So that the timer is set for the next check.
         cx.waker().wake_by_ref();
         Some(verdict)
     }
 
-    /// Ends the connection for a limit, and says so to the client if it listens.
+    /// Ends the connection because of a limit. Sends GOAWAY if the socket takes it at once.
     fn give_up(
         &mut self,
         limit: Limit,
@@ -217,14 +221,14 @@ impl Server {
     }
 }
 
-/// Answers a request by a task of its own.
+/// Spawns a task that answers one request, or refuses the stream if its client has too many.
 fn begin(
     client: &Rc<Client>,
     flows: &Rc<Flows>,
     request: Request<RecvStream>,
     mut stream: SendResponse<Piece>,
 ) {
-    let Some(place) = client.open_stream() else {
+    let Some(permit) = client.open_stream() else {
         return stream.send_reset(Reason::REFUSED_STREAM);
     };
     // Begun at once, so that the connection knows of it before the stream's task runs.
@@ -232,7 +236,7 @@ fn begin(
     let flow = flows.begin();
     drop(softclock::spawn_local(async move {
         reply::send(answer, stream, flow).await;
-        drop(place);
+        drop(permit);
     }));
 }
 
@@ -247,8 +251,8 @@ fn builder(options: &ConnectionOptions) -> Builder {
     builder
 }
 
-/// The time between requests, and the one after the last.
-struct Rest {
+/// Watches how long no request has been in progress, before and after the connection is told to end.
+struct IdleWatch {
     client: Rc<Client>,
     seat: Seat,
     timeouts: Timeouts,
@@ -261,7 +265,7 @@ struct Rest {
     timer: LateTimer,
 }
 
-impl Rest {
+impl IdleWatch {
     fn new(client: &Rc<Client>, seat: Seat, timeouts: Timeouts) -> Self {
         Self {
             client: Rc::clone(client),
@@ -274,7 +278,7 @@ impl Rest {
         }
     }
 
-    /// Learns whether requests are in progress.
+    /// Brings `since` up to date.
     fn look(&mut self, cx: &Context<'_>) {
         let active = self.client.take_activity();
         self.asked |= active;
@@ -285,17 +289,17 @@ impl Rest {
         }
     }
 
-    /// Ready once, when nothing was asked for too long.
+    /// Ready when no request was in progress for the idle timeout; never once the connection is ending.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.look(cx);
         match self.timeouts.idle {
-            Some(limit) if !self.is_over => self.poll_rested(limit, cx),
+            Some(limit) if !self.is_over => self.poll_idle_for(limit, cx),
             _ => Poll::Pending,
         }
     }
 
-    /// After the end was told: ready when the client has had its time to take what is left of the last response, and
-    /// at once where there was none.
+    /// Once the connection is ending: ready when the client has had its time to read the rest of the last response, or
+    /// at once if there was no request.
     fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_over {
             return Poll::Pending;
@@ -307,13 +311,13 @@ impl Rest {
             false => Some(Duration::ZERO),
         };
         match limit {
-            Some(limit) => self.poll_rested(limit, cx),
+            Some(limit) => self.poll_idle_for(limit, cx),
             None => Poll::Pending,
         }
     }
 
     /// Ready when no request has been in progress for `limit`.
-    fn poll_rested(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_idle_for(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
         match self.since {
             Some(since) => self.timer.poll_until(since + limit, softclock::now(), cx),
             None => Poll::Pending,
@@ -324,7 +328,8 @@ impl Rest {
 /// Requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;
 
-/// What a client may send of bodies before they are read, of one and of all together.
+/// The receive windows of a stream and of the connection: how many bytes of bodies a client may send before they are
+/// read.
 const RECEIVE_WINDOW: u32 = 1 << 20;
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! What is waited for usually comes, and then the next thing is waited for, with a later deadline. So progress does not
 //! touch the timer: one that fires early is set anew. A connection in use costs a timer's setting once a timeout, not
-//! once a request. And since nobody minds some milliseconds, the timers of all connections end at few instants, for which
-//! the thread does not spin: else a server in moderate use would wake up for timers more often than for requests.
+//! once a request. And since nobody minds some milliseconds, the timers of all connections end at few instants, for
+//! which the thread does not spin: else a server in moderate use would wake up for timers more often than for requests.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ pub(crate) struct LateTimer {
 }
 
 impl LateTimer {
-    /// Ready at `deadline`, or up to [`SLACK`] later, if nothing that happened before has ended the wait.
+    /// Ready at `deadline`, or up to [`SLACK`] later, once no event from before then can still end the wait.
     pub(crate) fn poll_until(
         &mut self,
         deadline: Instant,
@@ -29,7 +29,7 @@ impl LateTimer {
             .sleep
             .get_or_insert_with(|| sleep_until(deadline).with_slack(SLACK));
         let set = sleep.deadline();
-        // One that is past was set for an earlier deadline, since moved by progress.
+        // A timer in the past was set for an earlier deadline, which progress has moved since.
         if deadline < set || (set < deadline && set <= now) {
             sleep.reset(deadline);
         }

@@ -1,7 +1,7 @@
 //! The limits that clients and upstreams can reach: each is counted, and logged at most once a second.
 //!
-//! Counts and the log's throttle are the process's, as a flood over many threads is one flood to an operator. A limit is
-//! reached seldom compared with requests, so its counter may be shared.
+//! Counters and log throttles are global to the process: a flood spread over many threads is one flood to an operator.
+//! Limits are reached rarely compared with requests, so all threads can share an atomic counter.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -39,21 +39,21 @@ limits! {
     Accept = "accept",
     /// Descriptors or memory ran out while a file was to be opened.
     Descriptors = "descriptors",
-    /// Responses held as many files open as they may.
+    /// Responses had the maximum number of files open.
     OpenFiles = "open_files",
-    /// A client took nothing, or too little, of a stream of HTTP/2.
+    /// A client read nothing, or too slowly, from an HTTP/2 stream.
     StalledStream = "stalled_stream",
-    /// A client took nothing, or too little, of all that a connection had for it.
+    /// A client read nothing, or too slowly, from a whole connection.
     StalledConnection = "stalled_connection",
-    /// Nothing of a request's body came for too long.
+    /// No byte of a request's body arrived within the body timeout.
     BodyTimeout = "body_timeout",
-    /// A request's body came too slowly.
+    /// A request's body arrived more slowly than the minimum upload rate.
     UploadRate = "upload_rate",
-    /// All upstreams had as many requests as they may have.
+    /// All upstreams had the maximum number of requests in progress.
     MaxRequests = "max_requests",
     /// All upstreams together had as many connections as they may have, and none of them was idle.
     UpstreamConnections = "upstream_connections",
-    /// A proxy got a request that it has passed on before.
+    /// A request came back to the proxy that had forwarded it.
     Loop = "proxy_loop",
     /// Lines of the access log came faster than they could be written.
     AccessLog = "access_log",
@@ -65,20 +65,20 @@ limits! {
     RequestHead = "request_head",
     /// A request had too many header fields.
     RequestFields = "request_fields",
-    /// A connection of HTTP/2 had too many frames of control for what it carried.
+    /// An HTTP/2 client sent too many control frames for the responses that it received.
     ControlFrames = "control_frames",
-    /// A client address had as many connections as it may have.
+    /// A client address had the maximum number of connections.
     ClientConnections = "client_connections",
-    /// A client address had as many HTTP/2 streams as it may have.
+    /// A client address had the maximum number of HTTP/2 streams.
     ClientStreams = "client_streams",
-    /// A connection to the metrics took the place of one that made no progress.
+    /// A new connection to the metrics endpoint replaced one that made no progress.
     MetricsConnections = "metrics_connections",
-    /// A connection to the metrics sent no request, or took nothing of a response, for too long.
+    /// A connection to the metrics endpoint sent no request, or read nothing of a response, for too long.
     MetricsTimeout = "metrics_timeout",
 }
 
 impl Limit {
-    /// The limit that a request with this fault passes, if it is one.
+    /// Returns the limit that a request with this fault exceeds, if the fault is a limit.
     pub(crate) const fn passed_by(fault: Fault) -> Option<Self> {
         match fault {
             Fault::LineTooLong => Some(Self::RequestLine),
@@ -88,8 +88,8 @@ impl Limit {
         }
     }
 
-    /// Counts that the limit was reached, and logs it with its `cause`, a peer or an error, and the `action` taken, unless the same
-    /// limit was logged less than a second ago.
+    /// Counts that the limit was reached, and logs it with its `cause` (a peer or an error) and the `action` taken,
+    /// unless the same limit was logged less than a second ago.
     pub(crate) fn reached(self, cause: impl fmt::Display, action: &str) {
         self.count_one();
         let state = &STATES[self as usize];
@@ -99,13 +99,13 @@ impl Limit {
         }
     }
 
-    /// Only counts that the limit was reached, where it is logged otherwise.
+    /// Counts that the limit was reached, for callers that log it themselves.
     pub(crate) fn count_one(self) {
         let state = &STATES[self as usize];
         state.reached.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was reached.
+    /// Returns how often the limit was reached.
     pub(crate) fn count(self) -> u64 {
         STATES[self as usize].reached.load(Ordering::Relaxed)
     }
@@ -116,7 +116,8 @@ pub fn limit_names() -> impl Iterator<Item = &'static str> {
     Limit::ALL.iter().map(|limit| limit.name())
 }
 
-/// Limits are reached on other threads than those with a runtime, too, so this is not the runtimes' clock.
+/// Returns the time since the first call. Limits are also reached on threads without a runtime, so this does not use a
+/// runtime's clock.
 fn now() -> Instant {
     static BEGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
     Instant::from_ns(u64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -139,9 +140,9 @@ impl State {
     }
 }
 
-/// Passes one event a second and counts those held back.
+/// Lets one event a second pass, and counts the events held back.
 pub(crate) struct Throttle {
-    /// When the next may pass, in nanoseconds of the caller's clock.
+    /// When the next event may pass, in nanoseconds of the caller's clock.
     next_ns: AtomicU64,
     held_back: AtomicU64,
 }
@@ -154,7 +155,8 @@ impl Throttle {
         }
     }
 
-    /// How many were held back since the last that passed, if one may pass at `now`; else `None`.
+    /// Returns how many events were held back since the last one that passed. Returns `None`, and holds this event back
+    /// too, if that was less than a second before `now`.
     pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
         let (now, next) = (now.as_ns(), self.next_ns.load(Ordering::Relaxed));
         let is_first = now >= next
@@ -169,7 +171,7 @@ impl Throttle {
     }
 }
 
-/// Between two lines about the same limit.
+/// The pause between two log lines about the same limit.
 const PAUSE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use softclock::net::{
 use crate::address::{ListenAddress, Place};
 use crate::carrier::{Carrier, Peer};
 use crate::error::StartError;
-use share::{Either, Known, Share, SocketPath};
+use share::{Either, Share, SocketPath, WeakShare};
 
 /// A socket that listens but belongs to no thread yet.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ pub(crate) struct Binder {
     threads: usize,
     inherited: Vec<(String, Share)>,
     /// The sockets of places bound before, as long as a thread has them open.
-    known: Vec<(Place, Vec<Known>)>,
+    known: Vec<(Place, Vec<WeakShare>)>,
 }
 
 impl Binder {
@@ -116,7 +116,7 @@ impl Binder {
 
     /// The sockets of an address, a list for each thread. Nothing listens after an error.
     ///
-    /// A place at which a thread listens yet, plainly or with TLS, gives a share of that socket.
+    /// If a thread still listens at this place, plainly or with TLS, its socket is shared.
     pub(crate) fn bind(
         &mut self,
         address: &ListenAddress,
@@ -142,12 +142,12 @@ impl Binder {
     /// A socket for each thread.
     fn bind_place(&mut self, place: &Place, mode: u32) -> io::Result<Vec<Share>> {
         self.known.retain_mut(|(_, sockets)| {
-            sockets.retain(Known::is_open);
+            sockets.retain(WeakShare::is_open);
             !sockets.is_empty()
         });
         let known = self.known.iter().filter(|(known, _)| known == place);
         let mut open: Vec<_> = known
-            .flat_map(|(_, sockets)| sockets.iter().filter_map(Known::share))
+            .flat_map(|(_, sockets)| sockets.iter().filter_map(WeakShare::upgrade))
             .collect();
         let shares = match place {
             Place::Unix(path) => {
@@ -161,14 +161,14 @@ impl Binder {
         };
         if !is_any_port(place) {
             self.known.retain(|(known, _)| known != place);
-            let sockets = shares.iter().map(Share::known).collect();
+            let sockets = shares.iter().map(Share::downgrade).collect();
             self.known.push((place.clone(), sockets));
         }
         Ok(shares)
     }
 
-    /// Each thread has its own socket, and the kernel spreads connections over them (SO_REUSEPORT). Those of `open` are
-    /// at this place already.
+    /// Returns a socket for each thread; the kernel spreads connections over them (SO_REUSEPORT). Uses those in `open`,
+    /// which listen at this place already, first.
     fn bind_tcp(&self, place: &Place, mut open: Vec<Share>) -> io::Result<Vec<Share>> {
         let shared = self.threads > 1;
         if shared && open.is_empty() && !is_any_port(place) {

@@ -1,14 +1,13 @@
-//! The files that responses hold open, within a budget of the thread's.
+//! Limits how many files the responses of a thread hold open.
 //!
-//! A connection of HTTP/2 may have a file open for each of its streams, most of which may wait for the client. So that
-//! they never use up the descriptors that accepting needs, a response only borrows its descriptor: when one more than
-//! the budget is to be opened, a file that was not read lately is closed, and its response opens it again when it goes
-//! on. No response waits for another, and none is refused. A response whose file is another by then, or in another
-//! state, fails, as one whose file has shrunk does.
+//! An HTTP/2 connection may have a file open for each of its streams, most of which may wait for the client. They must
+//! not use up the descriptors that accepting connections needs. So a response only borrows its descriptor: when the
+//! budget is exceeded, a file that was not read recently is closed, and its response reopens it to continue. No
+//! response waits for another, and none is refused. If the path then leads to another file, or the file has changed,
+//! the response fails, as one does whose file has shrunk.
 //!
-//! The file to close is found by CLOCK, as in the cache: a hand goes round and spares files that were read since it
-//! last came by. Those whose descriptor is in use at the moment, by a helper thread or by `sendfile(2)`, stay: of these
-//! a connection has one at most.
+//! The file to close is found by CLOCK, as in the cache: a hand goes round and skips files that were read since it last
+//! passed. A file whose descriptor is in use at the moment, by a helper thread or by `sendfile(2)`, stays open.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,22 +20,22 @@ use softclock::fs::{Failure, File, Metadata, Root};
 
 use crate::limit::Limit;
 
-/// A file for one response; clones share the descriptor.
+/// The file of a response; clones share its descriptor.
 #[derive(Clone)]
 pub(crate) struct OpenFile(Rc<Shared>);
 
 struct Shared {
     file: RefCell<Option<File>>,
     metadata: Metadata,
-    /// Where to open it again; without one it stays open.
+    /// Where to reopen the file; without this it stays open.
     origin: Option<(Root, PathBuf)>,
-    /// Whether it was read since the hand last came by.
+    /// Whether the file was read since the hand last passed.
     is_used: Cell<bool>,
-    /// Its place among the open ones.
+    /// Its index in [`OpenFiles::files`].
     place: Cell<usize>,
 }
 
-/// A file that is being opened again.
+/// A file that is being reopened.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<File>>>>;
 
 /// The open files of a thread.
@@ -51,27 +50,27 @@ pub(crate) fn set_limit(limit: usize) {
     OPEN.with_borrow_mut(|open| open.limit = limit.max(1));
 }
 
-/// Closes a file that can be opened again; false if there is none. For when descriptors have run out although there is
-/// a budget.
+/// Closes a file that can be reopened; returns false if there is none. For when descriptors have run out in spite of
+/// the budget. O(files).
 pub(crate) fn close_one() -> bool {
     let closed = OPEN.with_borrow_mut(OpenFiles::close_one);
     closed.is_some()
 }
 
-/// Whether an error says that descriptors or memory ran out.
+/// Returns whether an error means that descriptors or memory have run out.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     matches!(Failure::of(error), Failure::Exhausted)
 }
 
 impl OpenFile {
-    /// A file that is opened again from `path` below `root` if it was closed meanwhile.
+    /// Wraps a file that may be closed between reads, and is then reopened from `path` below `root`.
     pub(crate) fn new(file: File, root: &Root, path: PathBuf) -> Self {
         let this = Self::with_origin(&file, Some((root.clone(), path)));
         this.keep(file);
         this
     }
 
-    /// A file of unknown origin, which stays open and is not counted.
+    /// Wraps a file of unknown origin, which stays open and is not counted.
     pub(crate) fn staying_open(file: File) -> Self {
         let this = Self::with_origin(&file, None);
         *this.0.file.borrow_mut() = Some(file);
@@ -88,16 +87,16 @@ impl OpenFile {
         }))
     }
 
-    /// What was known of the file when it was first opened.
+    /// The file's metadata when it was first opened.
     pub(crate) fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
 
-    /// The file, opened again if it was closed; `opening` is what is underway of that. To be dropped after the next
-    /// read.
+    /// Ready with the file, reopened if it was closed. `opening` holds the state of a reopening between calls. Drop the
+    /// returned file after the next read: while it lives, its descriptor cannot be closed.
     ///
     /// # Errors
-    /// Those of opening it; if it has changed.
+    /// Those of opening the file, and an error if it has changed since it was first opened.
     pub(crate) fn poll_file(
         &self,
         opening: &mut Option<Opening>,
@@ -148,10 +147,10 @@ impl OpenFile {
         Ok(file)
     }
 
-    /// Holds the file open, in place of another if there are enough.
+    /// Holds the file open, and closes another if the budget is used up.
     fn keep(&self, file: File) {
         let shared = &self.0;
-        // A clone of this was faster.
+        // Another clone has reopened it meanwhile.
         if shared.file.borrow().is_some() {
             return;
         }
@@ -179,7 +178,7 @@ impl Drop for Shared {
 }
 
 impl OpenFiles {
-    /// Closes the file that was not read for longest, roughly; each is looked at twice at most.
+    /// Closes roughly the least recently read file. Looks at each file at most twice.
     fn close_one(&mut self) -> Option<()> {
         for _ in 0..2 * self.files.len() {
             if self.hand >= self.files.len() {
@@ -198,7 +197,7 @@ impl OpenFiles {
         None
     }
 
-    /// The last one moves into the place.
+    /// Removes the file at `place`; the last one moves there.
     fn remove(&mut self, place: usize) {
         self.files.swap_remove(place);
         if let Some(moved) = self.files.get(place).and_then(Weak::upgrade) {

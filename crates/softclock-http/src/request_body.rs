@@ -26,7 +26,7 @@ impl From<RecvStream> for RequestBody {
     }
 }
 
-/// What arrives on a stream of HTTP/2. Each piece that is taken gives the client as much room again.
+/// A body that arrives on an HTTP/2 stream. Each piece that is read gives the client as much window again.
 pub(crate) struct StreamBody {
     stream: RecvStream,
     /// Whether only trailers can follow.
@@ -47,11 +47,12 @@ impl StreamBody {
         if !self.data_ended {
             match ready!(self.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    // Fails only for more than was received.
+                    // Fails only if more is released than was received.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                // The client needs no more of the response's cause (RFC 9113, section 8.1): an end, no failure.
+                // RST_STREAM with NO_ERROR ends a body that is not needed any more (RFC 9113, section 8.1); not a
+                // failure.
                 Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => {
                     return Poll::Ready(None);
                 }

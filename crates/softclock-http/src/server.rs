@@ -173,8 +173,8 @@ impl Server {
         self.control.clone()
     }
 
-    /// Serves until `shutdown` is ready and the connections in progress have ended or had their time. Then waits for access
-    /// logs to be written, for two seconds at most.
+    /// Serves until `shutdown` is ready and the connections in progress have ended or had their time. Then waits up to
+    /// two seconds for access logs to be written.
     ///
     /// Gives the number of connections that were cut.
     pub fn run(self, shutdown: impl Future<Output = ()>) -> usize {

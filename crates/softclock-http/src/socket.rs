@@ -11,7 +11,8 @@ pub(crate) trait Socket: Write + Unpin {
     /// Reads what has arrived; 0 at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Ready when [`poll_receive`](Self::poll_receive) may give something; it need not. Costs less than trying.
+    /// Ready when [`poll_receive`](Self::poll_receive) may return something, though it need not. Costs less than a
+    /// read.
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()>;
 
     /// Whether files may go by [`poll_send_file`](Self::poll_send_file) now; what has begun may go on by it anyway.
@@ -37,8 +38,8 @@ pub(crate) trait Socket: Write + Unpin {
     /// Ready when the client is known to be gone, and not only to have said all it wants. Nothing is read for that.
     fn poll_lost(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// As [`poll_lost`](Self::poll_lost), and ready too when the client is known to send no more, though not all that it
-    /// sent was read.
+    /// As [`poll_lost`](Self::poll_lost), and also ready when the client is known to have ended its side, even while
+    /// bytes before the end are unread.
     fn poll_ended(&self, cx: &Context<'_>) -> Poll<()>;
 
     /// Makes closing discard what the client has not taken.

@@ -4,7 +4,7 @@
 //! those that were asked for and are small. For [`Limits::revalidate`] it is believed without asking the file system;
 //! then the files are opened again, which does not wait where the kernel's caches answer, and if any is in another
 //! state all is forgotten. Content and validators always belong together: both come from one descriptor, whose state is
-//! compared before and after the reading. Where descriptors have run out, what is kept is believed for longer.
+//! compared before and after the reading. While descriptors have run out, kept content is used for longer.
 //!
 //! Not kept: that a file is missing (one that appears is served at once), directories, content larger than
 //! [`CONTENT_MAX`], and what was changed so lately that another change might leave no trace in the file's times.
@@ -72,7 +72,7 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// A file that was there and cannot be opened is another now, unless descriptors have run out.
+    /// Takes a failure to open a file that was there before for a change of the file, unless descriptors have run out.
     fn of_opening(error: io::Error) -> Self {
         match is_exhausted(&error) {
             true => Self::Failed(error),
@@ -131,7 +131,7 @@ impl Store {
             Err(error) => {
                 let refusal = refusal_of(&error, path.relative());
                 return match known {
-                    // Out of descriptors: what is in memory was true lately.
+                    // Without descriptors, content that was current lately is better than none.
                     Some(known) if is_exhausted(&error) => {
                         Ok(Some(Handle::of_known(known, checked)))
                     }
@@ -177,8 +177,8 @@ impl Store {
         }))
     }
 
-    /// Opens the original, whatever it is, and, if it is a file, its encoded forms. Where descriptors have run out,
-    /// those of responses that wait are given back first.
+    /// Opens the original, whatever it is, and, if it is a file, its encoded forms. If descriptors have run out, closes
+    /// the file of a response that waits, and tries again.
     async fn open_all(&self, path: &RequestPath, siblings: bool) -> io::Result<Files> {
         let original = match self.root.open_file(path.relative()).await {
             Err(error) if is_exhausted(&error) && open_files::close_one() => {
@@ -402,7 +402,7 @@ pub(crate) fn refusal_of(error: &io::Error, path: &Path) -> Refusal {
     refusal
 }
 
-/// A client may ask again and again for a file that cannot be read.
+/// Throttles the log: a client may ask again and again for a file that cannot be read.
 static FAILURES: Throttle = Throttle::new();
 
 /// The largest content kept; a larger one is read while it is sent, for which opening it costs nothing.

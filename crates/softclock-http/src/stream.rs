@@ -1,14 +1,14 @@
 //! The socket as hyper sees it: only good requests come from it, and it does not wait for ever.
 //!
 //! hyper gets whole heads, each scanned before ([`head`](crate::head)). Behind the first that is refused, or that takes
-//! too long, it sees the end of the stream, and so finishes the responses to the requests before it; then the connection
-//! says why it ends ([`closing`](crate::closing)). Heads that arrive in pieces are kept here until they are complete,
-//! which also spares hyper parsing them again for every piece.
+//! too long, it sees the end of the stream, and so finishes the responses to the requests before it; then the
+//! connection says why it ends ([`closing`](crate::closing)). Heads that arrive in pieces are kept here until they are
+//! complete, which also spares hyper parsing them again for every piece.
 //!
-//! Bytes behind a request for an upgrade are kept as they are. A connection that becomes a tunnel takes them along; else
-//! hyper asks for the next request, and then they are scanned.
+//! Bytes after a request for an upgrade are kept unscanned. If the connection becomes a tunnel they go into it; if
+//! hyper asks for the next request instead, they are scanned as HTTP.
 //!
-//! While a client waits for an upstream, what it sends is read ahead, as its end may be behind that.
+//! While a client waits for an upstream its bytes are read ahead, to notice when it ends its side.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -51,7 +51,7 @@ pub(crate) struct GuardedStream<S> {
 pub(crate) enum End {
     /// The client has closed its side.
     Closed,
-    /// The client has closed its side while it waited for a response, which is not needed any more.
+    /// The client has closed its side while it waited for a response, which is given up.
     Left,
     /// A head is refused; if that of a HEAD request, the response has no body.
     Refused { fault: Fault, is_head: bool },
@@ -78,7 +78,7 @@ enum Reader {
 #[derive(Default)]
 struct Withheld {
     bytes: Vec<u8>,
-    /// So many at the start are for hyper; the others begin a head, or stand behind a request for an upgrade.
+    /// This many at the start are for hyper; the others begin a head, or follow a request for an upgrade.
     passed: usize,
 }
 
@@ -109,8 +109,8 @@ impl<S: Socket> GuardedStream<S> {
         self.socket.sends_files().then_some(&self.lane)
     }
 
-    /// Notes that hyper has ended as it should. Once a request has asked for an upgrade hyper does not say so by
-    /// [`poll_shutdown`](Write::poll_shutdown), as it takes a connection that ends for one that is upgraded.
+    /// Records that hyper has ended as it should. After a request for an upgrade hyper does not call
+    /// [`poll_shutdown`](Write::poll_shutdown), as it takes the connection's end for the upgrade.
     pub(crate) fn on_all_written(&mut self) {
         self.shut_down = true;
     }
@@ -145,7 +145,8 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// The socket of a connection that is HTTP's no more, and what was read from it: by hyper, and not passed to it yet.
+    /// The socket of a connection that is HTTP's no more, and what was read from it: by hyper, and not passed to it
+    /// yet.
     pub(crate) fn into_tunnel(self, read: Bytes) -> (S, Bytes) {
         let early = match self.withheld.is_empty() {
             true => read,
@@ -154,7 +155,8 @@ impl<S: Socket> GuardedStream<S> {
         (self.socket, early)
     }
 
-    /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will come.
+    /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will
+    /// come.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             self.resume();
@@ -220,8 +222,8 @@ impl<S: Socket> GuardedStream<S> {
         scanned.passed > 0 && self.withheld.passed == 0
     }
 
-    /// Scans what stands behind a request for an upgrade. To be called when the next request is asked for: then the upgrade
-    /// was refused.
+    /// Scans the bytes kept after a request for an upgrade. To be called when hyper asks for the next request, which
+    /// means that the upgrade was refused.
     fn resume(&mut self) {
         if self.scanner.position() != Position::Upgrade || self.withheld.passed > 0 {
             return;
@@ -233,10 +235,10 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Ready when the client is gone. To be called when hyper flushes: it does so at each turn, but does not read while a
-    /// request is answered. Until then the task is woken by what arrives, as by a read.
+    /// Ready when the client is gone. To be called when hyper flushes: it does so on every poll, but does not read
+    /// while a request is answered. Until then arriving bytes wake the task, as for a read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.client.is_waiting() {
+        if self.client.ends_on_leave() {
             ready!(self.poll_left(cx));
             self.end = Some(End::Left);
             self.shut_down = true;
@@ -246,8 +248,8 @@ impl<S: Socket> GuardedStream<S> {
         self.socket.poll_lost(cx)
     }
 
-    /// Ready when the client has ended its side. Reads ahead as far as there is room, as TLS and some mechanisms of
-    /// readiness show no end behind unread bytes. A body is left to hyper, which reads it as the upstream takes it.
+    /// Ready when the client has ended its side. Reads ahead up to [`READ_AHEAD_BYTES`], as TLS and some mechanisms of
+    /// readiness do not show an end behind unread bytes. Reads no body: hyper does, as the upstream takes it.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.end.is_none() && self.scanner.position() != Position::Body {
             let room = READ_AHEAD_BYTES.saturating_sub(self.withheld.bytes.len());
@@ -272,7 +274,7 @@ impl<S: Socket> GuardedStream<S> {
             Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
             Position::Between | Position::Upgrade => (Wait::Next, End::Silent),
             Position::Head => (Wait::Head, End::SlowHead),
-            // Whatever reads the body limits that, as only that knows whether it waits for the client.
+            // The body's reader limits this wait, as only the reader knows whether it waits for the client.
             Position::Body | Position::Refused => return Poll::Pending,
         };
         let was_idle = self.patience.idle_since();
@@ -320,7 +322,7 @@ impl Withheld {
         self.bytes.is_empty()
     }
 
-    /// Adds the beginning of a head, or what stands behind a request for an upgrade.
+    /// Adds the beginning of a head, or bytes after a request for an upgrade.
     fn keep(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -435,7 +437,7 @@ pub(crate) struct Ending<S> {
     pub(crate) end_was_read: bool,
     /// Whether hyper ended as it should.
     pub(crate) shut_down: bool,
-    /// Whether a body is still to come, or what stands behind a request for an upgrade.
+    /// Whether the rest of a body, or bytes after a request for an upgrade, may still arrive.
     pub(crate) mid_request: bool,
     /// Whether there was one: hyper ends the connection behind a request whose body it has not read.
     pub(crate) had_body: bool,
@@ -443,8 +445,8 @@ pub(crate) struct Ending<S> {
     pub(crate) silence: Option<Duration>,
 }
 
-/// The most that is kept of what a waiting client sends ahead: many requests, or the first frames behind a request for an
-/// upgrade. What came with the request, in one read, may be more.
+/// The most that is read ahead of a waiting client: many requests, or the first frames after a request for an upgrade.
+/// Bytes that arrived in one read with the request may be more.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl Tls {
         Ok(true)
     }
 
-    /// Whether the certificates that clients are shown are valid at `now`.
+    /// Returns whether the current certificates are valid at `now`.
     pub fn validity(&self, now: SystemTime) -> Validity {
         let certificate = &self.certificate;
         let current = certificate.current();

@@ -1,15 +1,15 @@
-//! Bodies of requests of HTTP/2 that nobody reads, as those for files.
+//! Discards the bodies of HTTP/2 requests whose handlers do not read them, such as requests for files.
 
 use std::time::Duration;
 
-use crate::request_body::RequestBody;
 use http_body_util::BodyExt;
 
 use crate::late_timer::timeout;
+use crate::request_body::RequestBody;
 
-/// Takes a short body to its end, before the request is answered: a request whose body turns out to be malformed (RFC 9113,
-/// section 8.1.1) then gets no response, and one with a good body no RST_STREAM behind the response. What is longer or
-/// slower is left, and the response resets its stream.
+/// Reads a short body to its end, and drops it, before the request is answered. So a request with a malformed body (RFC
+/// 9113, section 8.1.1) gets no response, and one with a good body gets no RST_STREAM after the response. Gives up on a
+/// body longer than [`SHORT_BYTES`] or slower than [`SHORT_TIME`]; the end of the response then resets its stream.
 pub(crate) async fn discard(body: &mut RequestBody) {
     let short = async {
         let mut bytes = 0;
@@ -25,5 +25,5 @@ pub(crate) async fn discard(body: &mut RequestBody) {
 
 const SHORT_BYTES: usize = 16 << 10;
 
-/// About as long as a piece of a body that is on its way may take. Until then nothing but the stream is held.
+/// About as long as bytes in flight may take to arrive. Meanwhile the request holds nothing but its stream.
 const SHORT_TIME: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use softclock::net::{Pacer, TcpListener, all_paced_sent};
 
 use crate::access_log::AccessLog;
 use crate::carrier::{Carrier, Peer, Stream};
-use crate::clients::{ClientLimits, Clients, Place};
+use crate::clients::{ClientLimits, Clients, ConnectionPermit};
 use crate::connection::{ConnectionOptions, serve_tls};
 use crate::exchange::Client;
 use crate::http1::Conversation;
@@ -36,9 +36,10 @@ use crate::tls::Tls;
 pub struct WorkerOptions {
     /// Connections at a time; more wait in the kernel's queue.
     pub max_connections: usize,
-    /// Files that responses hold open at a time. Where more are sent, those not read lately are closed and opened again.
+    /// Files that responses hold open at a time. When more are being sent, those not read recently are closed, and
+    /// reopened to continue.
     pub max_open_files: usize,
-    /// What one client address may have of them, all threads together.
+    /// The limits for each client address, over all threads.
     pub clients: ClientLimits,
     /// How long connections in progress may take to end.
     pub drain: Duration,
@@ -91,7 +92,7 @@ pub(crate) struct Live {
 pub(crate) struct Worker {
     live: RefCell<Rc<Live>>,
     pub(crate) members: Rc<Members>,
-    /// Those of all threads.
+    /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
     pub(crate) telemetry: Telemetry,
     /// Has all TCP connections, whether or not there is a rate.
@@ -111,7 +112,7 @@ impl Worker {
         Self::sharing(Arc::default(), live)
     }
 
-    /// One of several threads, which count the connections of clients together.
+    /// As [`new`](Self::new), for one of several threads, which count the connections of clients together.
     pub(crate) fn sharing(clients: Arc<Clients>, live: Live) -> Rc<Self> {
         let pacer = Pacer::default();
         live.options.pace.apply(&pacer);
@@ -171,8 +172,8 @@ impl Worker {
         drop(accepting);
     }
 
-    /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the number
-    /// of those still busy then.
+    /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the
+    /// number of those still busy then.
     pub(crate) async fn drain(&self) -> usize {
         let accepting = self.accepting.take().into_iter().flatten();
         let tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
@@ -190,14 +191,14 @@ impl Worker {
         self.members.count()
     }
 
-    /// The connection's place among those of its client's address, or nothing if that has too many.
-    fn admit_address(&self, peer: Peer) -> Option<Place> {
+    /// Counts a connection for its client's address. Returns `None` if that has too many.
+    fn admit_address(&self, peer: Peer) -> Option<ConnectionPermit> {
         let limits = self.live.borrow().options.clients;
-        let place = self.clients.connect(peer, &limits);
-        if place.is_none() {
+        let permit = self.clients.connect(peer, &limits);
+        if permit.is_none() {
             Limit::ClientConnections.reached(peer, "connection reset");
         }
-        place
+        permit
     }
 
     fn start(
@@ -205,7 +206,7 @@ impl Worker {
         carrier: Carrier,
         peer: Peer,
         tls: bool,
-        place: Place,
+        permit: ConnectionPermit,
         membership: Membership,
     ) {
         tracing::trace!(%peer, "accepted");
@@ -222,7 +223,7 @@ impl Worker {
         let live = self.live();
         let options = &live.options.connection;
         let client = Client::new(Rc::clone(self), peer, tls);
-        client.set_place(place);
+        client.set_permit(permit);
         if !tls {
             let stream = Stream::Plain(carrier);
             let conversation = Conversation::new(stream, client, options, Some(membership));
@@ -247,8 +248,8 @@ impl Worker {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListenerId(usize);
 
-/// Accepts until `closed`, and then those that wait, at most [`QUEUE`]. No error ends it: most concern one connection that
-/// is gone already, and the others, such as descriptors running out, pass.
+/// Accepts connections until `closed`, and then those that wait in the kernel, at most [`QUEUE`]. No error ends it:
+/// most concern one connection that is gone already, and the others, such as descriptors running out, pass.
 ///
 /// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
 async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
@@ -264,17 +265,17 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
     while left > 0
         && let Some(accepted) = next().await
     {
-        // Clients that keep coming must not keep it open.
+        // New clients must not keep a closing listener open for ever.
         left -= usize::from(closed.is_closed());
         match accepted {
             Ok((carrier, peer)) => {
                 // Before the wait for room, so that a client with too many holds up no other.
-                let Some(place) = worker.admit_address(peer) else {
+                let Some(permit) = worker.admit_address(peer) else {
                     carrier.reset();
                     continue;
                 };
                 let membership = worker.members.admit().await;
-                worker.start(carrier, peer, listener.tls, place, membership);
+                worker.start(carrier, peer, listener.tls, permit, membership);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {

@@ -1,8 +1,9 @@
-//! Output to files, pipes and terminals that never waits unless it is asked to.
+//! Writes to files, pipes and terminals without waiting, unless asked to wait.
 //!
-//! A pipe that is not read blocks whoever writes to it, for ever. `O_NONBLOCK` prevents that only for what this process
-//! has opened itself: standard output and error share their open file description with the processes that have them too,
-//! such as the shell. So these are asked for room before each write, and get no more than a pipe with room surely takes.
+//! A full pipe that no program reads blocks its writers for ever. `O_NONBLOCK` prevents that only for files that this
+//! process has opened itself: standard output and error share their open file descriptions with other processes, such
+//! as the shell. So they are polled for room before each write, and get no more than a writable pipe is sure to take
+//! (`PIPE_BUF`).
 
 use std::fs;
 use std::io;
@@ -66,8 +67,8 @@ impl Output {
         }
     }
 
-    /// Writes some of `bytes`, at least one, and returns how many. Whole lines go to a pipe in one piece, as far as it
-    /// promises that (`PIPE_BUF`).
+    /// Writes at least one of `bytes`, and returns how many. Lines of up to `PIPE_BUF` bytes go to a pipe whole, never
+    /// mixed with those of other writers.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if there is no room; those of `write(2)`.
@@ -105,8 +106,7 @@ impl Output {
         Ok(written)
     }
 
-    /// Waits until there is room, or an error to be had, but no longer than until `interrupt` is raised or `limit` has
-    /// passed.
+    /// Waits until there is room or an error, `interrupt` is raised, or `limit` has passed. Clears `interrupt`.
     ///
     /// # Errors
     /// Those of `poll(2)`.
@@ -137,7 +137,7 @@ impl Output {
 pub struct Interrupt(OwnedFd);
 
 impl Interrupt {
-    /// One that is not raised.
+    /// Makes an interrupt that is not raised.
     ///
     /// # Errors
     /// Those of `eventfd(2)`.
@@ -148,7 +148,7 @@ impl Interrupt {
 
     /// Ends the wait.
     pub fn raise(&self) {
-        // A full counter (EAGAIN) ends it as well; nothing else can befall an eventfd.
+        // With a full counter (EAGAIN) the wait ends as well; an eventfd has no other errors.
         let _ = retry_on_intr(|| rustix::io::write(&self.0, &1u64.to_ne_bytes()));
     }
 
@@ -171,7 +171,7 @@ fn piece(bytes: &[u8]) -> &[u8] {
     &first[..end.map_or(PIECE, |end| end + 1)]
 }
 
-/// `PIPE_BUF`: a pipe that polls as writable takes so much without waiting, and in one piece.
+/// `PIPE_BUF`: a pipe that polls as writable takes this much without waiting, and in one piece.
 const PIECE: usize = 4096;
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl File {
         &self.metadata
     }
 
-    /// Whether the descriptor stays open when this is dropped: clones share it, and reads that are underway.
+    /// Returns whether the descriptor stays open when this is dropped, because a clone or a read in progress shares it.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.descriptor) > 1
     }
@@ -108,7 +108,8 @@ impl File {
     }
 
     /// Whether `len` bytes at `offset` are in memory, as far as a look at each 64 KiB tells, so that sending them
-    /// ([`TcpStream::send_file`](crate::net::TcpStream::send_file)) does not wait for the disk. A system call for each look.
+    /// ([`TcpStream::send_file`](crate::net::TcpStream::send_file)) does not wait for the disk. A system call for each
+    /// look.
     pub fn is_cached(&self, offset: u64, len: u64) -> bool {
         crate::system_call(|| page_cache::is_cached(self.as_fd(), offset, len))
     }

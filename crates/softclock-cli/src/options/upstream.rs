@@ -13,8 +13,8 @@ use crate::limits::at_most;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Upstreams")]
 pub(crate) struct UpstreamOptions {
-    /// Server that requests are passed on to: http://HOST:PORT, http://HOST:PORT/PREFIX to put a prefix before paths, or
-    /// unix:PATH; repeatable, they take turns
+    /// Server that requests are passed on to: http://HOST:PORT, http://HOST:PORT/PREFIX to put a prefix before paths,
+    /// or unix:PATH; repeatable, they take turns
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     pub(crate) upstream: Vec<UpstreamUrl>,
 
@@ -22,19 +22,19 @@ pub(crate) struct UpstreamOptions {
     #[arg(long)]
     pub(crate) rewrite_host: bool,
 
-    /// Name of this proxy in Via. A request that has it already is answered 508, as proxies pass it on in a circle; so
-    /// proxies that are chained need different names [default: one that is unique to the process]
+    /// Name of this proxy in Via. A request that has it already goes round in a loop, and is answered 508; so proxies
+    /// that are chained need different names [default: one that is unique to the process]
     #[arg(long, value_name = "NAME")]
     pub(crate) via: Option<ViaName>,
 
     /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
-    /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part of
-    /// a response has come, or more of the body was taken than --upload-buffer
+    /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part
+    /// of a response has come, or more of the body was taken than --upload-buffer
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tries: u32,
 
-    /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never. A response that breaks
-    /// off is a failure
+    /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never. A response that
+    /// breaks off is a failure
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) max_fails: u32,
 
@@ -63,8 +63,8 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "600", value_parser = seconds)]
     pub(crate) tunnel_timeout: Duration,
 
-    /// Idle connections to keep to each upstream, all threads together; 0 for none. Each thread keeps its share, rounded
-    /// down, but one at least
+    /// Idle connections to keep to each upstream, all threads together; 0 for none. Each thread keeps its share,
+    /// rounded down, but one at least
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) keep: usize,
 
@@ -72,8 +72,8 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) keep_time: Duration,
 
-    /// Requests at a time with each upstream, all threads together; 0 for any number. If all upstreams have so many, the
-    /// answer is 503
+    /// Requests at a time with each upstream, all threads together; 0 for any number. If all upstreams have so many,
+    /// the answer is 503
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: usize,
 
@@ -83,17 +83,18 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "N")]
     pub(crate) max_upstream_connections: Option<NonZeroUsize>,
 
-    /// Go on with requests whose clients have ended their side of the connection
+    /// Finish requests whose clients have ended their side of the connection
     ///
-    /// Without this option a request is given up, and its connection to the upstream closed, when the client closes or ends
-    /// its side (FIN) before the response begins: both look the same. The access log then has the status 499. Clients that
-    /// end their side behind their request and then wait for the response, such as nc -N, need this option.
+    /// Without this option a request is given up, and its connection to the upstream closed, when the client closes or
+    /// ends its side (FIN) before the response begins: both look the same. The access log then has the status 499.
+    /// Clients that end their side behind their request and then wait for the response, such as nc -N, need this
+    /// option.
     #[arg(long)]
     pub(crate) half_close: bool,
 
-    /// Take so much of a request's body before an upstream, and all of a shorter one; so clients that send slowly hold no
-    /// upstream. 0 passes each piece on as it comes, which clients and upstreams that answer each other within a short
-    /// body need. It is memory that each request with a body may take
+    /// How much of a request's body to read before an upstream is chosen, and all of a shorter one; so clients that
+    /// send slowly occupy no upstream. Each request with a body may take this much memory. 0 passes each piece on as it
+    /// arrives, for clients and upstreams that answer each other within a short body
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
     pub(crate) upload_buffer: u32,
 

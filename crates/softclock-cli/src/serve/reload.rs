@@ -53,7 +53,7 @@ impl Supervisor {
         }
     }
 
-    /// Writes what waits to be written, unless that takes long: the process ends now.
+    /// Writes the pending lines of all logs, for a limited time, before the process ends.
     pub(crate) fn end_at_once(&self) {
         self.logging
             .say("softclock: ended at once by a second signal");
@@ -90,8 +90,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Logs a certificate that is not valid, or not for long, and looks from time to time whether its files or its
-    /// validity have changed, where there is one.
+    /// Logs if the certificate is invalid or expires soon, and checks from time to time whether its files or its
+    /// validity have changed.
     pub(crate) fn watch_certificate(&self) {
         let tls = self.control.settings().tls;
         let mut validity = settings::validity(tls.as_ref());

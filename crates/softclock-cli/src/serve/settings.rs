@@ -27,7 +27,7 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
     Ok(settings)
 }
 
-/// Finds mistakes that can be found without listening or writing, and says what is not yet one.
+/// Finds mistakes that can be found without listening or writing, and warns of a certificate that expires soon.
 pub(crate) fn check(program: &Program) -> Result<(), StartError> {
     let settings = without_log(program)?;
     settings.check()?;
@@ -55,12 +55,12 @@ pub(crate) fn check(program: &Program) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What the dates of the certificate say about now, where there is one.
+/// Returns whether the certificate is valid now. Without one there is nothing invalid.
 pub(crate) fn validity(tls: Option<&Tls>) -> Validity {
     tls.map_or(Validity::Valid, |tls| tls.validity(SystemTime::now()))
 }
 
-/// Logs a certificate that clients refuse, or will soon. It is shown to them all the same: some accept it, and a server
+/// Logs if clients refuse the certificate, or will soon. It is used all the same: some clients accept it, and a server
 /// that did not start would answer none.
 pub(crate) fn log(validity: &Validity) {
     match validity {

@@ -17,8 +17,8 @@ use crate::line_log::{Flusher, LineCounts, LineLog, LogTarget, LogUse};
 pub(crate) use format::{Entry, RequestLine};
 pub use format::{LogFormat, UnknownFormat};
 
-/// A log that is written. Clones write to the same; after the last one is dropped the rest is written, for which
-/// [`flush_all`](Self::flush_all) waits.
+/// An access log. Clones write to the same one. After the last clone is dropped the remaining lines are still written;
+/// [`flush_all`](Self::flush_all) waits for that.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     format: LogFormat,
@@ -42,7 +42,7 @@ impl AccessLog {
     /// until there is one.
     ///
     /// # Errors
-    /// Those of `open(2)`, and no thread to be had.
+    /// Those of `open(2)`, and of starting a thread.
     pub fn open(target: LogTarget, format: LogFormat) -> io::Result<Self> {
         let log = LogUse {
             name: "access log",
@@ -52,7 +52,7 @@ impl AccessLog {
             counts: &COUNTS,
         };
         let lines = Arc::new(LineLog::start(target.clone(), log)?);
-        let mut all = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(Flusher::is_needed);
         all.push(lines.flusher());
         Ok(Self {
@@ -73,20 +73,20 @@ impl AccessLog {
         &self.target
     }
 
-    /// Opens the file anew, after it was renamed (logrotate). Lines so far go to the old one.
+    /// Reopens the file, after it was renamed (logrotate). Lines so far go to the old one.
     pub fn reopen(&self) {
         self.lines.reopen();
     }
 
-    /// Waits until all lines of all access logs of this process are written, also of those that were dropped, but no longer
-    /// than `limit`; logs how many are lost. To be called before the process ends. Blocks the thread.
+    /// Waits up to `limit` until the lines of all access logs of this process are written, including logs that were
+    /// dropped. Logs how many lines are lost. To be called before the process ends. Blocks the thread.
     pub fn flush_all(limit: Duration) {
         let deadline = Instant::now() + limit;
-        let all = std::mem::take(&mut *WRITTEN.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
         for log in &all {
             log.flush(deadline.saturating_duration_since(Instant::now()));
         }
-        let mut kept = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(all.into_iter().filter(Flusher::is_needed));
     }
 
@@ -95,7 +95,7 @@ impl AccessLog {
             .push(|line| format::write(self.format, entry, line));
     }
 
-    /// Those of all access logs so far, so that a counter does not fall when a reload names another file.
+    /// Returns the counts of all access logs so far: a counter must not fall when a reload names another file.
     pub(crate) fn counts() -> LogCounts {
         LogCounts {
             written: COUNTS.written.load(Relaxed),
@@ -118,8 +118,8 @@ impl From<&Path> for LogTarget {
 
 static COUNTS: LineCounts = LineCounts::new();
 
-/// The logs that are written, among them those that were dropped but have lines yet.
-static WRITTEN: Mutex<Vec<Flusher>> = Mutex::new(Vec::new());
+/// The logs whose threads run, including those that were dropped but still have lines to write.
+static RUNNING: Mutex<Vec<Flusher>> = Mutex::new(Vec::new());
 
 /// How long lines gather.
 const GATHER: Duration = Duration::from_secs(1);

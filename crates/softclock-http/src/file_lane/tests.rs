@@ -234,7 +234,7 @@ async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
     };
     let stream = GuardedStream::new(
         socket,
-        Client::of_nothing(),
+        Client::for_tests(),
         &ConnectionOptions::default(),
         None,
     );

@@ -15,10 +15,10 @@ enum Part {
     #[default]
     Start,
     Name,
-    /// With so many colons.
+    /// An IPv6 address, with this many colons so far.
     Literal(u8),
     AfterLiteral,
-    /// With so many digits.
+    /// With this many digits so far.
     Port(u8),
 }
 
@@ -56,7 +56,7 @@ impl Authority {
         matches!(self.part, Part::Start)
     }
 
-    /// Whether `text` is one, from its first byte to its last.
+    /// Returns whether all of `text` is a valid authority.
     pub(super) fn is_valid(text: &[u8]) -> bool {
         let mut authority = Self::default();
         let mut bytes = text.iter();

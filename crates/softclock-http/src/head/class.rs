@@ -9,8 +9,8 @@ pub(super) const PATH: u8 = 1 << 1;
 pub(super) const QUERY: u8 = 1 << 2;
 /// RFC 9110, section 5.5: field values, with white space and bytes beyond ASCII.
 pub(super) const VALUE: u8 = 1 << 3;
-/// A registered name or an IPv4 address (RFC 3986, section 3.2.2), without escapes; and without commas, of which some make
-/// a list.
+/// A registered name or an IPv4 address (RFC 3986, section 3.2.2), without escapes, and without commas, at which some
+/// servers split it as a list.
 pub(super) const HOST: u8 = 1 << 4;
 /// An IPv6 address between its brackets.
 pub(super) const LITERAL: u8 = 1 << 5;

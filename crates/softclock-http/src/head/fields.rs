@@ -140,7 +140,7 @@ impl Fields {
         }
     }
 
-    /// Whether the head asks for another protocol behind it, as far as the name of a field shows: only HTTP/1.1 can.
+    /// Returns whether the head may ask for an upgrade: it is HTTP/1.1, and has an Upgrade field.
     pub(super) fn may_upgrade(&self) -> bool {
         self.upgrade && self.section == Section::Head(Version::Http11)
     }
@@ -316,8 +316,8 @@ impl Number {
     }
 }
 
-/// RFC 9112, section 6.1: `chunked` comes last and once, so a list that starts with it is wrong. Others are codings that
-/// we lack.
+/// RFC 9112, section 6.1: `chunked` comes last and once, so a list that starts with it is wrong. Others are codings
+/// that we lack.
 fn is_chunked(coding: &Word<8>) -> Result<(), Fault> {
     match coding {
         coding if coding.is(b"chunked") => Ok(()),

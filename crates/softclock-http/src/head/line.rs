@@ -108,7 +108,7 @@ impl RequestLine {
         Ok(None)
     }
 
-    /// Checks a target by itself, of a version whose requests have no line.
+    /// Checks a target on its own, for HTTP/2, whose requests have no request line.
     pub(super) fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
         let mut line = Self {
             part: Part::Target(Target::Start),

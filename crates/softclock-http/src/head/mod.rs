@@ -18,10 +18,10 @@
 //! | reasons to refuse | `fault.rs` |
 //! | requests of HTTP/2, by the same rules | `parsed.rs` |
 //!
-//! Behind a request for an upgrade it stops ([`Position::Upgrade`]) until its user says that HTTP goes on
-//! ([`Scanner::resume`]): what follows is HTTP only if the upgrade is refused. It stops where an Upgrade field stands in a
-//! head of HTTP/1.1 without a body, whatever the other fields say, as stopping where there is no need costs only the next
-//! request's wait for the response.
+//! After a request for an upgrade the scanner stops ([`Position::Upgrade`]) until its user calls [`Scanner::resume`],
+//! as the bytes that follow are HTTP only if the upgrade is refused. It stops after each HTTP/1.1 head that has an
+//! Upgrade field and no body, whatever its other fields say. A needless stop is cheap: it delays the scan of a
+//! pipelined request until the response before it.
 //!
 //! Where it is stricter than RFC 9112 asks: a line ends with CR LF, never with LF alone; no field is folded; one
 //! Content-Length and no second, equal or not; no coding but `chunked`, and not beside a length; no white space after a
@@ -40,7 +40,7 @@ pub(crate) use chunked::Chunked;
 pub use fault::Fault;
 pub(crate) use fields::{Fields, Section};
 pub(crate) use length::parse_length;
-pub(crate) use parsed::{check_parsed, field_count, is_field_name};
+pub(crate) use parsed::{check_parsed, field_count, is_token};
 
 use fields::Framing;
 use line::RequestLine;
@@ -85,7 +85,7 @@ pub enum Position {
     Head,
     /// Inside a body.
     Body,
-    /// Behind a head that asks for an upgrade. Nothing is scanned until [`Scanner::resume`].
+    /// After a head that asks for an upgrade. Nothing is scanned until [`Scanner::resume`].
     Upgrade,
     /// Behind a fault.
     Refused,
@@ -147,8 +147,8 @@ impl Scanner {
     /// Scans what follows on the bytes scanned before.
     ///
     /// A head is withheld until it is complete and found to be good, so that a parser sees whole heads only; so are the
-    /// lines between the chunks of a body. What follows on a request for an upgrade is not scanned, and has to be given
-    /// again after [`resume`](Self::resume).
+    /// lines between the chunks of a body. Bytes after a request for an upgrade are not scanned; pass them again after
+    /// [`resume`](Self::resume).
     pub fn scan(&mut self, bytes: &[u8]) -> Scanned {
         let mut at = 0;
         let mut passed = 0;
@@ -176,7 +176,7 @@ impl Scanner {
         }
     }
 
-    /// Goes on behind a request for an upgrade that was refused; elsewhere nothing changes.
+    /// Continues after a request for an upgrade that was refused. Does nothing at other positions.
     pub fn resume(&mut self) {
         if matches!(self.stage, Stage::Upgrade) {
             self.start_head();

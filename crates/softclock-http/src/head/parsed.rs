@@ -1,8 +1,9 @@
-//! Requests that have been parsed, as those of HTTP/2 are, checked by the rules of the scanner.
+//! Checks requests that are already parsed, as HTTP/2's are, by the rules of the HTTP/1 scanner.
 //!
-//! HTTP/2 has no lines that could be split, and its parser ([`http`]'s types) takes what a target or a host must not hold: a
-//! target without a slash, a host with a user name or spaces, bytes beyond ASCII, names with quotes. A proxy that writes
-//! such a request as one of HTTP/1 sends what an HTTP/1 client could not have sent. So the same rules hold for both.
+//! An HTTP/2 request has no lines that could be split, but its parser ([`http`]'s types) accepts requests that HTTP/1
+//! forbids: a target without a slash, a host with a user name or spaces, bytes beyond ASCII, names with quotes. A proxy
+//! that wrote such a request as HTTP/1 would send what no HTTP/1 client could have sent through it. So the same rules
+//! apply to both versions.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::Uri;
@@ -15,7 +16,7 @@ use super::fault::Fault;
 use super::length::parse_length;
 use super::line::RequestLine;
 
-/// Checks a request of HTTP/2: RFC 9113, section 8.3.1, and whatever HTTP/1's scanner asks of a head.
+/// Checks an HTTP/2 request by RFC 9113, section 8.3.1, and by the rules that the HTTP/1 scanner applies to a head.
 pub(crate) fn check_parsed<B>(request: &Request<B>, limits: HeadLimits) -> Result<(), Fault> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     if field_count(headers) > limits.fields {
@@ -26,13 +27,13 @@ pub(crate) fn check_parsed<B>(request: &Request<B>, limits: HeadLimits) -> Resul
     check_fields(headers)
 }
 
-/// Whether `name` may name a field.
-pub(crate) fn is_field_name(name: &str) -> bool {
-    !name.is_empty() && class::run(name.as_bytes(), TOKEN) == name.len()
+/// Returns whether `text` is a token (RFC 9110, section 5.6.2), as the names of methods and fields are.
+pub(crate) fn is_token(text: &str) -> bool {
+    !text.is_empty() && class::run(text.as_bytes(), TOKEN) == text.len()
 }
 
-/// How many field lines they would be in HTTP/1, where cookies share one (RFC 9113, section 8.2.3): browsers send each in
-/// a field of its own.
+/// Returns how many field lines `headers` would be in HTTP/1. Cookies count as one line (RFC 9113, section 8.2.3), as
+/// browsers send each in a field of its own in HTTP/2.
 pub(crate) fn field_count(headers: &HeaderMap) -> usize {
     let cookies = match headers.len() > headers.keys_len() {
         true => headers.get_all(COOKIE).iter().count(),
@@ -42,7 +43,7 @@ pub(crate) fn field_count(headers: &HeaderMap) -> usize {
 }
 
 fn check_target(method: &Method, uri: &Uri, limits: HeadLimits) -> Result<(), Fault> {
-    if !is_field_name(method.as_str()) {
+    if !is_token(method.as_str()) {
         return Err(Fault::Method);
     }
     if !matches!(uri.scheme_str(), None | Some("http" | "https")) {
@@ -59,7 +60,7 @@ fn check_target(method: &Method, uri: &Uri, limits: HeadLimits) -> Result<(), Fa
     RequestLine::check_target(method.as_str().as_bytes(), target.as_bytes())
 }
 
-/// The host is in the target or in one field, or in both, and then it is the same.
+/// Checks that the host is in the target, or in one Host field, or the same in both.
 fn check_hosts(uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
@@ -95,7 +96,7 @@ fn check_hosts(uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
 fn check_fields(headers: &HeaderMap) -> Result<(), Fault> {
     let mut has_length = false;
     for (name, value) in headers {
-        if !is_field_name(name.as_str()) {
+        if !is_token(name.as_str()) {
             return Err(Fault::Name);
         }
         let value = value.as_bytes();

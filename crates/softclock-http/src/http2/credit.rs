@@ -1,4 +1,4 @@
-//! What the client of a connection may still send for what it gets, for all parts of the connection that see either.
+//! The [`Meter`] of one connection, shared by its socket, which sees the bytes, and its task, which sees the requests.
 
 use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
@@ -12,7 +12,7 @@ use crate::limit::Limit;
 pub(super) struct Credit {
     meter: RefCell<Meter>,
     fields: usize,
-    /// The limit that was reached, for which the connection ends.
+    /// The limit that was exceeded; the connection ends because of it.
     overdrawn: Cell<Option<Limit>>,
 }
 
@@ -27,21 +27,22 @@ impl Credit {
         })
     }
 
-    /// A request with so many fields has come. One with too many is refused, which costs as much as reading them did.
+    /// Charges for a request that will be refused for having too many `fields`. Others cost nothing here.
     pub(super) fn on_request(&self, fields: usize) {
         if fields > self.fields {
             self.meter.borrow_mut().on_refused(fields);
         }
     }
 
-    /// Weighs what has come; false if it is not to be looked at, because the credit does not cover it.
+    /// Charges for `received`. Returns false if the credit does not cover it; then h2 must not get these bytes, and
+    /// [`overdrawn`](Self::overdrawn) says which limit was exceeded.
     pub(super) fn covers(&self, received: &[u8]) -> bool {
         let weighed = (self.meter.borrow_mut()).on_received(received, softclock::now());
         self.overdrawn.set(weighed.err());
         weighed.is_ok()
     }
 
-    /// The first `written` bytes of `buffers` were sent.
+    /// Gives credit for the first `written` bytes of `buffers`, which were sent.
     pub(super) fn on_sent(&self, written: usize, buffers: &[IoSlice<'_>]) {
         let mut meter = self.meter.borrow_mut();
         let mut left = written;
@@ -52,7 +53,7 @@ impl Credit {
         }
     }
 
-    /// The limit for which the connection is to end, if there is one.
+    /// Returns the limit because of which the connection must end, if any.
     pub(super) fn overdrawn(&self) -> Option<Limit> {
         self.overdrawn.get()
     }

@@ -1,6 +1,6 @@
-//! Field lines of a block of HPACK (RFC 7541, section 6), counted without decoding them.
+//! Counts the field lines of an HPACK block (RFC 7541, section 6) without decoding them.
 
-/// Counts the lines of one block, which may come in pieces.
+/// The counter of one header block, which may arrive in pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FieldLines {
     stage: Stage,
@@ -11,27 +11,28 @@ pub(super) struct FieldLines {
 enum Stage {
     #[default]
     Start,
-    /// Inside a number of several bytes, with so many strings to follow.
+    /// Inside an integer of several bytes, which this many strings follow.
     Number { strings: u8 },
-    /// Before the length of so many strings.
+    /// Before the length of the next of this many strings.
     Length { strings: u8 },
-    /// Inside the length of the first of them.
+    /// Inside a length of several bytes of the next string.
     LongLength {
         strings: u8,
         length: u32,
         shift: u32,
     },
-    /// Inside the first of them.
+    /// Inside the next string, with `left` bytes to come.
     String { strings: u8, left: u32 },
 }
 
 impl FieldLines {
-    /// How many there were so far. A change of the table's size counts as one: each is as much work.
+    /// Returns the number of lines so far. An update of the dynamic table's size counts as a line, as it costs as much
+    /// work.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Takes what follows of the block. What is no HPACK gives some number.
+    /// Takes the next bytes of the block. Malformed HPACK gives an arbitrary count, at most one for each byte.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             bytes = rest;
@@ -108,10 +109,10 @@ impl Stage {
     }
 }
 
-/// In each byte of a number but the last.
+/// Set in each byte of a long integer but the last.
 const MORE: u8 = 0x80;
 
-/// In the first byte of a string's length.
+/// Set in the first byte of a string's length if the string is in Huffman's code.
 const HUFFMAN: u8 = 0x80;
 
 #[cfg(test)]

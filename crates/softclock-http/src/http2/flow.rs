@@ -1,11 +1,11 @@
-//! How the client takes the responses of one connection: what is underway, and which streams are stalled.
+//! Finds the stalled streams of one connection.
 //!
-//! A response waits for one of three things: the client's windows of HTTP/2, the client's TCP, or this server's own
-//! pacing. The last is no fault of the client's, and they look alike from within a stream. So each stream notes how far
-//! the connection's output had come when something of the stream last went out, and the connection asks its socket now
-//! and then how much the client has got ([`Delivery`]). A stream that has got all that was sent on it, and has room for
-//! nothing more, waits for a window; one whose bytes are still underway is judged by whether the connection's bytes go
-//! on at all.
+//! A response waits for one of three things: the client's HTTP/2 windows, the client's TCP, or this server's own
+//! pacing. Pacing is not the client's fault, and a stream by itself cannot tell the three apart. So each stream records
+//! the position in the connection's output at which it last wrote, and from time to time the connection asks its socket
+//! how much has been delivered ([`Delivery`]). A stream whose bytes were all delivered waits for a window, and is
+//! stalled if it waits too long. A stream whose bytes are still in flight is judged by whether the connection's bytes
+//! make any progress.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,75 +21,76 @@ use crate::connection::Timeouts;
 /// The responses in progress on a connection.
 pub(super) struct Flows {
     timeouts: Timeouts,
-    line: Rc<Line>,
+    transport: Rc<Transport>,
     live: RefCell<HashMap<u32, Rc<State>>>,
     next: Cell<u32>,
-    /// When [`judge`](Self::judge) last looked, or when to begin with it was known; nothing while no response waits.
+    /// When [`judge`](Self::judge) last ran, or when the first response began to wait; `None` while none waits.
     judged: Cell<Option<Instant>>,
-    /// The connection's task, which is to know when a response begins to wait.
+    /// Wakes the connection's task when a response begins to wait.
     waker: Cell<Option<Waker>>,
-    /// When a response last had something taken, or began to wait where none did.
+    /// When any response last made progress, or the first one began to wait.
     progress: Cell<Instant>,
     /// Responses that wait for room.
     waiting: Cell<usize>,
 }
 
-/// A connection's output, as its socket counts it.
+/// How far a connection's output has come. The socket updates it; streams and
+/// [`KeepAlive`](super::keep_alive::KeepAlive) read it.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct Transport {
     /// Bytes written, before encryption.
     pub(super) written: Cell<u64>,
-    /// Whether the socket is to say how much was delivered, and what it said.
+    /// Set to ask the socket for a [`Delivery`], which it then puts into `delivery`.
     pub(super) is_asked: Cell<bool>,
     pub(super) delivery: Cell<Option<Delivery>>,
-    /// Whether what was written last waits for the pace, as far as the socket was asked.
+    /// Whether the output waited for pacing only, when the socket was last asked.
     pub(super) is_held_back: Cell<bool>,
-    /// Bytes of the socket's that the client's kernel has, as far as the socket was asked.
+    /// Bytes that the client's kernel had acknowledged, when the socket was last asked.
     pub(super) acknowledged: Cell<u64>,
-    /// When something last arrived.
+    /// When bytes last arrived from the client.
     pub(super) heard: Cell<Option<Instant>>,
 }
 
 /// How much of a connection's output has reached the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Delivery {
-    /// At least so many bytes of [`Line::written`] have.
+    /// At least this many bytes of [`Transport::written`] were delivered.
     pub(super) bytes: u64,
-    /// So many bytes of the socket's, encrypted ones, have.
+    /// This many bytes of the socket were acknowledged; encrypted ones under TLS.
     pub(super) acknowledged: u64,
-    /// The client's kernel has all that was given to ours: what is left waits for the pace.
+    /// Everything that the kernel was given is acknowledged: the rest waits for pacing only.
     pub(super) is_held_back: bool,
 }
 
-/// What [`Flows::judge`] has found.
+/// The result of [`Flows::judge`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// So many streams take nothing, or too little, and are to be reset.
+    /// This many streams were newly found to be stalled, and will be reset.
     Stalled(usize),
-    /// All of them take nothing: the connection is to end.
+    /// All streams wait, and none has made progress: the connection must end.
     AllStalled,
 }
 
 struct State {
-    line: Rc<Line>,
-    /// Bytes given that have not been written.
+    transport: Rc<Transport>,
+    /// Bytes given to h2 that it has not yet written to the socket.
     unwritten: Cell<usize>,
-    /// How much had been written on the connection when something of this stream last was.
+    /// The value of [`Transport::written`] when bytes of this stream were last written.
     position: Cell<u64>,
-    /// Since when it waits for room, without anything being taken.
+    /// Since when the stream has waited for room without progress.
     waits: Cell<Option<Instant>>,
     rate: Cell<Rate>,
-    /// Since when it waits with nothing left to write, as far as that time is not in `rate` yet.
+    /// Since when the stream has waited with nothing left to write, for time that is not in `rate` yet.
     uncounted: Cell<Option<Instant>>,
-    /// How much had been delivered when the wait was last found to be no fault of the client's.
+    /// Bytes acknowledged when the wait was last excused as not the client's fault.
     excused_at: Cell<Option<u64>>,
     is_stalled: Cell<bool>,
     waker: Cell<Option<Waker>>,
-    /// When something of it was last written, or its wait was found to be no fault of the client's.
+    /// When bytes of the stream were last written, or its wait was last excused.
     progress: Cell<Option<Instant>>,
 }
 
-/// What was taken during some time of waiting.
+/// The bytes that a client took while the stream waited for it.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     waited: Duration,
@@ -97,10 +98,10 @@ struct Rate {
 }
 
 impl Flows {
-    pub(super) fn new(timeouts: Timeouts, line: Rc<Line>, now: Instant) -> Rc<Self> {
+    pub(super) fn new(timeouts: Timeouts, transport: Rc<Transport>, now: Instant) -> Rc<Self> {
         Rc::new(Self {
             timeouts,
-            line,
+            transport,
             live: RefCell::default(),
             next: Cell::new(0),
             judged: Cell::new(None),
@@ -110,14 +111,14 @@ impl Flows {
         })
     }
 
-    /// A response begins.
+    /// Registers a response that begins.
     pub(super) fn begin(self: &Rc<Self>) -> Flow {
         let id = self.next.get();
         self.next.set(id.wrapping_add(1));
         let state = Rc::new(State {
-            line: Rc::clone(&self.line),
+            transport: Rc::clone(&self.transport),
             unwritten: Cell::new(0),
-            position: Cell::new(self.line.written.get()),
+            position: Cell::new(self.transport.written.get()),
             waits: Cell::new(None),
             rate: Cell::default(),
             uncounted: Cell::new(None),
@@ -134,8 +135,8 @@ impl Flows {
         }
     }
 
-    /// When to [`judge`](Self::judge) next, if any response waits and its wait is limited. `cx` is woken when one
-    /// begins to wait.
+    /// Returns when to call [`judge`](Self::judge) next; `None` if no response waits, or waits are not limited. `cx` is
+    /// woken when one begins to wait.
     pub(super) fn next_look(&self, now: Instant, cx: &Context<'_>) -> Option<Instant> {
         let Some(judged) = self.judged.get() else {
             self.waker.set(Some(cx.waker().clone()));
@@ -148,15 +149,15 @@ impl Flows {
         Some(judged + (self.shortest_limit()? / LOOKS).max(LEAST_PAUSE))
     }
 
-    /// The least time without anything being taken after which a response is stalled.
+    /// Returns the shortest time after which a response may count as stalled.
     fn shortest_limit(&self) -> Option<Duration> {
         let rate_window = (self.timeouts.min_rate > 0).then_some(self.timeouts.rate_window);
         self.timeouts.send.into_iter().chain(rate_window).min()
     }
 
-    /// Finds the responses whose client takes nothing, or too little, and wakes them to be reset. O(streams).
+    /// Finds the stalled responses and wakes their tasks, which reset them. O(streams).
     pub(super) fn judge(&self, now: Instant, delivery: Delivery) -> Verdict {
-        // Where nothing waits there is no next look.
+        // While nothing waits, no check is scheduled.
         self.judged.set((self.waiting.get() > 0).then_some(now));
         let live = self.live.borrow();
         let (mut stalled, mut waiting) = (0, 0);
@@ -184,7 +185,7 @@ impl Flows {
 }
 
 impl State {
-    /// Whether nothing was taken for as long as allowed.
+    /// Returns whether the client has taken nothing of the stream for the send timeout, without an excuse.
     fn takes_nothing(
         &self,
         timeouts: &Timeouts,
@@ -201,7 +202,8 @@ impl State {
         if delivery.bytes >= self.turn(streams) {
             return true;
         }
-        // Something of this stream is underway, or its turn has not come: then the connection must go on.
+        // Bytes of this stream are in flight, or its turn has not come: excused as long as the connection makes
+        // progress.
         let (before, acknowledged) = (self.excused_at.get(), delivery.acknowledged);
         let goes_on = before.is_none_or(|before| acknowledged > before);
         if !goes_on && !delivery.is_held_back {
@@ -213,7 +215,7 @@ impl State {
         false
     }
 
-    /// Whether the stream's share of the least rate was not taken while it waited.
+    /// Returns whether, over a window of waiting, the client took less than the stream's share of the minimum rate.
     fn takes_too_little(
         &self,
         timeouts: &Timeouts,
@@ -228,12 +230,13 @@ impl State {
             return false;
         }
         self.rate.set(Rate::default());
-        // With many streams each has its share: the client need not be faster for them.
+        // The minimum rate is the connection's: waiting streams share it equally.
         let taken = rate.taken * waiting.max(1) as u64;
         !delivery.is_held_back && taken < timeouts.least_in_window()
     }
 
-    /// Brings the time of waiting up to `now`. While there is something to write, the socket's own rate is looked at.
+    /// Adds the time waited until `now` to `rate`. Time with bytes left to write does not count, as the socket's own
+    /// check of the rate covers it.
     fn count_wait(&self, now: Instant) {
         let mut rate = self.rate.get();
         if let Some(since) = self.uncounted.take() {
@@ -244,8 +247,8 @@ impl State {
         self.uncounted.set(is_blocked.then_some(now));
     }
 
-    /// How much of the connection's output must have been delivered before it is the client's windows that this stream
-    /// waits for. Where it has bytes to write, all streams may have had their turn before it.
+    /// Returns how much of the connection's output must have been delivered before this stream counts as waiting for
+    /// the client's windows. If it has bytes to write, every stream may have a turn before it.
     fn turn(&self, streams: usize) -> u64 {
         let others = match self.unwritten.get() {
             0 => 0,
@@ -257,7 +260,7 @@ impl State {
     fn on_written(&self, bytes: usize) {
         let now = softclock::now();
         self.unwritten.set(self.unwritten.get() - bytes);
-        self.position.set(self.line.written.get());
+        self.position.set(self.transport.written.get());
         self.progress.set(Some(now));
         self.excused_at.set(None);
         if self.waits.get().is_some() {
@@ -279,7 +282,7 @@ impl State {
     }
 }
 
-/// One response on its way.
+/// A response in progress, registered in [`Flows`] until it is dropped.
 pub(super) struct Flow {
     flows: Rc<Flows>,
     id: u32,
@@ -287,19 +290,19 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Whether so much is given and not written that more has time. Else `cx` is woken when that changes, or when the
-    /// stream is found to be stalled.
+    /// Returns whether h2 holds so many unwritten bytes of the stream that more can wait. `cx` is woken when that
+    /// changes, or when the stream is found to be stalled.
     pub(super) fn is_ahead(&self, cx: &Context<'_>) -> bool {
         self.state.waker.set(Some(cx.waker().clone()));
         self.state.unwritten.get() > AHEAD_BYTES
     }
 
-    /// Whether its client has taken nothing, or too little, for too long.
+    /// Returns whether [`Flows::judge`] has found the stream to be stalled.
     pub(super) fn is_stalled(&self) -> bool {
         self.state.is_stalled.get()
     }
 
-    /// Notes whether it waits for room.
+    /// Records whether the stream waits for room.
     pub(super) fn set_waiting(&self, waits: bool) {
         let (state, flows) = (&self.state, &self.flows);
         if state.waits.get().is_some() == waits {
@@ -324,7 +327,7 @@ impl Flow {
         state.count_wait(now);
     }
 
-    /// A piece of the response, counted when it is written.
+    /// Wraps a piece of the response, so that its bytes are counted when h2 writes them.
     pub(super) fn piece(&self, bytes: Bytes) -> Piece {
         let state = &self.state;
         state.unwritten.set(state.unwritten.get() + bytes.len());
@@ -345,7 +348,7 @@ impl Drop for Flow {
     }
 }
 
-/// Bytes of a response that tell when they are written.
+/// Bytes of a response that update its [`State`] as h2 writes them.
 pub(super) struct Piece {
     bytes: Bytes,
     state: Rc<State>,
@@ -366,14 +369,14 @@ impl Buf for Piece {
     }
 }
 
-/// How often streams are looked at within the shortest of the times that they have.
+/// How often streams are checked within the shortest limit.
 const LOOKS: u32 = 4;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
-/// What may wait to be written before more of a response is read: with a chunk of a file behind it, the most that a
-/// stream holds.
+/// More of a response is read only while its unwritten bytes are no more than this. With one chunk of a file in
+/// addition, it bounds a stream's memory.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
 
-/// As much as each of the other streams may have written before it is a stream's turn: two frames.
+/// How much every stream may write before a stream has its turn: two frames.
 const TURN_BYTES: u64 = 32 << 10;

@@ -1,18 +1,18 @@
-//! Frames in a stream of bytes (RFC 9113, section 4.1), followed without keeping any of it.
+//! Splits a stream of bytes into HTTP/2 frames (RFC 9113, section 4.1) without keeping their payload.
 
-/// Follows the frames of one direction.
+/// The parser of one direction's frames.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes before the first frame, still to come.
+    /// Bytes of the client's preface still to come.
     preface: usize,
-    /// The header of the current frame, as far as it has come.
+    /// The header of the current frame; its first `have` bytes have arrived.
     header: [u8; HEADER_BYTES],
     have: usize,
     /// Bytes of the payload still to come.
     left: usize,
 }
 
-/// What [`Frames::next`] finds.
+/// A part of a frame, from [`Frames::next`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part<'a> {
     /// The header of a frame is complete.
@@ -21,7 +21,7 @@ pub(super) enum Part<'a> {
     Payload(&'a [u8]),
 }
 
-/// What is said of a frame before it comes.
+/// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) bytes: usize,
@@ -49,7 +49,8 @@ impl Frames {
             left: 0,
         }
     }
-    /// Takes the next part off the start of `bytes`; nothing when they are at their end.
+
+    /// Removes the next part from the start of `bytes` and returns it; `None` when all of `bytes` is consumed.
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
         let preface = take(bytes, self.preface);
         self.preface -= preface.len();

@@ -1,4 +1,4 @@
-//! The head of a response as HTTP/2 wants it (RFC 9113, section 8.2.2).
+//! The header fields of a response, adapted to HTTP/2 (RFC 9113, section 8.2.2).
 
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use http::header::{
     UPGRADE,
 };
 
-/// Removes what concerns a connection of HTTP/1 and adds what each response has.
+/// Removes the fields that only concern HTTP/1 connections, and adds Date and, if `length` is known, Content-Length.
 pub(super) fn complete(fields: &mut HeaderMap, length: Option<u64>) {
     remove_connection_fields(fields);
     if !fields.contains_key(DATE) {
@@ -34,7 +34,7 @@ fn remove_connection_fields(fields: &mut HeaderMap) {
     }
 }
 
-/// The value of Date, made anew once a second.
+/// Returns the value of Date, which each thread formats once a second.
 fn date() -> HeaderValue {
     thread_local! {
         static LAST: RefCell<(u64, HeaderValue)> =

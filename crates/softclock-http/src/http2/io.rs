@@ -1,7 +1,8 @@
-//! The socket as h2 sees it: by tokio's traits, and watched.
+//! The socket below h2: tokio's traits over a [`Stream`], with checks of the client's progress and credit.
 //!
-//! A socket that takes nothing, or too little, of what h2 writes is given up, as in HTTP/1. It also tells how much of
-//! what was written has reached the client, for the streams ([`Flows`](super::flow::Flows)).
+//! As in HTTP/1, writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the client takes nothing, or too little,
+//! for too long. When asked, the socket also reports how much of the output has reached the client, for
+//! [`Flows`](super::flow::Flows).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,20 +13,20 @@ use hyper::rt::Write;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::credit::Credit;
-use super::flow::{Delivery, Line};
+use super::flow::{Delivery, Transport};
 use crate::carrier::Stream;
 use crate::connection::Timeouts;
 use crate::patience::Patience;
 use crate::pool;
 use crate::socket::Socket;
 
-/// A socket whose client is watched.
+/// A socket that checks its client's progress and credit.
 pub(super) struct Watched {
     stream: Stream,
     patience: Patience,
-    line: Rc<Line>,
+    transport: Rc<Transport>,
     credit: Rc<Credit>,
-    /// Bytes of [`Line::written`] that were encrypted and passed on.
+    /// Bytes of [`Transport::written`] that were encrypted and passed on to the kernel.
     flushed: u64,
 }
 
@@ -33,35 +34,37 @@ impl Watched {
     pub(super) fn new(
         stream: Stream,
         timeouts: Timeouts,
-        line: Rc<Line>,
+        transport: Rc<Transport>,
         credit: Rc<Credit>,
     ) -> Self {
         Self {
             stream,
             patience: Patience::new(timeouts),
-            line,
+            transport,
             credit,
             flushed: 0,
         }
     }
 
-    /// Passes `written` on; an error when the client takes too little.
+    /// Records the result of a write and returns it, or an error when the client has taken too little for too long.
     fn watch<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         bytes: impl FnOnce(&T) -> usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        self.tell();
+        self.report_delivery();
         match &written {
             Poll::Ready(Ok(taken)) => {
                 let bytes = bytes(taken);
-                let line = &self.line;
-                line.written.set(line.written.get() + bytes as u64);
+                let transport = &self.transport;
+                transport
+                    .written
+                    .set(transport.written.get() + bytes as u64);
                 self.patience.on_written(bytes);
             }
             Poll::Ready(Err(_)) => {}
-            // The pace is not the client's fault, and neither is that others have their turn.
+            // Waiting for pacing or for other tasks' turns is not the client's fault.
             Poll::Pending if self.stream.is_held_back() => self.patience.on_written(0),
             Poll::Pending => {
                 ready!(self.patience.poll_write(&self.stream, cx));
@@ -72,27 +75,28 @@ impl Watched {
         written
     }
 
-    /// What is written gives the client credit.
+    /// Gives the client credit for written bytes.
     fn on_sent(&self, written: &Poll<io::Result<usize>>, buffers: &[IoSlice<'_>]) {
         if let Poll::Ready(Ok(written)) = written {
             self.credit.on_sent(*written, buffers);
         }
     }
 
-    /// Says how much was delivered, if that was asked.
-    fn tell(&self) {
-        if !self.line.is_asked.replace(false) {
+    /// Reports how much was delivered, if asked.
+    fn report_delivery(&self) {
+        if !self.transport.is_asked.replace(false) {
             return;
         }
         let underway = self.stream.unacknowledged();
         let paced = self.stream.paced_bytes();
         let is_held_back = paced > 0 && underway == paced;
-        // While there is always more to write, encrypted bytes are never all passed on.
-        let passed_on = (self.line.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
+        // While there is always more to write, no flush ever completes: `flushed` alone would lag behind.
+        let passed_on =
+            (self.transport.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
         let acknowledged = self.stream.bytes_written().saturating_sub(underway);
-        self.line.is_held_back.set(is_held_back);
-        self.line.acknowledged.set(acknowledged);
-        self.line.delivery.set(Some(Delivery {
+        self.transport.is_held_back.set(is_held_back);
+        self.transport.acknowledged.set(acknowledged);
+        self.transport.delivery.set(Some(Delivery {
             acknowledged,
             bytes: passed_on.saturating_sub(underway),
             is_held_back,
@@ -106,7 +110,7 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.tell();
+        self.report_delivery();
         if self.credit.overdrawn().is_some() {
             return Poll::Pending;
         }
@@ -114,7 +118,7 @@ impl AsyncRead for Watched {
         let read = pool::with_scratch(|received| {
             let max = buffer.remaining().min(received.len());
             let read = ready!(self.stream.poll_receive(cx, &mut received[..max]))?;
-            // Weighed before h2 decodes it. The connection ends where the credit does not cover it, and reads no more.
+            // Charged before h2 decodes it. If the credit does not cover it, the connection reads no more and ends.
             if !self.credit.covers(&received[..read]) {
                 return Poll::Pending;
             }
@@ -122,7 +126,7 @@ impl AsyncRead for Watched {
             Poll::Ready(Ok(()))
         });
         if read.is_ready() {
-            self.line.heard.set(Some(softclock::now()));
+            self.transport.heard.set(Some(softclock::now()));
         }
         read
     }
@@ -156,7 +160,7 @@ impl AsyncWrite for Watched {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
-            self.flushed = self.line.written.get();
+            self.flushed = self.transport.written.get();
         }
         self.watch(flushed, |()| 0, cx)
     }
@@ -166,5 +170,5 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// The most that waits encrypted to be passed on: rustls takes no more than 64 KiB, each record of which has a head.
+/// The most encrypted bytes that wait for the kernel: rustls buffers at most 64 KiB, and each record adds a header.
 const ENCRYPTED_BYTES: u64 = 96 << 10;

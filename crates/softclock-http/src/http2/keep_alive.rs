@@ -1,4 +1,4 @@
-//! Pings that find out whether a silent client is still there.
+//! Pings a silent client, to find out whether it is still there.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -7,31 +7,31 @@ use std::time::Duration;
 use h2::{Ping, PingPong};
 use softclock::Instant;
 
-use super::flow::Line;
+use super::flow::Transport;
 use crate::late_timer::LateTimer;
 
 /// Sends a ping when nothing has arrived for a while.
 pub(super) struct KeepAlive {
     pings: PingPong,
-    /// How long nothing may arrive before a ping, and again before its answer.
+    /// How long the client may be silent before a ping is sent, and again before the ping's answer is late.
     limit: Duration,
-    line: Rc<Line>,
-    /// Since when the answer to a ping is waited for.
+    transport: Rc<Transport>,
+    /// When the ping was sent that has no answer yet.
     sent: Option<Instant>,
-    /// Whether the answer is late, so that the socket was asked whether the ping can have left.
+    /// Whether the answer is late, so that the socket was asked for its progress.
     is_suspect: bool,
-    /// How much had been acknowledged when a ping was last late.
+    /// Bytes acknowledged when a ping was last late.
     taken: u64,
     begun: Instant,
     timer: LateTimer,
 }
 
 impl KeepAlive {
-    pub(super) fn new(pings: PingPong, limit: Duration, line: Rc<Line>) -> Self {
+    pub(super) fn new(pings: PingPong, limit: Duration, transport: Rc<Transport>) -> Self {
         Self {
             pings,
             limit,
-            line,
+            transport,
             sent: None,
             is_suspect: false,
             taken: 0,
@@ -40,22 +40,23 @@ impl KeepAlive {
         }
     }
 
-    /// Whether the client has taken something since this was last asked, or waits for us.
+    /// Returns whether the client has acknowledged bytes since the last call, or our own pacing holds the output back.
     fn goes_on(&mut self) -> bool {
-        let taken = self.line.acknowledged.get();
+        let taken = self.transport.acknowledged.get();
         let before = std::mem::replace(&mut self.taken, taken);
-        taken > before || self.line.is_held_back.get()
+        taken > before || self.transport.is_held_back.get()
     }
 
-    /// Ready when the client is taken for gone.
+    /// Ready when the client counts as gone: silent, with a late answer to a ping, and without progress in reading.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.pings.poll_pong(cx).is_ready() {
                 self.sent = None;
                 self.is_suspect = false;
             }
-            let heard = self.line.heard.get().unwrap_or(self.begun);
-            // What arrives shows as much as an answer, which waits behind all that is to be written.
+            let heard = self.transport.heard.get().unwrap_or(self.begun);
+            // Any bytes from the client prove as much as an answer, before which a ping may wait behind all other
+            // output.
             let since = self.sent.map_or(heard, |sent| sent.max(heard));
             let now = softclock::now();
             if self
@@ -67,20 +68,21 @@ impl KeepAlive {
             }
             match (self.sent, self.is_suspect) {
                 (Some(_), false) => {
-                    // The socket is asked in this turn.
+                    // The socket reports during this turn.
                     self.is_suspect = true;
-                    self.line.is_asked.set(true);
+                    self.transport.is_asked.set(true);
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 (Some(_), true) if !self.goes_on() => return Poll::Ready(()),
-                // The ping may wait behind what the client takes, or for our own pace.
+                // Send the first ping, or wait again: the last one may be queued behind output that the client is
+                // reading, or behind pacing.
                 _ => {
                     self.sent = Some(now);
                     self.is_suspect = false;
                 }
             }
-            // Fails where a ping is underway, or the connection at its end.
+            // Fails if a ping is in flight already, or the connection has ended.
             let _ = self.pings.send_ping(Ping::opaque());
         }
     }

@@ -1,10 +1,11 @@
-//! What a client sends beyond what it gets, weighed before h2 reads it.
+//! Limits how much work a client may cause beyond the responses that it receives.
 //!
-//! Each frame of HTTP/2 costs some work, and of most kinds a client may send any number: SETTINGS and PING, which are
-//! answered, PRIORITY and unknown ones, which are not, requests that are refused, fields by the thousand. So each costs
-//! the connection credit, and responses give some back: as much as clients need to take them, with a WINDOW_UPDATE or two
-//! for each piece and a PING for its way. Time gives some, too, for clients that ask now and then whether the connection
-//! is alive. DATA is h2's to bound.
+//! Each HTTP/2 frame costs the server some work, and the protocol lets a client send any number of most kinds: SETTINGS
+//! and PING, which are answered, PRIORITY and unknown frames, which are not, requests that are refused, header fields
+//! by the thousand. So each frame costs the connection credit, charged before h2 reads it. Responses give credit back,
+//! enough for the frames that a client needs to receive them: a WINDOW_UPDATE or two for each piece, and a PING. Time
+//! gives a little, too, for clients that check whether an idle connection is alive. DATA is bounded by h2's flow
+//! control.
 //!
 //! Pure: no I/O, no clock, no allocation.
 
@@ -20,25 +21,25 @@ pub(super) struct Meter {
     received: Frames,
     sent: Frames,
     block: Block,
-    /// Field lines of a block that cost nothing.
+    /// Field lines of a header block that are free.
     free_fields: usize,
-    /// The credit at the start; 0 is for none to be kept.
+    /// The credit at the start; 0 turns the meter off.
     allowance: u32,
-    /// Below zero once there was too little.
+    /// Negative once overdrawn.
     credit: i64,
     /// When credit was last given for time.
     refilled: Instant,
 }
 
-/// A block of fields, which may be in several frames.
+/// A header block, which may span several frames.
 #[derive(Debug, Default)]
 struct Block {
     lines: FieldLines,
-    /// Bytes of the current frame before the block's.
+    /// Bytes of the current frame still to come before those of the block.
     skip: usize,
-    /// Whether the first of them is the length of padding.
+    /// Whether the first of these is the length of the padding.
     is_padded: bool,
-    /// The block's bytes in the current frame; 0 where it holds none.
+    /// Bytes of the block still to come in the current frame; 0 in frames of other kinds.
     left: usize,
 }
 
@@ -55,10 +56,10 @@ impl Meter {
         }
     }
 
-    /// Weighs what the client has sent.
+    /// Charges for bytes that the client has sent. O(bytes).
     ///
     /// # Errors
-    /// The limit that is reached.
+    /// The limit that is exceeded, when the credit does not cover the bytes.
     pub(super) fn on_received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Limit> {
         self.refill(now);
         while let Some(part) = self.received.next(&mut bytes) {
@@ -90,7 +91,8 @@ impl Meter {
         }
     }
 
-    /// A request of so many fields, more than the limit, is refused. That may be the last that is read.
+    /// Charges for a refused request that had too many `fields`. If that overdraws the credit, the next frame that
+    /// costs any reports it.
     pub(super) fn on_refused(&mut self, fields: usize) {
         self.credit -= fields as i64;
     }
@@ -120,7 +122,7 @@ impl Meter {
         if self.credit < 0 { Err(limit) } else { Ok(()) }
     }
 
-    /// What time gives is no more than the allowance.
+    /// Gives credit for the time passed, up to the allowance.
     fn refill(&mut self, now: Instant) {
         let (allowance, passed) = (i64::from(self.allowance), now.since(self.refilled));
         let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
@@ -134,7 +136,7 @@ impl Meter {
 }
 
 impl Block {
-    /// That begins in the frame with this header.
+    /// The block that begins in the HEADERS frame with this header.
     fn of(header: Header) -> Self {
         let is_padded = header.has(PADDED);
         let priority = if header.has(PRIORITY) { 5 } else { 0 };
@@ -147,13 +149,13 @@ impl Block {
         }
     }
 
-    /// It goes on in the frame with this header.
+    /// Continues in the CONTINUATION frame with this header.
     fn go_on(&mut self, header: Header) {
         self.skip = 0;
         self.left = header.bytes;
     }
 
-    /// Takes what follows of a frame's payload.
+    /// Takes the next bytes of a frame's payload.
     fn push(&mut self, payload: &[u8]) {
         if self.is_padded {
             self.is_padded = false;
@@ -167,20 +169,21 @@ impl Block {
     }
 }
 
-/// A block of so many times the fields that a request may have costs nothing: HTTP/2's clients send each cookie in a field
-/// of its own, and may have 180 of them.
+/// Field lines are free up to this multiple of the fields that a request may have: HTTP/2 clients send each cookie in a
+/// field of its own, and may have 180 of them.
 const FREE_FIELDS: usize = 4;
 
-/// For the request itself, the end of its stream, its priority, and room for what comes.
+/// Credit for the head of a response: it covers the request, the end of its stream, its priority and a window update.
 const FOR_RESPONSE: i64 = 8;
 
-/// For a frame of DATA: room in the stream, room in the connection, a PING.
+/// Credit for a DATA frame: it covers window updates for the stream and the connection, and a PING.
 const FOR_DATA: i64 = 3;
 
-/// A client that reads so many bytes at a time may make room for each read.
+/// A DATA frame gives one more credit for each of these bytes: some clients update their windows after every small
+/// read.
 const BYTES_A_READ: usize = 2 << 10;
 
-/// So many times the allowance can be saved, by clients that read what they got long after.
+/// Credit from responses is capped at this multiple of the allowance: clients may read long after they received.
 const MOST_SAVED: i64 = 10;
 
 const KIB: usize = 1 << 10;

@@ -1,4 +1,4 @@
-//! One stream: its request's answer, sent as its client takes it.
+//! Sends the response of one stream, as fast as its client takes it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use super::head;
 use crate::body::CHUNK_BYTES;
 use crate::exchange::CountedBody;
 
-/// Sends what `answer` gives, until it is sent or the stream is reset, by either side.
+/// Awaits `answer` and sends it. Returns when all of it is sent, or when either side has reset the stream.
 pub(super) async fn send(
     answer: impl Future<Output = Response<CountedBody>>,
     mut stream: SendResponse<Piece>,
@@ -51,12 +51,12 @@ pub(super) async fn send(
     }
 }
 
-/// A response's body on its way.
+/// A response's body that is being sent.
 struct Sending {
     stream: SendStream<Piece>,
     body: CountedBody,
     flow: Flow,
-    /// What has come of the body and waits for room.
+    /// Data read from the body that waits for room.
     held: Bytes,
 }
 
@@ -67,9 +67,9 @@ impl Sending {
             if self.stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(());
             }
-            // What may take its time to come is waited for without any room, of which there would be less for other
-            // streams. What is at hand is read when there is room, and no more than that: a stalled stream holds
-            // nothing of it.
+            // A body from an upstream may take long to arrive: it is awaited without reserving window, which other
+            // streams would lack. A body at hand is read once there is room, and only as much, so that a stalled stream
+            // holds no data.
             if self.held.is_empty() && !self.body.is_at_hand() {
                 let frame = ready!(self.body.poll_up_to(CHUNK_BYTES, cx));
                 match self.take(frame) {
@@ -99,7 +99,7 @@ impl Sending {
         }
     }
 
-    /// Deals with what the body gave. Data is held until there is room.
+    /// Handles a frame of the body: holds data until there is room, sends trailers, and resets the stream on an error.
     fn take(&mut self, frame: Option<std::io::Result<Frame<Bytes>>>) -> Step {
         let frame = match frame {
             Some(Ok(frame)) => frame,
@@ -139,7 +139,8 @@ impl Sending {
         }
     }
 
-    /// How much the client has room for, 1 byte at least; `None` when the stream is to end.
+    /// Ready with the number of bytes that the client has room for, at least 1; `None` when the stream has ended, or is
+    /// reset because it is stalled.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         let is_ahead = self.flow.is_ahead(cx);
         if self.flow.is_stalled() {
@@ -155,9 +156,9 @@ impl Sending {
         };
         self.stream.reserve_capacity(wanted);
         if self.stream.capacity() == 0 {
-            // Streams that wait for the connection's window take turns, so that none is left behind for long: short
-            // ones.
-            self.stream.reserve_capacity(wanted.min(TURN_BYTES));
+            // Streams that wait for the connection's window take turns. Small reservations keep the turns short, so
+            // that no stream waits for long.
+            self.stream.reserve_capacity(wanted.min(WINDOW_TURN_BYTES));
         }
         while self.stream.capacity() == 0 {
             match ready!(self.stream.poll_capacity(cx)) {
@@ -174,13 +175,13 @@ impl Sending {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     GoOn,
-    /// Something is held that waits for room.
+    /// Data is held until there is room.
     Held,
     Ended,
 }
 
-/// What a stream takes of the connection's window when it has waited for it, before others have their turn.
-const TURN_BYTES: usize = 1 << 10;
+/// How much of the connection's window a stream that has waited for it takes, before others have their turn.
+const WINDOW_TURN_BYTES: usize = 1 << 10;
 
-/// Bytes that h2 holds for a stream, above what this gives it.
+/// The limit of h2's own buffer for a stream, above the most that this module gives it.
 pub(super) const MOST_UNWRITTEN_BYTES: usize = AHEAD_BYTES + CHUNK_BYTES;

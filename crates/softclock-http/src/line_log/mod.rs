@@ -1,8 +1,8 @@
-//! Lines that are written off the loop, whatever becomes of where they go.
+//! A log that a thread of its own writes, so that a slow or blocked destination never delays the caller.
 //!
-//! They gather in a bounded buffer, from which one thread takes all there are. A full buffer means that lines are dropped
-//! and counted: a log may suffer, a server may not. The thread waits for room in a pipe or a terminal only as long as
-//! nothing is ordered ([`sink`]), so that a log that nothing reads can be opened anew and ended.
+//! Lines gather in a bounded buffer, which the thread empties. Lines that find the buffer full are dropped and counted.
+//! While the thread waits for room in a pipe or a terminal ([`sink`]), an order to reopen, flush or end interrupts the
+//! wait, so a log that no program reads can still be reopened and ended.
 
 mod sink;
 
@@ -29,27 +29,27 @@ pub enum LogTarget {
     Stderr,
 }
 
-/// A log of lines. Dropping it has the rest written by its thread, which gives up after five seconds.
+/// A log of lines. After it is dropped its thread writes the remaining lines, for up to five seconds.
 #[derive(Debug)]
 pub struct LineLog {
     shared: Arc<Shared>,
 }
 
-/// What a log is for.
+/// What one kind of log has that others have not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogUse {
-    /// What messages call it.
+    /// The name in messages.
     pub(crate) name: &'static str,
-    /// What the thread is called.
+    /// The thread's name.
     pub(crate) thread: &'static str,
-    /// How long lines gather unless there is much.
+    /// How long lines gather before they are written, unless there are many.
     pub(crate) gather: Duration,
-    /// Reached when a line is dropped.
+    /// The limit that is reached when a line is dropped.
     pub(crate) limit: Limit,
     pub(crate) counts: &'static LineCounts,
 }
 
-/// Lines of all logs of a use, by what became of them.
+/// Lines of all logs of a kind, by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct LineCounts {
     /// Handed to the operating system.
@@ -70,7 +70,7 @@ impl LineCounts {
     }
 }
 
-/// Flushes a log, also one that was dropped and is written to its end yet.
+/// Flushes a log, even after it was dropped, while its thread writes the remaining lines.
 #[derive(Debug)]
 pub(crate) struct Flusher(Weak<Shared>);
 
@@ -78,11 +78,11 @@ pub(crate) struct Flusher(Weak<Shared>);
 struct Shared {
     log: LogUse,
     state: Mutex<State>,
-    /// There is something to do for the thread, where it waits for lines.
+    /// Wakes the thread while it waits for lines.
     work: Condvar,
-    /// The same, where it waits for room.
+    /// Wakes the thread while it waits for room.
     interrupt: Interrupt,
-    /// The thread has flushed, or ended.
+    /// Signals that the thread has flushed, or ended.
     flushed: Condvar,
 }
 
@@ -96,12 +96,12 @@ struct State {
     ended: bool,
 }
 
-/// What the thread is to do once it has written.
+/// What the thread must do after it has written the lines at hand.
 #[derive(Clone, Copy, Debug, Default)]
 struct Orders {
     reopen: bool,
     flush: bool,
-    /// To end, at the latest then.
+    /// End, at this time at the latest.
     end: Option<Instant>,
 }
 
@@ -112,10 +112,10 @@ impl Orders {
 }
 
 impl LineLog {
-    /// The program's own log, on standard error. Each line is written as soon as there is room for it.
+    /// Starts the program's own log, on standard error. Each line is written as soon as there is room for it.
     ///
     /// # Errors
-    /// No thread or descriptor to be had.
+    /// Those of starting a thread, or of opening a descriptor.
     pub fn stderr() -> io::Result<Self> {
         static COUNTS: LineCounts = LineCounts::new();
         let log = LogUse {
@@ -144,7 +144,8 @@ impl LineLog {
         Ok(Self { shared })
     }
 
-    /// Appends a line with its end, which `write` makes, unless the buffer is full. Never waits for the disk or a reader.
+    /// Appends a line, which `write` must end with a line feed. If the buffer is full, drops and counts the line
+    /// instead. Never waits for the disk or a reader.
     pub fn push(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let log = &self.shared.log;
         let mut state = self.shared.lock();
@@ -153,27 +154,28 @@ impl LineLog {
             drop(state);
             log.counts.dropped.fetch_add(1, Relaxed);
             match log.limit {
-                // This message would go the same way; the thread says it when there is room.
+                // A message about it would be dropped as well; the thread logs one when there is room.
                 Limit::Log => Limit::Log.count_one(),
-                limit => limit.reached("they are written too slowly", "lines are dropped"),
+                limit => limit.reached("lines are written too slowly", "lines dropped"),
             }
             return;
         }
         write(&mut state.lines);
         let after = state.lines.len();
         drop(state);
-        // The thread sleeps without limit on an empty buffer, and else until lines have gathered or there is much.
+        // With an empty buffer the thread waits until it is woken, otherwise until lines have gathered or there are
+        // many.
         if before == 0 || (before < PLENTY && after >= PLENTY) {
             self.shared.work.notify_one();
         }
     }
 
-    /// Opens the file anew, after it was renamed. Lines so far go to the old one, unless it has no room for them.
+    /// Reopens the file, after it was renamed. Lines so far go to the old file, unless it has no room for them.
     pub(crate) fn reopen(&self) {
         self.shared.order(|orders| orders.reopen = true);
     }
 
-    /// Waits until all lines so far are written, but no longer than `limit`; returns how many are not. Blocks the thread.
+    /// Waits up to `limit` until all lines so far are written; returns how many are not. Blocks the thread.
     pub fn flush(&self, limit: Duration) -> u64 {
         self.shared.flush(limit)
     }
@@ -191,7 +193,7 @@ impl Drop for LineLog {
 }
 
 impl Flusher {
-    /// Whether there is a thread that writes.
+    /// Returns whether the log's thread still runs.
     pub(crate) fn is_needed(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -204,7 +206,10 @@ impl Flusher {
         let lines = shared.flush(limit);
         if lines > 0 {
             let name = shared.log.name;
-            tracing::error!(lines, "{name}: lines are lost: nothing takes them");
+            tracing::error!(
+                lines,
+                "{name}: lines are lost: they could not be written in time"
+            );
         }
     }
 }
@@ -242,12 +247,12 @@ impl Shared {
             }
             self.write(&mut sink, &lines);
             lines.clear();
-            // What a flood has grown is not kept for ever.
+            // Gives back the memory that a flood of lines took.
             lines.shrink_to(PLENTY);
             let mut state = self.lock();
             state.taken = 0;
             if orders.end.is_some() {
-                // Those that came while the last were given up.
+                // Lines that were pushed while the last ones were given up are lost, too.
                 let rest = std::mem::take(&mut state.lines);
                 counts.failed.fetch_add(count(&rest), Relaxed);
                 state.ended = true;
@@ -318,7 +323,8 @@ impl Shared {
         sink.note_failure(lines, error);
     }
 
-    /// Waits for room, or for an order that makes some: a file opened anew. An error if there is no more time.
+    /// Waits for room in the sink, or for an order. An order to reopen the file is carried out, as that may make room.
+    /// Fails when the time to end is up.
     fn wait_for_room(&self, sink: &mut Sink) -> io::Result<()> {
         let orders = {
             let mut state = self.lock();
@@ -334,10 +340,7 @@ impl Shared {
             .end
             .map(|end| end.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "nothing takes them",
-            ));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no room in time"));
         }
         sink.wait_for_room(&self.interrupt, left)
     }

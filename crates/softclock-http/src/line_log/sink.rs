@@ -1,4 +1,4 @@
-//! Where the lines of a log go, across failures and files opened anew.
+//! The destination of a log, across failures and reopened files.
 
 use std::io;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::LogTarget;
 /// A file, a named pipe, or a standard stream.
 pub(super) struct Sink {
     target: LogTarget,
-    /// What messages call the log.
+    /// The log's name in messages.
     name: &'static str,
     /// `None` for a named pipe that no program reads.
     output: Option<Output>,
-    /// What was written last is not the end of a line.
+    /// The last write ended within a line.
     is_within_line: bool,
     /// The rest of that line was lost.
     is_torn: bool,
@@ -27,7 +27,7 @@ impl Sink {
         let output = match open(&target) {
             Ok(output) => Some(output),
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                tracing::warn!(?target, %error, "{name}: lines are lost until one does");
+                tracing::warn!(?target, %error, "{name}: lines are lost until a program reads the pipe");
                 None
             }
             Err(error) => return Err(error),
@@ -42,7 +42,7 @@ impl Sink {
         })
     }
 
-    /// Keeps the old file where the new one can't be opened.
+    /// Reopens the file; keeps the old one if that fails.
     pub(super) fn reopen(&mut self) {
         let LogTarget::File(path) = &self.target else {
             return;
@@ -60,11 +60,11 @@ impl Sink {
         }
     }
 
-    /// Writes some of these lines, as far as there is room, and returns how many bytes.
+    /// Writes as many of `lines` as there is room for; returns how many bytes.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let output = match &mut self.output {
             Some(output) => output,
-            // A reader may have come.
+            // A program may have opened the pipe to read since.
             output => output.insert(open(&self.target)?),
         };
         if self.is_torn {
@@ -85,7 +85,7 @@ impl Sink {
         output.map_or(Ok(()), |output| output.wait_for_room(interrupt, limit))
     }
 
-    /// All lines of a batch were written.
+    /// Records that all lines of a batch were written.
     pub(super) fn note_success(&mut self) {
         if let Some(lines) = self.failing.take() {
             let name = self.name;
@@ -93,7 +93,7 @@ impl Sink {
         }
     }
 
-    /// These lines were not. Logged once, until some are again.
+    /// Records that this many lines were lost. Logs only the first failure until a batch is written again.
     pub(super) fn note_failure(&mut self, lines: u64, error: &io::Error) {
         self.is_torn = self.is_within_line;
         if self.failing.is_none() {

@@ -1,8 +1,8 @@
-//! Sockets that listen, open for as long as any thread has a share of them.
+//! Listening sockets that stay open as long as any thread has a share of them.
 //!
-//! A thread that is told to close a listener first accepts the connections that wait in its queue, and may have to wait
-//! for room for them. If the address returns meanwhile, it gets a share of the same socket: a new one could not be bound
-//! beside it, and clients in the queue would be reset.
+//! Before a thread closes a listener it accepts the connections that wait in the kernel's queue, which takes a while
+//! when it is at its limit of connections. If a reload brings the address back meanwhile, it gets a share of the same
+//! socket: a new socket could not be bound beside it, and clients in the queue would be reset.
 
 use std::fs;
 use std::io;
@@ -26,17 +26,18 @@ pub(super) struct Open {
     pub(super) path: Option<SocketPath>,
 }
 
-/// A share of a socket that listens. The last one that is dropped closes it.
+/// A share of a listening socket. Dropping the last share closes the socket.
 #[derive(Debug)]
-pub(super) struct Share(Arc<Cell>);
+pub(super) struct Share(Arc<Shared>);
 
-/// A socket that may be closed by now.
+/// A reference to a socket that does not keep it open.
 #[derive(Debug)]
-pub(super) struct Known(Arc<Cell>);
+pub(super) struct WeakShare(Arc<Shared>);
 
-/// Not just the count of an `Arc`: that is zero before the socket is closed, and an address can be bound only after it.
+/// The socket with its number of shares. The count of an `Arc` would not do: it drops to zero before the socket is
+/// closed, and the address can be bound again only after that.
 #[derive(Debug)]
-struct Cell(Mutex<State>);
+struct Shared(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -48,12 +49,12 @@ struct State {
 impl Share {
     pub(super) fn new(socket: Either<StdTcp, StdUnix>, path: Option<SocketPath>) -> Self {
         let open = Some(Open { socket, path });
-        Self(Arc::new(Cell(Mutex::new(State { shares: 1, open }))))
+        Self(Arc::new(Shared(Mutex::new(State { shares: 1, open }))))
     }
 
-    /// The same socket, without keeping it open.
-    pub(super) fn known(&self) -> Known {
-        Known(Arc::clone(&self.0))
+    /// Returns a reference that does not keep the socket open.
+    pub(super) fn downgrade(&self) -> WeakShare {
+        WeakShare(Arc::clone(&self.0))
     }
 
     /// Calls `f` with the socket, which is open while there is a share.
@@ -75,19 +76,19 @@ impl Drop for Share {
         let mut state = self.0.lock();
         state.shares -= 1;
         if state.shares == 0 {
-            // Closed before the lock is given back.
+            // Closed before the lock is released.
             state.open = None;
         }
     }
 }
 
-impl Known {
+impl WeakShare {
     pub(super) fn is_open(&self) -> bool {
         self.0.lock().open.is_some()
     }
 
-    /// Another share, unless the socket is closed or clients cannot find it any more.
-    pub(super) fn share(&self) -> Option<Share> {
+    /// Returns another share, unless the socket is closed or its path does not lead to it any more.
+    pub(super) fn upgrade(&self) -> Option<Share> {
         let mut state = self.0.lock();
         let is_found = |open: &Open| open.path.as_ref().is_none_or(SocketPath::is_own);
         state.open.as_ref().filter(|open| is_found(open))?;
@@ -96,13 +97,13 @@ impl Known {
     }
 }
 
-impl Cell {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The path of a socket of ours, removed when it is dropped unless another has taken its place.
+/// The path of a Unix socket. Dropping it removes the file, unless the path leads to another one by then.
 #[derive(Debug)]
 pub(super) struct SocketPath {
     path: PathBuf,
@@ -118,7 +119,7 @@ impl SocketPath {
         })
     }
 
-    /// Whether the path leads to this socket yet.
+    /// Returns whether the path still leads to this socket.
     fn is_own(&self) -> bool {
         let file = fs::symlink_metadata(&self.path);
         file.is_ok_and(|file| (file.dev(), file.ino()) == self.inode)
@@ -142,12 +143,12 @@ mod tests {
         let listener = StdTcp::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let first = Share::new(Either::Tcp(listener), None);
-        let known = first.known();
-        let second = known.share().unwrap();
+        let weak = first.downgrade();
+        let second = weak.upgrade().unwrap();
         drop((first, second.clone()));
-        assert!(known.is_open() && StdTcp::bind(address).is_err());
+        assert!(weak.is_open() && StdTcp::bind(address).is_err());
         drop(second);
-        assert!(!known.is_open() && known.share().is_none());
+        assert!(!weak.is_open() && weak.upgrade().is_none());
         StdTcp::bind(address).unwrap();
     }
 
@@ -160,8 +161,8 @@ mod tests {
             Either::Unix(listener),
             Some(SocketPath::new(&path).unwrap()),
         );
-        assert!(share.known().share().is_some());
+        assert!(share.downgrade().upgrade().is_some());
         fs::remove_file(&path).unwrap();
-        assert!(share.known().share().is_none());
+        assert!(share.downgrade().upgrade().is_none());
     }
 }

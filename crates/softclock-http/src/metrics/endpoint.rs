@@ -21,7 +21,7 @@ use softclock::JoinHandle;
 use softclock::hyper::SoftTimer;
 
 use super::families::page;
-use super::places::{Places, Visit, Watched};
+use super::places::{ObservedStream, Places, Visit};
 use crate::access_log::AccessLog;
 use crate::address::ListenAddress;
 use crate::carrier::{Carrier, Stream};
@@ -121,7 +121,7 @@ async fn accept_loop(listener: Listener, control: Control) {
                 let serve = serve(carrier, control.clone(), Rc::clone(&visit));
                 places.take(visit, softclock::spawn_local(serve));
                 if made_room {
-                    // In a flood each is to have a turn before it may have to go.
+                    // In a flood, each connection gets a turn before another may replace it.
                     softclock::yield_now().await;
                 }
             }
@@ -135,10 +135,10 @@ async fn accept_loop(listener: Listener, control: Control) {
 
 async fn serve(carrier: Carrier, control: Control, visit: Rc<Visit>) {
     if let Carrier::Tcp(stream) = &carrier {
-        // Else a client that reads nothing has dozens of pages made for it.
+        // Otherwise the kernel takes dozens of pages for a client that reads none.
         let _ = stream.set_notsent_lowat(UNSENT_BYTES);
     }
-    let stream = Watched::new(Stream::Plain(carrier), Rc::clone(&visit));
+    let stream = ObservedStream::new(Stream::Plain(carrier), Rc::clone(&visit));
     let service = service_fn(|request: Request<Incoming>| {
         let (control, visit) = (&control, &visit);
         visit.begin_answer();

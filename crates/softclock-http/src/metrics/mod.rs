@@ -2,7 +2,7 @@
 //!
 //! - [`endpoint`]: `GET /metrics` over HTTP.
 //! - [`families`]: which metrics there are, and what they mean.
-//! - [`places`]: which connections it keeps.
+//! - [`places`]: which connections the endpoint keeps when there are too many.
 //! - [`text`]: the format.
 
 mod endpoint;

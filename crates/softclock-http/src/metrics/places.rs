@@ -1,8 +1,9 @@
-//! The places of a metrics endpoint: few, and never held by those that keep still.
+//! The connections of a metrics endpoint: a bounded set in which a stalled one makes room for a new one.
 //!
-//! A connection that finds all places taken gets that of the one that has made no progress for longest: no byte received or
-//! taken. One for which a page is being made waits for us, and keeps its place while there are others. So a scraper that
-//! sends its request and reads the answer is served however many connections are held or made beside it.
+//! When all places are taken, a new connection replaces the one that has been without progress (bytes received or sent)
+//! for longest. A connection whose page is being made waits for the server, not for its client, and is replaced last.
+//! So a scraper that sends its request and reads the answer is served, however many other connections are held open or
+//! newly made.
 
 use std::cell::Cell;
 use std::io;
@@ -30,29 +31,29 @@ struct Taken {
     task: JoinHandle<()>,
 }
 
-/// What is known of a connection.
+/// The progress of a connection.
 #[derive(Debug)]
 pub(super) struct Visit {
     peer: Peer,
-    /// When it last took or gave something, or was accepted.
+    /// When bytes were last received or sent, or the connection was accepted.
     progress: Cell<Instant>,
     state: Cell<State>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// It has not made a request.
+    /// No request has arrived.
     New,
     /// A page is being made for it.
     Served,
-    /// It has a response, all or part of it.
+    /// The response is being sent, or was.
     Answered,
-    /// It does not take the rest of a response.
+    /// The client does not read the rest of the response.
     Stuck,
 }
 
 impl Places {
-    /// Makes room for one more; true if another had to go. As much work as there are places.
+    /// Makes room for one more connection; returns true if another was ended for it. O(places).
     pub(super) fn make_room(&mut self) -> bool {
         self.all.retain(|taken| !taken.task.is_finished());
         if self.all.len() < PLACES {
@@ -64,12 +65,15 @@ impl Places {
         });
         let place = stillest.map_or(0, |(place, _)| place);
         let taken = self.all.swap_remove(place);
-        Limit::MetricsConnections.reached(taken.visit.peer, "metrics: it made room for another");
+        Limit::MetricsConnections.reached(
+            taken.visit.peer,
+            "metrics: connection ended to make room for another",
+        );
         taken.task.abort();
         true
     }
 
-    /// Keeps a connection that is served by `task`.
+    /// Adds a connection that is served by `task`.
     pub(super) fn take(&mut self, visit: Rc<Visit>, task: JoinHandle<()>) {
         self.all.push(Taken { visit, task });
     }
@@ -84,18 +88,18 @@ impl Visit {
         })
     }
 
-    /// A request has come.
+    /// Records that a request has arrived.
     pub(super) fn begin_answer(&self) {
         self.state.set(State::Served);
     }
 
-    /// Its response is there to be taken.
+    /// Records that the response is ready to be sent.
     pub(super) fn end_answer(&self) {
         self.progress.set(softclock::now());
         self.state.set(State::Answered);
     }
 
-    /// Ready when the client has taken too long to send its first request, or to take what it was sent.
+    /// Ready when the client has taken too long to send its first request, or to read of its response.
     pub(super) fn poll_late(&self, timer: &mut LateTimer, cx: &mut Context<'_>) -> Poll<()> {
         match self.state.get() {
             // Progress does not lengthen the first head's time: it may come by the byte.
@@ -104,7 +108,7 @@ impl Visit {
         }
     }
 
-    /// The time for it was up.
+    /// Counts and logs that the client took too long.
     pub(super) fn on_late(&self) {
         Limit::MetricsTimeout.reached(self.peer, "metrics: connection closed");
     }
@@ -129,19 +133,20 @@ impl Visit {
     }
 }
 
-/// A connection whose progress is noted. One that is stuck is reset when dropped, so that the kernel keeps nothing of it.
-pub(super) struct Watched {
+/// A connection that records its progress. If it is stuck when dropped it is reset, so that the kernel discards its
+/// unsent bytes.
+pub(super) struct ObservedStream {
     stream: Stream,
     visit: Rc<Visit>,
 }
 
-impl Watched {
+impl ObservedStream {
     pub(super) fn new(stream: Stream, visit: Rc<Visit>) -> Self {
         Self { stream, visit }
     }
 }
 
-impl Drop for Watched {
+impl Drop for ObservedStream {
     fn drop(&mut self) {
         if self.visit.state.get() == State::Stuck {
             self.stream.give_up();
@@ -149,7 +154,7 @@ impl Drop for Watched {
     }
 }
 
-impl Read for Watched {
+impl Read for ObservedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -161,7 +166,7 @@ impl Read for Watched {
     }
 }
 
-impl Write for Watched {
+impl Write for ObservedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -181,8 +186,8 @@ impl Write for Watched {
     }
 }
 
-/// A scraper or two, and a human.
+/// Enough for a scraper or two and a person.
 const PLACES: usize = 32;
 
-/// For a connection's first request, and for taking something of a response.
+/// How long a client may take to send its first request, or to read some of a response.
 const PATIENCE: Duration = Duration::from_secs(10);

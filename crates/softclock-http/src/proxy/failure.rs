@@ -88,7 +88,7 @@ impl Failure {
         !is_ours && !matches!(self, Self::Stale) && !self.is_the_client_s()
     }
 
-    /// Whether the rest of the request's body will not be read.
+    /// Returns whether the request's body failed, so that the rest of it will not be read.
     pub(super) fn is_the_client_s(&self) -> bool {
         matches!(self, Self::ClientBody | Self::ClientLate)
     }

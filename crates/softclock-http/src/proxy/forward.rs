@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::request_body::RequestBody;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
@@ -25,6 +24,7 @@ use super::{Proxy, ProxyOptions};
 use crate::body::Body;
 use crate::exchange::{AnyBody, Client, own_page};
 use crate::limit::Limit;
+use crate::request_body::RequestBody;
 use crate::response::Head;
 
 /// A proxy's part in one thread.
@@ -100,8 +100,8 @@ impl Forwarder {
                 Ok(outgoing) => outgoing,
                 Err((status, sentence)) => return (own_page(*status, sentence, is_head), None),
             };
-            // Until there is a head to send, whatever is waited for: connections, the rest of a body, other tries.
-            let _waiting = (!self.options.half_close).then(|| client.wait());
+            // Held until there is a head to send: while connecting, reading the body, and trying other upstreams.
+            let _guard = (!self.options.half_close).then(|| client.end_on_leave());
             let begun = softclock::now();
             let result = self.forward(client, outgoing).await;
             let time = softclock::now().since(begun);
@@ -131,7 +131,7 @@ impl Forwarder {
         Outgoing::of(request, client, &self.via)
     }
 
-    /// Takes the beginning of the body, and tries one upstream after the other.
+    /// Reads the beginning of the body, and tries one upstream after the other.
     async fn forward(
         &self,
         client: &Client,
@@ -210,10 +210,10 @@ impl Forwarder {
         }
     }
 
-    /// Asks a client that waits for it to send its body, and takes the beginning.
+    /// Sends 100 Continue to a client that waits for it, and reads the beginning of the body.
     ///
-    /// Before, a connection shows that the upstream can be reached; else the body would be sent in vain. The connection is
-    /// kept for whichever request is the next, and the place is free for others while the client sends.
+    /// Connects to the upstream first, so that the client does not send its body in vain. The connection goes into the
+    /// pool, and other requests can use it and the attempt's place while the client sends.
     async fn ask_for_body(
         &self,
         upstream: &Upstream,
@@ -342,8 +342,8 @@ fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
     }
 }
 
-/// The answer where no upstream gave one. In HTTP/1 the connection ends with it if the rest of a body will not be read; in
-/// HTTP/2 the stream does.
+/// Makes the answer to a request that no upstream has answered. If the rest of the request's body will not be read, it
+/// ends the connection in HTTP/1, and the stream in HTTP/2.
 fn own_answer(failure: &Failure, outgoing: &Outgoing, is_head: bool) -> Response<AnyBody> {
     let mut page = own_page(failure.status(), failure.sentence(), is_head);
     if failure.is_the_client_s() && outgoing.parts.version != Version::HTTP_2 {

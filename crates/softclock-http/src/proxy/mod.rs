@@ -11,21 +11,21 @@
 //! | a connection to an upstream, and who drives it | `link.rs` |
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
 //! | how long they may take | `patience.rs` |
-//! | a request's body as it comes from the client; how slowly that may be | `upload.rs`, `upload_patience.rs` |
+//! | a request's body as it comes from the client; and how slowly it may arrive | `upload.rs`, `upload_patience.rs` |
 //! | a request as upstreams get it | `outgoing.rs` |
 //! | header fields both ways | `headers/` |
 //! | the body of a response | `body.rs` |
 //! | a request's way: tries, and what comes of them | `forward.rs` |
 //! | what went wrong, and whether to try again | `failure.rs` |
-//! | the name by which requests that come back are known | `via.rs` |
+//! | requests that come back, known by the name in Via | `via.rs` |
 //! | what follows on 101 | `tunnel.rs` |
 //!
-//! There are no tasks for connections to upstreams: the task of the client's connection drives that of the upstream too,
-//! as both wait for the same things. So a request passes through without a switch of tasks, and neither side is read
-//! faster than the other takes it.
+//! There are no tasks for connections to upstreams: the task of the client's connection drives that of the upstream
+//! too, as both wait for the same things. So a request passes through without a switch of tasks, and neither side is
+//! read faster than the other takes it.
 //!
-//! Responses are read by [`response`](crate::response). That, `health.rs`, `headers/`, `failure.rs` and `url.rs` are pure;
-//! `properties.rs` says what holds for any input of theirs.
+//! Responses are read by [`response`](crate::response). That, `health.rs`, `headers/`, `failure.rs` and `url.rs` are
+//! pure; `properties.rs` says what holds for any input of theirs.
 
 mod body;
 mod budget;
@@ -79,28 +79,28 @@ pub struct Proxy {
 pub struct ProxyOptions {
     /// Whether Host names the upstream, in place of what the client asked for.
     pub rewrite_host: bool,
-    /// The name in Via. A request that has it already is answered 508. Without one, requests get a name that is unique to
-    /// the process, and responses `softclock`.
+    /// The name in Via. A request that has it already is answered 508. Without one, requests get a name that is unique
+    /// to the process, and responses `softclock`.
     pub via: Option<ViaName>,
-    /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others to
-    /// try that are not left out.
+    /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others
+    /// to try that are not left out.
     pub tries: u32,
     /// When an upstream is left out.
     pub health: HealthOptions,
     /// How long upstreams may take.
     pub timeouts: UpstreamTimeouts,
-    /// Idle connections kept to each upstream; those of all threads of a server together, of which each keeps its share,
-    /// rounded down, but one at least.
+    /// Idle connections kept to each upstream; those of all threads of a server together, of which each keeps its
+    /// share, rounded down, but one at least.
     pub idle_connections: usize,
     /// How long they are kept.
     pub idle_time: Duration,
-    /// How much of a request's body is taken from the client before an upstream is; all of a shorter one, so that a client
-    /// that sends slowly holds no upstream. With 0 the body is taken when an upstream begins to, which lets client and
-    /// upstream answer each other in the middle of a short body. This is also the memory that a request may take for its
-    /// body, apart from what one read brings.
+    /// How many bytes of a request's body are read from the client before an upstream is chosen; all of a shorter body.
+    /// So a client that sends slowly occupies no upstream. With 0 each piece is passed on as it arrives, for clients
+    /// and upstreams that answer each other within a short body. This also bounds the memory for a request's body,
+    /// apart from that of one read.
     pub upload_buffer: usize,
-    /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes away
-    /// and another brings back counts anew.
+    /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes
+    /// away and another brings back counts anew.
     pub max_connections: usize,
     /// Connections to all upstreams together at a time, of all threads: those in use, tunnels among them, and those kept,
     /// which are closed to make room. One at least. Each takes a descriptor, and descriptors that they use up are missing to
@@ -108,9 +108,9 @@ pub struct ProxyOptions {
     pub max_upstream_connections: usize,
     /// How long nothing may pass through a tunnel (WebSocket and the like).
     pub tunnel_idle: Option<Duration>,
-    /// Whether a request goes on whose client has ended its side of the connection. If not, it is given up as soon as that
-    /// is seen before the response begins, and so is the connection to the upstream: a client that has closed cannot be
-    /// told from one that only sends no more.
+    /// Whether to finish a request whose client has ended its side of the connection. If not, the request and its
+    /// connection to the upstream are given up when that happens before the response begins: a client that has closed
+    /// cannot be told from one that only sends no more.
     pub half_close: bool,
     /// How old an upstream's addresses may be before its name is resolved again; zero for ever.
     pub resolve_every: Duration,

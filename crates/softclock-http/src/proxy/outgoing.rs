@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::request_body::RequestBody;
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -18,6 +17,7 @@ use super::url::UpstreamUrl;
 use super::via::Via;
 use crate::exchange::Client;
 use crate::limit::Limit;
+use crate::request_body::RequestBody;
 
 /// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
@@ -29,7 +29,7 @@ pub(super) struct Outgoing {
     pub(super) upload: Option<Box<Upload>>,
     /// The client sends the body when it is asked for it, or after a while (RFC 9110, section 10.1.1).
     awaits_continue: bool,
-    /// How long its body was waited for before the first try.
+    /// How long the beginning of the body was waited for, which is not the upstream's time.
     pub(super) waited: Duration,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Failed {
 }
 
 impl Outgoing {
-    /// Refuses what cannot be passed on, with a status and a sentence.
+    /// Prepares a request. Fails, with a status and a sentence, if it cannot be passed on.
     pub(super) fn of(
         request: Request<RequestBody>,
         client: &Client,
@@ -87,12 +87,12 @@ impl Outgoing {
         })
     }
 
-    /// Whether the client waits to be asked for the body, and was not.
+    /// Returns whether the client waits for 100 Continue, and has not been sent it.
     pub(super) fn awaits_continue(&self) -> bool {
         self.awaits_continue
     }
 
-    /// Takes the beginning of the body, if there is one, from the client: so many bytes, or all.
+    /// Reads at least `bytes` of the body, if there is one, or all of a shorter one.
     pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
         self.awaits_continue = false;
         let Some(upload) = &mut self.upload else {

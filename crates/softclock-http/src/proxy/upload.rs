@@ -1,8 +1,9 @@
-//! The body of a client's request: its beginning is taken before there is an upstream, the rest as that takes it.
+//! The body of a client's request. Its beginning is read before an upstream is chosen, the rest as the upstream takes
+//! it.
 //!
-//! A client that sends slowly holds nothing of an upstream while its beginning is awaited, and bodies that are all
-//! beginning, which most are, hold none for longer than the upstream needs. What was taken is kept until more is, so that
-//! the request can be sent again: memory for it is bounded by the length of a beginning and what one read brings.
+//! While the beginning is read, a slow client occupies no upstream. Most bodies are no longer than the beginning, so no
+//! upstream ever waits for their clients. The beginning is kept until more of the body is read, so that a request whose
+//! try has failed can be sent again. Memory is bounded by the length of the beginning and of one read.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use crate::request_body::RequestBody;
 pub(super) struct Upload {
     incoming: RequestBody,
     kept: Kept,
-    /// Those that were taken, for each try.
+    /// The trailers that were read, for each try.
     trailers: Option<Box<HeaderMap>>,
     has_ended: bool,
     patience: UploadPatience,
@@ -33,20 +34,20 @@ pub(super) struct Upload {
     most_fields: usize,
 }
 
-/// What was taken from the client.
+/// How much of the part read is kept.
 enum Kept {
-    /// All of it is here.
+    /// All of it.
     All {
         bytes: Bytes,
-        /// This try has it, too.
+        /// Whether this try has sent it.
         is_sent: bool,
     },
-    /// More was taken than is kept.
+    /// More was read than is kept.
     Gone,
 }
 
 impl Upload {
-    /// Nothing where there is no body. In a box, as most requests have none and would be moved with room for one.
+    /// Returns `None` if there is no body. Boxed, so that requests without a body, which are most, stay small to move.
     pub(super) fn of(incoming: RequestBody, client: &Client) -> Option<Box<Self>> {
         if incoming.is_end_stream() {
             return None;
@@ -66,7 +67,8 @@ impl Upload {
         }))
     }
 
-    /// Takes the beginning, all of a body of up to so many bytes, before the first try. Asking is what sends 100 Continue.
+    /// Reads at least `bytes` of the body, or all of a shorter one, before the first try. The first read makes hyper
+    /// send 100 Continue.
     pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
         let mut beginning = Beginning::default();
         while beginning.len() < bytes && !self.has_ended && !self.incoming.is_end_stream() {
@@ -86,7 +88,7 @@ impl Upload {
         Ok(())
     }
 
-    /// A try begins, with what is kept of those before.
+    /// Begins a try, which sends the kept beginning again.
     pub(super) fn begin(&mut self) {
         self.patience.restart();
         if let Kept::All { is_sent, .. } = &mut self.kept {
@@ -94,12 +96,12 @@ impl Upload {
         }
     }
 
-    /// Whether more was taken than is kept, so that there can't be another try.
+    /// Returns whether more was read than is kept, so that there can't be another try.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.kept, Kept::Gone)
     }
 
-    /// The next of it; nothing at its end.
+    /// Ready with the next frame to send; `None` at the end.
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -131,11 +133,11 @@ impl Upload {
         }
     }
 
-    /// What comes next from the client, if that does not take too long.
+    /// Reads the next frame from the client; fails if that takes too long.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             let limit = ready!(self.patience.poll_over(cx));
-            limit.reached(self.peer, "a request ended with its body");
+            limit.reached(self.peer, "request given up");
             return Poll::Ready(Err(Failure::ClientLate));
         };
         let frame = frame.transpose().map_err(|_| Failure::ClientBody)?;
@@ -148,7 +150,7 @@ impl Upload {
         Poll::Ready(Ok(frame))
     }
 
-    /// This was taken for the try in progress.
+    /// Records a piece that was read for the try in progress: the first piece is kept, a second one ends all keeping.
     fn on_passed(&mut self, piece: &Bytes) {
         match &mut self.kept {
             _ if piece.is_empty() => {}
@@ -172,7 +174,8 @@ impl Upload {
     }
 }
 
-/// Pieces that become one. A single piece is not copied; of several, none keeps the buffer that it was read into.
+/// Joins pieces into one. A single piece is not copied; several are, so that none keeps the buffer that it was read
+/// into.
 #[derive(Default)]
 struct Beginning {
     first: Bytes,

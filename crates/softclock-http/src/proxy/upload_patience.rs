@@ -1,7 +1,6 @@
 //! How slowly a client may send a request's body.
 //!
-//! Only time spent waiting for the client counts: while an upstream takes nothing, or a connection to it is being made,
-//! nothing is asked of the client.
+//! Only time spent waiting for the client counts, not time in which an upstream takes nothing or is being connected to.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,26 +11,26 @@ use crate::connection::Timeouts;
 use crate::late_timer::LateTimer;
 use crate::limit::Limit;
 
-/// The patience with the client during one body.
+/// The limits of one body, and the timer for them.
 pub(super) struct UploadPatience {
-    pace: Pace,
+    waits: Waits,
     timer: LateTimer,
     /// The limit that seems to be reached, and since when. It is once the sockets were looked at after that.
     over: Option<(Limit, Instant)>,
 }
 
-/// What was waited for, and what came; without a clock.
-struct Pace {
-    /// How long nothing may come.
+/// The waits and bytes of one body, without a clock.
+struct Waits {
+    /// The longest silence allowed.
     silence: Option<Duration>,
-    /// Bytes that must come in each window of waiting.
+    /// Bytes that must arrive in each window of waiting.
     least: u64,
     window: Duration,
-    /// Since when nothing has come, while more is waited for.
+    /// When the current wait began; `None` while the client is not waited for.
     since: Option<Instant>,
-    /// From where on this wait counts for the window.
+    /// From when on the current wait counts for this window.
     counted: Instant,
-    /// Of the window, the waits before this one.
+    /// The time of this window in earlier waits.
     waited: Duration,
     received: u64,
 }
@@ -39,29 +38,30 @@ struct Pace {
 impl UploadPatience {
     pub(super) fn new(timeouts: &Timeouts) -> Self {
         Self {
-            pace: Pace::new(timeouts),
+            waits: Waits::new(timeouts),
             timer: LateTimer::default(),
             over: None,
         }
     }
 
-    /// So many bytes came from the client.
+    /// Records bytes that arrived from the client.
     pub(super) fn on_received(&mut self, bytes: usize) {
-        self.pace.received += bytes as u64;
+        self.waits.received += bytes as u64;
         self.over = None;
         // Mostly nothing was waited for, and the time need not be read.
-        if self.pace.since.is_some() {
-            self.pace.pause(softclock::now());
+        if self.waits.since.is_some() {
+            self.waits.pause(softclock::now());
         }
     }
 
-    /// An upstream is taken, and the next poll begins a window: what came at once before must not pay for holding it.
+    /// Begins a new window with the next poll. To be called when an upstream is chosen: bytes that arrived fast before
+    /// must not earn time in which the upstream is held.
     pub(super) fn restart(&mut self) {
-        self.pace.restart();
+        self.waits.restart();
         self.over = None;
     }
 
-    /// More is waited for, and nothing has come: ready with the limit when one is reached.
+    /// Ready with the limit that the client has exceeded. To be called when a read is pending.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
         loop {
             let now = softclock::now();
@@ -70,7 +70,7 @@ impl UploadPatience {
                 ready!(self.timer.poll_until(since, now, cx));
                 return Poll::Ready(limit);
             }
-            match self.pace.look(now) {
+            match self.waits.look(now) {
                 Err(limit) => self.over = Some((limit, now)),
                 Ok(None) => return Poll::Pending,
                 Ok(Some(next)) if self.timer.poll_until(next, now, cx).is_pending() => {
@@ -82,7 +82,7 @@ impl UploadPatience {
     }
 }
 
-impl Pace {
+impl Waits {
     fn new(timeouts: &Timeouts) -> Self {
         Self {
             silence: timeouts.body,
@@ -99,14 +99,14 @@ impl Pace {
         (self.since, self.waited, self.received) = (None, Duration::ZERO, 0);
     }
 
-    /// The client is not waited for until the next look.
+    /// Ends the current wait; the next look begins another.
     fn pause(&mut self, now: Instant) {
         if self.since.take().is_some() {
             self.waited += now.since(self.counted);
         }
     }
 
-    /// When to look again while nothing comes, if ever.
+    /// Begins or continues a wait. Returns when to look again if nothing arrives, if ever.
     fn look(&mut self, now: Instant) -> Result<Option<Instant>, Limit> {
         let since = *self.since.get_or_insert_with(|| {
             self.counted = now;
@@ -134,8 +134,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn pace(silence_s: u64, min_upload_rate: u32) -> Pace {
-        Pace::new(&Timeouts {
+    fn waits(silence_s: u64, min_upload_rate: u32) -> Waits {
+        Waits::new(&Timeouts {
             body: (silence_s > 0).then(|| Duration::from_secs(silence_s)),
             min_upload_rate,
             rate_window: Duration::from_secs(30),
@@ -149,54 +149,54 @@ mod tests {
 
     #[test]
     fn too_little_in_a_window_is_too_slow() {
-        let mut pace = pace(20, 10);
+        let mut waits = waits(20, 10);
         for second in 1..=3 {
             assert_eq!(
-                pace.look(at(10 * second)),
+                waits.look(at(10 * second)),
                 Ok(Some(at(if second == 1 { 30 } else { 40 })))
             );
-            pace.received += 99;
-            pace.pause(at(10 * second + 10));
+            waits.received += 99;
+            waits.pause(at(10 * second + 10));
         }
-        assert_eq!(pace.look(at(40)), Err(Limit::UploadRate));
+        assert_eq!(waits.look(at(40)), Err(Limit::UploadRate));
     }
 
     #[test]
     fn enough_begins_another_window() {
-        let mut pace = pace(0, 10);
-        assert_eq!(pace.look(at(1)), Ok(Some(at(31))));
-        pace.received = 300;
-        assert_eq!(pace.look(at(31)), Ok(Some(at(61))));
-        assert_eq!(pace.look(at(61)), Err(Limit::UploadRate));
+        let mut waits = waits(0, 10);
+        assert_eq!(waits.look(at(1)), Ok(Some(at(31))));
+        waits.received = 300;
+        assert_eq!(waits.look(at(31)), Ok(Some(at(61))));
+        assert_eq!(waits.look(at(61)), Err(Limit::UploadRate));
     }
 
     #[test]
     fn pauses_of_ours_do_not_count() {
-        let mut pace = pace(5, 1_000);
+        let mut waits = waits(5, 1_000);
         for turn in 0..9 {
-            assert!(pace.look(at(100 * turn)).is_ok());
-            assert!(pace.look(at(100 * turn + 3)).is_ok());
-            pace.received += 1;
-            pace.pause(at(100 * turn + 3));
+            assert!(waits.look(at(100 * turn)).is_ok());
+            assert!(waits.look(at(100 * turn + 3)).is_ok());
+            waits.received += 1;
+            waits.pause(at(100 * turn + 3));
         }
-        assert_eq!(pace.look(at(900)), Ok(Some(at(903))));
-        assert_eq!(pace.look(at(903)), Err(Limit::UploadRate));
+        assert_eq!(waits.look(at(900)), Ok(Some(at(903))));
+        assert_eq!(waits.look(at(903)), Err(Limit::UploadRate));
     }
 
     #[test]
     fn a_fast_beginning_is_no_credit() {
-        let mut pace = pace(0, 10);
-        assert_eq!(pace.look(at(0)), Ok(Some(at(30))));
-        pace.received += 1_000_000;
-        pace.restart();
-        assert_eq!(pace.look(at(29)), Ok(Some(at(59))));
-        assert_eq!(pace.look(at(59)), Err(Limit::UploadRate));
+        let mut waits = waits(0, 10);
+        assert_eq!(waits.look(at(0)), Ok(Some(at(30))));
+        waits.received += 1_000_000;
+        waits.restart();
+        assert_eq!(waits.look(at(29)), Ok(Some(at(59))));
+        assert_eq!(waits.look(at(59)), Err(Limit::UploadRate));
     }
 
     #[test]
     fn silence_is_limited_by_itself() {
-        let mut pace = pace(5, 0);
-        assert_eq!(pace.look(at(7)), Ok(Some(at(12))));
-        assert_eq!(pace.look(at(12)), Err(Limit::BodyTimeout));
+        let mut waits = waits(5, 0);
+        assert_eq!(waits.look(at(7)), Ok(Some(at(12))));
+        assert_eq!(waits.look(at(12)), Err(Limit::BodyTimeout));
     }
 }

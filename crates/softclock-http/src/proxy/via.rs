@@ -1,8 +1,8 @@
 //! The name in Via, by which a proxy recognises requests that it has passed on before (RFC 9110, section 7.6.3).
 //!
-//! A request that comes back to the proxy that sent it would go round until descriptors run out, as each round takes two.
-//! Via is the field for this: each proxy on the way appends its name. The default name is unique to the process, so that
-//! several proxies can be chained, and those that form a circle find it when the request returns to the first.
+//! A request that comes back to a proxy that has forwarded it would loop until descriptors run out, as each round takes
+//! two. Each proxy on the way appends its name to Via, so a proxy that finds its own name there has found a loop. The
+//! default name is unique to the process, so that several proxies can be chained without being named.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -13,10 +13,11 @@ use std::sync::{Arc, LazyLock};
 use http::Version;
 use http::header::{HeaderMap, HeaderValue, VIA};
 
+use crate::head::is_token;
+
 /// A name for a proxy in Via: a token of at most 64 bytes.
 ///
-/// Proxies that pass requests on to each other need different names, since a request is refused by a proxy whose name it
-/// has already.
+/// Proxies that forward to each other need different names, as each refuses requests that carry its own name.
 ///
 /// ```
 /// use softclock_http::ViaName;
@@ -41,7 +42,7 @@ impl FromStr for ViaName {
     type Err = ViaNameError;
 
     fn from_str(text: &str) -> Result<Self, ViaNameError> {
-        let is_name = (1..=64).contains(&text.len()) && text.bytes().all(is_token_byte);
+        let is_name = (1..=64).contains(&text.len()) && is_token(text);
         is_name.then(|| Self(text.into())).ok_or(ViaNameError)
     }
 }
@@ -54,19 +55,19 @@ impl fmt::Display for ViaNameError {
 
 impl std::error::Error for ViaNameError {}
 
-/// What a proxy appends to Via.
+/// The elements that a proxy appends to Via.
 #[derive(Clone, Debug)]
 pub(super) struct Via {
     name: Arc<str>,
-    /// For requests, by the version they came with.
+    /// For requests, by the version in which they arrived.
     requests: [String; 3],
     /// For responses.
     responses: [HeaderValue; 3],
 }
 
 impl Via {
-    /// With a `name`, or one that is unique to this process. The unique one is in requests only: clients get a name that
-    /// does not tell processes apart.
+    /// Uses `name`, or else one that is unique to this process. The unique name is for requests only: responses carry
+    /// `softclock`, which does not tell processes apart.
     pub(super) fn new(name: Option<&ViaName>) -> Self {
         let is_named = name.is_some();
         let name = name.map_or_else(|| Arc::clone(&UNIQUE), |name| Arc::clone(&name.0));
@@ -80,21 +81,21 @@ impl Via {
         }
     }
 
-    /// The element for a request that came with this version.
+    /// Returns the element for a request that arrived in this version.
     pub(super) fn in_request(&self, version: Version) -> &[u8] {
         self.requests[place(version)].as_bytes()
     }
 
-    /// The element for a response that came with this version.
+    /// Returns the element for a response that arrived in this version.
     pub(super) fn in_response(&self, version: Version) -> &HeaderValue {
         &self.responses[place(version)]
     }
 
-    /// Whether a request with these fields was passed on by this proxy before.
+    /// Returns whether this proxy has forwarded a request with these fields before.
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
         let values = headers.get_all(VIA).into_iter();
         let mut elements = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
-        // A protocol, a name and perhaps a comment.
+        // An element is a protocol, a name and perhaps a comment.
         elements.any(|element| {
             let mut words = element.split(u8::is_ascii_whitespace);
             let name = words.by_ref().filter(|word| !word.is_empty()).nth(1);
@@ -111,23 +112,18 @@ fn place(version: Version) -> usize {
     }
 }
 
-/// RFC 9110, section 5.6.2.
-fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 const VERSIONS: [&str; 3] = ["1.0", "1.1", "2.0"];
 
 const PRODUCT: &str = "softclock";
 
-/// As constants, which cost a response no count of references.
+/// The elements for responses of an unnamed proxy. Constants, as cloning them counts no references.
 const UNNAMED: [HeaderValue; 3] = [
     HeaderValue::from_static("1.0 softclock"),
     HeaderValue::from_static("1.1 softclock"),
     HeaderValue::from_static("2.0 softclock"),
 ];
 
-/// Stays the same for all threads and through reloads.
+/// The default name, the same in all threads and after reloads.
 static UNIQUE: LazyLock<Arc<str>> = LazyLock::new(|| {
     // The standard library's source of random bits; 48 of them.
     let random = RandomState::new().hash_one(std::process::id()) >> 16;

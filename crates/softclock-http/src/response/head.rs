@@ -135,7 +135,8 @@ fn read_fields(
         return Err(Fault::Coding);
     }
     let has_both = chunked && fields.remove(CONTENT_LENGTH).is_some();
-    // Such an upstream may send content where none belongs, perhaps later than its head: the connection is not used again.
+    // An upstream that announces content here may send it, perhaps later than its head: the connection is not used
+    // again.
     let mut brings_content = false;
     if has_no_length(head.status) {
         fields.remove(CONTENT_LENGTH);
@@ -257,8 +258,8 @@ fn has_no_body(status: StatusCode) -> bool {
     status.is_informational() || matches!(status.as_u16(), 204 | 304)
 }
 
-/// Statuses whose heads have neither Content-Length nor a coding (RFC 9110, section 8.6; RFC 9112, section 6.1). Those to
-/// HEAD and those with 304 may have a length, which is that of a body that is not sent.
+/// Returns whether heads with this status have neither Content-Length nor Transfer-Encoding (RFC 9110, section 8.6; RFC
+/// 9112, section 6.1). Responses to HEAD and with 304 may have a length: that of a body that is not sent.
 fn has_no_length(status: StatusCode) -> bool {
     status.is_informational() || status == StatusCode::NO_CONTENT
 }

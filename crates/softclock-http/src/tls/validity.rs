@@ -1,7 +1,7 @@
 //! When the certificates of a chain are valid.
 //!
-//! rustls looks at a certificate's dates before it looks for its issuer, and its errors name them. So it is asked about a
-//! time before and a time after every certificate: a parser of X.509 is not needed beside its own.
+//! rustls checks a certificate's dates before it looks for the issuer, and its errors contain them. So it is asked to
+//! verify each certificate at the earliest and at the latest possible time, which saves another parser of X.509.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 
 use super::TlsError;
 
-/// Whether clients may accept the certificates of a chain at some time, as far as their dates tell.
+/// Whether the dates of a chain's certificates let clients accept it at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validity {
     /// All are valid, and will be for two weeks.
@@ -24,7 +24,7 @@ pub enum Validity {
     Invalid(TlsError),
 }
 
-/// The validity of a `chain` from this file.
+/// Returns the validity of a `chain` that was read from `file`.
 pub(super) fn of_chain(chain: &[CertificateDer<'_>], file: &Path, now: SystemTime) -> Validity {
     let of_certificate = |(index, certificate)| {
         let name = match index {
@@ -60,7 +60,7 @@ fn of_certificate(certificate: &CertificateDer<'_>, name: &str, now: SystemTime)
     Validity::Valid
 }
 
-/// The first and the last moment at which it is valid, if rustls can read them.
+/// Returns the first and the last moment at which a certificate is valid, if rustls can read them.
 fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
     let certificate = ParsedCertificate::try_from(certificate).ok()?;
     let roots = RootCertStore::empty();
@@ -82,7 +82,7 @@ fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
     Some((system(begin)?, system(not_after.as_secs())?))
 }
 
-/// Certificates that are renewed by themselves have weeks left when they are.
+/// Automatic renewal comes weeks before the end, so a certificate this close to it is a failure to renew.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 #[cfg(test)]

@@ -6,14 +6,14 @@
 //! - A descriptor is added once, for everything: reading, writing, closing by the peer, errors. Its [`Token`] comes
 //!   back with every event. Adding a descriptor that is ready produces an event.
 //! - Events are edges: after one, the next comes only when something has happened since. Who gets one must read (or
-//!   write) until EAGAIN or a short count and then say so by [`Poller::rearm`], or remember that there is more. An event
-//!   may be spurious. So may be its end: the same state may be reported again after a `rearm`.
+//!   write) until EAGAIN or a short count and then say so by [`Poller::rearm`], or remember that there is more. An
+//!   event may be spurious. So may be its end: the same state may be reported again after a `rearm`.
 //! - What happens to one descriptor between two waits may arrive as one event. Events of one wait are in no order.
 //! - A wait delivers at most [`BATCH`] events; the others stay in the kernel for the next wait.
 //! - [`Timeout::Now`] never blocks. [`Timeout::After`] never returns empty-handed too early by the kernel's clock, but
-//!   for a signal: a wait that a signal interrupts, a stop of the process included, returns no events at once. That says
-//!   nothing of what is ready: the caller looks at its timers, and waits again with [`Timeout::Now`] before it takes
-//!   something for missing.
+//!   for a signal: a wait that a signal interrupts, a stop of the process included, returns no events at once,
+//!   whether or not some are ready: the caller checks its timers, and waits again with [`Timeout::Now`] before it
+//!   concludes that nothing has arrived.
 //! - Removing a descriptor ends its events for later waits. Events of the wait in hand may still name it: tokens should
 //!   carry a generation. Before a descriptor is closed it is removed, by [`Poller::remove_closing`] if it has no
 //!   duplicates: io_uring would keep its file open.

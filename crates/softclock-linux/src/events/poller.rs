@@ -106,8 +106,8 @@ impl Poller {
 
     /// Adds a descriptor. At most a system call or two, under 1 us.
     ///
-    /// Fails with `AlreadyExists` if it is in the set, with `PermissionDenied` for files that are always ready, and with
-    /// `Unsupported` where `select` cannot take a number so high.
+    /// Fails with `AlreadyExists` if it is in the set, with `PermissionDenied` for files that are always ready, and
+    /// with `Unsupported` where `select` cannot take a number so high.
     pub fn add(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         each!(&mut self.kind, poller => poller.add(fd, token, ALL))
     }
@@ -162,10 +162,10 @@ impl Poller {
         }
     }
 
-    /// Whether a wait that found so many events may have left others that were ready when it began.
+    /// Returns whether a wait that found this many events may have left others that were ready when it began.
     pub fn may_have_left(&mut self, found: usize) -> bool {
         match &mut self.kind {
-            // It does a bounded part of the ring's pending work.
+            // A wait does a bounded part of the ring's pending work.
             Kind::IoUring(ring) => ring.is_pending(),
             Kind::Epoll(_) | Kind::Poll(_) | Kind::Select(_) => found == BATCH,
         }
@@ -173,7 +173,8 @@ impl Poller {
 
     /// Waits for events and puts them in `out` in place of what was there; returns their number, at most [`BATCH`].
     ///
-    /// Interrupted by a signal it returns 0 at once, whether or not something is ready. Allocates only if `out` has room for fewer than [`BATCH`].
+    /// Interrupted by a signal it returns 0 at once, whether or not something is ready. Allocates only if `out` has
+    /// room for fewer than [`BATCH`].
     pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<usize> {
         out.clear();
         out.reserve(BATCH);

@@ -62,9 +62,9 @@ impl TcpStream {
     /// was written before and has not been sent: nothing is lost or waits for the former rate.
     ///
     /// A write then takes what a bounded buffer has room for, and events send it in pieces ([`Pacing`]), small segments
-    /// too (`TCP_NODELAY`). An error of such a piece is told by the next write. [`shutdown`](Self::shutdown) takes effect
-    /// behind what was written, and dropping the stream lets it be sent, at the rate, unless the runtime ends (then the
-    /// kernel gets it at once) or the peer takes nothing for a minute.
+    /// too (`TCP_NODELAY`). An error of such a piece is told by the next write. [`shutdown`](Self::shutdown) takes
+    /// effect behind what was written, and dropping the stream lets it be sent, at the rate, unless the runtime ends
+    /// (then the kernel gets it at once) or the peer takes nothing for a minute.
     ///
     /// For many streams, and a rate that they keep together, see [`paced`](Self::paced).
     ///
@@ -105,8 +105,8 @@ impl TcpStream {
         self.pacing.is_on()
     }
 
-    /// Whether a write that is pending waits for its time, as a [paced](Self::set_pacing) stream's, or for the task's next
-    /// turn, not for the peer.
+    /// Whether a write that is pending waits for its time, as a [paced](Self::set_pacing) stream's, or for the task's
+    /// next turn, not for the peer.
     pub fn is_held_back(&self) -> bool {
         match self.pacing.paced() {
             Some(paced) => paced.is_held_back(),
@@ -114,13 +114,13 @@ impl TcpStream {
         }
     }
 
-    /// Bytes written that the kernel has not got yet, as the stream is [paced](Self::set_pacing). No system call.
+    /// Bytes written that were not yet given to the kernel, as the stream is [paced](Self::set_pacing). No system call.
     pub fn paced_bytes(&self) -> usize {
         self.pacing.paced().map_or(0, |paced| paced.pending())
     }
 
-    /// Bytes taken by all writes so far. With [`unacknowledged`](Self::unacknowledged) it tells how much the peer has
-    /// got. No system call.
+    /// Bytes accepted by all writes so far. Less those [unacknowledged](Self::unacknowledged), they are what the peer
+    /// has received. No system call.
     pub fn bytes_written(&self) -> u64 {
         self.written.get()
     }
@@ -183,8 +183,8 @@ impl TcpStream {
     /// [paced](Self::set_pacing).
     ///
     /// Where they are not [in memory](File::is_cached), the runtime's thread waits for the disk. What is sent is the
-    /// file's content when the peer gets it: a change shows that is made meanwhile, and what is cut off reads as zeros. If
-    /// the peer is gone SIGPIPE is raised, which programs in Rust ignore unless told otherwise.
+    /// file's content when the peer gets it: a change shows that is made meanwhile, and what is cut off reads as zeros.
+    /// If the peer is gone SIGPIPE is raised, which programs in Rust ignore unless told otherwise.
     ///
     /// # Errors
     /// Those of `sendfile(2)`, and of what was written before.
@@ -234,27 +234,27 @@ impl TcpStream {
     }
 
     /// Ready when the connection is known to be lost: the peer has reset it, the kernel has given it up, or both
-    /// directions have ended. A peer that has ended only its own may still read. Until then `cx` is woken by the loss, and
-    /// by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
+    /// directions have ended. A peer that has ended only its own may still read. Until then `cx` is woken by the loss,
+    /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.source.poll_lost(cx)
     }
 
-    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error. It need not. Until then `cx` is woken
-    /// when it may. No system call.
+    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
+    /// Until then `cx` is woken when that changes. No system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.source.poll_readable(cx)
     }
 
-    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the connection
-    /// is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken by the end,
-    /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
+    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
+    /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
+    /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.source.poll_ended(cx)
     }
 
-    /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on, so
-    /// that what arrives then is no concern of his. No system call.
+    /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
+    /// so that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
         self.source.forget_waiters(Direction::Read);
     }

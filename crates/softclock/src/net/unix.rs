@@ -149,28 +149,28 @@ impl UnixStream {
         self.source.poll_recv(cx, buffer)
     }
 
-    /// Ready when the connection is known to be lost: the peer has closed it, or both directions have ended. A
-    /// peer that has ended only its own may still read. Until then `cx` is woken by the loss, and by what arrives. No system
+    /// Ready when the connection is known to be lost: the peer has closed it, or both directions have ended. A peer
+    /// that has ended only its own may still read. Until then `cx` is woken by the loss, and by what arrives. No system
     /// call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.source.poll_lost(cx)
     }
 
-    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error. It need not. Until then `cx` is woken
-    /// when it may. No system call.
+    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
+    /// Until then `cx` is woken when that changes. No system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.source.poll_readable(cx)
     }
 
-    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the connection
-    /// is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken by the end,
-    /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
+    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
+    /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
+    /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.source.poll_ended(cx)
     }
 
-    /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on, so
-    /// that what arrives then is no concern of his. No system call.
+    /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
+    /// so that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
         self.source.forget_waiters(Direction::Read);
     }

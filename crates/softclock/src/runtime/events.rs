@@ -22,7 +22,7 @@ use crate::net::pacing::Paced;
 pub(crate) enum Event {
     /// Wakes a task.
     Wake(Waker),
-    /// Wakes a task when what had happened by then has not ended its wait.
+    /// Ends a timeout, once the events from before then were handled.
     Expire(Waker),
     /// Calls a handler.
     Call(Rc<Handler>),
@@ -127,8 +127,8 @@ impl EventContext<'_> {
         waker.wake_by_ref();
     }
 
-    /// Runs `f` when the running task, if there is one, has returned: free of its borrows. At most 1024 closures wait; one
-    /// more is given back.
+    /// Runs `f` when the running task, if there is one, has returned: free of its borrows. At most 1024 closures wait;
+    /// one more is given back.
     pub fn defer<F: FnOnce() + 'static>(&self, f: F) -> Result<(), F> {
         let mut deferred = self.runtime.deferred.borrow_mut();
         if deferred.len() == DEFERRED {

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// Those whose time has come run before those that events or other tasks woke: a timer that fired on time would else wait
-/// behind all work there is. Within each kind the first woken is the first to run, and neither kind starves the other.
+/// Those whose time has come run before those that events or other tasks woke: a timer that fired on time would else
+/// wait behind all work there is. Within each kind the first woken is the first to run, and neither kind starves the
+/// other.
 #[derive(Debug)]
 pub(crate) struct Ready<T> {
     due: VecDeque<T>,
@@ -41,12 +42,12 @@ impl<T> Ready<T> {
         }
     }
 
-    /// How many tasks that no timer woke were taken since the start.
+    /// Returns how many tasks that no timer woke were taken since the start.
     pub(crate) fn position(&self) -> u64 {
         self.taken
     }
 
-    /// The [`position`](Self::position) at which all those are taken that wait now.
+    /// Returns the [`position`](Self::position) at which all tasks that wait now will have been taken.
     pub(crate) fn end(&self) -> u64 {
         self.taken + self.others.len() as u64
     }

@@ -66,7 +66,7 @@ impl Sources {
         }
     }
 
-    /// At least as many as there are sources.
+    /// Returns an upper bound of the number of sources.
     pub(crate) fn capacity(&self) -> usize {
         self.waiting.len()
     }
@@ -103,8 +103,8 @@ impl Sources {
         false
     }
 
-    /// Whether any of these `conditions` is known, each of which ends a wait to read. If none is, `cx` will be woken when
-    /// one is, and when there is something to read.
+    /// Returns whether any of these `conditions`, each of which must end a wait to read, is known to hold. If none
+    /// does, `cx` will be woken when one does, and when there is something to read.
     pub(crate) fn poll_condition(
         &mut self,
         id: SourceId,

@@ -1,15 +1,17 @@
-//! Timeouts: over only when nothing that happened before has ended the wait.
+//! Timeouts, which end only after the events from before their deadlines were handled.
 //!
-//! A thread can be away at any point: stopped by a signal, its virtual machine paused, busy with a task that computes. Its
-//! clock goes on meanwhile, and what arrives waits in the kernel. A timer that fires afterwards shows that the time has
-//! passed, not that nothing came. So the timer of a timeout wakes no task. It leaves the waker here, and the loop
+//! A thread can be away at any point: stopped by a signal, in a paused virtual machine, busy with a task that computes.
+//! Meanwhile the clock goes on, and bytes that arrive wait in the kernel. A timer that fires afterwards shows that the
+//! time has passed, not that nothing arrived. So the timer of a timeout wakes no task. It leaves the waker here, and
+//! the loop
 //!
-//! 1. takes from the kernel all that was ready when that look began,
-//! 2. runs the tasks that are then ready once, which read what came or hand it to another task,
-//! 3. wakes those whose timeouts were due before the look, and whose [`Sleep`](crate::Sleep) finds that it is over.
+//! 1. takes from the kernel all events that were ready when this look began,
+//! 2. runs each task that is then ready once, which reads the bytes or hands them to another task,
+//! 3. wakes the tasks whose timeouts were due before the look; their [`Sleep`](crate::Sleep) finds that it is over.
 //!
-//! The wait before the timer does not do for step 1: a stop interrupts it (EINTR), or comes between the kernel's last look
-//! and the thread's next instruction. There is no threshold for how long an absence is, as any is too long for somebody.
+//! The wait that ended with the timer does not count as step 1: a stop interrupts it (EINTR), or comes between the
+//! kernel's last check and the thread's next instruction. No threshold tells short absences from long ones: any would
+//! be too long for some timeout.
 
 use std::cell::{Cell, RefCell};
 use std::mem;
@@ -22,20 +24,20 @@ use softclock_core::Instant;
 pub(crate) struct Timeouts {
     /// Whether any is due and not yet known to be over.
     pending: Cell<bool>,
-    /// Tasks whose timeouts were due since the last look.
+    /// Tasks whose timeouts became due after the last look.
     due: RefCell<Vec<Waker>>,
-    /// Tasks whose timeouts were due before it.
+    /// Tasks whose timeouts became due before it, to be woken when its round ends.
     looked_for: RefCell<Vec<Waker>>,
     round: Cell<Option<Round>>,
-    /// When the last look began that is through: what was due before is over.
+    /// When the look of the last finished round began: timeouts due before that are over.
     over: Cell<Instant>,
 }
 
-/// Tasks that run between a look and the end of the timeouts due before it.
+/// A look at the kernel and the tasks that must run before timeouts due earlier are over.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     look_began: Instant,
-    /// The position in the queue of ready tasks behind the last of them.
+    /// The position in the queue of ready tasks behind the last of those.
     end: u64,
 }
 
@@ -62,25 +64,27 @@ impl Timeouts {
         self.pending.get()
     }
 
-    /// The timer of a timeout has fired.
+    /// Records that the timer of a timeout has fired.
     pub(crate) fn on_due(&self, waker: Waker) {
         self.due.borrow_mut().push(waker);
         self.pending.set(true);
     }
 
-    /// Whether a look at the kernel is to begin a round.
+    /// Returns whether a look at the kernel should begin a round.
     pub(crate) fn needs_look(&self) -> bool {
         self.round.get().is_none() && !self.due.borrow().is_empty()
     }
 
-    /// All that was ready at `look_began` has woken its tasks; they stand before the position `end`.
+    /// Begins a round. To be called when all events that were ready at `look_began` have woken their tasks, which stand
+    /// before the position `end`.
     pub(crate) fn begin_round(&self, look_began: Instant, end: u64) {
         debug_assert!(self.round.get().is_none());
         self.looked_for.swap(&self.due);
         self.round.set(Some(Round { look_began, end }));
     }
 
-    /// Ends the round if the tasks before `position` have run; returns those to wake.
+    /// Ends the round if its tasks stood before `position` and so have run. Returns the wakers of the timeouts that are
+    /// over.
     pub(crate) fn end_round(&self, position: u64) -> Vec<Waker> {
         match self.round.get() {
             Some(round) if position >= round.end => {
@@ -93,7 +97,7 @@ impl Timeouts {
         }
     }
 
-    /// Forgets all, for the runtime's end; the caller drops the wakers.
+    /// Removes all wakers, for the runtime's end, and returns them to be dropped.
     pub(crate) fn clear(&self) -> Vec<Waker> {
         self.pending.set(false);
         self.round.set(None);

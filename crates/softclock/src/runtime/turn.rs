@@ -124,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// Goes on with what [`timeouts`](super::timeouts) describes.
+    /// Does the next of the steps that [`timeouts`](super::timeouts) describes.
     #[cold]
     fn judge_timeouts(&self, events: &mut Vec<Event>, woken: &mut Vec<Waker>) {
         let position = self.ready.borrow().position();
@@ -139,8 +139,8 @@ impl Inner {
         }
     }
 
-    /// Takes all from the kernel that is ready now, and wakes the tasks that wait for it. One system call for each
-    /// [`BATCH`] events, and never more than the descriptors there are can have: what becomes ready meanwhile may stay.
+    /// Takes all events from the kernel that are ready now, and wakes the tasks that wait for them. Makes a system call
+    /// for each [`BATCH`] events, and a bounded number for all sources: events that become ready meanwhile may be left.
     fn look_through(&self, events: &mut Vec<Event>, woken: &mut Vec<Waker>) {
         let most = self.sources.borrow().capacity() / EVENTS_PER_LOOK + 2;
         for _ in 0..most {
@@ -150,7 +150,7 @@ impl Inner {
                 break;
             }
         }
-        // Other threads may have something for those whose time is over, too.
+        // A message from another thread may end a wait, too.
         self.collect_mail();
     }
 
@@ -298,7 +298,8 @@ impl Wake for MainWaker {
 /// So long the kernel is not asked again while tasks are ready.
 const LOOKS_APART_NS: u64 = 20_000;
 
-/// The least that a look takes from the kernel if there is so much: io_uring's does a part of its pending work.
+/// How many events a look takes from the kernel at least, if there are as many: io_uring does only a part of its
+/// pending work at a time.
 const EVENTS_PER_LOOK: usize = 16;
 
 /// Tasks run between two looks at the kernel.

@@ -28,7 +28,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
-/// The limit of a wait for something else, as [`Sleep::with_slack`] ends, but on time.
+/// Makes the limit of another wait. It ends as one made by [`Sleep::with_slack`] does, but without slack.
 pub(super) fn limit(duration: Duration) -> Sleep {
     Sleep {
         end: End::Limit,
@@ -51,7 +51,7 @@ pub struct Sleep {
 enum End {
     /// At the first trigger state after the deadline.
     OnTime,
-    /// When nothing that happened before the deadline has ended the wait that it limits.
+    /// Once no event from before the deadline can still end the wait that this limits.
     Limit,
     /// As `Limit`, late by up to 2^n ns.
     Rough(u32),
@@ -65,11 +65,12 @@ struct Timer {
 }
 
 impl Sleep {
-    /// Lets it end up to `slack` (at least 1 ns) late, as fits the thread best: together with others that may be late, and
-    /// never by spinning. For timeouts, of which a server has many and few pass.
+    /// Lets it end up to `slack` (at least 1 ns) late, as fits the thread best: together with others that may be late,
+    /// and never by spinning. For timeouts, of which a server has many and few pass.
     ///
-    /// And it ends only after the sockets were looked at since its deadline, and the tasks ran that were ready then. So a
-    /// timeout never beats what arrived before it, even where the process was stopped or the task's turn came late.
+    /// It also ends only after the sockets were checked since its deadline, and the tasks that were ready then have
+    /// run. So a timeout never wins over bytes that arrived before it, even if the process was stopped or the task's
+    /// turn came late.
     ///
     /// To be called before it is polled.
     pub fn with_slack(mut self, slack: Duration) -> Self {

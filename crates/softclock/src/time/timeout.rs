@@ -13,8 +13,8 @@ use super::sleep::limit;
 
 /// Runs `future` for no longer than `duration`.
 ///
-/// The time is up when nothing that had happened by then has ended `future`: the sockets were looked at since, and the tasks
-/// that were ready then have run. So an answer that arrives in time counts, even if the process was stopped meanwhile.
+/// Before it gives up on `future`, the runtime checks the sockets once more and runs the tasks that are ready then. So
+/// an answer that arrives in time counts, even if the process was stopped meanwhile.
 ///
 /// # Panics
 /// Outside a runtime.

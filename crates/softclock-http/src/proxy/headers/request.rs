@@ -6,7 +6,7 @@ use http::header::{
 };
 
 use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
-use crate::head::{is_field_name, parse_length};
+use crate::head::{is_token, parse_length};
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]
@@ -133,8 +133,8 @@ pub(in crate::proxy) fn write_request(
     head.extend_from_slice(b"\r\n");
 }
 
-/// Whether a field beside Host is not passed as it is but as [`write_request`] says. This proxy asks for the body, and asking
-/// is what sends 100 Continue; so there is nothing that an upstream has to meet.
+/// Returns whether a field other than Host is not copied but left to [`write_request`]. Expect is dropped, as this
+/// proxy itself sends 100 Continue when it reads the body.
 fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
     match name {
         "expect" | "via" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => true,
@@ -167,7 +167,7 @@ fn write_forwarded(
 /// Writes the fields behind a chunked body, those that may be there, and the line that ends them.
 pub(in crate::proxy) fn write_trailers(lines: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
     for (name, value) in trailers.into_iter().flatten() {
-        if may_be_trailer(name.as_str()) && is_field_name(name.as_str()) {
+        if may_be_trailer(name.as_str()) && is_token(name.as_str()) {
             write_field(lines, name.as_str(), value.as_bytes());
         }
     }

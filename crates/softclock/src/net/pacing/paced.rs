@@ -31,9 +31,9 @@ pub(crate) struct Paced {
     pub(super) state: RefCell<State>,
     /// Nobody has the stream any more.
     is_dropped: Cell<bool>,
-    /// Nothing is to be sent any more, and the connection to be closed at once.
+    /// The stream is being reset: nothing more is sent, and the connection closed at once.
     is_reset: Cell<bool>,
-    /// The task that waits for the kernel.
+    /// The task that waits for the kernel to take more.
     kernel_waiter: Cell<Option<Waker>>,
 }
 
@@ -92,7 +92,7 @@ impl Paced {
         drop(state);
         drop((writers, event));
         if resets {
-            // The task that waits for the kernel has the stream, too.
+            // The task that waits for the kernel owns the stream, too, and must let go of it.
             self.is_reset.set(true);
             self.kernel_waiter.take().into_iter().for_each(Waker::wake);
         }
@@ -264,7 +264,7 @@ impl Paced {
         }));
     }
 
-    /// False if nobody has the stream any more and its peer takes nothing, or is to get nothing.
+    /// Returns false if the stream was dropped and its peer takes nothing, or if the stream is being reset.
     async fn until_writable(&self) -> bool {
         loop {
             let writable = poll_fn(|cx| {
