@@ -8,7 +8,6 @@
 //! nothing was asked for long. The end of a connection does not wait for a client that says nothing.
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -153,11 +152,7 @@ impl Server {
         }
         self.poll_look(cx);
         let result = self.poll_requests(cx);
-        if let Poll::Ready(Err(error)) = &result
-            && error
-                .get_io()
-                .is_some_and(|error| error.kind() == ErrorKind::TimedOut)
-        {
+        if self.line.is_stuck.take() {
             Limit::StalledConnection.reached(self.client.peer, "connection ended");
         }
         if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {

@@ -46,6 +46,8 @@ pub(super) struct Line {
     pub(super) is_held_back: Cell<bool>,
     /// Bytes of the socket's that the client's kernel has, as far as the socket was asked.
     pub(super) acknowledged: Cell<u64>,
+    /// Whether the socket was given up, as its client took nothing, or too little.
+    pub(super) is_stuck: Cell<bool>,
     /// When something last arrived.
     pub(super) heard: Cell<Option<Instant>>,
 }

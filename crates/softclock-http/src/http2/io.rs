@@ -64,6 +64,7 @@ impl Watched {
             Poll::Pending => {
                 ready!(self.patience.poll_blocked(&self.stream, cx));
                 self.stream.give_up();
+                self.line.is_stuck.set(true);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
