@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use softclock::fs::File;
 
+use crate::disk_reads::Turn;
 use crate::file_lane::{Entrance, FileLane, PART_BYTES, shrunk};
 use crate::multipart::Parts;
 use crate::open_files::{OpenFile, Opening};
@@ -88,6 +89,8 @@ pub struct FileBody {
     opening: Option<Opening>,
     position: u64,
     remaining: u64,
+    /// The turn of a read that is to wait for the disk.
+    turn: Option<Turn>,
     /// A read that waits for the disk.
     reading: Option<Reading>,
     /// The way of parts that need not be read.
@@ -112,6 +115,7 @@ impl FileBody {
             opening: None,
             position,
             remaining,
+            turn: None,
             reading: None,
             lane: None,
         }
@@ -151,12 +155,14 @@ impl FileBody {
                 let file = ready!(self.file.poll_file(&mut self.opening, cx))?;
                 match self.read_cached(&file, max) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        let max = self.chunk_len(max);
-                        let read = file.read_at_on_helper(pool::buffer(max), max, self.position);
-                        self.reading = Some(Box::pin(read));
+                        ready!(self.turn.get_or_insert_with(Turn::ask).poll(cx));
+                        self.read_from_disk(&file, max);
                         return self.poll_chunk(max, cx);
                     }
-                    result => result?,
+                    result => {
+                        self.turn = None;
+                        result?
+                    }
                 }
             }
         };
@@ -192,6 +198,19 @@ impl FileBody {
         let mut chunk = pool::buffer(max);
         file.try_read_at(&mut chunk, max, self.position)?;
         Ok(chunk)
+    }
+
+    /// Begins a read that goes on to its end, and has the turn until then, though the body may be dropped before: its file
+    /// is open until then, too.
+    fn read_from_disk(&mut self, file: &File, max: usize) {
+        let max = self.chunk_len(max);
+        let read = file.read_at_on_helper(pool::buffer(max), max, self.position);
+        let turn = self.turn.take();
+        self.reading = Some(Box::pin(softclock::spawn_local(async move {
+            let result = read.await;
+            drop(turn);
+            result
+        })));
     }
 
     fn chunk_len(&self, max: usize) -> usize {

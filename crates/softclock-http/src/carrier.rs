@@ -206,6 +206,13 @@ impl Socket for Stream {
         self.carrier().poll_ended(cx)
     }
 
+    fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.poll_sent(cx),
+            Carrier::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     fn give_up(&self) {
         self.carrier().give_up();
     }
@@ -217,6 +224,14 @@ impl Stream {
         match self.carrier() {
             Carrier::Tcp(stream) => stream.paced_bytes() as u64,
             Carrier::Unix(_) => 0,
+        }
+    }
+
+    /// Has its close be a reset if the kernel has not got all that was written: the rest would hold the descriptor while
+    /// no connection counts it any more.
+    pub(crate) fn give_up_unsent(&self) {
+        if self.paced_bytes() > 0 {
+            self.give_up();
         }
     }
 

@@ -65,15 +65,48 @@ impl LastWord {
     }
 }
 
-/// Says the last word, and closes. `on_refused` is told the status of a request that hyper has not seen.
-pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(StatusCode)) {
-    let Ending {
-        mut socket, end, ..
-    } = ending;
-    let last_word = end.filter(|_| ending.end_was_read).and_then(LastWord::at);
-    if end == Some(End::Stuck) {
-        return socket.give_up();
+/// The client took nothing, or too little, of what was to be sent to it.
+#[derive(Debug)]
+pub(crate) struct Stuck;
+
+/// Says the last word, and closes, once the kernel has all that was written: until then a paced connection holds its
+/// descriptor, and so its place. `on_refused` is told the status of a request that hyper has not seen.
+pub(crate) async fn close<S: Socket>(
+    mut ending: Ending<S>,
+    on_refused: impl FnOnce(StatusCode),
+) -> Result<(), Stuck> {
+    let mut result = Err(Stuck);
+    if ending.end != Some(End::Stuck) {
+        result = sent(&mut ending).await;
     }
+    if result.is_ok() {
+        say_last_word(&mut ending, on_refused).await;
+        result = sent(&mut ending).await;
+    }
+    if result.is_err() {
+        ending.socket.give_up();
+    }
+    result
+}
+
+/// Waits until the kernel has all that was written, as long as the client is waited for.
+async fn sent<S: Socket>(ending: &mut Ending<S>) -> Result<(), Stuck> {
+    let Ending {
+        socket, patience, ..
+    } = ending;
+    poll_fn(|cx| match socket.poll_sent(cx) {
+        // After an error nothing is left.
+        Poll::Ready(_) => Poll::Ready(Ok(())),
+        Poll::Pending => patience.poll_blocked(socket, cx).map(|()| Err(Stuck)),
+    })
+    .await
+}
+
+/// Says the last word, ends our side, and lets the client read it.
+async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnce(StatusCode)) {
+    let end = ending.end;
+    let socket = &mut ending.socket;
+    let last_word = end.filter(|_| ending.end_was_read).and_then(LastWord::at);
     // After an error there is no use in being polite.
     if last_word.is_none() && !ending.shut_down {
         return;
@@ -85,11 +118,7 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
             reason = word.sentence,
             "refused"
         );
-        let said = timeout(
-            LINGER,
-            write_all(&mut socket, &word.bytes(SystemTime::now())),
-        )
-        .await;
+        let said = timeout(LINGER, write_all(socket, &word.bytes(SystemTime::now()))).await;
         if !matches!(said, Ok(Ok(()))) {
             return;
         }
@@ -97,13 +126,13 @@ pub(crate) async fn close<S: Socket>(ending: Ending<S>, on_refused: impl FnOnce(
     let is_cut = matches!(end, Some(End::BrokenBody | End::Left));
     let more_to_come = last_word.is_some() || ending.mid_request || is_cut;
     // With TLS this may wait for the client to take what was written.
-    let shut_down = timeout(LINGER, shut_down(&mut socket)).await;
+    let shut_down = timeout(LINGER, shut_down(socket)).await;
     // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection
     // when they arrive, and responses that the client has not taken yet would be lost.
-    let may_come = end.is_none() && (ending.had_body || has_more(&mut socket).await);
+    let may_come = end.is_none() && (ending.had_body || has_more(socket).await);
     if matches!(shut_down, Ok(Ok(()))) && (more_to_come || may_come) {
-        let silence = ending.silence.unwrap_or(LINGER);
-        let _ = timeout(LINGER, discard(&mut socket, silence)).await;
+        let silence = ending.patience.body_limit().unwrap_or(LINGER);
+        let _ = timeout(LINGER, discard(socket, silence)).await;
     }
 }
 

@@ -86,10 +86,9 @@ impl Conversation {
                 client.on_fault(fault, "refused, and the connection closed");
             }
             let on_refused = |status| client.on_refused(status);
-            if ending.end == Some(End::Stuck) {
+            if Box::pin(closing::close(ending, on_refused)).await.is_err() {
                 Limit::StalledConnection.reached(client.peer, "connection reset");
             }
-            Box::pin(closing::close(ending, on_refused)).await;
             result
         }
     }

@@ -10,7 +10,6 @@
 //! Closing does not wait for a silent client.
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -74,7 +73,7 @@ struct Server {
     transport: Rc<Transport>,
     credit: Rc<Credit>,
     flows: Rc<Flows>,
-    /// Fires when streams are next checked for stalls.
+    /// When streams are looked at next; once the connection was given up, until when it waits for the client.
     look: LateTimer,
 }
 
@@ -88,6 +87,12 @@ enum Phase {
         connection: Connection<Watched, Piece>,
         keep_alive: Option<KeepAlive>,
     },
+    /// Given up: a GOAWAY is on its way.
+    Leaving {
+        connection: Connection<Watched, Piece>,
+        until: Instant,
+    },
+    Ended,
 }
 
 impl Server {
@@ -116,11 +121,15 @@ impl Server {
         match &mut self.phase {
             Phase::Handshake { is_over, .. } => *is_over = true,
             Phase::Serving { connection, .. } => connection.graceful_shutdown(),
+            Phase::Leaving { .. } | Phase::Ended => {}
         }
     }
 
     /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        if let Phase::Leaving { .. } = self.phase {
+            return self.poll_leaving(cx);
+        }
         let result = self.poll_serving(cx);
         match self.credit.overdrawn() {
             Some(limit) => self.give_up(limit, Reason::ENHANCE_YOUR_CALM, cx),
@@ -145,11 +154,7 @@ impl Server {
         }
         self.poll_look(cx);
         let result = self.poll_requests(cx);
-        if let Poll::Ready(Err(error)) = &result
-            && error
-                .get_io()
-                .is_some_and(|error| error.kind() == ErrorKind::TimedOut)
-        {
+        if self.transport.is_stuck.take() {
             Limit::StalledConnection.reached(self.client.peer, "connection ended");
         }
         if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {
@@ -212,11 +217,32 @@ impl Server {
         reason: Reason,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
-        limit.reached(self.client.peer, "connection ended");
-        if let Phase::Serving { connection, .. } = &mut self.phase {
-            connection.abrupt_shutdown(reason);
-            let _ = connection.poll_closed(cx);
+        // Another limit may have been reached in the same turn.
+        if !matches!(self.phase, Phase::Leaving { .. }) {
+            limit.reached(self.client.peer, "connection ended");
         }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Serving { mut connection, .. } => {
+                connection.abrupt_shutdown(reason);
+                let until = softclock::now() + FAREWELL;
+                Phase::Leaving { connection, until }
+            }
+            Phase::Leaving { connection, until } => Phase::Leaving { connection, until },
+            Phase::Handshake { .. } | Phase::Ended => Phase::Ended,
+        };
+        self.poll_leaving(cx)
+    }
+
+    /// Ready when the kernel has all up to the GOAWAY, or has had its time.
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let Phase::Leaving { connection, until } = &mut self.phase else {
+            return Poll::Ready(Ok(()));
+        };
+        // An error is the end as well, and the reason is known.
+        if connection.poll_closed(cx).is_pending() {
+            ready!(self.look.poll_until(*until, softclock::now(), cx));
+        }
+        self.phase = Phase::Ended;
         Poll::Ready(Ok(()))
     }
 }
@@ -324,6 +350,9 @@ impl IdleWatch {
         }
     }
 }
+
+/// How long a GOAWAY may take to be sent.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;

@@ -48,6 +48,7 @@ pub mod coding;
 pub mod conditional;
 mod connection;
 mod control;
+mod disk_reads;
 mod error;
 mod error_page;
 mod exchange;

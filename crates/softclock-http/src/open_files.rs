@@ -6,8 +6,9 @@
 //! response waits for another, and none is refused. If the path then leads to another file, or the file has changed,
 //! the response fails, as one does whose file has shrunk.
 //!
-//! The file to close is found by CLOCK, as in the cache: a hand goes round and skips files that were read since it last
-//! passed. A file whose descriptor is in use at the moment, by a helper thread or by `sendfile(2)`, stays open.
+//! The file to close is found by CLOCK, as in the cache: a hand goes round and spares files that were read since it
+//! last came by. Those whose descriptor is in use at the moment stay: of these a connection of HTTP/1 has one at most,
+//! which `sendfile(2)` reads, and reads that wait for a disk are few ([`disk_reads`](crate::disk_reads)).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -47,7 +48,10 @@ struct OpenFiles {
 
 /// Sets how many files the responses of this thread may hold open.
 pub(crate) fn set_limit(limit: usize) {
-    OPEN.with_borrow_mut(|open| open.limit = limit.max(1));
+    OPEN.with_borrow_mut(|open| {
+        open.limit = limit.max(1);
+        while open.files.len() > open.limit && open.close_one().is_some() {}
+    });
 }
 
 /// Closes a file that can be reopened; returns false if there is none. For when descriptors have run out in spite of
@@ -157,7 +161,11 @@ impl OpenFile {
         *shared.file.borrow_mut() = Some(file);
         shared.is_used.set(true);
         let is_full = OPEN.with_borrow_mut(|open| {
-            let is_full = open.files.len() >= open.limit && open.close_one().is_some();
+            let mut is_full = false;
+            // Several, where some could not be closed before.
+            while open.files.len() >= open.limit && open.close_one().is_some() {
+                is_full = true;
+            }
             shared.place.set(open.files.len());
             open.files.push(Rc::downgrade(shared));
             is_full
@@ -220,8 +228,12 @@ thread_local! {
 mod tests {
     use super::*;
     use std::fs;
+    use std::future::poll_fn;
     use std::path::Path;
     use std::task::Waker;
+
+    use crate::body::FileBody;
+    use crate::disk_reads::READS;
 
     fn read(file: &OpenFile) -> io::Result<Vec<u8>> {
         let mut cx = Context::from_waker(Waker::noop());
@@ -258,6 +270,9 @@ mod tests {
                     assert_eq!(open(&files), 3);
                 }
             }
+            // A lower budget holds at once.
+            set_limit(2);
+            assert_eq!(open(&files), 2);
             // One that is in use stays.
             let held = files[9].0.file.borrow().clone();
             for file in &files[..9] {
@@ -271,6 +286,48 @@ mod tests {
             assert_eq!(left, 0);
             set_limit(usize::MAX);
         });
+    }
+
+    /// Reads that wait for a disk hold their files open, whatever the budget is, but are few.
+    #[test]
+    fn reads_from_a_disk_hold_few_files_open() {
+        const FILES: usize = 4 * READS;
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        softclock::Runtime::new().unwrap().block_on(async {
+            set_limit(2);
+            let mut bodies = Vec::new();
+            for number in 0..FILES {
+                let name = format!("f{number}");
+                evicted(&directory.path().join(&name), &name);
+                let file = root.open_file(Path::new(&name)).await.unwrap();
+                let file = OpenFile::new(file, &root, name.into());
+                bodies.push(FileBody::of(file, None));
+            }
+            let mut cx = Context::from_waker(Waker::noop());
+            for body in &mut bodies {
+                let _ = body.poll_chunk(usize::MAX, &mut cx);
+            }
+            let open = OPEN.with_borrow(|open| open.files.len());
+            assert!(open <= READS + 2, "{open} open");
+            for (number, body) in bodies.iter_mut().enumerate() {
+                if body.remaining() > 0 {
+                    let content = poll_fn(|cx| body.poll_chunk(usize::MAX, cx)).await;
+                    assert_eq!(content.unwrap().unwrap(), format!("f{number}").as_bytes());
+                }
+            }
+            let open = OPEN.with_borrow(|open| open.files.len());
+            assert!(open <= READS + 2, "{open} open");
+            set_limit(usize::MAX);
+        });
+    }
+
+    /// Writes a file and has the kernel forget what it holds.
+    fn evicted(path: &Path, content: &str) {
+        fs::write(path, content).unwrap();
+        let file = fs::File::open(path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     }
 
     #[test]

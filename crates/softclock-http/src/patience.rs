@@ -114,8 +114,18 @@ impl Patience {
         }
     }
 
+    /// Nothing was taken: ready when that is the client's fault, and lasts too long.
+    pub(crate) fn poll_blocked(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
+        // Our own rate is not the client's fault, and neither is that others have their turn.
+        if socket.is_held_back() {
+            self.on_written(0);
+            return Poll::Pending;
+        }
+        self.poll_write(socket, cx)
+    }
+
     /// The send buffer is full; ready when the client took nothing, or too little, for too long.
-    pub(crate) fn poll_write(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_write(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
         let now = softclock::now();
         let progress = self.sending.poll_progress(&self.timeouts, socket, now);
         match ready!(progress) {

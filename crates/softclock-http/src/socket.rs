@@ -42,6 +42,11 @@ pub(crate) trait Socket: Write + Unpin {
     /// bytes before the end are unread.
     fn poll_ended(&self, cx: &Context<'_>) -> Poll<()>;
 
+    /// Ready when the kernel has all that was written, whose closing then outlives the descriptor.
+    fn poll_sent(&self, _: &Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
     /// Makes closing discard what the client has not taken.
     fn give_up(&self);
 }

@@ -14,7 +14,6 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -140,7 +139,7 @@ impl<S: Socket> GuardedStream<S> {
             shut_down: self.shut_down,
             mid_request: matches!(self.scanner.position(), Position::Body | Position::Upgrade),
             had_body: self.scanner.had_body(),
-            silence: self.patience.body_limit(),
+            patience: self.patience,
             socket: self.socket,
         }
     }
@@ -302,18 +301,15 @@ impl<S: Socket> GuardedStream<S> {
         written: Poll<io::Result<usize>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        match &written {
-            Poll::Ready(Ok(bytes)) => self.patience.on_written(*bytes),
-            Poll::Ready(Err(_)) => {}
-            // Our own rate is not the client's fault, and neither is that others have their turn.
-            Poll::Pending if self.socket.is_held_back() => self.patience.on_written(0),
-            Poll::Pending => {
-                ready!(self.patience.poll_write(&self.socket, cx));
-                self.end = Some(End::Stuck);
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if let Poll::Ready(written) = written {
+            if let Ok(bytes) = &written {
+                self.patience.on_written(*bytes);
             }
+            return Poll::Ready(written);
         }
-        written
+        ready!(self.patience.poll_blocked(&self.socket, cx));
+        self.end = Some(End::Stuck);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -419,7 +415,9 @@ impl<S: Socket> Write for GuardedStream<S> {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         self.lane.on_flush(|| self.socket.sends_files())?;
-        Pin::new(&mut self.socket).poll_flush(cx)
+        // Through TLS the end of a response waits here for the client.
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.watch(flushed.map_ok(|()| 0), cx).map_ok(drop)
     }
 
     /// hyper has written all it had to write. What remains to be done is done without hyper and its buffers.
@@ -441,8 +439,8 @@ pub(crate) struct Ending<S> {
     pub(crate) mid_request: bool,
     /// Whether there was one: hyper ends the connection behind a request whose body it has not read.
     pub(crate) had_body: bool,
-    /// How long nothing of it may come, if that is limited.
-    pub(crate) silence: Option<Duration>,
+    /// The patience with the client, for what is still to be sent, and for what is still to come.
+    pub(crate) patience: Patience,
 }
 
 /// The most that is read ahead of a waiting client: many requests, or the first frames after a request for an upgrade.

@@ -64,11 +64,10 @@ impl Watched {
                 self.patience.on_written(bytes);
             }
             Poll::Ready(Err(_)) => {}
-            // Waiting for pacing or for other tasks' turns is not the client's fault.
-            Poll::Pending if self.stream.is_held_back() => self.patience.on_written(0),
             Poll::Pending => {
-                ready!(self.patience.poll_write(&self.stream, cx));
+                ready!(self.patience.poll_blocked(&self.stream, cx));
                 self.stream.give_up();
+                self.transport.is_stuck.set(true);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -165,8 +164,18 @@ impl AsyncWrite for Watched {
         self.watch(flushed, |()| 0, cx)
     }
 
+    /// Ready when the kernel has all that was written: until then a paced connection holds its descriptor, and so its
+    /// place.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        let sent = self.stream.poll_sent(cx);
+        self.watch(sent, |()| 0, cx)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.stream.give_up_unsent();
     }
 }
 

@@ -54,6 +54,7 @@ impl Tunnel {
         if let Err(error) = result {
             tracing::debug!(upstream = %self.attempt.upstream, %error, "tunnel ended");
         }
+        client.give_up_unsent();
     }
 }
 
@@ -88,6 +89,8 @@ enum State {
     Open,
     /// The source has ended; its end is to be passed on.
     Ending,
+    /// The end is passed on; what is before it may wait for the pace.
+    Leaving,
     Ended,
 }
 
@@ -124,6 +127,10 @@ impl Flow {
                 },
                 State::Ending => {
                     ready!(Pin::new(&mut *sink).poll_shutdown(cx))?;
+                    self.state = State::Leaving;
+                }
+                State::Leaving => {
+                    ready!(sink.poll_sent(cx))?;
                     self.state = State::Ended;
                 }
                 State::Ended => return Poll::Ready(Ok(())),

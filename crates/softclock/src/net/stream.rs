@@ -130,9 +130,18 @@ impl TcpStream {
     /// # Errors
     /// Those of `send(2)`, of what was accepted before.
     pub async fn sent(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_sent(cx)).await
+    }
+
+    /// As [`sent`](Self::sent), for futures written by hand. While the kernel has no room, the task is woken, too: then
+    /// the stream is not [held back](Self::is_held_back).
+    ///
+    /// # Errors
+    /// As [`sent`](Self::sent).
+    pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match self.pacing.paced() {
-            None => Ok(()),
-            Some(paced) => poll_fn(|cx| paced.poll_sent(cx)).await,
+            None => Poll::Ready(Ok(())),
+            Some(paced) => paced.poll_sent(cx),
         }
     }
 
