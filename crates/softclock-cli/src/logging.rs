@@ -60,8 +60,13 @@ impl Logging {
         self.lines.flush(FINISH_LIMIT);
     }
 
-    /// The standard library writes a panic to standard error at once, which waits for its reader; a task may panic while
-    /// the others go on.
+    /// Finishes the log when the guard is dropped, also by a panic that ends the process.
+    pub(crate) fn finish_at_end(&self) -> FinishAtEnd {
+        FinishAtEnd(self.clone())
+    }
+
+    /// Logs panics as any other line. The standard library writes them to standard error at once, which waits for its reader;
+    /// but a task may panic while others go on.
     fn take_panics(&self) {
         let logging = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
@@ -71,8 +76,16 @@ impl Logging {
                 _ => String::new(),
             };
             logging.say(&format!("softclock: {panic}{trace}"));
-            logging.finish();
         }));
+    }
+}
+
+/// Writes the last lines when dropped.
+pub(crate) struct FinishAtEnd(Logging);
+
+impl Drop for FinishAtEnd {
+    fn drop(&mut self) {
+        self.0.finish();
     }
 }
 
