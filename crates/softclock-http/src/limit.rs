@@ -41,6 +41,18 @@ limits! {
     Descriptors = "descriptors",
     /// Responses held as many files open as they may.
     OpenFiles = "open_files",
+    /// A connection was accepted while there were as many as there may be.
+    MaxConnections = "max_connections",
+    /// An idle connection was closed to make room for others.
+    ShedConnections = "shed_connections",
+    /// Nothing came on a new connection.
+    FirstByteTimeout = "first_byte_timeout",
+    /// A request's head was not complete in time.
+    HeadTimeout = "head_timeout",
+    /// A handshake of TLS was not complete in time.
+    HandshakeTimeout = "handshake_timeout",
+    /// No other request came.
+    IdleTimeout = "idle_timeout",
     /// A client took nothing, or too little, of a stream of HTTP/2.
     StalledStream = "stalled_stream",
     /// A client took nothing, or too little, of all that a connection had for it.
@@ -51,6 +63,18 @@ limits! {
     UploadRate = "upload_rate",
     /// All upstreams had as many requests as they may have.
     MaxRequests = "max_requests",
+    /// An upstream failed so often in a row that it is left out.
+    MaxFails = "max_fails",
+    /// An upstream accepted no connection in time.
+    ConnectTimeout = "connect_timeout",
+    /// An upstream took nothing of a request for too long.
+    UpstreamSendTimeout = "upstream_send_timeout",
+    /// An upstream did not begin its response in time.
+    ResponseTimeout = "response_timeout",
+    /// An upstream paused within a response for too long.
+    UpstreamReadTimeout = "upstream_read_timeout",
+    /// Nothing went through a tunnel for too long.
+    TunnelTimeout = "tunnel_timeout",
     /// A proxy got a request that it has passed on before.
     Loop = "proxy_loop",
     /// Lines of the access log came faster than they could be written.
@@ -65,6 +89,8 @@ limits! {
     RequestFields = "request_fields",
     /// A connection of HTTP/2 had too many frames of control for what it carried.
     ControlFrames = "control_frames",
+    /// A connection of HTTP/2 had too many resets, frames of little DATA, or frames of one head: bounds of the library h2.
+    Http2Flood = "http2_flood",
     /// A client address had as many connections as it may have.
     ClientConnections = "client_connections",
     /// A client address had as many HTTP/2 streams as it may have.

@@ -5,11 +5,13 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use super::meter::Meter;
+use crate::carrier::Peer;
 use crate::connection::ConnectionOptions;
 use crate::limit::Limit;
 
 /// The credit of one connection.
 pub(super) struct Credit {
+    peer: Peer,
     meter: RefCell<Meter>,
     fields: usize,
     /// The limit that was reached, for which the connection ends.
@@ -17,20 +19,23 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    pub(super) fn new(options: &ConnectionOptions) -> Rc<Self> {
+    pub(super) fn new(peer: Peer, options: &ConnectionOptions) -> Rc<Self> {
         let fields = options.head.fields;
         let meter = Meter::new(options.control_frames, fields, softclock::now());
         Rc::new(Self {
+            peer,
             meter: RefCell::new(meter),
             fields,
             overdrawn: Cell::new(None),
         })
     }
 
-    /// A request with so many fields has come. One with too many is refused, which costs as much as reading them did.
-    pub(super) fn on_request(&self, fields: usize) {
+    /// A request with so many fields has come on this stream. One with too many is refused, which costs as much as reading them did.
+    pub(super) fn on_request(&self, stream: u32, fields: usize) {
+        let mut meter = self.meter.borrow_mut();
+        meter.on_request(stream);
         if fields > self.fields {
-            self.meter.borrow_mut().on_refused(fields);
+            meter.on_refused(fields);
         }
     }
 
@@ -47,7 +52,9 @@ impl Credit {
         let mut left = written;
         for buffer in buffers {
             let now = buffer.len().min(left);
-            meter.on_sent(&buffer[..now]);
+            for _ in 0..meter.on_sent(&buffer[..now]) {
+                Limit::RequestHead.reached(self.peer, "answered 431");
+            }
             left -= now;
         }
     }

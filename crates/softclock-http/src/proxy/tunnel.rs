@@ -13,6 +13,7 @@ use softclock::Instant;
 use super::upstream::Attempt;
 use crate::carrier::Stream;
 use crate::late_timer::LateTimer;
+use crate::limit::Limit;
 use crate::pool::with_scratch;
 use crate::socket::Socket;
 
@@ -45,6 +46,7 @@ impl Tunnel {
                 return Poll::Ready(Ok(()));
             }
             ready!(patience.poll_over(moved, cx));
+            Limit::TunnelTimeout.count_one();
             Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)))
         })
         .await;
