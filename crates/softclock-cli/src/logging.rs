@@ -61,6 +61,11 @@ impl Logging {
         self.lines.flush(FINISH_LIMIT);
     }
 
+    /// Finishes the log when the guard is dropped, also by a panic that ends the process.
+    pub(crate) fn finish_at_end(&self) -> FinishAtEnd {
+        FinishAtEnd(self.clone())
+    }
+
     /// Sends the messages of panics to the log. The standard library would write them to standard error itself and wait
     /// for its reader, while other tasks could go on.
     fn take_panics(&self) {
@@ -72,8 +77,16 @@ impl Logging {
                 _ => String::new(),
             };
             logging.say(&format!("softclock: {panic}{trace}"));
-            logging.finish();
         }));
+    }
+}
+
+/// Writes the last lines when dropped.
+pub(crate) struct FinishAtEnd(Logging);
+
+impl Drop for FinishAtEnd {
+    fn drop(&mut self) {
+        self.0.finish();
     }
 }
 

@@ -55,10 +55,9 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
     let logging = logging::start(options.level()).map_err(ServeError::Log)?;
-    let result = serve(program, arguments, signals, &logging);
     // The caller's message about an error comes after the log.
-    logging.finish();
-    result.map_err(ServeError::Start)
+    let _finish = logging.finish_at_end();
+    serve(program, arguments, signals, &logging).map_err(ServeError::Start)
 }
 
 fn serve(

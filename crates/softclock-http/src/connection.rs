@@ -18,6 +18,7 @@ use crate::head::HeadLimits;
 use crate::http1::Conversation;
 use crate::http2;
 use crate::late_timer::LateTimer;
+use crate::limit::Limit;
 use crate::members::Membership;
 use crate::site::Site;
 use crate::worker::{Worker, WorkerOptions};
@@ -152,8 +153,9 @@ pub(crate) async fn serve_tls(
     options: ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let handshake = Box::pin(handshake(carrier, acceptor, &options, &mut membership));
-    let tls = match handshake.await {
+    let peer = client.peer;
+    let handshake = handshake(carrier, acceptor, peer, &options, &mut membership);
+    let tls = match Box::pin(handshake).await {
         Ok(tls) => tls,
         Err(error) => {
             client.worker.telemetry.on_handshake_failed();
@@ -163,7 +165,14 @@ pub(crate) async fn serve_tls(
     let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Stream::Tls(Box::new(tls));
     if is_version_2 {
-        Box::pin(http2::converse(stream, client, &options, membership)).await?;
+        let conversation = http2::converse(stream, client, &options, membership);
+        let result = Box::pin(conversation).await;
+        if let Err(error) = &result
+            && http2::is_flood(error)
+        {
+            Limit::Http2Flood.reached(peer, "connection ended");
+        }
+        result?;
     } else {
         let conversation = Conversation::new(stream, client, &options, Some(membership));
         Box::pin(conversation.run()).await?;
@@ -175,23 +184,26 @@ pub(crate) async fn serve_tls(
 async fn handshake(
     carrier: Carrier,
     acceptor: TlsAcceptor,
+    peer: Peer,
     options: &ConnectionOptions,
     membership: &mut Membership,
 ) -> io::Result<TlsStream<Carrier>> {
     let timeouts = &options.timeouts;
-    within(timeouts.first_byte, membership, |cx| carrier.poll_heard(cx)).await?;
+    let heard = |cx: &mut Context<'_>| carrier.poll_heard(cx);
+    let on_late = || Limit::FirstByteTimeout.count_one();
+    within(timeouts.first_byte, membership, heard, on_late).await?;
     let mut accept = acceptor.accept(carrier);
-    within(timeouts.head, membership, |cx| {
-        Pin::new(&mut accept).poll(cx)
-    })
-    .await
+    let accepted = |cx: &mut Context<'_>| Pin::new(&mut accept).poll(cx);
+    let on_late = || Limit::HandshakeTimeout.reached(peer, "connection closed");
+    within(timeouts.head, membership, accepted, on_late).await
 }
 
-/// What `poll` gives, unless the time or the membership ends before.
+/// What `poll` gives, unless the time or the membership ends before. Calls `on_late` at the end of the time.
 async fn within<T>(
     limit: Option<Duration>,
     membership: &mut Membership,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    on_late: impl Fn(),
 ) -> io::Result<T> {
     let limit = limit.map(|limit| softclock::now() + limit);
     let mut timer = LateTimer::default();
@@ -201,6 +213,9 @@ async fn within<T>(
         }
         let now = softclock::now();
         let is_over = limit.is_some_and(|limit| timer.poll_until(limit, now, cx).is_ready());
+        if is_over {
+            on_late();
+        }
         if is_over || membership.poll_end(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }

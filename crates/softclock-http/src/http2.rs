@@ -40,6 +40,7 @@ mod head;
 mod io;
 mod keep_alive;
 mod meter;
+mod refused_heads;
 mod reply;
 
 /// Answers requests until either side closes the connection. Once the membership ends, closes it as soon as it is idle.
@@ -63,6 +64,12 @@ pub(crate) async fn converse(
         idle.poll_leave(cx).map(Ok)
     })
     .await
+}
+
+/// Whether a connection ended because its client passed a bound of h2's own: on streams that are reset, on frames of little
+/// DATA, on CONTINUATION frames of a head.
+pub(crate) fn is_flood(error: &h2::Error) -> bool {
+    error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
 }
 
 /// The server's side of a connection.
@@ -100,7 +107,7 @@ impl Server {
         let timeouts = options.timeouts;
         let transport = Rc::<Transport>::default();
         let flows = Flows::new(timeouts, Rc::clone(&transport), softclock::now());
-        let credit = Credit::new(options);
+        let credit = Credit::new(client.peer, options);
         let socket = Watched::new(stream, timeouts, Rc::clone(&transport), Rc::clone(&credit));
         Self {
             client,
@@ -178,7 +185,8 @@ impl Server {
         }
         while let Some(request) = ready!(connection.poll_accept(cx)) {
             let (request, stream) = request?;
-            self.credit.on_request(field_count(request.headers()));
+            let id = stream.stream_id().as_u32();
+            self.credit.on_request(id, field_count(request.headers()));
             begin(&self.client, &self.flows, request, stream);
         }
         Poll::Ready(Ok(()))
@@ -319,7 +327,11 @@ impl IdleWatch {
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.look(cx);
         match self.timeouts.idle {
-            Some(limit) if !self.is_over => self.poll_idle_for(limit, cx),
+            Some(limit) if !self.is_over => {
+                ready!(self.poll_idle_for(limit, cx));
+                Limit::IdleTimeout.count_one();
+                Poll::Ready(())
+            }
             _ => Poll::Pending,
         }
     }

@@ -41,6 +41,18 @@ limits! {
     Descriptors = "descriptors",
     /// Responses had the maximum number of files open.
     OpenFiles = "open_files",
+    /// A connection was accepted while there were as many as there may be.
+    MaxConnections = "max_connections",
+    /// An idle connection was closed to make room for others.
+    ShedConnections = "shed_connections",
+    /// Nothing came on a new connection.
+    FirstByteTimeout = "first_byte_timeout",
+    /// A request's head was not complete in time.
+    HeadTimeout = "head_timeout",
+    /// A handshake of TLS was not complete in time.
+    HandshakeTimeout = "handshake_timeout",
+    /// No other request came.
+    IdleTimeout = "idle_timeout",
     /// A client read nothing, or too slowly, from an HTTP/2 stream.
     StalledStream = "stalled_stream",
     /// A client read nothing, or too slowly, from a whole connection.
@@ -51,6 +63,18 @@ limits! {
     UploadRate = "upload_rate",
     /// All upstreams had the maximum number of requests in progress.
     MaxRequests = "max_requests",
+    /// An upstream failed so often in a row that it is left out.
+    MaxFails = "max_fails",
+    /// An upstream accepted no connection in time.
+    ConnectTimeout = "connect_timeout",
+    /// An upstream took nothing of a request for too long.
+    UpstreamSendTimeout = "upstream_send_timeout",
+    /// An upstream did not begin its response in time.
+    ResponseTimeout = "response_timeout",
+    /// An upstream paused within a response for too long.
+    UpstreamReadTimeout = "upstream_read_timeout",
+    /// Nothing went through a tunnel for too long.
+    TunnelTimeout = "tunnel_timeout",
     /// All upstreams together had as many connections as they may have, and none of them was idle.
     UpstreamConnections = "upstream_connections",
     /// A request came back to the proxy that had forwarded it.
@@ -67,6 +91,8 @@ limits! {
     RequestFields = "request_fields",
     /// An HTTP/2 client sent too many control frames for the responses that it received.
     ControlFrames = "control_frames",
+    /// A connection of HTTP/2 had too many resets, frames of little DATA, or frames of one head: bounds of the library h2.
+    Http2Flood = "http2_flood",
     /// A client address had the maximum number of connections.
     ClientConnections = "client_connections",
     /// A client address had the maximum number of HTTP/2 streams.

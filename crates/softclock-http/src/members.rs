@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use softclock::{Instant, timeout};
 
+use crate::limit::Limit;
+
 /// The connections of one thread.
 #[derive(Debug)]
 pub(crate) struct Members {
@@ -65,6 +67,10 @@ impl Members {
 
     /// Takes one in; while there are as many as the limit allows, waits, and has idle ones leave.
     pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
+        if let Some(membership) = self.join() {
+            return membership;
+        }
+        Limit::MaxConnections.reached(self.limit.get(), "new connections wait");
         loop {
             if let Some(membership) = self.join() {
                 return membership;
@@ -92,6 +98,7 @@ impl Members {
             .filter_map(|&(_, index)| {
                 let place = &mut state.places[index];
                 place.leave = true;
+                Limit::ShedConnections.count_one();
                 place.waker.take()
             })
             .collect();

@@ -22,6 +22,7 @@ use crate::connection::ConnectionOptions;
 use crate::exchange::Client;
 use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
+use crate::limit::Limit;
 use crate::members::Seat;
 use crate::patience::{Patience, Wait};
 use crate::pool;
@@ -283,7 +284,20 @@ impl<S: Socket> GuardedStream<S> {
         {
             seat.note_idle(self.patience.idle_since());
         }
-        result.map(|()| end)
+        result.map(|()| {
+            self.on_late(wait);
+            end
+        })
+    }
+
+    /// Counts the limit of a wait whose time is up.
+    fn on_late(&self, wait: Wait) {
+        match wait {
+            Wait::FirstByte => Limit::FirstByteTimeout.count_one(),
+            Wait::Head => Limit::HeadTimeout.reached(self.client.peer, "connection closed"),
+            Wait::Next => Limit::IdleTimeout.count_one(),
+            Wait::Pause => {}
+        }
     }
 
     /// Sends a file's content if bytes that hyper writes now stand for it.

@@ -235,12 +235,13 @@ fn who_breaks_off_its_bodies_is_left_out() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nbad\r\nno\r\n",
     );
     let good = Upstream::saying("good");
-    let options = ["--max-fails", "3", "--fail-time", "100"];
+    let options = ["--max-fails=3", "--fail-time=100", "--metrics=127.0.0.1:0"];
     let proxy = proxy(&[&bad.url(), &good.url()], &options);
     let ask = || proxy.connect().ask("GET", "/", &[]);
     let broken = (0..20).filter(|_| !ask().is_complete).count();
     assert_eq!((broken, bad.seen().len()), (3, 3));
     proxy.until_logged("left out for a while");
+    assert_eq!(proxy.reached("max_fails"), 1.0);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::upstream::{Upstream, proxy};
 /// Longer than any timeout in these tests, shorter than the tests' own patience.
 const LONG: Duration = Duration::from_secs(8);
 
+const METRICS: &str = "--metrics=127.0.0.1:0";
+
 /// A listener whose queue has no room: who connects hears nothing. The others keep the queue full.
 pub(crate) fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
     let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -29,12 +31,14 @@ pub(crate) fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
 fn no_connection_in_time_is_a_504() {
     let (_listener, address, _queued) = full_listener();
     let silent = format!("http://{address}");
-    let alone = proxy(&[&silent], &["--connect-timeout", "0.2"]);
+    let options = ["--connect-timeout", "0.2", METRICS];
+    let alone = proxy(&[&silent], &options);
     let reply = alone.connect().ask("GET", "/", &[]);
     assert_eq!(reply.status, 504);
     let sentence = "the upstream did not accept a connection in time.";
     assert!(reply.text().contains(sentence), "{}", reply.text());
     alone.until_logged("no connection in time");
+    assert_eq!(alone.reached("connect_timeout"), 1.0);
     // Nobody has seen it, so that another may get it.
     let good = Upstream::saying("good");
     let both = proxy(&[&silent, &good.url()], &["--connect-timeout", "0.2"]);
@@ -51,7 +55,7 @@ fn no_first_byte_is_a_504() {
         connection.request();
         sleep(LONG);
     });
-    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "0.2"]);
+    let proxy = proxy(&[&upstream.url()], &["--response-timeout", "0.2", METRICS]);
     let mut client = proxy.connect();
     let reply = client.ask("GET", "/", &[]);
     assert_eq!(reply.status, 504);
@@ -61,6 +65,7 @@ fn no_first_byte_is_a_504() {
         reply.text()
     );
     assert_eq!(client.ask("GET", "/", &[]).status, 504);
+    assert_eq!(proxy.reached("response_timeout"), 2.0);
 }
 
 #[test]
@@ -118,9 +123,11 @@ fn a_head_that_stops_is_a_504_and_a_body_is_cut_short() {
             connection.send(part.as_bytes());
             sleep(LONG);
         });
-        let proxy = proxy(&[&upstream.url()], &["--upstream-read-timeout", "0.2"]);
+        let options = ["--upstream-read-timeout", "0.2", METRICS];
+        let proxy = proxy(&[&upstream.url()], &options);
         let reply = proxy.connect().ask("GET", "/", &[]);
         assert_eq!((reply.status, reply.is_complete), (status, status == 504));
+        assert_eq!(proxy.reached("upstream_read_timeout"), 1.0);
     }
 }
 
@@ -147,7 +154,8 @@ fn a_request_that_is_not_taken_is_a_504() {
         connection.head();
         sleep(LONG);
     });
-    let proxy = proxy(&[&upstream.url()], &["--upstream-send-timeout", "0.3"]);
+    let options = ["--upstream-send-timeout", "0.3", METRICS];
+    let proxy = proxy(&[&upstream.url()], &options);
     let mut client = proxy.connect();
     let length = 1usize << 30;
     client
@@ -168,6 +176,7 @@ fn a_request_that_is_not_taken_is_a_504() {
     assert!(reply.text().contains(sentence), "{}", reply.text());
     assert!(sending.join().unwrap() < length);
     proxy.until_logged("status=504");
+    assert_eq!(proxy.reached("upstream_send_timeout"), 1.0);
 }
 
 #[test]

@@ -88,11 +88,13 @@ fn a_tunnel_in_which_nothing_passes_ends() {
         accept(connection);
         heard.send(connection.rest()).unwrap();
     });
-    let proxy = proxy(&[&upstream.url()], &["--tunnel-timeout", "0.2"]);
+    let options = ["--tunnel-timeout", "0.2", "--metrics", "127.0.0.1:0"];
+    let proxy = proxy(&[&upstream.url()], &options);
     let mut client = proxy.connect();
     upgraded(&mut client);
     assert_eq!(client.rest(), b"");
     assert_eq!(rest.recv_timeout(PATIENCE).unwrap(), b"");
+    assert_eq!(proxy.reached("tunnel_timeout"), 1.0);
 }
 
 /// Sends back what comes.

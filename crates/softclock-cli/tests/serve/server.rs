@@ -81,6 +81,12 @@ impl Server {
         self.metrics.expect("the option --metrics")
     }
 
+    /// How often a limit was reached, by its name in the metrics.
+    pub(crate) fn reached(&self, limit: &str) -> f64 {
+        let name = format!("softclock_limits_reached_total{{limit=\"{limit}\"}}");
+        metric(self.metrics(), &name)
+    }
+
     /// What it has logged to stderr so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log.path()).expect("the log")

@@ -5,11 +5,13 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use super::meter::Meter;
+use crate::carrier::Peer;
 use crate::connection::ConnectionOptions;
 use crate::limit::Limit;
 
 /// The credit of one connection.
 pub(super) struct Credit {
+    peer: Peer,
     meter: RefCell<Meter>,
     fields: usize,
     /// The limit that was exceeded; the connection ends because of it.
@@ -17,20 +19,23 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    pub(super) fn new(options: &ConnectionOptions) -> Rc<Self> {
+    pub(super) fn new(peer: Peer, options: &ConnectionOptions) -> Rc<Self> {
         let fields = options.head.fields;
         let meter = Meter::new(options.control_frames, fields, softclock::now());
         Rc::new(Self {
+            peer,
             meter: RefCell::new(meter),
             fields,
             overdrawn: Cell::new(None),
         })
     }
 
-    /// Charges for a request that will be refused for having too many `fields`. Others cost nothing here.
-    pub(super) fn on_request(&self, fields: usize) {
+    /// Charges for a request that will be refused for having too many `fields`. Others only say which streams were seen.
+    pub(super) fn on_request(&self, stream: u32, fields: usize) {
+        let mut meter = self.meter.borrow_mut();
+        meter.on_request(stream);
         if fields > self.fields {
-            self.meter.borrow_mut().on_refused(fields);
+            meter.on_refused(fields);
         }
     }
 
@@ -48,7 +53,9 @@ impl Credit {
         let mut left = written;
         for buffer in buffers {
             let now = buffer.len().min(left);
-            meter.on_sent(&buffer[..now]);
+            for _ in 0..meter.on_sent(&buffer[..now]) {
+                Limit::RequestHead.reached(self.peer, "answered 431");
+            }
             left -= now;
         }
     }

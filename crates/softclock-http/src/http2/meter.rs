@@ -13,6 +13,7 @@ use softclock::Instant;
 
 use super::field_lines::FieldLines;
 use super::frames::{CONTINUATION, DATA, Frames, HEADERS, Header, PADDED, PRIORITY, Part};
+use super::refused_heads::RefusedHeads;
 use crate::limit::Limit;
 
 /// The credit of one connection.
@@ -20,6 +21,7 @@ use crate::limit::Limit;
 pub(super) struct Meter {
     received: Frames,
     sent: Frames,
+    refused: RefusedHeads,
     block: Block,
     /// Field lines of a header block that are free.
     free_fields: usize,
@@ -48,6 +50,7 @@ impl Meter {
         Self {
             received: Frames::from_client(),
             sent: Frames::from_server(),
+            refused: RefusedHeads::default(),
             block: Block::default(),
             free_fields: fields.saturating_mul(FREE_FIELDS),
             allowance,
@@ -76,19 +79,28 @@ impl Meter {
         Ok(())
     }
 
-    /// Gives credit for what was sent to the client.
-    pub(super) fn on_sent(&mut self, mut bytes: &[u8]) {
+    /// Gives credit for what was sent to the client. Returns how many heads h2 has refused by it.
+    pub(super) fn on_sent(&mut self, mut bytes: &[u8]) -> usize {
+        let mut refused = 0;
         while let Some(part) = self.sent.next(&mut bytes) {
-            let credit = match part {
-                Part::Header(header) if header.kind == HEADERS => FOR_RESPONSE,
-                Part::Header(header) if header.kind == DATA && header.bytes > 0 => {
-                    FOR_DATA + (header.bytes / BYTES_A_READ) as i64
-                }
+            let Part::Header(header) = part else {
+                continue;
+            };
+            refused += usize::from(self.refused.on_sent(header));
+            let credit = match header.kind {
+                HEADERS => FOR_RESPONSE,
+                DATA if header.bytes > 0 => FOR_DATA + (header.bytes / BYTES_A_READ) as i64,
                 _ => continue,
             };
             let most = i64::from(self.allowance) * MOST_SAVED;
             self.credit = most.min(self.credit + credit);
         }
+        refused
+    }
+
+    /// A request has come on this stream.
+    pub(super) fn on_request(&mut self, stream: u32) {
+        self.refused.on_request(stream);
     }
 
     /// Charges for a refused request that had too many `fields`. If that overdraws the credit, the next frame that
@@ -98,6 +110,7 @@ impl Meter {
     }
 
     fn on_frame(&mut self, header: Header) -> Result<(), Limit> {
+        self.refused.on_received(header);
         match header.kind {
             DATA => return Ok(()),
             HEADERS => self.block = Block::of(header),

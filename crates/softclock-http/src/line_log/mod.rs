@@ -260,9 +260,11 @@ impl Shared {
             if orders.flush {
                 state.orders.flush = false;
             }
+            // Unless it was obeyed while waiting for room. One given since then waits for the lines before it.
+            let reopen = orders.reopen && std::mem::take(&mut state.orders.reopen);
             drop(state);
             self.flushed.notify_all();
-            if orders.reopen {
+            if reopen {
                 sink.reopen();
             }
             if orders.end.is_some() {
@@ -271,7 +273,8 @@ impl Shared {
         }
     }
 
-    /// Waits for lines or an order, then takes all there is.
+    /// Waits for lines or an order, then takes all lines there are. Orders stay until they are obeyed, as what is written next
+    /// may have to wait for room, which a file opened anew makes.
     fn take(&self, lines: &mut Vec<u8>) -> Orders {
         let state = self
             .work
@@ -287,9 +290,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.lines, lines);
         state.taken = count(lines);
-        let orders = state.orders;
-        state.orders.reopen = false;
-        orders
+        state.orders
     }
 
     /// Writes whole lines, or counts them as failed.

@@ -1,6 +1,6 @@
 use super::*;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// A log that gathers lines for a second, with counts of its own.
@@ -158,6 +158,22 @@ fn a_pipe_that_is_not_read_is_left_for_a_file() {
     assert_eq!(log.flush(LONG), 0);
     assert_eq!(fs::metadata(&path).unwrap().len(), left * 1024);
     assert_eq!(counted(&log), (500, 0, 0));
+}
+
+/// The order finds the thread gathering lines, which the pipe then has no room for.
+#[test]
+fn a_pipe_that_is_full_is_left_for_a_file_while_lines_gather() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, mut filler) = pipe(directory.path());
+    let log = to_file(&path);
+    // As much as a pipe holds by default.
+    filler.write_all(&[b'y'; 64 << 10]).unwrap();
+    push(&log, &"x".repeat(1023));
+    fs::remove_file(&path).unwrap();
+    log.reopen();
+    until(|| fs::metadata(&path).is_ok_and(|file| file.len() == 1024));
+    assert_eq!(log.flush(LONG), 0);
+    assert_eq!(counted(&log), (1, 0, 0));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use softclock::Instant;
 use super::UpstreamTimeouts;
 use super::failure::Failure;
 use crate::late_timer::LateTimer;
+use crate::limit::Limit;
 
 /// What an upstream may take its time for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,11 +27,12 @@ impl Phase {
         }
     }
 
-    fn failure(self) -> Failure {
+    /// The failure, and the limit, of a time that is up.
+    fn late(self) -> (Failure, Limit) {
         match self {
-            Self::Send => Failure::SendLate,
-            Self::FirstByte => Failure::FirstByteLate,
-            Self::More => Failure::MoreLate,
+            Self::Send => (Failure::SendLate, Limit::UpstreamSendTimeout),
+            Self::FirstByte => (Failure::FirstByteLate, Limit::ResponseTimeout),
+            Self::More => (Failure::MoreLate, Limit::UpstreamReadTimeout),
         }
     }
 }
@@ -66,6 +68,9 @@ impl Patience {
             return Poll::Pending;
         };
         ready!(self.timer.poll_until(since + limit, now, cx));
-        Poll::Ready(phase.failure())
+        let (failure, limit) = phase.late();
+        // The failure is logged with the upstream and the request.
+        limit.count_one();
+        Poll::Ready(failure)
     }
 }

@@ -14,6 +14,7 @@ use super::budget::Place;
 use super::upstream::Attempt;
 use crate::carrier::Stream;
 use crate::late_timer::LateTimer;
+use crate::limit::Limit;
 use crate::pool::with_scratch;
 use crate::socket::Socket;
 
@@ -48,6 +49,7 @@ impl Tunnel {
                 return Poll::Ready(Ok(()));
             }
             ready!(patience.poll_over(moved, cx));
+            Limit::TunnelTimeout.count_one();
             Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)))
         })
         .await;

@@ -23,6 +23,7 @@ use super::target::Target;
 use super::url::UpstreamPlace;
 use crate::carrier::Carrier;
 use crate::late_timer::timeout;
+use crate::limit::Limit;
 
 /// One upstream: its health, connections and counters.
 pub(crate) struct Upstream {
@@ -279,7 +280,9 @@ impl Attempt {
             .upstream
             .change_health(|health| health.on_failure(begun, now, options))
         {
-            tracing::warn!(upstream = %self.upstream, "left out for a while");
+            Limit::MaxFails.count_one();
+            let limit = Limit::MaxFails.name();
+            tracing::warn!(limit, upstream = %self.upstream, "left out for a while");
         }
     }
 }
@@ -333,9 +336,11 @@ async fn in_time(
 ) -> Result<Carrier, Failure> {
     let result = match limit {
         None => connect.await,
-        Some(limit) => timeout(limit, connect)
-            .await
-            .map_err(|_| Failure::ConnectLate)?,
+        Some(limit) => timeout(limit, connect).await.map_err(|_| {
+            // The failure is logged with the upstream.
+            Limit::ConnectTimeout.count_one();
+            Failure::ConnectLate
+        })?,
     };
     result.map_err(|error| match error.kind() {
         // No port is left for the connection's own end.
