@@ -255,6 +255,8 @@ mod tests {
     use std::ffi::OsString;
     use std::fs;
 
+    use softclock_http::ListenAddress;
+
     use crate::cli::{Command, ServeOptions, Shown, parse};
 
     /// Parses `file` where the command line names what a file must.
@@ -264,20 +266,25 @@ mod tests {
     }
 
     fn serve(file: &str, arguments: &[&str]) -> Result<ServeOptions, String> {
+        match parsed("serve", file, arguments)? {
+            Command::Serve(options) => Ok(*options),
+            _ => unreachable!("serve was asked for"),
+        }
+    }
+
+    fn parsed(command: &str, file: &str, arguments: &[&str]) -> Result<Command, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c.toml");
         fs::write(&path, file).unwrap();
-        let own = ["softclock", "serve", "--config", path.to_str().unwrap()];
-        match parse(own.iter().chain(arguments).map(OsString::from)) {
-            Ok(Command::Serve(options)) => Ok(*options),
-            Ok(_) => unreachable!("serve was asked for"),
-            Err(Shown::Mistake(line)) => Err(line),
-            Err(Shown::BadFile(line)) => {
+        let own = ["softclock", command, "--config", path.to_str().unwrap()];
+        parse(own.iter().chain(arguments).map(OsString::from)).map_err(|shown| match shown {
+            Shown::Mistake(line) => line,
+            Shown::BadFile(line) => {
                 let name = format!("{}:", path.display());
-                Err(line.strip_prefix(&name).expect("the file's name").into())
+                line.strip_prefix(&name).expect("the file's name").into()
             }
-            Err(Shown::Help(help)) => Err(help.to_string()),
-        }
+            Shown::Help(help) => help.to_string(),
+        })
     }
 
     #[test]
@@ -384,19 +391,52 @@ mod tests {
         }
     }
 
-    /// A write that is interrupted may end at any byte.
+    /// A write that is interrupted may end at any byte. Numbers that are cut are others.
     #[test]
     fn the_beginning_of_a_file_is_refused_or_says_all_that_it_serves() {
-        let file = "# site\nthreads = 2\ndirectory = \"/srv\"\nindex = \"start.htm\"\n\
-                    listen = [\n  \":8081\",\n  \":8082\",\n]\nmax-connections = 100\n";
+        let file = "# site\nthreads = 2\nmetrics = [\n  \"127.0.0.1:91\",\n  \"unix:/run/m\",\n]\n\
+                    directory = \"/srv\"\nindex = \"start.htm\"\ntls-cert = \"/c.pem\"\n\
+                    listen = [\n  \":8081\",\n  \"tls::8443\",\n]\ntls-key = \"/k.pem\"\n\
+                    access-log = \"/log\"\nmax-connections = 100\n";
+        let mut accepted = 0;
         for end in 0..=file.len() {
             let Ok(options) = serve(&file[..end], &[]) else {
                 assert!(end < file.len());
                 continue;
             };
+            accepted += 1;
             assert_eq!(options.directory, Some("/srv".into()));
-            let expected = [":8081", ":8082"].map(|text| text.parse().unwrap());
-            assert_eq!(options.server.listen, expected);
+            assert_eq!(options.server.listen, addresses([":8081", "tls::8443"]));
+            let operation = options.server.operation;
+            let metrics = addresses(["127.0.0.1:91", "unix:/run/m"]);
+            assert_eq!(operation.metrics, metrics);
+            assert_eq!(operation.tls_cert, Some("/c.pem".into()));
+            assert_eq!(operation.tls_key, Some("/k.pem".into()));
+            let log = file[..end].contains("/log\"").then(|| "/log".into());
+            assert_eq!(operation.access_log, log);
         }
+        assert!(accepted > 1);
+    }
+
+    #[test]
+    fn the_beginning_of_a_proxy_s_file_is_refused_or_names_all_upstreams() {
+        let file = "# proxy\nlisten = [\n  \":8081\",\n  \":8082\",\n]\ntries = 1\n\
+                    upstream = [\n  \"http://a:1\",\n  \"http://b:2\",\n]\nmax-fails = 1\n";
+        let mut accepted = 0;
+        for end in 0..=file.len() {
+            let Ok(Command::Proxy(options)) = parsed("proxy", &file[..end], &[]) else {
+                assert!(end < file.len());
+                continue;
+            };
+            accepted += 1;
+            let upstreams = ["http://a:1", "http://b:2"].map(|url| url.parse().unwrap());
+            assert_eq!(options.upstreams.upstream, upstreams);
+            assert_eq!(options.server.listen, addresses([":8081", ":8082"]));
+        }
+        assert!(accepted > 1);
+    }
+
+    fn addresses<const N: usize>(texts: [&str; N]) -> [ListenAddress; N] {
+        texts.map(|text| text.parse().unwrap())
     }
 }

@@ -11,7 +11,9 @@ use std::thread;
 use rustix::process::Signal;
 
 use crate::client::Client;
+use crate::h2_frames::{Http2, Outcome, get};
 use crate::server::{Server, directory, noise, softclock, until};
+use crate::tls;
 
 fn check(file: &Path) -> Output {
     let command = &mut softclock();
@@ -333,49 +335,79 @@ fn listeners_are_exchanged_under_load() {
     assert!(!log.contains("not reloaded"), "{log}");
 }
 
-/// An editor or a copy that is interrupted leaves the beginning of a file.
+/// A file with settings of each kind, cut after each of its lines: an editor or a copy that is interrupted leaves the
+/// beginning of a file.
 #[test]
 fn the_beginning_of_a_file_never_serves_what_it_does_not_name() {
-    for (command, setting, settings_before) in [
-        ("serve", "directory", "index = \"f\"\nthreads = 1\n"),
-        ("proxy", "upstream", "tries = 1\nthreads = 1\n"),
+    let directory = tls::with_site(&[("site/f", b"named")]);
+    let path = |name: &str| directory.path().join(name);
+    let site = path("site").display().to_string();
+    let upstreams = [(); 2].map(|()| Server::start(Some(&path("site")), &["--index", "f"]));
+    let [one, two] = upstreams.each_ref().map(Server::address);
+    for (command, settings) in [
+        ("serve", format!("index = \"f\"\ndirectory = \"{site}\"\n")),
+        (
+            "proxy",
+            format!("tries = 1\nupstream = [\n  \"http://{one}\",\n  \"http://{two}\",\n]\n"),
+        ),
     ] {
-        let directory = directory(&[("site/f", b"named")]);
-        let site = directory.path().join("site");
-        let upstream = Server::start(Some(&site), &["--index", "f"]);
-        let value = match command {
-            "serve" => site.display().to_string(),
-            _ => format!("http://{}", upstream.address()),
-        };
-        let file = directory.path().join("softclock.toml");
-        let address = free_port();
+        let [plain, secure, metrics] = [(); 3].map(|()| free_port());
+        let (log, file) = (path(&format!("{command}.log")), path("softclock.toml"));
         let text = format!(
-            "# Settings.\n{settings_before}{setting} = \"{value}\"\nlisten = [\n\"{address}\",\n]\nmax-connections = 100\n"
+            "# Settings.\n{settings}threads = 1\nlisten = [\n  \"{plain}\",\n  \"tls:{secure}\",\n]\n\
+             tls-cert = \"{}\"\ntls-key = \"{}\"\nmetrics = [\n  \"{metrics}\",\n]\n\
+             access-log = \"{}\"\nmax-connections = 100\n",
+            path("cert.pem").display(),
+            path("key.pem").display(),
+            log.display(),
         );
         fs::write(&file, &text).unwrap();
         let server = Server::spawn(softclock().args([command, "-v", "--config"]).arg(&file));
         let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+        let mut in_force = &text[..];
         for end in std::iter::once(0).chain(ends) {
-            let before = server.log().len();
-            fs::write(&file, &text[..end]).unwrap();
-            server.signal(Signal::HUP);
-            let mut log = String::new();
-            until("the reload", || {
-                log = server.log()[before..].to_owned();
-                log.contains("reloaded")
-            });
-            let complete = text[..end].contains("\n]\n");
-            assert_eq!(!log.contains("the old settings stay"), complete, "{log}");
-            assert_eq!(Client::connect(address).get("/").text(), "named", "{end}");
-            assert_eq!(listening(&server), [address]);
-            let check = softclock()
+            let beginning = &text[..end];
+            fs::write(&file, beginning).unwrap();
+            // A list that is not closed is no TOML.
+            let has_closed = beginning.matches('[').count() == beginning.matches(']').count();
+            let is_complete = has_closed && beginning.contains("\ntls-key = ");
+            let check = (softclock()
                 .args([command, "--check", "--config"])
-                .arg(&file)
-                .output()
-                .unwrap();
-            assert_eq!(check.status.success(), complete, "{check:?}");
+                .arg(&file))
+            .output();
+            let check = check.unwrap();
+            assert_eq!(check.status.success(), is_complete, "{check:?}");
+            reload(&server, is_complete);
+            if is_complete {
+                in_force = beginning;
+            }
+            let mut named = vec![plain, secure];
+            named.extend(in_force.contains("metrics").then_some(metrics));
+            named.sort();
+            until("the addresses that are named", || {
+                listening(&server) == named
+            });
+            assert_eq!(Client::connect(plain).get("/").text(), "named", "{end}");
+            let mut client = Http2::connect(secure, &path("cert.pem"));
+            client.send(&get(1, "/"));
+            assert_eq!(client.outcome(1), Outcome::Status(200), "{end}");
         }
+        until("the access log", || {
+            fs::read_to_string(&log).is_ok_and(|lines| lines.contains("GET / HTTP/2"))
+        });
     }
+}
+
+/// Has the server read its file again, which succeeds or not.
+fn reload(server: &Server, succeeds: bool) {
+    let before = server.log().len();
+    server.signal(Signal::HUP);
+    let mut log = String::new();
+    until("the reload", || {
+        log = server.log()[before..].to_owned();
+        log.contains("reloaded")
+    });
+    assert_eq!(!log.contains("the old settings stay"), succeeds, "{log}");
 }
 
 /// The addresses of IPv4 at which a server listens.
@@ -400,6 +432,7 @@ fn listening(server: &Server) -> Vec<SocketAddr> {
             is_own.then(|| (ip, port).into())
         })
         .collect();
+    all.sort();
     all.dedup();
     all
 }

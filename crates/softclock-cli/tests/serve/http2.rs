@@ -20,7 +20,8 @@ impl Site {
     fn start(options: &[&str]) -> Self {
         let big = noise(8_000_000);
         let directory = tls::with_site(&[("site/f", b"file"), ("site/big", &big)]);
-        let server = tls::start(&directory, options);
+        let options = [&["--metrics", "127.0.0.1:0"], options].concat();
+        let server = tls::start(&directory, &options);
         Self { directory, server }
     }
 
@@ -287,11 +288,17 @@ fn floods_of_control_frames_end_the_connection() {
         ("unknown and large", &|_| frame(99, 0, 0, &[0; 16_000])),
     ];
     for (what, frames) in kinds {
+        let before = site.server.reached("control_frames");
         let mut client = site.connect();
         let ended = client.ends_within(5_000_000, |turn| {
             (0..50).flat_map(|each| frames(50 * turn + each)).collect()
         });
         assert!(ended, "without end: {what}");
+        assert_eq!(
+            site.server.reached("control_frames"),
+            before + 1.0,
+            "{what}"
+        );
         site.serves();
     }
     assert!(
@@ -318,6 +325,8 @@ fn floods_of_empty_data_end_the_connection() {
         client.ends_within(5_000_000, |_| empty.clone()),
         "without end"
     );
+    assert_eq!(site.server.reached("http2_flood"), 1.0);
+    site.server.until_logged("limit=\"http2_flood\"");
     site.serves();
 }
 
@@ -384,6 +393,18 @@ fn continuation_floods_end_the_connection() {
         );
     }
     site.serves();
+}
+
+/// By h2 itself, which does not show such a request.
+#[test]
+fn heads_that_are_too_long_are_refused_and_counted() {
+    let site = Site::start(&["--max-head", "3000"]);
+    let long = [b'a'; 5_000];
+    let outcome = get_outcome(&site, TEST, b"/f", &[(b"x", &long)]);
+    assert_eq!(outcome, Outcome::Status(431));
+    site.serves();
+    assert_eq!(site.server.reached("request_head"), 1.0);
+    site.server.until_logged("limit=\"request_head\"");
 }
 
 /// A large field that stands in the table, and is named again and again by a byte.

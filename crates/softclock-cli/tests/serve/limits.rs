@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use crate::client::Client;
-use crate::server::{Server, directory};
+use crate::h2_frames::{Http2, Outcome, get};
+use crate::server::{Server, directory, until};
+use crate::tls;
 
 /// Connections that have made a request and keep silent since.
-fn idle(server: &Server, count: usize) -> Vec<Client> {
+fn idle_clients(server: &Server, count: usize) -> Vec<Client> {
     let idle = (0..count).map(|_| {
         let mut client = server.connect();
         assert_eq!(client.request("HEAD", "/", &[]).status, 200);
@@ -20,8 +22,11 @@ fn idle(server: &Server, count: usize) -> Vec<Client> {
 
 #[test]
 fn idle_connections_make_room_for_new_ones() {
-    let server = Server::start(None, &["--max-connections", "8"]);
-    let mut idle = idle(&server, 8);
+    let options = ["--max-connections", "8", "--metrics", "127.0.0.1:0"];
+    let server = Server::start(None, &options);
+    let mut idle = idle_clients(&server, 8);
+    let counts = || ["max_connections", "shed_connections"].map(|limit| server.reached(limit));
+    assert_eq!(counts(), [0.0; 2]);
     let begun = Instant::now();
     let mut newcomers: Vec<_> = (0..8).map(|_| server.connect()).collect();
     for client in &mut newcomers {
@@ -30,6 +35,51 @@ fn idle_connections_make_room_for_new_ones() {
     }
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(idle[0].rest(), b"", "the longest idle was closed");
+    assert!(counts().iter().all(|&count| count > 0.0), "{:?}", counts());
+    server.until_logged("limit=\"max_connections\"");
+}
+
+/// Each timeout of a client is counted once, under its own name; those of idle connections are not logged.
+#[test]
+fn timeouts_of_clients_are_counted() {
+    let directory = tls::with_site(&[("site/f", b"file")]);
+    let options = [
+        ["--listen", "127.0.0.1:0"],
+        ["--metrics", "127.0.0.1:0"],
+        ["--first-byte-timeout", "0.3"],
+        ["--head-timeout", "0.3"],
+        ["--idle-timeout", "0.3"],
+    ];
+    let server = tls::start(&directory, &options.concat());
+    let (secure, plain) = (server.addresses()[0], server.addresses()[1]);
+    let mut handshake = Client::connect(secure);
+    handshake.send(b"\x16");
+    let mut head = Client::connect(plain);
+    head.send(b"GET /f HTTP/1.1\r\n");
+    let mut idle = Client::connect(plain);
+    assert_eq!(idle.get("/f").text(), "file");
+    let mut idle_in_2 = Http2::connect(secure, &directory.path().join("cert.pem"));
+    idle_in_2.send(&get(1, "/f"));
+    assert_eq!(idle_in_2.outcome(1), Outcome::Status(200));
+    let silent = [plain, secure].map(Client::connect);
+    for mut client in silent.into_iter().chain([idle, handshake]) {
+        assert_eq!(client.rest(), b"");
+    }
+    assert_eq!(head.response("GET").status, 408);
+    while idle_in_2.next().is_some() {}
+    for (limit, count, is_logged) in [
+        ("first_byte_timeout", 2.0, false),
+        ("head_timeout", 1.0, true),
+        ("handshake_timeout", 1.0, true),
+        ("idle_timeout", 2.0, false),
+    ] {
+        assert_eq!(server.reached(limit), count, "{limit}");
+        let logged = || server.log().contains(&format!("limit=\"{limit}\""));
+        match is_logged {
+            true => until(limit, logged),
+            false => assert!(!logged(), "{limit}"),
+        }
+    }
 }
 
 #[test]
@@ -60,7 +110,7 @@ fn descriptors_run_out_and_come_back() {
     let directory = directory(&[("index.html", b"index")]);
     let server = Server::start(Some(directory.path()), &[]);
     assert_eq!(server.connect().get("/").status, 200);
-    let held = idle(&server, 20);
+    let held = idle_clients(&server, 20);
     let limit = Rlimit {
         current: Some(server.descriptors() as u64),
         maximum: getrlimit(Resource::Nofile).maximum,

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use softclock_linux::events::Poller;
 
@@ -177,7 +177,7 @@ fn the_mechanism_of_readiness_can_be_chosen() {
         }
         let info = format!("softclock_readiness_info{{mechanism=\"{name}\"}}");
         assert_eq!(scrape(&server)[&info], 1.0);
-        assert!(server.log().contains(&format!("events={name}")));
+        server.until_logged(&format!("events={name}"));
     }
 }
 
@@ -246,8 +246,10 @@ fn with_metrics() -> (Server, [impl Fn() -> Box<dyn Connection>; 2]) {
     (server, [connect(false), connect(true)])
 }
 
-/// Asks for the metrics over a new connection, and reads all of them.
+/// Asks for the metrics over a new connection, and reads all of them. It takes much less time than a connection that does
+/// nothing is kept for, 10 seconds at least.
 fn scrape_over(mut connection: Box<dyn Connection>) {
+    let begun = Instant::now();
     let request = b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
     connection.write_all(request).unwrap();
     let mut page = Vec::new();
@@ -256,14 +258,15 @@ fn scrape_over(mut connection: Box<dyn Connection>) {
         .expect("an answer in time");
     assert!(page.starts_with(b"HTTP/1.1 200 OK\r\n"));
     assert!(page.ends_with(b"} 1\n"), "the whole page");
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
-/// Sends requests until the server takes no more.
-fn pipeline(connection: &mut dyn Connection) {
+/// Sends requests until the server takes no more; false if it has ended the connection.
+fn pipeline(connection: &mut dyn Connection) -> bool {
     let requests = b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n".repeat(1000);
     connection.never_wait();
     let mut pauses = 0;
-    while pauses < 20 {
+    while pauses < 10 {
         match connection.write(&requests) {
             Ok(_) => pauses = 0,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -271,9 +274,10 @@ fn pipeline(connection: &mut dyn Connection) {
                 pauses += 1;
             }
             // It had to make room.
-            Err(_) => return,
+            Err(_) => return false,
         }
     }
+    true
 }
 
 #[test]
@@ -289,13 +293,20 @@ fn held_connections_do_not_stop_scrapes() {
         scrape_over(connect());
         assert!(displaced() > before, "some had to make room");
         drop((silent, half));
-        let mut unread: Vec<_> = (0..40).map(|_| connect()).collect();
-        unread
-            .iter_mut()
-            .for_each(|connection| pipeline(&mut **connection));
+        let mut unread = Vec::new();
+        let mut hold = || {
+            let mut connection = connect();
+            assert!(pipeline(&mut *connection), "held: {}", unread.len());
+            unread.push(connection);
+        };
+        // As many as there are places; then one that may take the place of the scrape.
+        (0..32).for_each(|_| hold());
+        let before = displaced();
+        hold();
         for _ in 0..3 {
             scrape_over(connect());
         }
+        assert!(displaced() > before, "all places were held");
     }
     server.until_logged("limit=\"metrics_connections\"");
 }
