@@ -106,7 +106,7 @@ fn round(mode: Mode, seed: u64, only: Option<u64>) {
         let baseline = settle(&subject, &fresh, &recorder).await;
         let bystander = Bystander::start(&subject, bystanders_target(mode), BYSTANDER.0);
         sessions(&target, seed, then).await;
-        let beside = bystander.finish(subject.threads, &recorder).await;
+        let beside = bystander.finish(&subject, &recorder).await;
         let end = settle(&subject, &fresh, &recorder).await;
         judge(&subject, &baseline, &end, begun.elapsed(), &recorder);
         (subject, beside)

@@ -35,6 +35,10 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    pub(crate) fn is_paced(&self) -> bool {
+        (self.options.iter()).any(|option| option.starts_with("--pace="))
+    }
+
     /// Starts the program; it has an address for the clients, and one without TLS for the bystander.
     pub(crate) fn start(mode: Mode, upstream: SocketAddr, random: &mut Random) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -209,7 +209,8 @@ fn refused(stream: &Stream, fault: &str, tally: &Tally) -> Result<(), String> {
 
 fn answered(target: &Target, asked: &Asked, stream: &Stream, may_lack: bool) -> Result<(), String> {
     if !stream.has_head {
-        let may_end = may_lack || asked.upload.is_some();
+        // A reset takes with it what waits to be sent of the stream, the head too.
+        let may_end = may_lack || asked.upload.is_some() || asked.reply.breaks_off();
         return if may_end {
             Ok(())
         } else {
