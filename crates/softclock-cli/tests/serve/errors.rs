@@ -46,7 +46,13 @@ fn a_directory_that_may_not_be_read() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
     let program = directory.path().join("softclock");
-    fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
+    // By another process: a program that other tests start meanwhile would inherit a descriptor for writing from this one,
+    // with which the copy could not be started.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_softclock"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
     let mut command = Command::new(&program);
     let output = command
         .arg("serve")
