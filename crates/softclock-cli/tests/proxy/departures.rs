@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::client::Client;
+use crate::http2::tls_proxy;
 use crate::server::{Server, directory, until};
 use crate::timeouts::full_listener;
 use crate::upstream::{Upstream, proxy};
@@ -194,28 +195,16 @@ fn an_end_counts_through_unix_sockets() {
 fn an_end_counts_through_tls() {
     softclock_testing::require!("curl");
     let (upstream, open) = waiting();
-    let directory = directory(&[]);
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
-    fs::write(path("key"), made.signing_key.serialize_pem()).unwrap();
-    fs::write(path("cert"), made.cert.pem()).unwrap();
-    let (key, cert) = (path("key"), path("cert"));
-    let options = [
-        "--listen",
-        "tls:127.0.0.1:0",
-        "--tls-cert",
-        &cert,
-        "--tls-key",
-        &key,
-    ];
-    let proxy = proxy(&[&upstream.url()], &options);
+    let (proxy, directory) = tls_proxy(&[&upstream.url()], &[]);
+    let cert = directory.path().join("cert.pem");
+    let cert = cert.to_str().unwrap();
     let url = format!("https://{}/wait", proxy.addresses()[1]);
     let before = descriptors(&proxy);
     for version in ["--http1.1", "--http2"] {
         // One leaves with all that TLS asks for, the other is killed.
         for time in ["2", "60"] {
             let mut curl = Command::new("curl");
-            curl.args(["-sS", "--cacert", &cert, version, "--max-time", time, &url]);
+            curl.args(["-sS", "--cacert", cert, version, "--max-time", time, &url]);
             let mut curl = curl.stderr(std::process::Stdio::null()).spawn().unwrap();
             until_open(&open, 1);
             if time == "60" {
