@@ -13,8 +13,8 @@ use crate::cli::seconds;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
-    /// Connections at a time, of all threads together; more wait in the kernel's queue, and idle ones make room for
-    /// them [default: what the limit of open files allows]
+    /// Connections at a time, of all threads together; more wait in the kernel's queue, and slow heads and idle ones
+    /// make room for them [default: what the limit of open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
 

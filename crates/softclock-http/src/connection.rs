@@ -19,7 +19,7 @@ use crate::http1::Conversation;
 use crate::http2;
 use crate::late_timer::LateTimer;
 use crate::limit::Limit;
-use crate::members::Membership;
+use crate::members::{Awaits, Membership};
 use crate::site::Site;
 use crate::worker::{Worker, WorkerOptions};
 
@@ -191,11 +191,16 @@ async fn handshake(
     let timeouts = &options.timeouts;
     let heard = |cx: &mut Context<'_>| carrier.poll_heard(cx);
     let on_late = || Limit::FirstByteTimeout.count_one();
+    let seat = membership.seat();
+    seat.note(Some((Awaits::Request, softclock::now())));
     within(timeouts.first_byte, membership, heard, on_late).await?;
+    seat.note(Some((Awaits::RestOfHead, softclock::now())));
     let mut accept = acceptor.accept(carrier);
     let accepted = |cx: &mut Context<'_>| Pin::new(&mut accept).poll(cx);
     let on_late = || Limit::HandshakeTimeout.reached(peer, "connection closed");
-    within(timeouts.head, membership, accepted, on_late).await
+    let accepted = within(timeouts.head, membership, accepted, on_late).await;
+    seat.note(None);
+    accepted
 }
 
 /// What `poll` gives, unless the time or the membership ends before. Calls `on_late` at the end of the time.

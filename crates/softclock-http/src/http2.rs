@@ -30,7 +30,7 @@ use crate::exchange::{Client, answer};
 use crate::head::field_count;
 use crate::late_timer::LateTimer;
 use crate::limit::Limit;
-use crate::members::{Membership, Seat};
+use crate::members::{Awaits, Membership, Seat};
 
 mod credit;
 mod field_lines;
@@ -319,7 +319,8 @@ impl IdleWatch {
         if active || self.since.is_none() {
             let is_idle = self.client.poll_idle(cx).is_ready();
             self.since = is_idle.then(softclock::now);
-            self.seat.note_idle(self.since);
+            self.seat
+                .note(self.since.map(|since| (Awaits::Request, since)));
         }
     }
 

@@ -28,13 +28,22 @@ struct State {
     waiting: Vec<Waker>,
 }
 
+/// What a member waits for its client to send, in the order in which members leave to make room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Awaits {
+    /// The rest of a head, or of a handshake of TLS. Most arrive in one piece.
+    RestOfHead,
+    /// A request.
+    Request,
+}
+
 /// What is known of a member.
 #[derive(Debug, Default)]
 struct Place {
     /// Empty before its first poll and after it has learnt of the end.
     waker: Option<Waker>,
-    /// Since when it has been waiting for a request.
-    idle_since: Option<Instant>,
+    /// What it waits for its client to send, and since when.
+    awaits: Option<(Awaits, Instant)>,
     /// Whether it is asked to leave, to make room.
     leave: bool,
 }
@@ -65,7 +74,7 @@ impl Members {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes one in; while there are as many as the limit allows, waits, and has idle ones leave.
+    /// Takes one in; while there are as many as the limit allows, waits, and has those leave that wait for their clients.
     pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
         if let Some(membership) = self.join() {
             return membership;
@@ -82,19 +91,20 @@ impl Members {
         }
     }
 
-    /// Asks the longest idle to leave, if any was idle for long enough.
+    /// Asks those to leave that have waited for their clients for longest: first for the rest of a head, then for a
+    /// request. None that waits for less than [`Awaits::shed_after`].
     pub(crate) fn shed(&self, now: Instant) {
         let mut state = self.state.borrow_mut();
-        let mut idle: Vec<_> = (state.places.iter().enumerate())
+        let mut waiting: Vec<_> = (state.places.iter().enumerate())
             .filter(|(_, place)| !place.leave)
-            .filter_map(|(index, place)| Some((place.idle_since?, index)))
-            .filter(|&(since, _)| now.since(since) >= SHED_IDLE)
+            .filter_map(|(index, place)| Some((place.awaits?, index)))
+            .filter(|&((awaits, since), _)| now.since(since) >= awaits.shed_after())
             .collect();
-        let count = idle.len().min(self.limit.get().div_ceil(SHED_PART));
+        let count = waiting.len().min(self.limit.get().div_ceil(SHED_PART));
         if let Some(last) = count.checked_sub(1) {
-            idle.select_nth_unstable(last);
+            waiting.select_nth_unstable(last);
         }
-        let wakers: Vec<_> = (idle[..count].iter())
+        let wakers: Vec<_> = (waiting[..count].iter())
             .filter_map(|&(_, index)| {
                 let place = &mut state.places[index];
                 place.leave = true;
@@ -169,7 +179,7 @@ pub(crate) struct Membership {
     told: bool,
 }
 
-/// Where a member tells whether it is idle.
+/// Where a member tells what it waits for.
 #[derive(Debug)]
 pub(crate) struct Seat {
     members: Rc<Members>,
@@ -177,9 +187,19 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Since when the member has been idle, or that it is not.
-    pub(crate) fn note_idle(&self, since: Option<Instant>) {
-        self.members.state.borrow_mut().places[self.place].idle_since = since;
+    /// What the member waits for its client to send, and since when; `None` if it does not.
+    pub(crate) fn note(&self, awaits: Option<(Awaits, Instant)>) {
+        self.members.state.borrow_mut().places[self.place].awaits = awaits;
+    }
+}
+
+impl Awaits {
+    /// Who has waited for less is not asked to leave: what is waited for may be on its way.
+    fn shed_after(self) -> Duration {
+        match self {
+            Self::RestOfHead => Duration::from_secs(1),
+            Self::Request => Duration::from_millis(500),
+        }
     }
 }
 
@@ -232,11 +252,8 @@ impl Drop for Membership {
     }
 }
 
-/// How long the limit must have been reached before idle members leave.
+/// How long the limit must have been reached before members leave to make room.
 const SHED_AFTER: Duration = Duration::from_millis(50);
-
-/// Who has been idle for less may have a request on its way.
-const SHED_IDLE: Duration = Duration::from_millis(500);
 
 /// Of so many members one leaves at a time.
 const SHED_PART: usize = 32;
@@ -276,14 +293,15 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_make_room() {
+    fn those_that_wait_for_longest_make_room() {
         let members = Members::new(4);
         let mut all: Vec<_> = (0..4).map(|_| members.join().unwrap()).collect();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
-        all[0].seat().note_idle(Some(at(300)));
-        all[1].seat().note_idle(Some(at(200)));
-        all[2].seat().note_idle(Some(at(100)));
-        all[2].seat().note_idle(None);
+        all[0].seat().note(Some((Awaits::Request, at(300))));
+        all[1].seat().note(Some((Awaits::Request, at(200))));
+        all[2].seat().note(Some((Awaits::Request, at(100))));
+        all[2].seat().note(None);
+        all[3].seat().note(Some((Awaits::RestOfHead, at(400))));
         let cx = Context::from_waker(Waker::noop());
         let mut told = |members: &Members, now| {
             members.shed(at(now));
@@ -293,7 +311,21 @@ mod tests {
         assert_eq!(told(&members, 600), [false; 4]);
         assert_eq!(told(&members, 700), [false, true, false, false]);
         assert_eq!(told(&members, 700), [false; 4]);
-        assert_eq!(told(&members, 9_000), [true, false, false, false]);
+        assert_eq!(told(&members, 1_399), [true, false, false, false]);
+        assert_eq!(told(&members, 1_399), [false; 4]);
+        assert_eq!(told(&members, 1_400), [false, false, false, true]);
         assert_eq!(told(&members, 9_000), [false; 4]);
+    }
+
+    #[test]
+    fn slow_heads_leave_before_the_idle() {
+        let members = Members::new(2);
+        let mut all = [members.join().unwrap(), members.join().unwrap()];
+        let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+        all[0].seat().note(Some((Awaits::Request, at(0))));
+        all[1].seat().note(Some((Awaits::RestOfHead, at(1_000))));
+        members.shed(at(2_000));
+        let cx = Context::from_waker(Waker::noop());
+        assert!(all[0].poll_end(&cx).is_pending() && all[1].poll_end(&cx).is_ready());
     }
 }

@@ -9,6 +9,7 @@ use softclock::Instant;
 
 use crate::connection::Timeouts;
 use crate::late_timer::LateTimer;
+use crate::members::Awaits;
 use crate::socket::Socket;
 
 /// What is waited for.
@@ -89,12 +90,12 @@ impl Patience {
         }
     }
 
-    /// Since when the connection has been waiting for a request, if it is.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
-        match self.reading {
-            Some((Wait::FirstByte | Wait::Pause | Wait::Next, since)) => Some(since),
-            _ => None,
-        }
+    /// What the connection waits for, and since when, if it does.
+    pub(crate) fn awaits(&self) -> Option<(Awaits, Instant)> {
+        self.reading.map(|(wait, since)| match wait {
+            Wait::Head => (Awaits::RestOfHead, since),
+            Wait::FirstByte | Wait::Pause | Wait::Next => (Awaits::Request, since),
+        })
     }
 
     /// How long nothing of a body may come, if that is limited.

@@ -23,7 +23,7 @@ use crate::exchange::Client;
 use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::limit::Limit;
-use crate::members::Seat;
+use crate::members::{Awaits, Seat};
 use crate::patience::{Patience, Wait};
 use crate::pool;
 use crate::socket::Socket;
@@ -196,14 +196,15 @@ impl<S: Socket> GuardedStream<S> {
             self.end = Some(End::Closed);
             return false;
         }
-        if let Some(seat) = &self.seat
-            && self.patience.idle_since().is_some()
-        {
-            seat.note_idle(None);
-        }
         self.heard = true;
         let scanned = self.scanner.scan(bytes);
         let (passed, rest) = bytes.split_at(scanned.passed);
+        if let Some(seat) = &self.seat
+            && let Some((awaits, _)) = self.patience.awaits()
+            && (awaits == Awaits::Request || !passed.is_empty())
+        {
+            seat.note(None);
+        }
         if !passed.is_empty() {
             self.patience.on_received();
             match buffer {
@@ -277,12 +278,12 @@ impl<S: Socket> GuardedStream<S> {
             // The body's reader limits this wait, as only the reader knows whether it waits for the client.
             Position::Body | Position::Refused => return Poll::Pending,
         };
-        let was_idle = self.patience.idle_since();
+        let awaited = self.patience.awaits();
         let result = self.patience.poll_read(wait, cx);
         if let Some(seat) = &self.seat
-            && was_idle != self.patience.idle_since()
+            && awaited != self.patience.awaits()
         {
-            seat.note_idle(self.patience.idle_since());
+            seat.note(self.patience.awaits());
         }
         result.map(|()| {
             self.on_late(wait);

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use crate::client::Client;
 use crate::h2_frames::{Http2, Outcome, get};
-use crate::server::{Server, directory, until};
+use crate::server::{Server, directory, metric, until};
 use crate::tls;
 
 /// Connections that have made a request and keep silent since.
@@ -37,6 +37,39 @@ fn idle_connections_make_room_for_new_ones() {
     assert_eq!(idle[0].rest(), b"", "the longest idle was closed");
     assert!(counts().iter().all(|&count| count > 0.0), "{:?}", counts());
     server.until_logged("limit=\"max_connections\"");
+}
+
+/// Both heads and handshakes; long before their own time is up.
+#[test]
+fn slow_heads_make_room_for_new_ones() {
+    let directory = tls::with_site(&[("site/f", b"file")]);
+    let options = [
+        ["--listen", "127.0.0.1:0"],
+        ["--metrics", "127.0.0.1:0"],
+        ["--max-connections", "8"],
+        ["--head-timeout", "600"],
+    ];
+    let server = tls::start(&directory, &options.concat());
+    let [secure, plain] = [0, 1].map(|index| server.addresses()[index]);
+    let begin = |mut client: Client, beginning: &[u8]| {
+        client.send(beginning);
+        client
+    };
+    let heads = (0..4).map(|_| begin(Client::connect(plain), b"GET /f HTTP/1.1\r\nHost:"));
+    let handshakes = (0..4).map(|_| begin(Client::connect(secure), b"\x16\x03\x01\x02"));
+    let mut slow: Vec<_> = heads.chain(handshakes).collect();
+    until("all are accepted", || {
+        metric(server.metrics(), "softclock_connections_open") >= 8.0
+    });
+    for _ in 0..8 {
+        let mut client = Client::connect(plain);
+        client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(client.response("GET").status, 200);
+        slow.push(client);
+    }
+    assert_eq!(slow[0].rest(), b"", "the oldest head was given up");
+    assert_eq!(slow[4].rest(), b"", "the oldest handshake was given up");
+    assert!(server.reached("shed_connections") >= 8.0);
 }
 
 /// Each timeout of a client is counted once, under its own name; those of idle connections are not logged.
