@@ -123,8 +123,12 @@ async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnc
             return;
         }
     }
-    let is_cut = matches!(end, Some(End::BrokenBody | End::Left));
-    let more_to_come = last_word.is_some() || ending.mid_request || is_cut;
+    // Also behind a refused head for which there is no last word, as an earlier request ended the connection.
+    let is_cut = matches!(
+        end,
+        Some(End::Refused { .. } | End::SlowHead | End::BrokenBody | End::Left)
+    );
+    let more_to_come = is_cut || ending.mid_request;
     // With TLS this may wait for the client to take what was written.
     let shut_down = timeout(LINGER, shut_down(socket)).await;
     // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection
