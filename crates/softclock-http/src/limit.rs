@@ -61,6 +61,8 @@ limits! {
     BodyTimeout = "body_timeout",
     /// A request's body arrived more slowly than the minimum upload rate.
     UploadRate = "upload_rate",
+    /// Half of the requests that upstreams may have were uploads whose clients still sent.
+    Uploads = "uploads",
     /// All upstreams had the maximum number of requests in progress.
     MaxRequests = "max_requests",
     /// An upstream failed so often in a row that it is left out.

@@ -94,7 +94,8 @@ pub(crate) struct UpstreamOptions {
 
     /// How much of a request's body to read before an upstream is chosen, and all of a shorter one; so clients that
     /// send slowly occupy no upstream. Each request with a body may take this much memory. 0 passes each piece on as it
-    /// arrives, for clients and upstreams that answer each other within a short body
+    /// arrives, for clients and upstreams that answer each other within a short body. Requests whose clients send more
+    /// behind that get half of the places with upstreams; others wait for --connect-timeout, and then the answer is 503
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
     pub(crate) upload_buffer: u32,
 

@@ -32,5 +32,6 @@ mod timeouts;
 mod tls;
 mod top;
 mod upgrades;
+mod upload_share;
 mod uploads;
 mod upstream;

@@ -12,7 +12,7 @@ use crate::server::{Server, until};
 use crate::upstream::{Upstream, proxy};
 
 /// The head of a request with a body of so many bytes.
-fn post(target: &str, length: usize) -> Vec<u8> {
+pub(crate) fn post(target: &str, length: usize) -> Vec<u8> {
     format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").into()
 }
 

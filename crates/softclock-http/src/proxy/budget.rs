@@ -37,6 +37,11 @@ impl Budget {
         self.limit.store(limit.max(1), Ordering::Relaxed);
     }
 
+    /// The connections that there may be.
+    pub(super) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// A place for a connection, closing one that idles if there is no other; `None` if none idles.
     pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
         if let Some(place) = self.try_take() {
@@ -61,7 +66,7 @@ impl Budget {
     }
 
     fn try_take(self: &Arc<Self>) -> Option<Place> {
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = self.limit();
         let more = |open| (open < limit).then_some(open + 1);
         let taken = (self.open).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.ok().map(|_| Place {
@@ -74,7 +79,7 @@ impl Budget {
     pub(super) fn is_short(&self) -> bool {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let waiting = load(&self.waiting);
-        waiting > 0 && waiting > load(&self.limit).saturating_sub(load(&self.open))
+        waiting > 0 && waiting > self.limit().saturating_sub(load(&self.open))
     }
 
     /// Wakes `keeper` when the budget [is short](Self::is_short), until it is removed.

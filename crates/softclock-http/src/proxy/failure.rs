@@ -18,6 +18,8 @@ pub(super) enum Failure {
     Busy,
     /// All upstreams together have as many connections as they may.
     NoRoom,
+    /// As many uploads are in progress as may be.
+    ManyUploads,
     /// It takes nothing of the request.
     SendLate,
     /// It does not begin to answer.
@@ -51,7 +53,9 @@ impl Failure {
     /// The status of our own response.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Exhausted(_) | Self::Busy | Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Exhausted(_) | Self::Busy | Self::NoRoom | Self::ManyUploads => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::ConnectLate | Self::SendLate | Self::FirstByteLate | Self::MoreLate => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -72,6 +76,7 @@ impl Failure {
                 "too much is going on here; try again in a moment."
             }
             Self::Busy => "all upstreams are busy; try again in a moment.",
+            Self::ManyUploads => "too many uploads are in progress; try again in a moment.",
             Self::SendLate => "the upstream did not take the request in time.",
             Self::FirstByteLate => "the upstream did not answer in time.",
             Self::MoreLate => "the upstream stopped in the middle of its answer.",
@@ -84,7 +89,10 @@ impl Failure {
 
     /// Whether it tells something about the upstream's health.
     pub(super) fn is_the_upstream_s(&self) -> bool {
-        let is_ours = matches!(self, Self::Exhausted(_) | Self::Busy | Self::NoRoom);
+        let is_ours = matches!(
+            self,
+            Self::Exhausted(_) | Self::Busy | Self::NoRoom | Self::ManyUploads
+        );
         !is_ours && !matches!(self, Self::Stale) && !self.is_the_client_s()
     }
 
@@ -99,7 +107,11 @@ impl Failure {
     /// section 9.2.2), and as long as it is unanswered; neither if too much of the body is gone.
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
-            Self::Exhausted(_) | Self::NoRoom | Self::ClientBody | Self::ClientLate => false,
+            Self::Exhausted(_)
+            | Self::NoRoom
+            | Self::ManyUploads
+            | Self::ClientBody
+            | Self::ClientLate => false,
             _ if sent.body || sent.answered => false,
             _ => !sent.any || is_idempotent(method),
         }
@@ -114,6 +126,7 @@ impl fmt::Display for Failure {
             Self::Exhausted(error) => write!(f, "no descriptors or memory: {error}"),
             Self::Busy => f.write_str("as many connections as it may have"),
             Self::NoRoom => f.write_str("as many connections to upstreams as there may be"),
+            Self::ManyUploads => f.write_str("as many uploads in progress as there may be"),
             Self::SendLate => f.write_str("it took nothing of the request for too long"),
             Self::FirstByteLate => f.write_str("no response in time"),
             Self::MoreLate => f.write_str("the response did not go on in time"),
@@ -178,6 +191,7 @@ mod tests {
             (Failure::ClientLate, Method::GET, NOTHING, false),
             (Failure::Busy, Method::POST, NOTHING, true),
             (Failure::NoRoom, Method::GET, NOTHING, false),
+            (Failure::ManyUploads, Method::PUT, NOTHING, false),
             (Failure::Closed, Method::PATCH, sent, false),
         ] {
             assert_eq!(
@@ -195,6 +209,7 @@ mod tests {
             (Failure::FirstByteLate, 504),
             (Failure::Busy, 503),
             (Failure::NoRoom, 503),
+            (Failure::ManyUploads, 503),
             (Failure::ClientBody, 400),
             (Failure::ClientLate, 408),
         ] {

@@ -17,6 +17,7 @@ use super::health::{self, Tries};
 use super::link::Link;
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
+use super::upload_share::UploadShare;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::url;
 use super::via::Via;
@@ -34,6 +35,8 @@ pub(crate) struct Forwarder {
     upstreams: Vec<Rc<Upstream>>,
     /// The connections to all of them, and to those that a reload took away.
     budget: Arc<Budget>,
+    /// The uploads whose clients still send, to all of them.
+    uploads: Arc<UploadShare>,
     /// Whether any of them gets requests below a path only.
     has_prefix: bool,
     /// Whose turn it is.
@@ -57,8 +60,10 @@ impl Forwarder {
     pub(crate) fn new(proxy: Proxy, previous: Option<&Self>) -> Self {
         let known = previous.map_or(&[][..], |previous| &previous.upstreams);
         let mut known: Vec<_> = known.iter().collect();
-        // Connections from before a reload count, too.
-        let budget = previous.map_or(proxy.budget, |previous| Arc::clone(&previous.budget));
+        // Connections and uploads from before a reload count, too.
+        let (budget, uploads) = previous.map_or((proxy.budget, proxy.uploads), |previous| {
+            (Arc::clone(&previous.budget), Arc::clone(&previous.uploads))
+        });
         budget.set_limit(proxy.options.max_upstream_connections);
         let upstream = |target: Arc<super::target::Target>| {
             let is_it = |known: &&Rc<Upstream>| known.target().url == target.url;
@@ -76,6 +81,7 @@ impl Forwarder {
             upstreams: proxy.targets.into_iter().map(upstream).collect(),
             via: Via::new(proxy.options.via.as_ref()),
             budget,
+            uploads,
             options: Rc::new(proxy.options),
             next: Cell::new(0),
         }
@@ -139,8 +145,8 @@ impl Forwarder {
     ) -> Result<(Response<AnyBody>, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
         let mut tries = Tries::new(self.options.tries);
         let mut last = (Failure::Busy, None);
-        if !outgoing.awaits_continue() {
-            let taken = outgoing.take_beginning(self.options.upload_buffer).await;
+        if !outgoing.awaits_continue() || self.options.upload_buffer == 0 {
+            let taken = self.take_beginning(outgoing).await;
             if let Err(failure) = taken {
                 tell(outgoing, &failure, None);
                 return Err((failure, None));
@@ -169,6 +175,29 @@ impl Forwarder {
         Err(last)
     }
 
+    /// Reads the beginning of the body. If more is to come, waits until few enough uploads are in progress.
+    async fn take_beginning(&self, outgoing: &mut Outgoing) -> Result<(), Failure> {
+        outgoing.take_beginning(self.options.upload_buffer).await?;
+        if !outgoing.needs_place() {
+            return Ok(());
+        }
+        let take = self.uploads.take(self.most_uploads());
+        // An upload waits for its turn as long as for a connection.
+        let limit = self.options.timeouts.connect;
+        // In a box, as it is seldom needed.
+        Box::pin(outgoing.wait_for_place(take, limit)).await
+    }
+
+    /// Returns how many uploads may be in progress: their share of the requests that upstreams which are up can have.
+    fn most_uploads(&self) -> usize {
+        let up = (self.upstreams.iter()).filter(|upstream| upstream.health().is_up());
+        let requests = match self.options.max_connections {
+            0 => usize::MAX,
+            each => each.saturating_mul(up.count().max(1)),
+        };
+        UploadShare::of(requests.min(self.budget.limit()))
+    }
+
     /// Sends a request to an upstream, and if a connection that was kept turns out to be closed, once more on a fresh
     /// one.
     async fn try_one(
@@ -179,7 +208,7 @@ impl Forwarder {
         mut attempt: Attempt,
     ) -> Result<Response<AnyBody>, Failed> {
         upstream.count(|counts| counts.requests += 1);
-        if outgoing.awaits_continue() && self.options.upload_buffer > 0 {
+        if outgoing.awaits_continue() {
             let asked = Box::pin(self.ask_for_body(upstream, outgoing, attempt)).await;
             attempt = asked.map_err(|failure| outgoing.failed(failure, None))?;
         }
@@ -235,7 +264,7 @@ impl Forwarder {
         }
         let again = Rc::clone(&attempt.upstream);
         drop(attempt);
-        outgoing.take_beginning(options.upload_buffer).await?;
+        self.take_beginning(outgoing).await?;
         Attempt::begin(&again, options.max_connections).ok_or(Failure::Busy)
     }
 
@@ -329,13 +358,16 @@ fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
         Failure::NoRoom => {
             Limit::UpstreamConnections.reached("connections to upstreams", "answered 503");
         }
+        Failure::ManyUploads => Limit::Uploads.reached("uploads in progress", "answered 503"),
         _ => {}
     }
     match (failure, upstream) {
         (failure, _) if failure.is_the_client_s() => {
             tracing::debug!(%method, %target, status, "no response: {failure}");
         }
-        (Failure::NoRoom, _) | (_, None) => tracing::info!(%method, %target, status, "no response: {failure}"),
+        (Failure::NoRoom | Failure::ManyUploads, _) | (_, None) => {
+            tracing::info!(%method, %target, status, "no response: {failure}");
+        }
         (_, Some(upstream)) => upstream.warn(|held_back| {
             tracing::warn!(%upstream, %method, %target, status, held_back, "no response: {failure}");
         }),

@@ -12,6 +12,7 @@
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
 //! | how long they may take | `patience.rs` |
 //! | a request's body as it comes from the client; and how slowly it may arrive | `upload.rs`, `upload_patience.rs` |
+//! | how many bodies may still be arriving while they hold upstreams | `upload_share.rs` |
 //! | a request as upstreams get it | `outgoing.rs` |
 //! | header fields both ways | `headers/` |
 //! | the body of a response | `body.rs` |
@@ -45,6 +46,7 @@ mod target;
 mod tunnel;
 mod upload;
 mod upload_patience;
+mod upload_share;
 mod upstream;
 mod url;
 mod via;
@@ -59,6 +61,7 @@ pub(crate) use forward::{Forwarder, Passed};
 pub use health::HealthOptions;
 use target::Target;
 pub(crate) use tunnel::Tunnel;
+use upload_share::UploadShare;
 pub(crate) use upstream::UpstreamReport;
 pub use url::{UpstreamUrl, UpstreamUrlError};
 pub use via::{ViaName, ViaNameError};
@@ -72,6 +75,7 @@ pub struct Proxy {
     targets: Vec<Arc<Target>>,
     options: ProxyOptions,
     budget: Arc<Budget>,
+    uploads: Arc<UploadShare>,
 }
 
 /// How requests are passed on.
@@ -98,6 +102,10 @@ pub struct ProxyOptions {
     /// So a client that sends slowly occupies no upstream. With 0 each piece is passed on as it arrives, for clients
     /// and upstreams that answer each other within a short body. This also bounds the memory for a request's body,
     /// apart from that of one read.
+    ///
+    /// Requests with longer bodies are passed on for half of the requests that the limits below allow, one at least, so
+    /// that slow clients leave upstreams to others. One counts until its client has sent all of it. Those beyond wait
+    /// for [`UpstreamTimeouts::connect`], and are then answered 503.
     pub upload_buffer: usize,
     /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes
     /// away and another brings back counts anew.
@@ -139,7 +147,7 @@ impl Default for ProxyOptions {
 /// How long an upstream may take, in each phase; `None` is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// For a connection.
+    /// For a connection; and for the turn of an upload, see [`ProxyOptions::upload_buffer`].
     pub connect: Option<Duration>,
     /// Without taking any of a request.
     pub send: Option<Duration>,
@@ -173,6 +181,7 @@ impl Proxy {
         Ok(Self {
             targets: targets.collect::<Result<_, _>>()?,
             budget: Budget::new(options.max_upstream_connections),
+            uploads: Arc::default(),
             options,
         })
     }

@@ -12,10 +12,12 @@ use super::failure::{Failure, Sent};
 use super::headers::{self, Host, Length, Received};
 use super::link::Link;
 use super::upload::Upload;
+use super::upload_share::Take;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use super::via::Via;
 use crate::exchange::Client;
+use crate::late_timer::timeout;
 use crate::limit::Limit;
 use crate::request_body::RequestBody;
 
@@ -29,7 +31,7 @@ pub(super) struct Outgoing {
     pub(super) upload: Option<Box<Upload>>,
     /// The client sends the body when it is asked for it, or after a while (RFC 9110, section 10.1.1).
     awaits_continue: bool,
-    /// How long the beginning of the body was waited for, which is not the upstream's time.
+    /// How long the beginning of the body, and a place to read the rest, were waited for: not the upstream's time.
     pub(super) waited: Duration,
 }
 
@@ -102,6 +104,32 @@ impl Outgoing {
         let result = upload.take_beginning(bytes).await;
         self.waited += softclock::now().since(begun);
         result
+    }
+
+    /// Returns whether it has a body of which the client still sends some, and no place to read that while an upstream
+    /// is held.
+    pub(super) fn needs_place(&self) -> bool {
+        let upload = self.upload.as_ref();
+        upload.is_some_and(|upload| upload.needs_place())
+    }
+
+    /// Waits for that place, for `limit` at most.
+    pub(super) async fn wait_for_place(
+        &mut self,
+        take: Take,
+        limit: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let begun = softclock::now();
+        let place = match limit {
+            None => Some(take.await),
+            Some(limit) => timeout(limit, take).await.ok(),
+        };
+        self.waited += softclock::now().since(begun);
+        let place = place.ok_or(Failure::ManyUploads)?;
+        if let Some(upload) = &mut self.upload {
+            upload.set_place(place);
+        }
+        Ok(())
     }
 
     pub(super) fn method(&self) -> &Method {

@@ -183,6 +183,9 @@ impl Sending {
                 },
             }
         }
+        if self.to_come == ToCome::Nothing {
+            upload.leave_place();
+        }
         Ok(())
     }
 

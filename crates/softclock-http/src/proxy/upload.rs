@@ -15,6 +15,7 @@ use http_body::{Body, Frame};
 
 use super::failure::Failure;
 use super::upload_patience::UploadPatience;
+use super::upload_share::UploadPlace;
 use crate::carrier::Peer;
 use crate::exchange::Client;
 use crate::head::field_count;
@@ -29,6 +30,8 @@ pub(super) struct Upload {
     trailers: Option<Box<HeaderMap>>,
     has_ended: bool,
     patience: UploadPatience,
+    /// Held while the client still sends to an upstream.
+    place: Option<UploadPlace>,
     peer: Peer,
     /// In trailers.
     most_fields: usize,
@@ -62,6 +65,7 @@ impl Upload {
             trailers: None,
             has_ended: false,
             patience: UploadPatience::new(&live.options.connection.timeouts),
+            place: None,
             peer: client.peer,
             most_fields: live.options.connection.head.fields,
         }))
@@ -86,6 +90,21 @@ impl Upload {
             is_sent: false,
         };
         Ok(())
+    }
+
+    /// Returns whether more is to come from the client than was read, and it has no place for that.
+    pub(super) fn needs_place(&self) -> bool {
+        self.place.is_none() && !self.has_ended && !self.incoming.is_end_stream()
+    }
+
+    /// Keeps `place` until all was taken from the client, for every try.
+    pub(super) fn set_place(&mut self, place: UploadPlace) {
+        self.place = Some(place);
+    }
+
+    /// Gives its place back. To be called when all was taken from the client.
+    pub(super) fn leave_place(&mut self) {
+        self.place = None;
     }
 
     /// Begins a try, which sends the kept beginning again.

@@ -1,0 +1,224 @@
+//! How many uploads may hold upstreams while their clients still send, so that slow ones leave upstreams to others.
+//!
+//! An upload takes a place when its beginning was read and more is to come, before an upstream is chosen, and gives it
+//! back as soon as all of its body has been taken from the client. Requests without a body, and those whose bodies are
+//! no longer than the beginning, need none. Where all places are taken, uploads wait in the order of their arrival.
+//!
+//! The count and the order are the server's, not a thread's, as places with upstreams are. A place is given back when
+//! dropped.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// The uploads in progress of all threads, and those that wait to be.
+#[derive(Debug, Default)]
+pub(super) struct UploadShare {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    /// By ticket, so in the order of arrival.
+    waiting: BTreeMap<u64, Waker>,
+    next_ticket: u64,
+}
+
+impl UploadShare {
+    /// Returns how many uploads may be in progress where `requests` may be: half of them, and one at least.
+    pub(super) fn of(requests: usize) -> usize {
+        (requests / 2).max(1)
+    }
+
+    /// Waits until fewer than `limit` places are taken and no other upload has waited for longer.
+    pub(super) fn take(self: &Arc<Self>, limit: usize) -> Take {
+        Take {
+            share: Arc::clone(self),
+            limit,
+            ticket: None,
+        }
+    }
+
+    /// A thread that panicked left the state whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn new_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
+    /// Whether no other upload has waited for longer.
+    fn is_first(&self, ticket: u64) -> bool {
+        let first = self.waiting.keys().next();
+        first.is_none_or(|first| *first >= ticket)
+    }
+
+    /// To be called when a place or the first turn has become free: one waiter looks, and wakes the next one.
+    fn wake_first(&self) {
+        if let Some(first) = self.waiting.values().next() {
+            first.wake_by_ref();
+        }
+    }
+}
+
+/// The future of a place; leaves the queue when dropped.
+pub(super) struct Take {
+    share: Arc<UploadShare>,
+    limit: usize,
+    /// Once it waits.
+    ticket: Option<u64>,
+}
+
+impl Future for Take {
+    type Output = UploadPlace;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<UploadPlace> {
+        let this = self.get_mut();
+        let mut state = this.share.lock();
+        let ticket = *this.ticket.get_or_insert_with(|| state.new_ticket());
+        if state.taken >= this.limit || !state.is_first(ticket) {
+            state.waiting.insert(ticket, cx.waker().clone());
+            return Poll::Pending;
+        }
+        state.taken += 1;
+        if state.waiting.remove(&ticket).is_some() {
+            state.wake_first();
+        }
+        Poll::Ready(UploadPlace(Arc::clone(&this.share)))
+    }
+}
+
+impl Drop for Take {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else {
+            return;
+        };
+        let mut state = self.share.lock();
+        // It may have been woken for a place that the next one can have.
+        if state.waiting.remove(&ticket).is_some() {
+            state.wake_first();
+        }
+    }
+}
+
+/// The place of an upload in progress, given back when dropped.
+pub(super) struct UploadPlace(Arc<UploadShare>);
+
+impl Drop for UploadPlace {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.taken -= 1;
+        state.wake_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    /// An upload that waits, and whether it was woken since its last look.
+    struct Waiter {
+        take: Take,
+        flag: Arc<Flag>,
+    }
+
+    #[derive(Default)]
+    struct Flag(AtomicBool);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    impl Waiter {
+        fn new(share: &Arc<UploadShare>, limit: usize) -> Self {
+            let (take, flag) = (share.take(limit), Arc::default());
+            Self { take, flag }
+        }
+
+        fn look(&mut self) -> Option<UploadPlace> {
+            let waker = Arc::clone(&self.flag).into();
+            match Pin::new(&mut self.take).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(place) => Some(place),
+                Poll::Pending => None,
+            }
+        }
+
+        fn was_woken(&self) -> bool {
+            self.flag.0.swap(false, Ordering::Relaxed)
+        }
+    }
+
+    fn taken_and_waiting(share: &UploadShare) -> (usize, usize) {
+        let state = share.lock();
+        (state.taken, state.waiting.len())
+    }
+
+    #[test]
+    fn half_of_the_requests_and_one_at_least() {
+        let shares = [0, 1, 2, 3, 20, usize::MAX].map(UploadShare::of);
+        assert_eq!(shares, [1, 1, 1, 1, 10, usize::MAX / 2]);
+    }
+
+    #[test]
+    fn places_go_to_those_who_waited_longest() {
+        let share = Arc::new(UploadShare::default());
+        let mut waiters: Vec<_> = (0..5).map(|_| Waiter::new(&share, 2)).collect();
+        let mut places: Vec<_> = waiters.iter_mut().map(Waiter::look).collect();
+        assert!(
+            places
+                .iter()
+                .map(Option::is_some)
+                .eq([true, true, false, false, false])
+        );
+        drop(places.drain(..2));
+        assert!(waiters[2].was_woken() && !waiters[3].was_woken());
+        let mut late = Waiter::new(&share, 2);
+        assert!(late.look().is_none(), "others were first");
+        let third = waiters[2].look();
+        assert!(
+            third.is_some() && waiters[3].was_woken(),
+            "there is another place"
+        );
+        let fourth = waiters[3].look();
+        assert!(fourth.is_some() && waiters[4].look().is_none());
+        drop((third, fourth));
+        assert!(waiters[4].look().is_some() && late.look().is_some());
+        assert_eq!(taken_and_waiting(&share), (0, 0));
+    }
+
+    #[test]
+    fn one_that_leaves_passes_its_turn_on() {
+        let share = Arc::new(UploadShare::default());
+        let [mut holder, mut first, mut second] = [(); 3].map(|()| Waiter::new(&share, 1));
+        let place = holder.look();
+        assert!(place.is_some() && first.look().is_none() && second.look().is_none());
+        drop(place);
+        assert!(first.was_woken());
+        drop(first);
+        assert!(second.was_woken() && second.look().is_some());
+        drop(Waiter::new(&share, 1));
+        assert_eq!(taken_and_waiting(&share), (0, 0));
+    }
+
+    #[test]
+    fn a_limit_that_has_shrunk_holds_for_new_ones() {
+        let share = Arc::new(UploadShare::default());
+        let places = [4; 3].map(|limit| Waiter::new(&share, limit).look());
+        assert_eq!(taken_and_waiting(&share), (3, 0));
+        assert!(Waiter::new(&share, 2).look().is_none());
+        drop(places);
+        assert!(Waiter::new(&share, 2).look().is_some());
+        assert_eq!(taken_and_waiting(&share), (0, 0));
+    }
+}
