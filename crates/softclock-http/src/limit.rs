@@ -75,6 +75,8 @@ limits! {
     UpstreamReadTimeout = "upstream_read_timeout",
     /// Nothing went through a tunnel for too long.
     TunnelTimeout = "tunnel_timeout",
+    /// One side of a response or tunnel had ended, and nothing came from the other for too long.
+    HalfClosedTimeout = "half_closed_timeout",
     /// All upstreams together had as many connections as they may have, and none of them was idle.
     UpstreamConnections = "upstream_connections",
     /// A request came back to the proxy that had forwarded it.
