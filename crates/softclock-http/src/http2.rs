@@ -344,9 +344,9 @@ impl IdleWatch {
         }
     }
 
-    /// Once the connection is ending: ready soon after the client has received the rest of the last response, when it has
-    /// had its time for that, or at once if there was no request. A client that does not answer the GOAWAY holds nothing
-    /// up.
+    /// Once the connection is ending: ready soon after the client has received the rest of the last response, when it
+    /// has had its time for that, or at once if there was no request. A client that does not answer the GOAWAY holds
+    /// nothing up.
     fn poll_leave(&mut self, transport: &Transport, cx: &mut Context<'_>) -> Poll<()> {
         let Some(over) = self.over else {
             return Poll::Pending;

@@ -8,8 +8,8 @@
 //! Bytes after a request for an upgrade are kept unscanned. If the connection becomes a tunnel they go into it; if
 //! hyper asks for the next request instead, they are scanned as HTTP.
 //!
-//! While a client waits for an upstream its bytes are read ahead, to notice when it ends its side. That ends an exchange
-//! whose response has not begun, and limits the silence of the upstream within a response.
+//! While a client waits for an upstream its bytes are read ahead, to notice when it ends its side. That ends an
+//! exchange whose response has not begun, and limits the silence of the upstream within a response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -239,20 +239,18 @@ impl<S: Socket> GuardedStream<S> {
     /// Ready when the client is gone. To be called when hyper flushes: it does so on every poll, but does not read
     /// while a request is answered. Until then arriving bytes wake the task, as for a read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.client.on_leave() {
+        let silent = match self.client.on_leave() {
             OnLeave::End => {
                 ready!(self.poll_left(cx));
                 self.end = Some(End::Left);
                 self.shut_down = true;
                 return Poll::Ready(());
             }
-            // A client that has not sent all of its request waits for that, too.
-            OnLeave::LimitSilence if self.scanner.position() != Position::Body => {
-                if self.poll_left(cx).is_ready() && self.poll_silent(cx).is_ready() {
-                    return Poll::Ready(());
-                }
-            }
-            _ => {}
+            OnLeave::LimitSilence => self.poll_silent(cx),
+            OnLeave::GoOn => Poll::Pending,
+        };
+        if silent.is_ready() {
+            return Poll::Ready(());
         }
         // Whatever was read last, as refused bytes may stand behind a request in progress.
         self.socket.poll_lost(cx)
@@ -260,6 +258,11 @@ impl<S: Socket> GuardedStream<S> {
 
     /// Ready when nothing of a response has come for long, after its client has ended its side.
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // An upstream may wait for the rest of the request.
+        if self.scanner.position() == Position::Body {
+            return Poll::Pending;
+        }
+        ready!(self.poll_left(cx));
         ready!(self.patience.poll_read(Wait::HalfClosed, cx));
         self.on_late(Wait::HalfClosed);
         Poll::Ready(())

@@ -79,8 +79,8 @@ impl Tls {
         })
     }
 
-    /// Reads the files again if they have changed since; tells whether there is a new certificate. Waits for the disk, but
-    /// for no pipe.
+    /// Reads the files again if they have changed since; tells whether there is a new certificate. Waits for the disk,
+    /// but for no pipe.
     ///
     /// # Errors
     /// As [`load`](Self::load), once for each change; the old certificate stays.
