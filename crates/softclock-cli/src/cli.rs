@@ -9,6 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use softclock::Mechanism;
+use softclock_http::InputKind;
 
 use crate::burst::BurstOptions;
 use crate::config;
@@ -159,6 +160,14 @@ impl Shown {
 
 /// Understands the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
+    parse_reading(arguments, InputKind::Any)
+}
+
+/// As [`parse`], with a configuration file of this kind.
+pub(crate) fn parse_reading(
+    arguments: impl IntoIterator<Item = OsString>,
+    kind: InputKind,
+) -> Result<Command, Shown> {
     let mut arguments: Vec<_> = arguments.into_iter().collect();
     let definition = definition();
     let given = matches(&definition, &arguments)?;
@@ -166,7 +175,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         && let Ok(Some(file)) = given.try_get_one::<PathBuf>("config")
         && let Some(command) = definition.find_subcommand(name)
     {
-        let more = config::arguments(file, command, given).map_err(Shown::BadFile)?;
+        let more = config::arguments(file, kind, command, given).map_err(Shown::BadFile)?;
         arguments.splice(2..2, more);
         let all = matches(&definition, &arguments)?;
         return Ok(Cli::from_arg_matches(&all)

@@ -8,7 +8,6 @@
 //! file, and a reload must not take that for a server of other content at another address.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -16,6 +15,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
+use softclock_http::{InputKind, read_input};
 use toml::de::{DeTable, DeValue};
 
 use crate::cli::{mistake, suggestion};
@@ -26,10 +26,11 @@ use crate::cli::{mistake, suggestion};
 /// An error is one line.
 pub(crate) fn arguments(
     file: &Path,
+    kind: InputKind,
     command: &clap::Command,
     given: &ArgMatches,
 ) -> Result<Vec<OsString>, String> {
-    let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
+    let text = read_text(file, kind).map_err(|error| unreadable(file, &error))?;
     let reader = Reader {
         file,
         text: &text,
@@ -214,6 +215,11 @@ fn is_switch(arg: &Arg) -> bool {
 /// A flag's name, or what a positional argument is called.
 fn name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
+}
+
+fn read_text(file: &Path, kind: InputKind) -> io::Result<String> {
+    let content = read_input(file, kind)?;
+    String::from_utf8(content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn unreadable(file: &Path, error: &io::Error) -> String {

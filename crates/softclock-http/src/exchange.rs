@@ -61,6 +61,11 @@ pub(crate) fn answer(
                 response
             }
         };
+        if let AnyBody::Passed(body) = response.body()
+            && !body.keeps_half_closed()
+        {
+            exchange.client.on_leave.set(OnLeave::LimitSilence);
+        }
         exchange.status = response.status();
         response.map(|body| CountedBody { body, exchange })
     }
@@ -92,8 +97,7 @@ pub(crate) struct Client {
     /// Who waits for the end of all exchanges.
     waiting: Cell<Option<Waker>>,
     tunnel: Cell<Option<Box<Tunnel>>>,
-    /// Whether the connection ends, with the exchange in progress, if the client ends its side.
-    ends_on_leave: Cell<bool>,
+    on_leave: Cell<OnLeave>,
     /// As a field's value, once it was asked for.
     address: OnceCell<HeaderValue>,
     /// Counts the connection for the client's address.
@@ -110,7 +114,7 @@ impl Client {
             active: Cell::new(false),
             waiting: Cell::new(None),
             tunnel: Cell::new(None),
-            ends_on_leave: Cell::new(false),
+            on_leave: Cell::default(),
             address: OnceCell::new(),
             permit: OnceCell::new(),
         })
@@ -135,13 +139,13 @@ impl Client {
 
     /// Ends the connection, and the exchange in progress, if the client ends its side while the guard lives.
     pub(crate) fn end_on_leave(&self) -> EndOnLeave<'_> {
-        self.ends_on_leave.set(true);
+        self.on_leave.set(OnLeave::End);
         EndOnLeave(self)
     }
 
-    /// Returns whether there is a guard of [`end_on_leave`](Self::end_on_leave).
-    pub(crate) fn ends_on_leave(&self) -> bool {
-        self.ends_on_leave.get()
+    /// Returns what becomes of the connection if the client ends its side.
+    pub(crate) fn on_leave(&self) -> OnLeave {
+        self.on_leave.get()
     }
 
     /// Counts the connection for its client's address as long as it lasts.
@@ -213,13 +217,27 @@ impl Client {
     }
 }
 
+/// What becomes of an HTTP/1 connection, with the exchange in progress, if the client ends its side.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum OnLeave {
+    /// The exchange goes on, and the connection ends behind it.
+    #[default]
+    GoOn,
+    /// The connection ends once nothing of the response has come for [`HALF_CLOSED_SILENCE`].
+    ///
+    /// [`HALF_CLOSED_SILENCE`]: crate::patience::HALF_CLOSED_SILENCE
+    LimitSilence,
+    /// The connection ends at once.
+    End,
+}
+
 /// The guard of [`Client::end_on_leave`]. Of use in HTTP/1, where a connection has one exchange at a time; in HTTP/2
 /// the end of the client's side ends the connection anyway.
 pub(crate) struct EndOnLeave<'a>(&'a Client);
 
 impl Drop for EndOnLeave<'_> {
     fn drop(&mut self) {
-        self.0.ends_on_leave.set(false);
+        self.0.on_leave.set(OnLeave::GoOn);
     }
 }
 
@@ -289,6 +307,7 @@ impl Drop for Exchange {
         let client = &self.client;
         client.exchanges.set(client.exchanges.get() - 1);
         client.active.set(true);
+        client.on_leave.set(OnLeave::GoOn);
         if client.exchanges.get() == 0
             && let Some(waiting) = client.waiting.take()
         {

@@ -55,13 +55,13 @@ pub(crate) async fn converse(
     poll_fn(|cx| {
         let is_over = idle.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
         if is_over {
-            idle.is_over = true;
+            idle.end();
             server.end();
         }
         if let Poll::Ready(result) = server.poll(cx) {
             return Poll::Ready(result);
         }
-        idle.poll_leave(cx).map(Ok)
+        idle.poll_leave(&server.transport, cx).map(Ok)
     })
     .await
 }
@@ -294,8 +294,10 @@ struct IdleWatch {
     since: Option<Instant>,
     /// Whether there was any request.
     asked: bool,
-    /// Whether the client was told that the connection ends.
-    is_over: bool,
+    /// When the client was told that the connection ends.
+    over: Option<Instant>,
+    /// When the socket was last asked whether all is delivered.
+    looked: Option<Instant>,
     timer: LateTimer,
 }
 
@@ -307,9 +309,15 @@ impl IdleWatch {
             timeouts,
             since: None,
             asked: false,
-            is_over: false,
+            over: None,
+            looked: None,
             timer: LateTimer::default(),
         }
+    }
+
+    /// The client is told that the connection ends.
+    fn end(&mut self) {
+        self.over.get_or_insert_with(softclock::now);
     }
 
     /// Brings `since` up to date.
@@ -328,7 +336,7 @@ impl IdleWatch {
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.look(cx);
         match self.timeouts.idle {
-            Some(limit) if !self.is_over => {
+            Some(limit) if self.over.is_none() => {
                 ready!(self.poll_idle_for(limit, cx));
                 Limit::IdleTimeout.count_one();
                 Poll::Ready(())
@@ -337,22 +345,39 @@ impl IdleWatch {
         }
     }
 
-    /// Once the connection is ending: ready when the client has had its time to read the rest of the last response, or
-    /// at once if there was no request.
-    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_over {
+    /// Once the connection is ending: ready soon after the client has received the rest of the last response, when it
+    /// has had its time for that, or at once if there was no request. A client that does not answer the GOAWAY holds
+    /// nothing up.
+    fn poll_leave(&mut self, transport: &Transport, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(over) = self.over else {
             return Poll::Pending;
-        }
+        };
         // A request may just have come.
         self.look(cx);
-        let limit = match self.asked {
-            true => self.timeouts.for_bytes(BUFFER_BYTES),
-            false => Some(Duration::ZERO),
-        };
-        match limit {
-            Some(limit) => self.poll_idle_for(limit, cx),
-            None => Poll::Pending,
+        if !self.asked {
+            return self.poll_idle_for(Duration::ZERO, cx);
         }
+        let Some(since) = self.since else {
+            return Poll::Pending;
+        };
+        let now = softclock::now();
+        let limit = self.timeouts.for_bytes(BUFFER_BYTES);
+        if limit.is_some_and(|limit| now >= since + limit) {
+            return Poll::Ready(());
+        }
+        let begin = since.max(over);
+        let looked = self.looked.filter(|&looked| looked >= begin);
+        let next_look = looked.map_or(begin + LEAVE_TIME, |looked| looked + LOOK_PAUSE);
+        ready!(self.timer.poll_until(next_look, now, cx));
+        if looked.is_some() && transport.is_delivered.get() {
+            return Poll::Ready(());
+        }
+        self.looked = Some(now);
+        transport.is_delivered.set(false);
+        transport.is_asked.set(true);
+        // The socket reports during the next turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Ready when no request has been in progress for `limit`.
@@ -366,6 +391,12 @@ impl IdleWatch {
 
 /// How long a GOAWAY may take to be sent.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long an idle client may take to answer the GOAWAY, so that its last request is not lost.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
+
+/// Between two looks at how much the client has received.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;

@@ -77,8 +77,14 @@ limits! {
     UpstreamReadTimeout = "upstream_read_timeout",
     /// Nothing went through a tunnel for too long.
     TunnelTimeout = "tunnel_timeout",
+    /// One side of a response or tunnel had ended, and nothing came from the other for too long.
+    HalfClosedTimeout = "half_closed_timeout",
     /// All upstreams together had as many connections as they may have, and none of them was idle.
     UpstreamConnections = "upstream_connections",
+    /// A connection to an upstream was closed behind its response, as enough idle ones were kept.
+    KeptConnections = "kept_connections",
+    /// A connection to an upstream was closed, as it had been idle for too long.
+    KeepTime = "keep_time",
     /// A request came back to the proxy that had forwarded it.
     Loop = "proxy_loop",
     /// Lines of the access log came faster than they could be written.

@@ -23,6 +23,8 @@ pub(crate) enum Wait {
     Pause,
     /// The next request.
     Next,
+    /// More of a response whose client has ended its side.
+    HalfClosed,
 }
 
 /// The patience with one client.
@@ -105,6 +107,9 @@ impl Patience {
 
     /// The send buffer took something; or the client is not waited for, but we hold back (0 bytes).
     pub(crate) fn on_written(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.reading.take_if(|(wait, _)| *wait == Wait::HalfClosed);
+        }
         let sending = &mut self.sending;
         sending.stalled = None;
         if let Some(window) = &mut sending.window {
@@ -141,6 +146,7 @@ impl Patience {
             Wait::Head => self.timeouts.head,
             Wait::Pause => Some(PAUSE),
             Wait::Next => self.timeouts.idle,
+            Wait::HalfClosed => Some(HALF_CLOSED_SILENCE),
         }
     }
 }
@@ -231,6 +237,11 @@ impl Window {
         (self.unacknowledged + self.written).saturating_sub(left)
     }
 }
+
+/// How long an upstream, or the other side of a tunnel, may be silent once one side has ended: a client that has closed
+/// cannot be told from one that only sends no more. Enough for a stream of events with frequent signs of life; what is
+/// sent to a client that is gone is answered by a reset.
+pub(crate) const HALF_CLOSED_SILENCE: Duration = Duration::from_secs(5);
 
 /// How long hyper waits for the next request. Longer, and a burst of clients with one request each costs more memory;
 /// shorter, and hyper is made anew for more of the requests, which costs about a microsecond each time.

@@ -8,7 +8,8 @@
 //! Bytes after a request for an upgrade are kept unscanned. If the connection becomes a tunnel they go into it; if
 //! hyper asks for the next request instead, they are scanned as HTTP.
 //!
-//! While a client waits for an upstream its bytes are read ahead, to notice when it ends its side.
+//! While a client waits for an upstream its bytes are read ahead, to notice when it ends its side. That ends an
+//! exchange whose response has not begun, and limits the silence of the upstream within a response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::connection::ConnectionOptions;
-use crate::exchange::Client;
+use crate::exchange::{Client, OnLeave};
 use crate::file_lane::FileLane;
 use crate::head::{Fault, Position, Scanner};
 use crate::limit::Limit;
@@ -239,14 +240,33 @@ impl<S: Socket> GuardedStream<S> {
     /// Ready when the client is gone. To be called when hyper flushes: it does so on every poll, but does not read
     /// while a request is answered. Until then arriving bytes wake the task, as for a read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.client.ends_on_leave() {
-            ready!(self.poll_left(cx));
-            self.end = Some(End::Left);
-            self.shut_down = true;
+        let silent = match self.client.on_leave() {
+            OnLeave::End => {
+                ready!(self.poll_left(cx));
+                self.end = Some(End::Left);
+                self.shut_down = true;
+                return Poll::Ready(());
+            }
+            OnLeave::LimitSilence => self.poll_silent(cx),
+            OnLeave::GoOn => Poll::Pending,
+        };
+        if silent.is_ready() {
             return Poll::Ready(());
         }
         // Whatever was read last, as refused bytes may stand behind a request in progress.
         self.socket.poll_lost(cx)
+    }
+
+    /// Ready when nothing of a response has come for long, after its client has ended its side.
+    fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // An upstream may wait for the rest of the request.
+        if self.scanner.position() == Position::Body {
+            return Poll::Pending;
+        }
+        ready!(self.poll_left(cx));
+        ready!(self.patience.poll_read(Wait::HalfClosed, cx));
+        self.on_late(Wait::HalfClosed);
+        Poll::Ready(())
     }
 
     /// Ready when the client has ended its side. Reads ahead up to [`READ_AHEAD_BYTES`], as TLS and some mechanisms of
@@ -297,6 +317,7 @@ impl<S: Socket> GuardedStream<S> {
             Wait::FirstByte => Limit::FirstByteTimeout.count_one(),
             Wait::Head => Limit::HeadTimeout.reached(self.client.peer, "connection closed"),
             Wait::Next => Limit::IdleTimeout.count_one(),
+            Wait::HalfClosed => Limit::HalfClosedTimeout.count_one(),
             Wait::Pause => {}
         }
     }

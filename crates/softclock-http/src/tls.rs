@@ -17,6 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::input::{InputKind, read_input};
 pub use validity::Validity;
 
 /// What a server needs to speak TLS 1.2 and 1.3. Clones share the certificate.
@@ -44,18 +45,23 @@ struct Files {
 type Stamp = [(SystemTime, u64); 2];
 
 impl Tls {
-    /// Reads a certificate chain, the server's own first, and its private key from PEM files.
+    /// Reads a certificate chain, the server's own first, and its private key from PEM files of at most 1 MiB.
     ///
     /// # Errors
-    /// Files that can't be read, that hold no certificate or key, or whose key is not the certificate's.
-    pub fn load(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
+    /// Files that can't be read or are of another kind, that hold no certificate or key, or whose key is not the
+    /// certificate's.
+    pub fn load(
+        chain: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+        kind: InputKind,
+    ) -> Result<Self, TlsError> {
         let files = Files {
             chain: chain.into(),
             key: key.into(),
         };
         let provider = Arc::new(ring::default_provider());
         let seen = Mutex::new(files.stamp());
-        let current = RwLock::new(Arc::new(files.read(&provider)?));
+        let current = RwLock::new(Arc::new(files.read(&provider, kind)?));
         let certificate = Arc::new(Certificate {
             files,
             current,
@@ -73,7 +79,8 @@ impl Tls {
         })
     }
 
-    /// Reads the files again if they have changed since; tells whether there is a new certificate. Waits for the disk.
+    /// Reads the files again if they have changed since; tells whether there is a new certificate. Waits for the disk,
+    /// but for no pipe.
     ///
     /// # Errors
     /// As [`load`](Self::load), once for each change; the old certificate stays.
@@ -88,7 +95,9 @@ impl Tls {
             return Ok(false);
         }
         *seen = stamp;
-        let new = certificate.files.read(self.config.crypto_provider())?;
+        let new = certificate
+            .files
+            .read(self.config.crypto_provider(), InputKind::Regular)?;
         let mut current = certificate
             .current
             .write()
@@ -123,14 +132,14 @@ impl ResolvesServerCert for Certificate {
 }
 
 impl Files {
-    fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(&self.chain)?)
+    fn read(&self, provider: &CryptoProvider, kind: InputKind) -> Result<CertifiedKey, TlsError> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(&self.chain, kind)?)
             .collect::<Result<_, _>>()
             .map_err(|error| TlsError::of(&self.chain, &error))?;
         if chain.is_empty() {
             return Err(TlsError::of(&self.chain, &"it holds no PEM certificate"));
         }
-        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key, kind)?)
             .map_err(|_| TlsError::of(&self.key, &"it holds no PEM private key"))?;
         CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
@@ -149,8 +158,8 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|error| {
+fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, TlsError> {
+    read_input(path, kind).map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::NotFound => "no such file".into(),
             io::ErrorKind::PermissionDenied => "permission denied; let this user read it".into(),
@@ -195,13 +204,15 @@ mod tests {
             directory.path().join("cert.pem"),
             directory.path().join("key.pem"),
         );
-        let missing = Tls::load(&cert, &key).unwrap_err().to_string();
+        let missing = Tls::load(&cert, &key, InputKind::Any)
+            .unwrap_err()
+            .to_string();
         assert!(
             missing.contains("cert.pem") && missing.contains("no such file"),
             "{missing}"
         );
         write(directory.path(), "one.test");
-        let tls = Tls::load(&cert, &key).unwrap();
+        let tls = Tls::load(&cert, &key, InputKind::Any).unwrap();
         let of = |tls: &Tls| tls.certificate.current.read().unwrap().cert.clone();
         let first = of(&tls);
         assert_eq!(tls.refresh(), Ok(false));
@@ -213,7 +224,9 @@ mod tests {
 
         let other = rcgen::generate_simple_self_signed(vec!["x".into()]).unwrap();
         fs::write(&key, other.signing_key.serialize_pem()).unwrap();
-        let mismatch = Tls::load(&cert, &key).unwrap_err().to_string();
+        let mismatch = Tls::load(&cert, &key, InputKind::Any)
+            .unwrap_err()
+            .to_string();
         assert!(
             mismatch.contains("not the key of the certificate"),
             "{mismatch}"

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use softclock::JoinHandle;
-use softclock_http::{AccessLog, Control, Settings};
+use softclock_http::{AccessLog, Control, InputKind, Settings};
 
 use super::{Program, settings};
 use crate::cli::{self, Shown};
@@ -123,7 +123,7 @@ impl Supervisor {
 }
 
 fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(Program, Settings), String> {
-    let program = match cli::parse(arguments) {
+    let program = match cli::parse_reading(arguments, InputKind::Regular) {
         Ok(command) => Program::of(command),
         Err(Shown::Help(_)) => None,
         Err(Shown::Mistake(line) | Shown::BadFile(line)) => return Err(line),

@@ -4,15 +4,22 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use softclock_http::{AccessLog, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions};
+use softclock_http::{
+    AccessLog, InputKind, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions,
+};
 
 use super::Program;
 use crate::limits::sources_for;
 use crate::logging;
 
-/// The settings that the options ask for. An access log that stays is taken from the `previous` ones.
+/// The settings that the options ask for. With `previous` ones the server runs: an access log that stays is taken from
+/// them, and no pipe is read.
 pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Settings, StartError> {
-    let mut settings = without_log(program)?;
+    let input = match previous {
+        Some(_) => InputKind::Regular,
+        None => InputKind::Any,
+    };
+    let mut settings = without_log(program, input)?;
     let options = program.server();
     if let Some(path) = &options.operation.access_log {
         let target = LogTarget::from(path.as_path());
@@ -29,7 +36,7 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
 
 /// Finds mistakes that can be found without listening or writing, and warns of a certificate that expires soon.
 pub(crate) fn check(program: &Program) -> Result<(), StartError> {
-    let settings = without_log(program)?;
+    let settings = without_log(program, InputKind::Any)?;
     settings.check()?;
     match validity(settings.tls.as_ref()) {
         Validity::Invalid(error) => return Err(StartError::Tls(error)),
@@ -70,7 +77,7 @@ pub(crate) fn log(validity: &Validity) {
     }
 }
 
-fn without_log(program: &Program) -> Result<Settings, StartError> {
+fn without_log(program: &Program, input: InputKind) -> Result<Settings, StartError> {
     let options = program.server();
     let descriptors = softclock::fs::raise_descriptor_limit();
     let max_connections = options.limits.max_connections(descriptors);
@@ -80,7 +87,7 @@ fn without_log(program: &Program) -> Result<Settings, StartError> {
     settings.metrics.clone_from(&options.operation.metrics);
     settings.socket_mode = options.operation.socket_mode;
     settings.tls = match (&options.operation.tls_cert, &options.operation.tls_key) {
-        (Some(chain), Some(key)) => Some(Tls::load(chain, key).map_err(StartError::Tls)?),
+        (Some(chain), Some(key)) => Some(Tls::load(chain, key, input).map_err(StartError::Tls)?),
         _ => None,
     };
     settings.worker = WorkerOptions {

@@ -46,6 +46,7 @@ fn as_many_as_allowed() {
     assert_eq!((idle(&keeping), upstream.connections()), (4, 6));
     at_once(&keeping, 6);
     assert_eq!((idle(&keeping), upstream.connections()), (4, 8));
+    assert_eq!(keeping.reached("kept_connections"), 4.0);
 
     let upstream = Upstream::saying("x");
     let none = proxy(&[&upstream.url()], &["--keep", "0"]);

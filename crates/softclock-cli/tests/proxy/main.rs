@@ -15,6 +15,7 @@ mod budget;
 mod departures;
 mod failing;
 mod fields;
+mod half_closed;
 mod haproxy;
 mod hostile;
 mod http2;

@@ -16,6 +16,7 @@ mod hostile;
 mod http2;
 mod idle;
 mod injected;
+mod inputs;
 mod limits;
 mod metrics;
 mod multirange;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::h2_frames::{Http2, Outcome, get};
 use crate::server::{Server, directory, noise};
+use crate::tls::{self, with_site};
 
 #[test]
 fn a_download_in_progress_completes() {
@@ -37,6 +39,24 @@ fn a_download_in_progress_completes() {
         }
         assert!(body == content);
         assert!(client.rest().is_empty(), "then the connection is closed");
+        assert_eq!(server.wait().code(), Some(0));
+    }
+}
+
+/// One that knows nothing of GOAWAY, or wants to know nothing.
+#[test]
+fn an_idle_client_of_http_2_holds_no_end() {
+    let directory = with_site(&[("site/small", b"small")]);
+    let certificate = directory.path().join("cert.pem");
+    for requests in [0, 1, 2] {
+        let mut server = tls::start(&directory, &["--drain", "60"]);
+        let mut client = Http2::connect(server.address(), &certificate);
+        for request in 0..requests {
+            client.send(&get(2 * request + 1, "/small"));
+            assert_eq!(client.outcome(2 * request + 1), Outcome::Status(200));
+        }
+        server.signal(Signal::TERM);
+        // Not after the 60 seconds, which are longer than this waits.
         assert_eq!(server.wait().code(), Some(0));
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Transport {
     pub(super) is_held_back: Cell<bool>,
     /// Bytes that the client's kernel had acknowledged, when the socket was last asked.
     pub(super) acknowledged: Cell<u64>,
+    /// Whether the client's kernel had acknowledged all that there was to write, when the socket was last asked.
+    pub(super) is_delivered: Cell<bool>,
     /// Whether the socket was given up, as its client took nothing, or too little.
     pub(super) is_stuck: Cell<bool>,
     /// When bytes last arrived from the client.

@@ -28,6 +28,8 @@ pub(super) struct Watched {
     credit: Rc<Credit>,
     /// Bytes of [`Transport::written`] that were encrypted and passed on to the kernel.
     flushed: u64,
+    /// Whether the last write or flush has to wait.
+    is_blocked: bool,
 }
 
 impl Watched {
@@ -43,6 +45,7 @@ impl Watched {
             transport,
             credit,
             flushed: 0,
+            is_blocked: false,
         }
     }
 
@@ -54,6 +57,7 @@ impl Watched {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         self.report_delivery();
+        self.is_blocked = written.is_pending();
         match &written {
             Poll::Ready(Ok(taken)) => {
                 let bytes = bytes(taken);
@@ -93,6 +97,8 @@ impl Watched {
         let passed_on =
             (self.transport.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
         let acknowledged = self.stream.bytes_written().saturating_sub(underway);
+        let is_delivered = underway == 0 && !self.is_blocked;
+        self.transport.is_delivered.set(is_delivered);
         self.transport.is_held_back.set(is_held_back);
         self.transport.acknowledged.set(acknowledged);
         self.transport.delivery.set(Some(Delivery {

@@ -46,6 +46,11 @@ impl ResponseBody {
         AnyBody::Passed(body)
     }
 
+    /// Whether a client that ends its side is waited for as long as others.
+    pub(crate) fn keeps_half_closed(&self) -> bool {
+        self.options.half_close
+    }
+
     /// Gives the connection back once nothing more comes from it.
     fn finish(&mut self) {
         if let Some(link) = self.link.take() {

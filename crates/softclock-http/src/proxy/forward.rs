@@ -25,6 +25,7 @@ use super::{Proxy, ProxyOptions};
 use crate::body::Body;
 use crate::exchange::{AnyBody, Client, own_page};
 use crate::limit::Limit;
+use crate::patience::HALF_CLOSED_SILENCE;
 use crate::request_body::RequestBody;
 use crate::response::Head;
 
@@ -324,6 +325,7 @@ impl Forwarder {
                 upstream,
                 early,
                 idle: self.options.tunnel_idle,
+                half_closed: (!self.options.half_close).then_some(HALF_CLOSED_SILENCE),
                 attempt,
                 _place: place,
             });

@@ -118,7 +118,8 @@ pub struct ProxyOptions {
     pub tunnel_idle: Option<Duration>,
     /// Whether to finish a request whose client has ended its side of the connection. If not, the request and its
     /// connection to the upstream are given up when that happens before the response begins: a client that has closed
-    /// cannot be told from one that only sends no more.
+    /// cannot be told from one that only sends no more. Within a response or a tunnel they are given up
+    /// after 5 s of silence.
     pub half_close: bool,
     /// How old an upstream's addresses may be before its name is resolved again; zero for ever.
     pub resolve_every: Duration,

@@ -16,6 +16,7 @@ use softclock::Instant;
 use super::budget::Budget;
 use super::link::Link;
 use crate::late_timer::LateTimer;
+use crate::limit::Limit;
 
 /// The idle connections to one upstream.
 pub(super) struct Pool {
@@ -69,8 +70,11 @@ impl Pool {
     pub(super) fn park(self: &Rc<Self>, mut link: Box<Link>, limit: usize, time: Duration) {
         let keeper = self.keeper.borrow();
         let waker = keeper.as_ref().unwrap_or(Waker::noop());
-        let has_room = self.len() < limit && !self.budget.is_short();
-        if !link.is_idle(&Context::from_waker(waker)) || !has_room {
+        if !link.is_idle(&Context::from_waker(waker)) || self.budget.is_short() {
+            return;
+        }
+        if self.len() >= limit {
+            Limit::KeptConnections.count_one();
             return;
         }
         drop(keeper);
@@ -109,7 +113,13 @@ impl Pool {
             self.budget.add_keeper(cx.waker().clone());
         }
         let now = softclock::now();
-        let over = |idle: &mut Idle| idle.until <= now || !idle.link.is_idle(cx);
+        let over = |idle: &mut Idle| {
+            let is_old = idle.until <= now;
+            if is_old {
+                Limit::KeepTime.count_one();
+            }
+            is_old || !idle.link.is_idle(cx)
+        };
         let closed: Vec<_> = self.idle.borrow_mut().extract_if(.., over).collect();
         drop(closed);
         while self.budget.is_short()

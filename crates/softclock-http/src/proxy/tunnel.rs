@@ -24,6 +24,8 @@ pub(crate) struct Tunnel {
     /// What it sent behind its response.
     pub(super) early: Bytes,
     pub(super) idle: Option<Duration>,
+    /// How long one side may be silent after the other has ended, if that is less than `idle`.
+    pub(super) half_closed: Option<Duration>,
     /// The upstream is in use as long as this is.
     pub(super) attempt: Attempt,
     /// Its connection's, given back behind it.
@@ -37,19 +39,25 @@ impl Tunnel {
         let mut up = Flow::starting_with(early);
         let mut down = Flow::starting_with(self.early);
         let mut patience = Patience {
-            limit: self.idle,
             since: softclock::now(),
             timer: LateTimer::default(),
         };
         let result = poll_fn(|cx| {
             let mut moved = false;
-            let up = up.poll(&mut client, &mut upstream, &mut moved, cx)?;
-            let down = down.poll(&mut upstream, &mut client, &mut moved, cx)?;
-            if up.is_ready() && down.is_ready() {
+            let up_ended = up.poll(&mut client, &mut upstream, &mut moved, cx)?;
+            let down_ended = down.poll(&mut upstream, &mut client, &mut moved, cx)?;
+            if up_ended.is_ready() && down_ended.is_ready() {
                 return Poll::Ready(Ok(()));
             }
-            ready!(patience.poll_over(moved, cx));
-            Limit::TunnelTimeout.count_one();
+            let is_half_closed = up.leaves_only(&down) || down.leaves_only(&up);
+            let (limit, name) = match self.half_closed {
+                Some(limit) if is_half_closed && self.idle.is_none_or(|idle| limit < idle) => {
+                    (Some(limit), Limit::HalfClosedTimeout)
+                }
+                _ => (self.idle, Limit::TunnelTimeout),
+            };
+            ready!(patience.poll_over(limit, moved, cx));
+            name.count_one();
             Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)))
         })
         .await;
@@ -61,14 +69,18 @@ impl Tunnel {
 }
 
 struct Patience {
-    limit: Option<Duration>,
     since: Instant,
     timer: LateTimer,
 }
 
 impl Patience {
-    fn poll_over(&mut self, moved: bool, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(limit) = self.limit else {
+    fn poll_over(
+        &mut self,
+        limit: Option<Duration>,
+        moved: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let Some(limit) = limit else {
             return Poll::Pending;
         };
         let now = softclock::now();
@@ -104,6 +116,11 @@ impl Flow {
         }
     }
 
+    /// Returns whether this direction has ended, and nothing of the other one waits to be written.
+    fn leaves_only(&self, other: &Self) -> bool {
+        self.state == State::Ended && other.state == State::Open && other.pending.is_empty()
+    }
+
     /// Ready when the end was passed on.
     fn poll(
         &mut self,
@@ -134,6 +151,7 @@ impl Flow {
                 State::Leaving => {
                     ready!(sink.poll_sent(cx))?;
                     self.state = State::Ended;
+                    *moved = true;
                 }
                 State::Ended => return Poll::Ready(Ok(())),
             }
