@@ -92,12 +92,14 @@ impl Patience {
         }
     }
 
-    /// What the connection waits for, and since when, if it does.
+    /// What the connection waits for its client to send, and since when, if it does.
     pub(crate) fn awaits(&self) -> Option<(Awaits, Instant)> {
-        self.reading.map(|(wait, since)| match wait {
-            Wait::Head => (Awaits::RestOfHead, since),
-            Wait::FirstByte | Wait::Pause | Wait::Next => (Awaits::Request, since),
-        })
+        let (wait, since) = self.reading?;
+        match wait {
+            Wait::Head => Some((Awaits::RestOfHead, since)),
+            Wait::FirstByte | Wait::Pause | Wait::Next => Some((Awaits::Request, since)),
+            Wait::HalfClosed => None,
+        }
     }
 
     /// How long nothing of a body may come, if that is limited.
