@@ -2,8 +2,13 @@
 //!
 //! The global clock counts the bytes that the link could have sent by now, and runs ahead of time while packets are being
 //! sent at the link's rate. Each class has a clock of its own, the global clock's value at which its next packet may go.
-//! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. The class with
-//! the least clock goes first; if that clock lies ahead of the global one, nothing is sent until then.
+//! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. A class whose
+//! clock lies ahead of the global one waits until then. Of those that may go, the class goes first whose clock will be the
+//! least after its packet, so that each is served within the time of one of its own packets, whatever the others send.
+//!
+//! While the classes that have packets were promised more than the link has, each gets its share: its clock moves by
+//! s * (sum of their rates) / class rate. Classes without packets do not count, so a link may be promised several times
+//! over to classes that seldom send together. [`ByteClock::least_rate`] is what a class gets when all send.
 //!
 //! A packet that is sent late does not move its class's clock, so the class catches up: at its peak rate if it has one,
 //! else at the link's. Transmissions at the peak rate have due times of their own, which lateness of up to 50 us does not
@@ -127,8 +132,14 @@ pub struct ByteClock<P> {
     /// When the link has sent what it was given.
     busy_until: u64,
     classes: Vec<Class<P>>,
-    /// Classes that have packets, by clock, then by turn.
-    active: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// The rates of all classes, in sum.
+    all_bps: u128,
+    /// The rates of the classes that have packets, in sum.
+    active_bps: u128,
+    /// Classes that have packets: by clock, then by turn, until the global clock has come so far ...
+    waiting: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// ... and from then on by where the clock will be after the next packet.
+    eligible: BinaryHeap<Reverse<(u64, u64, u32)>>,
     turn: u64,
 }
 
@@ -156,7 +167,10 @@ impl<P> ByteClock<P> {
             present: 0,
             busy_until: 0,
             classes: Vec::new(),
-            active: BinaryHeap::new(),
+            all_bps: 0,
+            active_bps: 0,
+            waiting: BinaryHeap::new(),
+            eligible: BinaryHeap::new(),
             turn: 0,
         }
     }
@@ -171,11 +185,10 @@ impl<P> ByteClock<P> {
     /// Adds a class. A rate above the link's is the link's.
     pub fn add_class(&mut self, options: ClassOptions) -> ClassId {
         let index = u32::try_from(self.classes.len()).expect("fewer than 2^32 classes");
+        let options = self.within_link(options);
+        self.all_bps += u128::from(options.rate.bps());
         self.classes.push(Class {
-            options: ClassOptions {
-                rate: options.rate.min(self.link),
-                ..options
-            },
+            options,
             clock: 0,
             not_before: 0,
             remainder: 0,
@@ -187,10 +200,33 @@ impl<P> ByteClock<P> {
 
     /// Changes how a class is treated from its next packet on. What waits, stays.
     pub fn set_options(&mut self, class: ClassId, options: ClassOptions) {
-        let rate = options.rate.min(self.link);
+        let options = self.within_link(options);
         let class = &mut self.classes[class.index()];
-        class.options = ClassOptions { rate, ..options };
+        let (before, after) = (class.options.rate.bps(), options.rate.bps());
+        let changed = |sum: u128| sum - u128::from(before) + u128::from(after);
+        self.all_bps = changed(self.all_bps);
+        if !class.queue.is_empty() {
+            self.active_bps = changed(self.active_bps);
+        }
+        class.options = options;
         class.remainder = 0;
+    }
+
+    /// The rate that a class keeps when all classes have packets: less than its own if the link does not have the sum of
+    /// their rates.
+    pub fn least_rate(&self, class: ClassId) -> Rate {
+        let rate = self.classes[class.index()].options.rate;
+        let sum = self.all_bps.max(self.link.bps().into());
+        let share = u128::from(rate.bps()) * u128::from(self.link.bps()) / sum;
+        // Not above the rate, as the sum is not below the link's.
+        Rate::from_bps(share as u64).unwrap_or(ONE_BIT)
+    }
+
+    fn within_link(&self, options: ClassOptions) -> ClassOptions {
+        ClassOptions {
+            rate: options.rate.min(self.link),
+            ..options
+        }
     }
 
     /// What a class did so far.
@@ -227,6 +263,7 @@ impl<P> ByteClock<P> {
             if class.options.peak.is_some() {
                 class.not_before = class.not_before.max(self.present);
             }
+            self.active_bps += u128::from(class.options.rate.bps());
             let burst = class.options.burst_bytes;
             self.activate(id.0, burst);
         }
@@ -236,18 +273,25 @@ impl<P> ByteClock<P> {
     /// The next packet that may go at `now`, or when that will be.
     pub fn dequeue(&mut self, now: Instant) -> Dequeued<P> {
         self.follow(now);
-        let Some(&Reverse((clock, _, index))) = self.active.peek() else {
-            return Dequeued::Empty;
+        self.admit();
+        let Some(&Reverse((_, _, index))) = self.eligible.peek() else {
+            return match self.waiting.peek() {
+                Some(&Reverse((clock, ..))) => Dequeued::Wait(self.round_up(self.time_of(clock))),
+                None => Dequeued::Empty,
+            };
         };
-        if clock > self.present {
-            return Dequeued::Wait(self.round_up(self.time_of(clock)));
-        }
         if self.busy_until > self.present.saturating_add(self.tolerance) {
             return Dequeued::Wait(self.time_of(self.busy_until - self.tolerance));
         }
-        self.active.pop();
-        let link = self.link;
+        self.eligible.pop();
+        Dequeued::Send(ClassId(index), self.send(index))
+    }
+
+    /// The next packet of a class goes.
+    fn send(&mut self, index: u32) -> P {
+        let (link, scale) = (self.link, self.scale());
         let class = &mut self.classes[index as usize];
+        let clock = class.due();
         let (packet, bytes) = class
             .queue
             .pop_front()
@@ -262,19 +306,26 @@ impl<P> ByteClock<P> {
         } else {
             self.present
         };
-        class.advance(bytes, link, begin, self.slack);
+        class.advance(bytes, link, scale, begin, self.slack);
         let late = (!class.queue.is_empty()).then_some(class.options.late_bytes);
+        let rate = class.options.rate;
         self.busy_until = begin + bytes;
-        if let Some(late) = late {
-            self.activate(index, late);
+        match late {
+            Some(late) => self.activate(index, late),
+            None => self.active_bps -= u128::from(rate.bps()),
         }
-        Dequeued::Send(ClassId(index), packet)
+        packet
     }
 
     /// Takes all waiting packets of a class out, for a program that ends.
     pub fn drain(&mut self, id: ClassId) -> impl Iterator<Item = P> {
-        self.active.retain(|Reverse((_, _, index))| *index != id.0);
+        for heap in [&mut self.waiting, &mut self.eligible] {
+            heap.retain(|Reverse((_, _, index))| *index != id.0);
+        }
         let class = &mut self.classes[id.index()];
+        if !class.queue.is_empty() {
+            self.active_bps -= u128::from(class.options.rate.bps());
+        }
         class.statistics.queued_bytes = 0;
         core::mem::take(&mut class.queue)
             .into_iter()
@@ -283,12 +334,32 @@ impl<P> ByteClock<P> {
 
     /// Puts a class that has packets where its clock says, behind by so many bytes of its own at most.
     fn activate(&mut self, index: u32, behind: u64) {
-        let link = self.link;
+        let scale = self.scale();
         let class = &mut self.classes[index as usize];
-        class.move_up(link, self.present, behind);
+        class.move_up(scale, self.present, behind);
         self.turn += 1;
-        let due = class.clock.max(class.not_before);
-        self.active.push(Reverse((due, self.turn, index)));
+        self.waiting.push(Reverse((class.due(), self.turn, index)));
+    }
+
+    /// Classes whose time has come are eligible from now on.
+    fn admit(&mut self) {
+        let scale = self.scale();
+        while let Some(&Reverse((due, turn, index))) = self.waiting.peek()
+            && due <= self.present
+        {
+            self.waiting.pop();
+            let class = &self.classes[index as usize];
+            let bytes = class.queue.front().map_or(0, |&(_, bytes)| bytes);
+            let after = due.saturating_add(class.time_of(bytes, scale));
+            self.eligible.push(Reverse((after, turn, index)));
+        }
+    }
+
+    /// What a class's clock moves by for a byte, times the class's rate: the rate of the link, or the sum of the rates of
+    /// classes that have packets, if that is more.
+    fn scale(&self) -> u64 {
+        let active = u64::try_from(self.active_bps).unwrap_or(u64::MAX);
+        active.max(self.link.bps())
     }
 
     /// Lets the clock follow time.
@@ -315,10 +386,21 @@ impl<P> ByteClock<P> {
 }
 
 impl<P> Class<P> {
+    /// The value of the global clock at which its next packet may go.
+    fn due(&self) -> u64 {
+        self.clock.max(self.not_before)
+    }
+
+    /// What its clock moves by for so many bytes.
+    fn time_of(&self, bytes: u64, scale: u64) -> u64 {
+        let time = u128::from(bytes) * u128::from(scale) / u128::from(self.options.rate.bps());
+        u64::try_from(time).unwrap_or(u64::MAX)
+    }
+
     /// A packet of so many bytes is sent from this value of the global clock on.
-    fn advance(&mut self, bytes: u64, link: Rate, begin: u64, slack: u64) {
+    fn advance(&mut self, bytes: u64, link: Rate, scale: u64, begin: u64, slack: u64) {
         let rate = u128::from(self.options.rate.bps());
-        let total = u128::from(bytes) * u128::from(link.bps()) + u128::from(self.remainder);
+        let total = u128::from(bytes) * u128::from(scale) + u128::from(self.remainder);
         self.remainder = (total % rate) as u64;
         self.clock = self.clock.saturating_add((total / rate) as u64);
         if let Some(peak) = self.options.peak {
@@ -330,10 +412,8 @@ impl<P> Class<P> {
     }
 
     /// A class that is behind by more loses the rest.
-    fn move_up(&mut self, link: Rate, present: u64, behind: u64) {
-        let behind =
-            u128::from(behind) * u128::from(link.bps()) / u128::from(self.options.rate.bps());
-        let earliest = present.saturating_sub(u64::try_from(behind).unwrap_or(u64::MAX));
+    fn move_up(&mut self, scale: u64, present: u64, behind: u64) {
+        let earliest = present.saturating_sub(self.time_of(behind, scale));
         if self.clock < earliest {
             self.clock = earliest;
             self.remainder = 0;
@@ -343,6 +423,8 @@ impl<P> Class<P> {
 
 /// What a blocking wait is late by, at most, as long as nothing else delays it.
 const SLACK: Duration = Duration::from_micros(50);
+
+const ONE_BIT: Rate = Rate::from_bps(1).expect("not zero");
 
 #[cfg(test)]
 mod tests;
