@@ -37,7 +37,8 @@ pub(crate) struct PaceOptions {
     #[arg(long, value_name = "CLASS")]
     class_ba: Vec<Class>,
 
-    /// Rate of the link, at which a class with a burst catches up [default: what the interface says, else 10gbit]
+    /// Rate of the link, which classes share in proportion while those that send were promised more [default: what the
+    /// interface says, else 10gbit]
     #[arg(long, value_name = "RATE")]
     link: Option<Rate>,
 
@@ -106,10 +107,29 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));
             let overhead = options.bridge.overhead;
-            Pacer::new(&classes[index], link, options.tolerance, overhead, now)
+            let pacer = Pacer::new(&classes[index], link, options.tolerance, overhead, now);
+            if let Some(share) = pacer.least_share()
+                && !options.bridge.is_quiet()
+            {
+                let way = ["A to B", "B to A"][index];
+                eprintln!("{}", over_promise(way, &classes[index], link, share));
+            }
+            pacer
         };
         [pacer(0), pacer(1)]
     })
+}
+
+/// What to say about classes that were promised more than the link has.
+fn over_promise(way: &str, classes: &[Class], link: Rate, share: f64) -> String {
+    let sum = |sum: u64, class: &Class| sum.saturating_add(class.options.rate.bps());
+    let sum = classes.iter().fold(0, sum);
+    let sum = Rate::from_bps(sum).map_or_else(String::new, |sum| sum.to_string());
+    let percent = share * 100.0;
+    format!(
+        "softclock: the classes from {way} are promised {sum}, the link has {link}: when all send, they share it in \
+         proportion, and a class gets as little as {percent:.3} % of its rate"
+    )
 }
 
 fn of_mbit(told: Option<u64>) -> Rate {
