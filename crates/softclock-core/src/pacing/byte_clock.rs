@@ -10,25 +10,39 @@
 //! s * (sum of their rates) / class rate. Classes without packets do not count, so a link may be promised several times
 //! over to classes that seldom send together. [`ByteClock::least_rate`] is what a class gets when all send.
 //!
-//! A packet that is sent late does not move its class's clock, so the class catches up: at its peak rate if it has one,
-//! else at the link's. Transmissions at the peak rate have due times of their own, which lateness of up to 50 us does not
-//! move, so that a sender that is always a little late keeps the peak rate too. A packet that comes when none waits is not
-//! late: those behind it are due as if it were sent at once. A class that falls behind further than its burst, because it was
-//! idle, or than what it may be late, because nobody sent for it in time, is moved up: what it did not use beyond that is
-//! lost to it.
+//! # Lateness
+//! The caller is late as a rule: it waits for an instant and wakes up some time after it. Clocks therefore count from when
+//! a packet was due, not from when it left, and the average rate comes out right. So that lateness never becomes a burst,
+//! they count from a bounded time ago at most, and forget the rest ([`ClassStatistics::forgotten_bytes`]). A class makes up
+//! for
+//!
+//! - seven of its packets, so that at most eight wait at a bottleneck of its rate, whatever the lateness;
+//! - no more than a millisecond of them or two, so that no second has more than its rate and a thousandth of it, or three
+//!   packets at low rates;
+//! - at least 50 us, which a blocking wait is late by as long as nothing else delays it, or two packets of the link, by
+//!   which another class may hold it up. That is the larger one where packets take less than 7 us at the class's rate;
+//! - the tolerance (see below) beside that.
+//!
+//! "Packets" are the longest that the class has sent of late. [`ClassOptions::most_behind`] and
+//! [`ClassOptions::burst_bytes`] replace this limit, for a class whose packets wait, and for one that was idle. What is made
+//! up for leaves at the class's peak rate if it has one, else at the link's. The link itself and peak rates have due times
+//! of their own, which lateness moves by the same rules: only what a wait may be late by, or two packets, for peak rates.
 //!
 //! The arithmetic is exact. Clocks count whole bytes, and each class keeps the remainder of its divisions, so that no
 //! rounding adds up: after any number of bytes in a row, a class is where one division of the sum would have put it.
 //!
 //! Many classes due at about the same time can be served together: with a tolerance, [`Dequeued::Wait`] names the first
 //! multiple of it that is not before the next packet's time, so that all that is due in between goes out in one batch, late
-//! by less than the tolerance and at the same average rates (the open issue of section IV-D). The packets of a batch
-//! are given out at once, though the link will need up to the tolerance to send them.
+//! by less than the tolerance and at the same average rates (the open issue of section IV-D): what clocks make up for is
+//! more by the tolerance. The packets of a batch are given out at once, though the link will need up to the tolerance to
+//! send them, and a bottleneck of a class's rate holds what the class gathered in it.
 //!
 //! # Cost
 //! O(log n) a packet with n classes that have packets; others cost nothing. Queues are bounded by packets and by bytes.
 
-use alloc::collections::{BinaryHeap, VecDeque};
+mod class;
+
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -37,47 +51,8 @@ use crate::Instant;
 use crate::time::saturating_ns;
 use crate::units::Rate;
 
-/// A class of a [`ByteClock`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ClassId(u32);
-
-impl ClassId {
-    /// Classes are numbered from 0 in the order in which they were added.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// How a class is treated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClassOptions {
-    /// The rate it keeps on average, of bytes on the wire.
-    pub rate: Rate,
-    /// The rate at which it catches up after delays; `None` for the link's.
-    pub peak: Option<Rate>,
-    /// How many bytes it may be behind after it was idle, and still catch up.
-    pub burst_bytes: u64,
-    /// How many bytes it may be behind because nobody sent for it in time though packets waited, and still catch up.
-    pub late_bytes: u64,
-    /// Packets that may wait.
-    pub most_packets: usize,
-    /// Bytes on the wire that may wait.
-    pub most_bytes: u64,
-}
-
-impl ClassOptions {
-    /// This rate, a burst of 64 KiB and as much for lateness, and queues of 1000 packets or 1 MiB.
-    pub const fn of_rate(rate: Rate) -> Self {
-        Self {
-            rate,
-            peak: None,
-            burst_bytes: 64 << 10,
-            late_bytes: 64 << 10,
-            most_packets: 1000,
-            most_bytes: 1 << 20,
-        }
-    }
-}
+use class::{Class, longest, time_of};
+pub use class::{ClassId, ClassOptions, ClassStatistics};
 
 /// Why a packet was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -99,23 +74,6 @@ pub enum Dequeued<P> {
     Empty,
 }
 
-/// What a class did so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ClassStatistics {
-    /// Packets sent.
-    pub sent_packets: u64,
-    /// Their bytes on the wire.
-    pub sent_bytes: u64,
-    /// Packets not taken because as many waited as may.
-    pub dropped_for_packets: u64,
-    /// Packets not taken because as many bytes waited as may.
-    pub dropped_for_bytes: u64,
-    /// Packets that wait.
-    pub queued_packets: usize,
-    /// Their bytes on the wire.
-    pub queued_bytes: u64,
-}
-
 /// The global clock, the classes and their packets: packets of classes on one link, scheduled by bytes.
 #[derive(Debug)]
 pub struct ByteClock<P> {
@@ -125,12 +83,12 @@ pub struct ByteClock<P> {
     tolerance_ns: u64,
     /// The same in bytes of the link.
     tolerance: u64,
-    /// How late a packet may be sent without delaying those behind it at the peak rate, in bytes of the link.
-    slack: u64,
     /// Bytes that the link could have sent.
     present: u64,
     /// When the link has sent what it was given.
     busy_until: u64,
+    /// The longest packet of late.
+    longest: u64,
     classes: Vec<Class<P>>,
     /// The rates of all classes, in sum.
     all_bps: u128,
@@ -143,18 +101,6 @@ pub struct ByteClock<P> {
     turn: u64,
 }
 
-#[derive(Debug)]
-struct Class<P> {
-    options: ClassOptions,
-    clock: u64,
-    /// What the peak rate allows, in bytes of the global clock.
-    not_before: u64,
-    /// What was left of the last division, in units of a byte times the link's rate over the class's.
-    remainder: u64,
-    queue: VecDeque<(P, u64)>,
-    statistics: ClassStatistics,
-}
-
 impl<P> ByteClock<P> {
     /// No class, on a link of this rate, from `start` on.
     pub const fn new(link: Rate, start: Instant) -> Self {
@@ -163,7 +109,7 @@ impl<P> ByteClock<P> {
             start,
             tolerance_ns: 0,
             tolerance: 0,
-            slack: link.bytes_in(SLACK),
+            longest: 0,
             present: 0,
             busy_until: 0,
             classes: Vec::new(),
@@ -179,22 +125,14 @@ impl<P> ByteClock<P> {
     pub fn set_tolerance(&mut self, tolerance: Duration) {
         self.tolerance_ns = saturating_ns(tolerance);
         self.tolerance = self.link.bytes_in(tolerance);
-        self.slack = self.link.bytes_in(tolerance.max(SLACK));
     }
 
-    /// Adds a class. A rate above the link's is the link's.
+    /// Adds a class. A rate above the link's is the link's, and a peak below the rate is the rate.
     pub fn add_class(&mut self, options: ClassOptions) -> ClassId {
         let index = u32::try_from(self.classes.len()).expect("fewer than 2^32 classes");
         let options = self.within_link(options);
         self.all_bps += u128::from(options.rate.bps());
-        self.classes.push(Class {
-            options,
-            clock: 0,
-            not_before: 0,
-            remainder: 0,
-            queue: VecDeque::new(),
-            statistics: ClassStatistics::default(),
-        });
+        self.classes.push(Class::new(options));
         ClassId(index)
     }
 
@@ -208,8 +146,7 @@ impl<P> ByteClock<P> {
         if !class.queue.is_empty() {
             self.active_bps = changed(self.active_bps);
         }
-        class.options = options;
-        class.remainder = 0;
+        class.set_options(options);
     }
 
     /// The rate that a class keeps when all classes have packets: less than its own if the link does not have the sum of
@@ -223,8 +160,10 @@ impl<P> ByteClock<P> {
     }
 
     fn within_link(&self, options: ClassOptions) -> ClassOptions {
+        let rate = options.rate.min(self.link);
         ClassOptions {
-            rate: options.rate.min(self.link),
+            rate,
+            peak: options.peak.map(|peak| peak.max(rate)),
             ..options
         }
     }
@@ -253,19 +192,24 @@ impl<P> ByteClock<P> {
             statistics.dropped_for_packets += 1;
             return Err((packet, DropReason::Packets));
         }
-        if statistics.queued_bytes + bytes > class.options.most_bytes {
+        if bytes
+            > class
+                .options
+                .most_bytes
+                .saturating_sub(statistics.queued_bytes)
+        {
             statistics.dropped_for_bytes += 1;
             return Err((packet, DropReason::Bytes));
         }
         statistics.queued_bytes += bytes;
         class.queue.push_back((packet, bytes));
         if class.queue.len() == 1 {
-            if class.options.peak.is_some() {
-                class.not_before = class.not_before.max(self.present);
-            }
+            class.not_before = class.not_before.max(self.present);
             self.active_bps += u128::from(class.options.rate.bps());
-            let burst = class.options.burst_bytes;
-            self.activate(id.0, burst);
+            let allowed = self.after_idleness(id.0, bytes);
+            let (present, scale) = (self.present, self.scale());
+            self.classes[id.index()].move_up(present, allowed, scale);
+            self.activate(id.0);
         }
         Ok(())
     }
@@ -287,32 +231,29 @@ impl<P> ByteClock<P> {
         Dequeued::Send(ClassId(index), self.send(index))
     }
 
-    /// The next packet of a class goes.
+    /// The next packet of a class goes. The clocks count from when it was due, or as far back as they may.
     fn send(&mut self, index: u32) -> P {
-        let (link, scale) = (self.link, self.scale());
+        let (link, scale, present) = (self.link, self.scale(), self.present);
         let class = &mut self.classes[index as usize];
-        let clock = class.due();
-        let (packet, bytes) = class
-            .queue
-            .pop_front()
-            .expect("active classes have packets");
-        class.statistics.queued_bytes -= bytes;
-        class.statistics.sent_packets += 1;
-        class.statistics.sent_bytes += bytes;
-        // What was due within the present nanosecond was sent when it was due.
-        let due = clock.max(self.busy_until);
-        let begin = if self.present.saturating_sub(due) <= link.bps().div_ceil(8_000_000_000) {
-            due
-        } else {
-            self.present
-        };
-        class.advance(bytes, link, scale, begin, self.slack);
-        let late = (!class.queue.is_empty()).then_some(class.options.late_bytes);
-        let rate = class.options.rate;
-        self.busy_until = begin + bytes;
-        match late {
-            Some(late) => self.activate(index, late),
-            None => self.active_bps -= u128::from(rate.bps()),
+        let (packet, bytes) = class.take();
+        class.longest = longest(class.longest, bytes);
+        self.longest = longest(self.longest, bytes);
+        let allowed = self.after_lateness(index);
+        let (of_link, of_wait) = (self.made_up(self.longest), self.of_wait());
+        let class = &mut self.classes[index as usize];
+        let forgotten = class.move_up(present, allowed, scale);
+        class.statistics.forgotten_bytes += forgotten;
+        let due = class.due().max(present.saturating_sub(of_link));
+        self.busy_until = self.busy_until.max(due).saturating_add(bytes);
+        class.advance(bytes, scale);
+        if let Some(peak) = class.options.peak {
+            let apart = time_of(bytes, link.bps(), peak);
+            let of_peak = of_wait.max(apart.saturating_mul(LEAST_PACKETS));
+            class.keep_apart(apart, present.saturating_sub(of_peak));
+        }
+        match class.queue.is_empty() {
+            true => self.active_bps -= u128::from(class.options.rate.bps()),
+            false => self.activate(index),
         }
         packet
     }
@@ -332,13 +273,59 @@ impl<P> ByteClock<P> {
             .map(|(packet, _)| packet)
     }
 
-    /// Puts a class that has packets where its clock says, behind by so many bytes of its own at most.
-    fn activate(&mut self, index: u32, behind: u64) {
-        let scale = self.scale();
-        let class = &mut self.classes[index as usize];
-        class.move_up(scale, self.present, behind);
+    /// Puts a class that has packets where its clock says.
+    fn activate(&mut self, index: u32) {
+        let due = self.classes[index as usize].due();
         self.turn += 1;
-        self.waiting.push(Reverse((class.due(), self.turn, index)));
+        self.waiting.push(Reverse((due, self.turn, index)));
+    }
+
+    /// How far a class that was idle may be behind, with its next packet of so many bytes.
+    fn after_idleness(&self, index: u32, bytes: u64) -> u64 {
+        let (class, scale) = (&self.classes[index as usize], self.scale());
+        match class.options.burst_bytes {
+            Some(burst) => class.time_of(burst, scale),
+            None => self.made_up(class.time_of(class.longest.max(bytes), scale)),
+        }
+    }
+
+    /// How far a class may be behind when its packet goes; not less than after it was idle.
+    fn after_lateness(&self, index: u32) -> u64 {
+        let (class, scale) = (&self.classes[index as usize], self.scale());
+        let late = match class.options.most_behind {
+            Some(most) => {
+                let most = self.link.bytes_in(most).max(self.of_others());
+                most.saturating_add(self.tolerance)
+            }
+            None => self.made_up(class.time_of(class.longest, scale)),
+        };
+        let burst = class.options.burst_bytes;
+        burst.map_or(late, |burst| late.max(class.time_of(burst, scale)))
+    }
+
+    /// How far a clock may be behind that moves by so much for each packet.
+    fn made_up(&self, packet: u64) -> u64 {
+        let packets = |count| packet.saturating_mul(count);
+        let late = packets(LEAST_PACKETS).max(self.link.bytes_in(LONGEST_MADE_UP));
+        let least = self.link.bytes_in(WAIT).max(self.of_others());
+        let most = packets(MOST_PACKETS).saturating_sub(self.rounding());
+        let late = late.min(most).max(least);
+        late.saturating_add(self.tolerance)
+    }
+
+    /// How long packets of other classes may hold one up.
+    const fn of_others(&self) -> u64 {
+        self.longest.saturating_mul(LEAST_PACKETS)
+    }
+
+    /// What instants and whole bytes may add to the lateness of a packet: a nanosecond and a byte each.
+    const fn rounding(&self) -> u64 {
+        self.link.bytes_in(Duration::from_nanos(2)) + 2
+    }
+
+    /// What a wait may be late by.
+    fn of_wait(&self) -> u64 {
+        self.link.bytes_in(WAIT).saturating_add(self.tolerance)
     }
 
     /// Classes whose time has come are eligible from now on.
@@ -385,46 +372,21 @@ impl<P> ByteClock<P> {
     }
 }
 
-impl<P> Class<P> {
-    /// The value of the global clock at which its next packet may go.
-    fn due(&self) -> u64 {
-        self.clock.max(self.not_before)
-    }
-
-    /// What its clock moves by for so many bytes.
-    fn time_of(&self, bytes: u64, scale: u64) -> u64 {
-        let time = u128::from(bytes) * u128::from(scale) / u128::from(self.options.rate.bps());
-        u64::try_from(time).unwrap_or(u64::MAX)
-    }
-
-    /// A packet of so many bytes is sent from this value of the global clock on.
-    fn advance(&mut self, bytes: u64, link: Rate, scale: u64, begin: u64, slack: u64) {
-        let rate = u128::from(self.options.rate.bps());
-        let total = u128::from(bytes) * u128::from(scale) + u128::from(self.remainder);
-        self.remainder = (total % rate) as u64;
-        self.clock = self.clock.saturating_add((total / rate) as u64);
-        if let Some(peak) = self.options.peak {
-            let apart = u128::from(bytes) * u128::from(link.bps());
-            let apart = apart.div_ceil(u128::from(peak.bps())) as u64;
-            let due = self.not_before.max(begin.saturating_sub(slack));
-            self.not_before = due.saturating_add(apart);
-        }
-    }
-
-    /// A class that is behind by more loses the rest.
-    fn move_up(&mut self, scale: u64, present: u64, behind: u64) {
-        let earliest = present.saturating_sub(self.time_of(behind, scale));
-        if self.clock < earliest {
-            self.clock = earliest;
-            self.remainder = 0;
-        }
-    }
-}
-
 /// What a blocking wait is late by, at most, as long as nothing else delays it.
-const SLACK: Duration = Duration::from_micros(50);
+const WAIT: Duration = Duration::from_micros(50);
+
+/// Packets that a class makes up for at most: with the one that is due, eight may leave at once.
+const MOST_PACKETS: u64 = 7;
+
+/// A packet that is late by about the time from one to the next is not to cost any rate.
+const LEAST_PACKETS: u64 = 2;
+
+/// More would show in the rate of a second.
+const LONGEST_MADE_UP: Duration = Duration::from_millis(1);
 
 const ONE_BIT: Rate = Rate::from_bps(1).expect("not zero");
 
+#[cfg(test)]
+mod lateness;
 #[cfg(test)]
 mod tests;
