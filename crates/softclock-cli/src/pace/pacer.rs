@@ -170,6 +170,10 @@ impl Discipline for Pacer {
                         statistics.dropped_for_packets,
                     ),
                     ("dropped for too many bytes", statistics.dropped_for_bytes),
+                    (
+                        "bytes of its rate lost to lateness",
+                        statistics.forgotten_bytes,
+                    ),
                 ]),
             }
         });
@@ -204,6 +208,27 @@ mod tests {
         assert_eq!(rules[0], "900mbit, at least 52.632 %");
         let (share, _) = told(&["default rate 4gbit"]);
         assert_eq!(share, Some(0.25), "one alone is above the link's");
+    }
+
+    /// A processor that was taken away for 50 ms: eight frames leave at once after it, and what the rate had for the others
+    /// is counted, unless the class makes up for it.
+    #[test]
+    fn what_is_late_is_counted_unless_the_class_makes_up_for_it() {
+        let lost = |class: &str| {
+            let mut pacer = pacer(&[class]);
+            (0..500).for_each(|_| pacer.on_frame(datagram(80, 1000), Instant::ORIGIN));
+            while let Next::Send(_) = pacer.next(Instant::ORIGIN) {}
+            let mut sent = 0;
+            while let Next::Send(_) = pacer.next(Instant::from_ns(50_000_000)) {
+                sent += 1;
+            }
+            let row = &pacer.rows()[0];
+            (sent, row.events["bytes of its rate lost to lateness"])
+        };
+        let (sent, bytes) = lost("rate 80mbit");
+        assert!((7..=8).contains(&sent), "{sent}");
+        assert!((490_000..500_000).contains(&bytes), "{bytes} of 500000");
+        assert_eq!(lost("rate 80mbit behind 100ms").1, 0);
     }
 
     /// A datagram of UDP over IPv4 with this destination port.
