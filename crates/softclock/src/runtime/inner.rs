@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use async_task::Runnable;
 use slab::Slab;
@@ -220,6 +220,18 @@ impl Inner {
         let left = self.call_budget.get();
         self.call_budget.set(left.saturating_sub(1));
         left > 0
+    }
+
+    /// The same for what is ready without a call: takes one from the allowance, or has the task run again after the others.
+    /// A future that is ready at once, in a loop, would else keep the thread from all others.
+    pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
+        match self.take_call() {
+            true => Poll::Ready(()),
+            false => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
     }
 
     /// Takes from the same allowance what a call has moved: it is time that others wait for, too.

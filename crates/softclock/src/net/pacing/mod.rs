@@ -27,6 +27,7 @@ mod write;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -218,6 +219,7 @@ impl Pacer {
 /// Outside a runtime.
 pub async fn all_paced_sent() {
     let pending = || Inner::with_current(|runtime| runtime.pacing.pending());
+    poll_fn(|cx| Inner::with_current(|runtime| runtime.poll_allowance(cx))).await;
     while pending() > 0 {
         crate::sleep(LOOK_AGAIN).await;
     }

@@ -103,7 +103,11 @@ impl Paced {
         let mut state = self.state.borrow_mut();
         match state.error.take() {
             Some(error) => Poll::Ready(Err(error)),
-            None if state.pending.is_empty() => Poll::Ready(Ok(())),
+            None if state.pending.is_empty() => {
+                // The waker may own what has the stream.
+                drop(state);
+                self.source.runtime().poll_allowance(cx).map(Ok)
+            }
             None => {
                 state.add_writer(cx.waker());
                 Poll::Pending

@@ -34,8 +34,9 @@ impl Paced {
         cx: &Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let allowance = || self.source.runtime().poll_allowance(cx);
         if parts.iter().all(|part| part.is_empty()) {
-            return Poll::Ready(Ok(0));
+            return allowance().map(|()| Ok(0));
         }
         let call = |send: Send<'_>| {
             let state = TriggerState::IpOutput;
@@ -44,7 +45,11 @@ impl Paced {
         let begun = match self.next_step()? {
             Step::Unpaced => return self.source.poll_send_vectored(cx, parts),
             Step::Begin => ready!(self.begin(parts, call))?,
-            Step::Queue => 0,
+            // Which makes no call.
+            Step::Queue => {
+                ready!(allowance());
+                0
+            }
         };
         match begun + self.queue(parts, begun) {
             0 => {
