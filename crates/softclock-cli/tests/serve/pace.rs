@@ -80,9 +80,9 @@ fn pipelined_requests_and_small_responses_are_one_train() {
     };
     let bytes = value("softclock_paced_bytes_total");
     assert!(bytes > 200_000);
-    // The last of a train is smaller.
+    // The last of a train is smaller, and late ones go together, those of 5 ms at most.
     let mean = bytes / value("softclock_paced_pieces_total");
-    assert!((1_500..=3_000).contains(&mean), "{mean}");
+    assert!((1_500..=8_000).contains(&mean), "{mean}");
     assert!(value("softclock_paced_pieces_total") > value("softclock_paced_trains_total"));
     assert_eq!(value("softclock_paced_pending_bytes"), 0);
 }
