@@ -37,6 +37,28 @@ fn directories_that_cannot_be_served() {
 }
 
 #[test]
+fn priorities_that_are_none_or_not_allowed() {
+    for wrong in ["1", "fifo:0", "nice:20", "fast:1"] {
+        let text = line(&serve(&["--priority", wrong]), 2);
+        assert!(text.contains("fifo:1 to fifo:99"), "{text}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        softclock_testing::skip!("needs root, to become somebody else");
+    }
+    let directory = directory(&[]);
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = directory.path().join("softclock");
+    fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
+    for (priority, limit) in [("nice:-1", "LimitNICE"), ("fifo:1", "LimitRTPRIO")] {
+        let mut command = Command::new(&program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--priority", priority]);
+        let text = line(&command.uid(65_534).gid(65_534).output().unwrap(), 1);
+        let part = format!("no permission for --priority {priority}: it needs root");
+        assert!(text.contains(&part) && text.contains(limit), "{text}");
+    }
+}
+
+#[test]
 fn a_directory_that_may_not_be_read() {
     if !rustix::process::geteuid().is_root() {
         softclock_testing::skip!("needs root, to become somebody else");

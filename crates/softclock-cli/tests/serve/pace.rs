@@ -250,3 +250,34 @@ fn wrong_rates_are_one_line() {
         assert!(line.contains(part), "{line}");
     }
 }
+
+/// The nice value and the policy of each thread (proc_pid_stat(5)).
+fn scheduling(server: &Server) -> Vec<(i32, u32)> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+    let fields = stats.map(|stat| {
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        let field = |number: usize| rest.split(' ').nth(number - 3).unwrap();
+        (field(19).parse().unwrap(), field(41).parse().unwrap())
+    });
+    fields.collect()
+}
+
+#[test]
+fn all_threads_have_the_priority() {
+    let options = ["--threads", "2", "--priority"];
+    let start = |priority| Server::start(None, &[&options[..], &[priority]].concat());
+    let nice = scheduling(&start("nice:15"));
+    assert!(
+        nice.len() >= 2 && nice.iter().all(|&(nice, _)| nice == 15),
+        "{nice:?}"
+    );
+    let may = softclock_linux::priority::Priority::Fifo(1);
+    if thread::spawn(move || may.apply()).join().unwrap().is_err() {
+        softclock_testing::skip!("needs permission for real-time priorities");
+    }
+    for (priority, policy) in [("fifo:1", 1), ("rr:1", 2)] {
+        let threads = scheduling(&start(priority));
+        assert!(threads.iter().all(|&(_, its)| its == policy), "{threads:?}");
+    }
+}
