@@ -54,16 +54,16 @@ pub(crate) struct PaceOptions {
 const NOTES: &str = "\
 A class is written as pairs of a name and a value:
   rate 10mbit       what it may send on average, of bytes on the wire; needed
-  behind 100ms      how long its frames may have been kept from leaving, because the processor was taken
-                    away or the link was full, and still be made up for. The switch behind holds what
-                    the class sends in this time (1.2 MB at 100mbit), and seconds have more than the
-                    rate [default: 8 frames leave together at most, those of 1 ms or 3; the rest of the
-                    rate is lost and counted]
-  peak 20mbit       the rate at which it makes up for more than that, by behind or burst [default: 15 %
-                    above its rate; with a burst, the link's]
-  burst 15kb        how much it may send at once when it was idle. Packets that offloads have joined
-                    and that are no longer pass whole [default: as much as lateness is made up for;
-                    all are segmented]
+  behind 100ms      how long its frames may have been kept from leaving, because the processor
+                    was taken away or the link was full, and still be made up for. The switch
+                    behind it then holds what the class sends in this time (1.2 MB at 100mbit),
+                    and seconds have more than the rate [default: at most 8 frames leave
+                    together, those of 1 ms or 3; the rest of the rate is lost and counted]
+  peak 20mbit       the rate at which it makes up for more than that, by behind or burst
+                    [default: 15 % above its rate; with a burst, the link's]
+  burst 15kb        how much it may send at once when it was idle. Packets that offloads have
+                    joined and that are no longer pass whole [default: as much as lateness is
+                    made up for; all are segmented]
   limit 1000        packets that may wait
   name web          how it is called in statistics
   default           it takes what no other class wants; without one, that passes unpaced
