@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -399,6 +400,15 @@ fn no_loop_over_what_is_ready_starves_a_sleep() {
     });
     others_sleep_beside("nothing paced to be sent", async || {
         softclock::net::all_paced_sent().await;
+    });
+    let root = softclock::fs::Root::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let manifest = Path::new("Cargo.toml");
+    others_sleep_beside("files that the kernel knows", async || {
+        root.open_file(manifest).await.unwrap();
+    });
+    let file = run(root.open_file(manifest)).unwrap();
+    others_sleep_beside("reads from memory", async || {
+        file.read_at(Vec::new(), 64, 0).await.unwrap();
     });
 }
 

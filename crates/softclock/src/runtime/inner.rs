@@ -1,6 +1,7 @@
 //! The state of a thread's runtime, and how code on that thread finds it.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -240,6 +241,11 @@ impl Inner {
         self.call_budget
             .set(self.call_budget.get().saturating_sub(calls));
     }
+}
+
+/// As [`Inner::poll_allowance`], of the current runtime.
+pub(crate) async fn allowance() {
+    poll_fn(|cx| Inner::with_current(|runtime| runtime.poll_allowance(cx))).await;
 }
 
 /// Whether this thread is inside a runtime.

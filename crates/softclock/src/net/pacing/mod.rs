@@ -32,7 +32,6 @@ mod write;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ use softclock_core::pacing::{MOST_BEHIND, RateClock, SharedRate};
 use softclock_core::time::TICK_NS;
 use softclock_core::{Instant, Rate};
 
-use crate::runtime::inner::Inner;
+use crate::runtime::inner::{Inner, allowance};
 
 pub(crate) use counts::PacingCounts;
 pub use counts::PacingStatistics;
@@ -238,7 +237,7 @@ impl Pacer {
 /// Outside a runtime.
 pub async fn all_paced_sent() {
     let pending = || Inner::with_current(|runtime| runtime.pacing.pending());
-    poll_fn(|cx| Inner::with_current(|runtime| runtime.poll_allowance(cx))).await;
+    allowance().await;
     while pending() > 0 {
         crate::sleep(LOOK_AGAIN).await;
     }
