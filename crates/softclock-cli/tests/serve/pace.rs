@@ -72,12 +72,7 @@ fn pipelined_requests_and_small_responses_are_one_train() {
         assert_eq!(client.response("GET").body, [b'x'; 2_000]);
     }
     assert!(begun.elapsed() > Duration::from_millis(190));
-    let page = Client::connect(server.metrics()).get("/metrics");
-    let value = |name: &str| {
-        let mut lines = page.text().lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap().parse::<u64>().unwrap()
-    };
+    let value = |name: &str| metric(&server, name);
     let bytes = value("softclock_paced_bytes_total");
     assert!(bytes > 200_000);
     // The last of a train is smaller, and late ones go together, those of 5 ms at most.
@@ -85,6 +80,37 @@ fn pipelined_requests_and_small_responses_are_one_train() {
     assert!((1_500..=8_000).contains(&mean), "{mean}");
     assert!(value("softclock_paced_pieces_total") > value("softclock_paced_trains_total"));
     assert_eq!(value("softclock_paced_pending_bytes"), 0);
+}
+
+/// The value of a metric.
+fn metric(server: &Server, name: &str) -> u64 {
+    let page = Client::connect(server.metrics()).get("/metrics");
+    let mut lines = page.text().lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_a_stop_made_late_is_forgotten_and_counted() {
+    let content = noise(400_000);
+    let directory = directory(&[("f", &content)]);
+    let options = ["--pace", "8mbit", "--metrics", "127.0.0.1:0"];
+    let server = Server::start(Some(directory.path()), &options);
+    let mut client = server.connect();
+    client.send(b"GET /f HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    let mut body = vec![0; content.len()];
+    // The train of the body has begun.
+    let (begun, rest) = body.split_at_mut(50_000);
+    client.read_exact(begun);
+    server.signal(Signal::STOP);
+    thread::sleep(Duration::from_millis(500));
+    server.signal(Signal::CONT);
+    client.read_exact(rest);
+    assert!(body == content);
+    // Of the 500 KB that the rate had time for, at most 50 are made up for.
+    let forgotten = metric(&server, "softclock_paced_forgotten_bytes_total");
+    assert!(forgotten > 300_000, "{forgotten}");
 }
 
 #[test]
