@@ -21,8 +21,8 @@ impl Priority {
     /// Has the calling thread treated so, and those that it starts from now on.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_SYS_NICE or a limit that allows it (RLIMIT_NICE, RLIMIT_RTPRIO); `InvalidInput` for
-    /// real-time priorities out of range.
+    /// `PermissionDenied` without CAP_SYS_NICE or a limit that allows it (RLIMIT_NICE, RLIMIT_RTPRIO); `InvalidInput`
+    /// for real-time priorities out of range.
     pub fn apply(self) -> io::Result<()> {
         match self {
             Self::Nice(nice) => Ok(setpriority_process(None, nice.into())?),

@@ -326,7 +326,8 @@ fn another_burst_rate_reaches_trains_in_use() {
     );
 }
 
-/// A thread that gets a processor each 4 ms only, as beside computing ones, where a piece each time would be 2.9 Mbit/s.
+/// A thread that gets a processor each 4 ms only, as beside computing ones, where a piece each time would be 2.9
+/// Mbit/s.
 #[test]
 fn a_thread_that_is_often_away_keeps_its_rate() {
     let took = || {

@@ -111,8 +111,8 @@ impl Parts {
             return Err(format!("peak {peak} is less than rate {rate}"));
         }
         let limit = self.limit.unwrap_or(LIMIT);
-        // What lateness leaves to make up for by default is too little for a rate of its own, and what is named as a burst
-        // may leave at the link's, as with tc. Much lateness is made up for gently.
+        // What lateness leaves to make up for by default is too little for a rate of its own, and what is named as a
+        // burst may leave at the link's, as with tc. Much lateness is made up for gently.
         let gentle = (rate.bps() / 100).saturating_mul(100 + CATCH_UP_PERCENT);
         let peak = match (self.peak, self.behind, self.burst) {
             (None, Some(_), None) => Rate::from_bps(gentle.max(rate.bps())),
@@ -152,8 +152,8 @@ const BYTES_PER_PACKET: u64 = 2 << 10;
 /// Some packets that are segmented later fit into any queue.
 const LEAST_BYTES: u64 = 256 << 10;
 
-/// What a class that makes up for lateness, and names neither a peak nor a burst, sends above its rate meanwhile. At 100
-/// Mbit/s and with frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
+/// What a class that makes up for lateness, and names neither a peak nor a burst, sends above its rate meanwhile. At
+/// 100 Mbit/s and with frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
 const CATCH_UP_PERCENT: u64 = 15;
 
 #[cfg(test)]

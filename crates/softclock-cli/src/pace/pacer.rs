@@ -73,8 +73,8 @@ impl Pacer {
         }
     }
 
-    /// The part of its rate that the class gets which gets least of it when all send; none if the link has the sum of the
-    /// rates.
+    /// The part of its rate that the class gets which gets least of it when all send; none if the link has the sum of
+    /// the rates.
     pub(super) fn least_share(&self) -> Option<f64> {
         let shares = self.classes.iter().map(|class| self.share(class));
         shares.min_by(f64::total_cmp).filter(|&share| share < 1.0)
@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(share, Some(0.25), "one alone is above the link's");
     }
 
-    /// A processor that was taken away for 50 ms: eight frames leave at once after it, and what the rate had for the others
-    /// is counted, unless the class makes up for it.
+    /// A processor that was taken away for 50 ms: eight frames leave at once after it, and what the rate had for the
+    /// others is counted, unless the class makes up for it.
     #[test]
     fn what_is_late_is_counted_unless_the_class_makes_up_for_it() {
         let lost = |class: &str| {

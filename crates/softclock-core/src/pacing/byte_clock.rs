@@ -3,39 +3,41 @@
 //! The global clock counts the bytes that the link could have sent by now, and runs ahead of time while packets are being
 //! sent at the link's rate. Each class has a clock of its own, the global clock's value at which its next packet may go.
 //! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. A class whose
-//! clock lies ahead of the global one waits until then. Of those that may go, the class goes first whose clock will be the
-//! least after its packet, so that each is served within the time of one of its own packets, whatever the others send.
+//! clock lies ahead of the global one waits until then. Of those that may go, the class goes first whose clock will be
+//! the least after its packet, so that each is served within the time of one of its own packets, whatever the others
+//! send.
 //!
 //! While the classes that have packets were promised more than the link has, each gets its share: its clock moves by
 //! s * (sum of their rates) / class rate. Classes without packets do not count, so a link may be promised several times
 //! over to classes that seldom send together. [`ByteClock::least_rate`] is what a class gets when all send.
 //!
 //! # Lateness
-//! The caller is late as a rule: it waits for an instant and wakes up some time after it. Clocks therefore count from when
-//! a packet was due, not from when it left, and the average rate comes out right. So that lateness never becomes a burst,
-//! they count from a bounded time ago at most, and forget the rest ([`ClassStatistics::forgotten_bytes`]). A class makes up
-//! for
+//! The caller is late as a rule: it waits for an instant and wakes up some time after it. Clocks therefore count from
+//! when a packet was due, not from when it left, and the average rate comes out right. So that lateness never becomes a
+//! burst, they count from a bounded time ago at most, and forget the rest ([`ClassStatistics::forgotten_bytes`]). A
+//! class makes up for
 //!
 //! - seven of its packets, so that at most eight wait at a bottleneck of its rate, whatever the lateness;
-//! - no more than a millisecond of them or two, so that no second has more than its rate and a thousandth of it, or three
-//!   packets at low rates;
+//! - no more than a millisecond of them or two, so that no second has more than its rate and a thousandth of it, or
+//!   three packets at low rates;
 //! - at least 50 us, which a blocking wait is late by as long as nothing else delays it, or two packets of the link, by
 //!   which another class may hold it up. That is the larger one where packets take less than 7 us at the class's rate;
 //! - the tolerance (see below) beside that.
 //!
 //! "Packets" are the longest that the class has sent of late. [`ClassOptions::most_behind`] and
-//! [`ClassOptions::burst_bytes`] replace this limit, for a class whose packets wait, and for one that was idle. What is made
-//! up for leaves at the class's peak rate if it has one, else at the link's. The link itself and peak rates have due times
-//! of their own, which lateness moves by the same rules: only what a wait may be late by, or two packets, for peak rates.
+//! [`ClassOptions::burst_bytes`] replace this limit, for a class whose packets wait, and for one that was idle. What is
+//! made up for leaves at the class's peak rate if it has one, else at the link's. The link itself and peak rates have
+//! due times of their own, which lateness moves by the same rules: only what a wait may be late by, or two packets, for
+//! peak rates.
 //!
 //! The arithmetic is exact. Clocks count whole bytes, and each class keeps the remainder of its divisions, so that no
 //! rounding adds up: after any number of bytes in a row, a class is where one division of the sum would have put it.
 //!
 //! Many classes due at about the same time can be served together: with a tolerance, [`Dequeued::Wait`] names the first
 //! multiple of it that is not before the next packet's time, so that all that is due in between goes out in one batch, late
-//! by less than the tolerance and at the same average rates (the open issue of section IV-D): what clocks make up for is
-//! more by the tolerance. The packets of a batch are given out at once, though the link will need up to the tolerance to
-//! send them, and a bottleneck of a class's rate holds what the class gathered in it.
+//! by less than the tolerance and at the same average rates (the open issue of section IV-D): what clocks make up for
+//! is more by the tolerance. The packets of a batch are given out at once, though the link will need up to the
+//! tolerance to send them, and a bottleneck of a class's rate holds what the class gathered in it.
 //!
 //! # Cost
 //! O(log n) a packet with n classes that have packets; others cost nothing. Queues are bounded by packets and by bytes.
@@ -149,8 +151,8 @@ impl<P> ByteClock<P> {
         class.set_options(options);
     }
 
-    /// The rate that a class keeps when all classes have packets: less than its own if the link does not have the sum of
-    /// their rates.
+    /// The rate that a class keeps when all classes have packets: less than its own if the link does not have the sum
+    /// of their rates.
     pub fn least_rate(&self, class: ClassId) -> Rate {
         let rate = self.classes[class.index()].options.rate;
         let sum = self.all_bps.max(self.link.bps().into());
@@ -342,8 +344,8 @@ impl<P> ByteClock<P> {
         }
     }
 
-    /// What a class's clock moves by for a byte, times the class's rate: the rate of the link, or the sum of the rates of
-    /// classes that have packets, if that is more.
+    /// What a class's clock moves by for a byte, times the class's rate: the rate of the link, or the sum of the rates
+    /// of classes that have packets, if that is more.
     fn scale(&self) -> u64 {
         let active = u64::try_from(self.active_bps).unwrap_or(u64::MAX);
         active.max(self.link.bps())

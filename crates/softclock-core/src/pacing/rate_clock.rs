@@ -15,10 +15,10 @@ use crate::Instant;
 /// A train that is behind by more than [`set_most_behind`](Self::set_most_behind) allows forgets the rest
 /// ([`forgotten`](Self::forgotten)): a process that was stopped for seconds does not make up for them.
 ///
-/// Each wait between transmissions may cost the processor: beside computing processes a thread that sleeps comes back some
-/// milliseconds later, and would make up for nothing if it sent one transmission then. So several may go together: as many
-/// as are due, and as the burst rate had time for since the last, 5 ms at most ([`due`](Self::due)). Those that the sender
-/// had nothing for at once may follow without an interval.
+/// Each wait between transmissions may cost the processor: beside computing processes a thread that sleeps comes back
+/// some milliseconds later, and would make up for nothing if it sent one transmission then. So several may go together:
+/// as many as are due, and as the burst rate had time for since the last, 5 ms at most ([`due`](Self::due)). Those that
+/// the sender had nothing for at once may follow without an interval.
 ///
 /// The intervals are those of a whole transmission. One of another size takes as much less or more
 /// ([`on_transmit_bytes`](Self::on_transmit_bytes)), and their size may change in mid-train
@@ -73,8 +73,8 @@ impl RateClock {
         Duration::from_nanos(self.target_ns)
     }
 
-    /// Sets how far a train may be behind its schedule and still catch up; a target interval at least. [`MOST_BEHIND`] if
-    /// it is not set.
+    /// Sets how far a train may be behind its schedule and still catch up; a target interval at least. [`MOST_BEHIND`]
+    /// if it is not set.
     pub fn set_most_behind(&mut self, most: Duration) {
         self.most_behind_ns = crate::time::saturating_ns(most);
     }
@@ -123,8 +123,8 @@ impl RateClock {
         }
     }
 
-    /// How many transmissions may go together, where [`next_send`](Self::next_send) has come: one, and where the train is
-    /// behind as many as are due, but no more than the burst rate had time for since the last, and in 5 ms.
+    /// How many transmissions may go together, where [`next_send`](Self::next_send) has come: one, and where the train
+    /// is behind as many as are due, but no more than the burst rate had time for since the last, and in 5 ms.
     pub fn due(&self, now: Instant) -> u64 {
         let Some(train) = self.train.as_ref().filter(|train| !train.ended) else {
             return 1;
@@ -141,8 +141,8 @@ impl RateClock {
         self.transmit(now, 1, 1);
     }
 
-    /// `bytes` were sent, where a transmission is `full` bytes: less, and the next is due as much sooner; or more, as far
-    /// as [`due`](Self::due) allows it. What it allows beyond them may go at once.
+    /// `bytes` were sent, where a transmission is `full` bytes: less, and the next is due as much sooner; or more, as
+    /// far as [`due`](Self::due) allows it. What it allows beyond them may go at once.
     pub fn on_transmit_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
         let left = self.due(now).saturating_sub(bytes.div_ceil(full));
         self.transmit(now, bytes, full);
@@ -200,8 +200,8 @@ impl RateClock {
 /// processor with some others, which is 3 to 30 ms a slice, and short beside a stop that somebody sees.
 pub const MOST_BEHIND: Duration = Duration::from_millis(50);
 
-/// A thread that shares a processor comes back after about a slice of the others, which is 3 to 4 ms: at twice the rate, 5
-/// ms make up for 10 between two turns. More together would be a burst beyond the burst rate.
+/// A thread that shares a processor comes back after about a slice of the others, which is 3 to 4 ms: at twice the
+/// rate, 5 ms make up for 10 between two turns. More together would be a burst beyond the burst rate.
 const TOGETHER_NS: u64 = 5_000_000;
 
 /// `ns * part / whole`.
@@ -460,9 +460,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A thread that is away at random, against two counts of bytes: never more than the target rate allows since the
-        /// train began, never more at once than the burst rate had time for since the transmission before; and what is
-        /// sent and what is forgotten is all there was.
+        /// A thread that is away at random, against two counts of bytes: never more than the target rate allows since
+        /// the train began, never more at once than the burst rate had time for since the transmission before; and what
+        /// is sent and what is forgotten is all there was.
         #[test]
         fn a_thread_that_is_away_keeps_what_it_may(
             pauses in prop::collection::vec((0u64..200_000, 0u64..100), 1..300),
@@ -498,8 +498,8 @@ mod tests {
                 last = Some(now);
                 let begun = *begun.get_or_insert(now);
                 prop_assert!((sent - 1) * target <= now.ns_since(begun));
-                // What was sent, what was forgotten, and what it will still make up for, is all there was; beside that it
-                // is never ahead by more than what was sent last.
+                // What was sent, what was forgotten, and what it will still make up for, is all there was; beside that
+                // it is never ahead by more than what was sent last.
                 let forgotten = crate::time::saturating_ns(clock.forgotten());
                 let behind = crate::time::saturating_ns(clock.behind(now));
                 prop_assert!(behind <= most);

@@ -223,8 +223,8 @@ impl Inner {
         left > 0
     }
 
-    /// The same for what is ready without a call: takes one from the allowance, or has the task run again after the others.
-    /// A future that is ready at once, in a loop, would else keep the thread from all others.
+    /// The same for what is ready without a call: takes one from the allowance, or has the task run again after the
+    /// others. A future that is ready at once, in a loop, would else keep the thread from all others.
     pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
         match self.take_call() {
             true => Poll::Ready(()),

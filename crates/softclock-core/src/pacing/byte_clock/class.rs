@@ -23,11 +23,12 @@ pub struct ClassOptions {
     pub rate: Rate,
     /// The rate at which it catches up; `None` for the link's. Below the rate it is the rate.
     pub peak: Option<Rate>,
-    /// How many bytes it may be behind after it was idle, and still catch up. A bottleneck of its rate will hold as many.
-    /// `None` for what is made up for by default.
+    /// How many bytes it may be behind after it was idle, and still catch up. A bottleneck of its rate will hold as
+    /// many. `None` for what is made up for by default.
     pub burst_bytes: Option<u64>,
-    /// How far it may be behind because its packets were not taken in time, and still catch up. A bottleneck of its rate
-    /// will hold what it sends in this time. `None` for what is made up for by default; never less than `burst_bytes`.
+    /// How far it may be behind because its packets were not taken in time, and still catch up. A bottleneck of its
+    /// rate will hold what it sends in this time. `None` for what is made up for by default; never less than
+    /// `burst_bytes`.
     pub most_behind: Option<Duration>,
     /// Packets that may wait.
     pub most_packets: usize,

@@ -1,4 +1,5 @@
-//! Callers that are late, in virtual time: what a bottleneck would hold, what is left of the rate, and what a second has.
+//! Callers that are late, in virtual time: what a bottleneck would hold, what is left of the rate, and what a second
+//! has.
 
 use super::*;
 use crate::burstiness::VirtualQueue;
@@ -176,8 +177,8 @@ const STOLEN: Late = Late::Stolen {
     to: 10 * MS,
 };
 
-/// No lateness sends more than eight packets at once, and no second has more than the rate and what is made up for, which
-/// is a thousandth or two packets, and one that begins in it.
+/// No lateness sends more than eight packets at once, and no second has more than the rate and what is made up for,
+/// which is a thousandth or two packets, and one that begins in it.
 fn assert_bounded(outcome: &Outcome, class: Rate, bytes: u64, what: &str) {
     let (packets, _) = outcome.bottleneck(class);
     assert!(packets <= 8, "{what}: {packets} wait");
@@ -251,7 +252,8 @@ fn lateness_is_bounded_and_costs_what_it_must() {
     }
 }
 
-/// The link is full, and each wait late by more than a packet takes: its own clock counts from when packets were due, too.
+/// The link is full, and each wait late by more than a packet takes: its own clock counts from when packets were due,
+/// too.
 #[test]
 fn a_class_of_the_link_s_rate_keeps_it() {
     let time = Duration::from_secs(1);
@@ -437,7 +439,8 @@ proptest! {
         prop_assert!(outcome.share(class, time) < 1.0 + 8.0 * bytes as f64 / outcome.bytes() as f64);
     }
 
-    /// Where waits are late by up to two gaps, and up to 7 in a millisecond, nothing is lost but what one wait is late by.
+    /// Where waits are late by up to two gaps, and up to 7 in a millisecond, nothing is lost but what one wait is late
+    /// by.
     #[test]
     fn lateness_by_about_a_gap_costs_nothing(
         late_percent in 0u64..200,

@@ -329,8 +329,8 @@ proptest! {
     }
 }
 
-/// Bytes that each class sent, and the time that took: all classes always have packets of their sizes, or, where a class is
-/// given bytes a second to send, as many as that.
+/// Bytes that each class sent, and the time that took: all classes always have packets of their sizes, or, where a
+/// class is given bytes a second to send, as many as that.
 fn run_for(
     clock: &mut ByteClock<u64>,
     offered: &[(ClassId, u64, Option<Rate>)],
@@ -433,8 +433,8 @@ fn classes_without_packets_take_no_share() {
     assert_shares(&[rate("80mbit")], &sent[..1], time, 1.0);
 }
 
-/// However little the classes offer beside it, and however the link is promised over, a class that always has packets gets
-/// the part that is its own, and the link is never idle while a class is behind its rate.
+/// However little the classes offer beside it, and however the link is promised over, a class that always has packets
+/// gets the part that is its own, and the link is never idle while a class is behind its rate.
 #[test]
 fn no_offer_of_others_starves_a_class() {
     let time = Duration::from_secs(2);

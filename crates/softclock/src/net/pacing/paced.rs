@@ -216,8 +216,8 @@ impl Paced {
             };
             return self.wait_until(state, at);
         }
-        // A writer that waited for room is late as the thread was: it is woken now, and the train goes on if it comes back
-        // soon. Else what the thread is behind by would be lost with each buffer that goes at once.
+        // A writer that waited for room is late as the thread was: it is woken now, and the train goes on if it comes
+        // back soon. Else what the thread is behind by would be lost with each buffer that goes at once.
         if !state.writers.is_empty() && state.is_clocked() && !state.end {
             state.ends_at = Some(now + GRACE);
             return;
