@@ -31,7 +31,7 @@ pub(crate) fn priority(text: &str) -> Result<Priority, String> {
 pub(crate) fn refusal(priority: Priority, error: &std::io::Error) -> String {
     let limit = match priority {
         Priority::Nice(_) => "ulimit -e, LimitNICE= of systemd",
-        _ => "ulimit -r, LimitRTPRIO= of systemd",
+        _ => "ulimit -r, LimitRTPRIO= with RestrictRealtime=no of systemd",
     };
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => format!(
