@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::server::{Server, directory, softclock};
@@ -23,6 +24,19 @@ fn line(output: &Output, code: i32) -> String {
     );
     assert_eq!(text.lines().count(), 1, "{text}");
     text
+}
+
+/// Where others may run it.
+fn copy_of_program(directory: &Path) -> PathBuf {
+    let program = directory.join("softclock");
+    // By another process: a program that other tests start meanwhile would inherit a descriptor for writing from this
+    // one, with which the copy could not be started.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_softclock"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    program
 }
 
 #[test]
@@ -47,8 +61,7 @@ fn priorities_that_are_none_or_not_allowed() {
     }
     let directory = directory(&[]);
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = directory.path().join("softclock");
-    fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
+    let program = copy_of_program(directory.path());
     for (priority, limit) in [("nice:-1", "LimitNICE"), ("fifo:1", "LimitRTPRIO")] {
         let mut command = Command::new(&program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--priority", priority]);
@@ -67,14 +80,7 @@ fn a_directory_that_may_not_be_read() {
     let shut = directory.path().join("shut");
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
-    let program = directory.path().join("softclock");
-    // By another process: a program that other tests start meanwhile would inherit a descriptor for writing from this one,
-    // with which the copy could not be started.
-    let copied = Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_softclock"))
-        .arg(&program)
-        .status();
-    assert!(copied.unwrap().success());
+    let program = copy_of_program(directory.path());
     let mut command = Command::new(&program);
     let output = command
         .arg("serve")
