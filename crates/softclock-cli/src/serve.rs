@@ -14,9 +14,11 @@ use std::time::Duration;
 use softclock::output::Output;
 use softclock::signal::{Signal, Signals};
 use softclock_http::{ListenAddress, Place, Server, StartError};
+use softclock_linux::priority::Priority;
 
 use crate::logging::{self, Logging};
 use crate::notify::{State, notify};
+use crate::options::priority::refusal;
 pub(crate) use program::Program;
 use reload::Supervisor;
 
@@ -26,6 +28,7 @@ pub(crate) enum ServeError {
     Start(StartError),
     Signals(io::Error),
     Log(io::Error),
+    Priority(Priority, io::Error),
 }
 
 impl fmt::Display for ServeError {
@@ -34,6 +37,7 @@ impl fmt::Display for ServeError {
             Self::Start(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot wait for signals: {error}"),
             Self::Log(error) => write!(f, "cannot start the log: {error}"),
+            Self::Priority(priority, error) => f.write_str(&refusal(*priority, error)),
         }
     }
 }
@@ -54,6 +58,11 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         Signal::User1,
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
+    // Before any thread starts: threads inherit it.
+    if let Some(priority) = options.priority {
+        let refused = |error| ServeError::Priority(priority, error);
+        priority.apply().map_err(refused)?;
+    }
     let logging = logging::start(options.level()).map_err(ServeError::Log)?;
     // The caller's message about an error comes after the log.
     let _finish = logging.finish_at_end();

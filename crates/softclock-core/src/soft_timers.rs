@@ -342,6 +342,9 @@ impl<T> SoftTimers<T> {
     fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {
         // No deadline before the first tick at which the event may fire.
         let at = at.max(earliest.add_ns(TICK_NS));
+        if at == Instant::FAR_FUTURE {
+            return;
+        }
         // The wheel hands out what was due before the current tick; a deadline is met on its tick.
         let key = self.deadlines.schedule(at.sub_ns(TICK_NS), event);
         self.events.get_mut(event).expect("just scheduled").deadline =

@@ -278,6 +278,27 @@ fn rough_events_fire_as_others_do_but_are_not_waited_for() {
     assert!(!timers.has_exact());
 }
 
+/// Neither does its deadline, and no alarm is asked for.
+#[test]
+fn the_far_future_never_comes() {
+    let soon = Instant::from_ns(5 * TICK_NS);
+    for deadline in [soon, Instant::FAR_FUTURE.sub_ns(1), Instant::FAR_FUTURE] {
+        let mut timers = SoftTimers::new(Instant::ORIGIN, Duration::from_millis(4));
+        let window = FireWindow {
+            deadline: Some(deadline),
+            ..FireWindow::from(Instant::FAR_FUTURE)
+        };
+        let key = timers.schedule(window, ());
+        assert_eq!(timers.next_deadline(), None);
+        for state in [TriggerState::Deadline, TriggerState::Backup] {
+            for now in [soon, soon.add_ns(TICK_NS), Instant::FAR_FUTURE] {
+                assert_eq!(timers.check(state, now), None, "{deadline:?}");
+            }
+        }
+        assert_eq!(timers.cancel(key), Some(()));
+    }
+}
+
 /// Figure 1: T = 1.
 #[test]
 fn an_event_fires_in_the_tick_after_the_one_asked() {

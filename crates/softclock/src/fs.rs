@@ -13,6 +13,8 @@ use softclock_linux::directory;
 use softclock_linux::file::{self, Wait};
 use softclock_linux::page_cache;
 
+use crate::runtime::inner::allowance;
+
 pub use softclock_linux::directory::{Entries, Entry};
 pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
 
@@ -38,6 +40,7 @@ impl Root {
     /// # Errors
     /// Those of `openat2(2)`; `EXDEV` ([`io::ErrorKind::CrossesDevices`]) for what leads out of the root.
     pub async fn open_file(&self, path: &Path) -> io::Result<File> {
+        allowance().await;
         match self.try_open_file(path) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let (root, path) = (self.clone(), path.to_path_buf());
@@ -133,6 +136,7 @@ impl File {
         max: usize,
         offset: u64,
     ) -> io::Result<Vec<u8>> {
+        allowance().await;
         match self.try_read_at(&mut buffer, max, offset) {
             Ok(_) => Ok(buffer),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -326,6 +326,60 @@ fn another_burst_rate_reaches_trains_in_use() {
     );
 }
 
+/// A thread that gets a processor each 4 ms only, as beside computing ones, where a piece each time would be 2.9
+/// Mbit/s.
+#[test]
+fn a_thread_that_is_often_away_keeps_its_rate() {
+    let took = || {
+        run(async {
+            let (writer, reader) = pair(&Pacer::new(Some(Pacing::of_rate(rate("20mbit"))))).await;
+            let reader = softclock::spawn_local(async move { read_to_end(&reader).await.len() });
+            let away = softclock::spawn_local(async {
+                loop {
+                    std::thread::sleep(Duration::from_millis(4));
+                    softclock::yield_now().await;
+                }
+            });
+            let begun = softclock::now();
+            writer.write_all(&vec![1; 200_000]).await.unwrap();
+            drop(writer);
+            assert_eq!(reader.await, 200_000);
+            away.abort();
+            softclock::now().since(begun)
+        })
+    };
+    // 80 ms at the rate; with other load the best of some tries counts.
+    let best = (0..5).map(|_| took()).min().unwrap();
+    assert!(best > Duration::from_millis(75), "{best:?}");
+    assert!(best < Duration::from_millis(160), "{best:?}");
+}
+
+/// What a stop of a quarter of a second leaves behind is made up for in part, and the rest counted.
+#[test]
+fn a_stopped_thread_forgets_the_most_of_it() {
+    run(async {
+        let pacing = Pacing {
+            buffer_bytes: Some(1_000_000),
+            most_behind: Duration::from_millis(20),
+            ..Pacing::of_rate(rate("16mbit"))
+        };
+        let (writer, _reader) = pair(&Pacer::new(Some(pacing))).await;
+        writer.write_all(&vec![1; 900_000]).await.unwrap();
+        softclock::sleep(Duration::from_millis(5)).await;
+        let stopped = softclock::now();
+        std::thread::sleep(Duration::from_millis(250));
+        let stopped = softclock::now().since(stopped);
+        while statistics().forgotten_bytes == 0 {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        let forgotten = statistics().forgotten_bytes;
+        let most = pacing.rate.bytes_in(stopped + Duration::from_millis(10));
+        let least = pacing.rate.bytes_in(stopped - Duration::from_millis(25));
+        assert!((least..most).contains(&forgotten), "{forgotten} of {most}");
+        writer.set_linger(Some(Duration::ZERO)).unwrap();
+    });
+}
+
 #[test]
 fn a_stream_s_own_pacing_takes_effect_at_once() {
     run(async {
@@ -400,10 +454,10 @@ fn without_a_buffer_the_writer_is_woken_for_each_piece() {
             assert_eq!(writer.write(&[1; 6_300]).await.unwrap(), 1_000);
             assert!(writer.is_held_back());
             writer.write_all(&[1; 5_300]).await.unwrap();
-            assert_eq!(
-                (statistics().pieces, statistics().pending_bytes),
-                (7 * train, 0)
-            );
+            // Fewer where the writer is woken late.
+            assert!((2 * train..=7 * train).contains(&statistics().pieces));
+            let sent = (statistics().bytes, statistics().pending_bytes);
+            assert_eq!(sent, (6_300 * train, 0));
             // Longer than the last piece takes, so that the train ends.
             softclock::sleep(Duration::from_millis(1)).await;
             assert_eq!(statistics().trains, train);
@@ -479,14 +533,12 @@ fn trains_of_datagrams_take_as_long_as_the_rate_says() {
     });
 }
 
-/// Calls on the kernel, or what else makes trigger states, this far apart; now and then others run.
+/// Calls on the kernel, or what else makes trigger states, this far apart; others run in between.
 async fn trigger_each(interval: Duration) {
     loop {
-        for _ in 0..20 {
-            let begun = softclock::now();
-            while softclock::now().since(begun) < interval {}
-            softclock::trigger();
-        }
+        let begun = softclock::now();
+        while softclock::now().since(begun) < interval {}
+        softclock::trigger();
         softclock::yield_now().await;
     }
 }
@@ -498,7 +550,7 @@ fn batches_of_datagrams_follow_the_trigger_interval() {
         let sink = UdpSocket::bind(loopback).unwrap();
         let sender = UdpSocket::bind(loopback).unwrap();
         sender.connect(sink.local_addr().unwrap()).unwrap();
-        sender.set_pacing(Some(Pacing::of_rate(rate("400mbit"))));
+        sender.set_pacing(Some(Pacing::of_rate(rate("100mbit"))));
         let mean_batch = async |interval: Duration| {
             let load = softclock::spawn_local(trigger_each(interval));
             let send = async |bytes| {
@@ -508,21 +560,23 @@ fn batches_of_datagrams_follow_the_trigger_interval() {
                 (after.bytes - before.bytes) / (after.pieces - before.pieces)
             };
             // The interval is looked at ten times a second.
-            while softclock::timeout(Duration::from_millis(300), send(10_000_000))
-                .await
-                .is_ok()
-            {}
-            let mean = send(500_000).await;
+            let warm_up = softclock::timeout(Duration::from_millis(300), send(50_000_000));
+            assert!(warm_up.await.is_err());
+            // Late batches go together, so that the least of some counts.
+            let mut least = u64::MAX;
+            for _ in 0..5 {
+                least = least.min(send(125_000).await);
+            }
             load.abort();
-            mean
+            least
         };
         let (close, apart) = (
             mean_batch(Duration::from_micros(20)).await,
             mean_batch(Duration::from_micros(400)).await,
         );
-        // 1000 bytes in 20 us, 20 000 in 400.
-        assert!((500..=4_000).contains(&close), "{close}");
-        assert!((10_000..=50_000).contains(&apart), "{apart}");
+        // 250 bytes in 20 us, where a datagram is the least, and 5000 in 400.
+        assert!((500..=2_500).contains(&close), "{close}");
+        assert!((3_000..=12_500).contains(&apart), "{apart}");
     });
 }
 

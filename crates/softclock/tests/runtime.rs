@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -376,6 +377,102 @@ fn a_waker_outlives_its_runtime() {
     let waker: Waker = kept.borrow_mut().take().unwrap();
     waker.wake_by_ref();
     thread::spawn(move || waker.wake()).join().unwrap();
+}
+
+/// A task that loops over what is ready at once leaves the thread to others: their sleeps end.
+#[test]
+fn no_loop_over_what_is_ready_starves_a_sleep() {
+    others_sleep_beside("sleeps of no time", async || {
+        softclock::sleep(Duration::ZERO).await;
+    });
+    others_sleep_beside("sleeps until the past", async || {
+        softclock::sleep_until(softclock::Instant::ORIGIN).await;
+    });
+    others_sleep_beside("timeouts of no time", async || {
+        let _ = softclock::timeout(Duration::ZERO, std::future::pending::<()>()).await;
+    });
+    let interval = RefCell::new(None);
+    others_sleep_beside("an interval of a nanosecond", async || {
+        let taken = interval.take();
+        let mut ticks = taken.unwrap_or_else(|| softclock::interval(Duration::from_nanos(1)));
+        ticks.tick().await;
+        interval.replace(Some(ticks));
+    });
+    others_sleep_beside("nothing paced to be sent", async || {
+        softclock::net::all_paced_sent().await;
+    });
+    let root = softclock::fs::Root::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let manifest = Path::new("Cargo.toml");
+    others_sleep_beside("files that the kernel knows", async || {
+        root.open_file(manifest).await.unwrap();
+    });
+    let file = run(root.open_file(manifest)).unwrap();
+    others_sleep_beside("reads from memory", async || {
+        file.read_at(Vec::new(), 64, 0).await.unwrap();
+    });
+}
+
+/// What uses up the calls of each turn does not outlast its timeout.
+#[test]
+fn a_timeout_ends_beside_what_is_always_ready() {
+    run(async {
+        let begun = Instant::now();
+        let busy = async {
+            while begun.elapsed() < LIMIT / 3 {
+                softclock::sleep(Duration::ZERO).await;
+            }
+        };
+        let limited = softclock::timeout(10 * MS, busy).await;
+        limited.expect_err("the loop ended by itself");
+    });
+}
+
+/// Runs `step` again and again, and meanwhile a sleep of 10 ms in another task.
+fn others_sleep_beside(what: &str, step: impl AsyncFn()) {
+    run(async {
+        let ended = Rc::new(Cell::new(false));
+        let end = ended.clone();
+        softclock::spawn_local(async move {
+            softclock::sleep(10 * MS).await;
+            end.set(true);
+        });
+        // Of the clock on the wall: the loop may keep the runtime's from going.
+        let begun = Instant::now();
+        while !ended.get() {
+            step().await;
+            assert!(begun.elapsed() < LIMIT / 3, "starved beside {what}");
+        }
+    });
+}
+
+/// Handles of tasks that have ended are ready at once, too.
+#[test]
+fn handles_of_ended_tasks_take_turns() {
+    run(async {
+        let handles: Vec<_> = (0..1_000)
+            .map(|_| softclock::spawn_local(async {}))
+            .collect();
+        while !handles.iter().all(softclock::JoinHandle::is_finished) {
+            softclock::yield_now().await;
+        }
+        let turns = Rc::new(Cell::new(0));
+        let counted = turns.clone();
+        let counter = softclock::spawn_local(async move {
+            loop {
+                softclock::yield_now().await;
+                counted.set(counted.get() + 1);
+            }
+        });
+        for handle in handles {
+            handle.await;
+        }
+        counter.abort();
+        assert!(
+            turns.get() >= 3,
+            "{} turns beside 1000 handles",
+            turns.get()
+        );
+    });
 }
 
 #[test]

@@ -76,6 +76,13 @@ pub(crate) struct BridgeOptions {
     quiet: bool,
 }
 
+impl BridgeOptions {
+    /// Whether nothing but errors and the summary is to be printed.
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+}
+
 /// Why there is no bridge, or none any more; one line.
 #[derive(Debug)]
 pub(crate) struct BridgeError(pub(crate) String);

@@ -3,6 +3,7 @@
 mod content;
 mod operation;
 mod pacing;
+pub(crate) mod priority;
 mod server;
 mod upstream;
 

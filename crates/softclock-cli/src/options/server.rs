@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use softclock::Mechanism;
 use softclock_http::ListenAddress;
+use softclock_linux::priority::Priority;
 
+use super::priority::priority;
 use super::{OperationOptions, PacingOptions};
 use crate::cli::{LogLevel, mechanism, percent, seconds};
 use crate::limits::LimitOptions;
@@ -40,6 +42,17 @@ pub(crate) struct ServerOptions {
     /// Share of a processor that an idle thread may spin to keep timers exact; 0 turns it off
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
     pub(crate) spin_cap: f64,
+
+    /// Priority of the server's threads beside other load: nice:-10 for a larger share of a processor, fifo:1 or rr:1
+    /// to run before all ordinary threads [default: as it was started]
+    ///
+    /// Beside computing processes, soft timers and paced responses are late by what the scheduler gives the others:
+    /// some milliseconds each time that the server has slept. A real-time priority (SCHED_FIFO, SCHED_RR) prevents
+    /// that, but a server that is busy then leaves other programs of its processors only what the kernel sets aside,
+    /// 5 % by default (sched_rt_runtime_us). It needs root, CAP_SYS_NICE or a limit (ulimit -e for nice, -r for the
+    /// others).
+    #[arg(long, value_name = "PRIORITY", allow_hyphen_values = true, value_parser = priority)]
+    pub(crate) priority: Option<Priority>,
 
     /// How the kernel tells which sockets are ready [default: epoll, or poll where epoll is forbidden]
     #[arg(long, value_name = "NAME", value_parser = mechanism())]

@@ -1,4 +1,4 @@
-//! How classes are written: `rate 10mbit peak 20mbit burst 15kb limit 1000 src 10.0.0.0/8 dport 80`.
+//! How classes are written: `rate 10mbit peak 20mbit burst 15kb behind 20ms limit 1000 src 10.0.0.0/8 dport 80`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use softclock_core::Rate;
 use softclock_core::pacing::ClassOptions;
 use softclock_core::packet::Filter;
-use softclock_core::units::parse_size;
+use softclock_core::units::{parse_size, parse_time};
 
 /// A class, and which packets belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ struct Parts {
     rate: Option<Rate>,
     peak: Option<Rate>,
     burst: Option<u64>,
+    behind: Option<Duration>,
     limit: Option<usize>,
 }
 
@@ -83,6 +84,10 @@ impl Parts {
                 let size = parse_size(value).map_err(|error| explain(&error))?;
                 self.burst.replace(size).is_some()
             }
+            "behind" => {
+                let time = parse_time(value).map_err(|error| explain(&error))?;
+                self.behind.replace(time).is_some()
+            }
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| LIMITS.contains(limit));
                 let limit = limit.ok_or_else(|| explain(&"packets, 1 to 1000000"))?;
@@ -106,17 +111,12 @@ impl Parts {
             return Err(format!("peak {peak} is less than rate {rate}"));
         }
         let limit = self.limit.unwrap_or(LIMIT);
-        // Who names a burst allows it at the link's rate, as with tc; else what is late is made up for gently.
+        // What lateness leaves to make up for by default is too little for a rate of its own, and what is named as a
+        // burst may leave at the link's, as with tc. Much lateness is made up for gently.
         let gentle = (rate.bps() / 100).saturating_mul(100 + CATCH_UP_PERCENT);
-        let peak = match (self.peak, self.burst) {
-            (None, None) => Rate::from_bps(gentle.max(rate.bps())),
-            (peak, _) => peak,
-        };
-        let of_time = |time| rate.bytes_in(time).max(LEAST_BYTES_BEHIND);
-        let burst_bytes = self.burst.unwrap_or_else(|| of_time(AFTER_IDLENESS));
-        let late_bytes = match peak {
-            Some(_) => burst_bytes.max(of_time(AFTER_LATENESS)),
-            None => burst_bytes,
+        let peak = match (self.peak, self.behind, self.burst) {
+            (None, Some(_), None) => Rate::from_bps(gentle.max(rate.bps())),
+            (peak, ..) => peak,
         };
         Ok(Class {
             name: self.name,
@@ -125,8 +125,8 @@ impl Parts {
             options: ClassOptions {
                 rate,
                 peak,
-                burst_bytes,
-                late_bytes,
+                burst_bytes: self.burst,
+                most_behind: self.behind,
                 most_packets: limit,
                 most_bytes: (limit as u64 * BYTES_PER_PACKET).max(LEAST_BYTES),
             },
@@ -139,7 +139,7 @@ fn no_value(name: &str) -> String {
     format!("'{name}' stands without a value")
 }
 
-const PARTS: &str = "there are rate, peak, burst, limit, name and default, \
+const PARTS: &str = "there are rate, peak, burst, behind, limit, name and default, \
                      and the conditions src, dst, host, sport, dport, port, proto, dscp and vlan";
 
 const LIMITS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
@@ -152,15 +152,9 @@ const BYTES_PER_PACKET: u64 = 2 << 10;
 /// Some packets that are segmented later fit into any queue.
 const LEAST_BYTES: u64 = 256 << 10;
 
-/// What a class that names neither a peak nor a burst sends above its rate while it catches up. At 100 Mbit/s and with
-/// frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
+/// What a class that makes up for lateness, and names neither a peak nor a burst, sends above its rate meanwhile. At
+/// 100 Mbit/s and with frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
 const CATCH_UP_PERCENT: u64 = 15;
-
-/// How long a class that names no burst may have been idle and still catch up.
-const AFTER_IDLENESS: Duration = Duration::from_millis(10);
-/// How long a class whose peak is bounded may have been kept from sending and still catch up.
-const AFTER_LATENESS: Duration = Duration::from_millis(100);
-const LEAST_BYTES_BEHIND: u64 = 15 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -172,15 +166,17 @@ mod tests {
 
     #[test]
     fn all_parts() {
-        let all =
-            class("name web rate 10mbit peak 20mbit burst 15kb limit 500 src 10.0.0.0/8 dport 80");
+        let all = class(
+            "name web rate 10mbit peak 20mbit burst 15kb behind 20ms limit 500 src 10.0.0.0/8 dport 80",
+        );
         assert_eq!(all.name.as_deref(), Some("web"));
         assert_eq!(all.options.rate.bps(), 10_000_000);
         assert_eq!(all.options.peak.unwrap().bps(), 20_000_000);
         assert_eq!(
             (all.options.burst_bytes, all.whole_bytes),
-            (15 << 10, 15 << 10)
+            (Some(15 << 10), 15 << 10)
         );
+        assert_eq!(all.options.most_behind, Some(Duration::from_millis(20)));
         assert_eq!(all.options.most_packets, 500);
         assert_eq!(all.filter, "src 10.0.0.0/8 dport 80".parse().unwrap());
         assert!(class("default rate 1mbit").is_default);
@@ -189,13 +185,14 @@ mod tests {
     #[test]
     fn what_is_not_said() {
         let plain = class("rate 100mbit");
-        assert_eq!(plain.options.peak.unwrap().bps(), 115_000_000);
-        assert_eq!((plain.options.burst_bytes, plain.whole_bytes), (125_000, 0));
-        assert_eq!(plain.options.late_bytes, 1_250_000);
+        assert_eq!(plain.options.peak, None);
+        assert_eq!((plain.options.burst_bytes, plain.whole_bytes), (None, 0));
+        assert_eq!(plain.options.most_behind, None);
         assert_eq!(plain.options.most_packets, LIMIT);
-        let bursts = class("rate 100mbit burst 20kb").options;
-        assert_eq!((bursts.peak, bursts.late_bytes), (None, 20 << 10));
-        assert_eq!(class("rate 1kbit").options.burst_bytes, LEAST_BYTES_BEHIND);
+        let gentle = class("rate 100mbit behind 100ms").options;
+        assert_eq!(gentle.peak.unwrap().bps(), 115_000_000);
+        let bursts = class("rate 100mbit behind 100ms burst 20kb").options;
+        assert_eq!((bursts.peak, bursts.burst_bytes), (None, Some(20 << 10)));
     }
 
     #[test]
@@ -212,6 +209,8 @@ mod tests {
                 "peak 1mbit is less than rate 2mbit",
             ),
             ("rate 1mbit burst 1x", "burst '1x': unknown unit"),
+            ("rate 1mbit behind", "'behind' stands without a value"),
+            ("rate 1mbit behind 1x", "behind '1x': unknown unit"),
             ("rate 1mbit limit 0", "limit '0': packets, 1 to"),
             (
                 "rate 1mbit colour blue",

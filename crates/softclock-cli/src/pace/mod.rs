@@ -37,7 +37,8 @@ pub(crate) struct PaceOptions {
     #[arg(long, value_name = "CLASS")]
     class_ba: Vec<Class>,
 
-    /// Rate of the link, at which a class with a burst catches up [default: what the interface says, else 10gbit]
+    /// Rate of the link, which classes share in proportion while those that send were promised more [default: what the
+    /// interface says, else 10gbit]
     #[arg(long, value_name = "RATE")]
     link: Option<Rate>,
 
@@ -53,10 +54,16 @@ pub(crate) struct PaceOptions {
 const NOTES: &str = "\
 A class is written as pairs of a name and a value:
   rate 10mbit       what it may send on average, of bytes on the wire; needed
-  peak 20mbit       the rate at which it makes up for delays of up to 100 ms, and after it was idle
-                    for 10 ms [default: 15 % above its rate; with a burst, the link's]
-  burst 15kb        how much it may send at once when it was idle. Packets that offloads have joined
-                    and that are no longer pass whole [default: none; all are segmented]
+  behind 100ms      how long its frames may have been kept from leaving, because the processor
+                    was taken away or the link was full, and still be made up for. The switch
+                    behind it then holds what the class sends in this time (1.2 MB at 100mbit),
+                    and seconds have more than the rate [default: at most 8 frames leave
+                    together, those of 1 ms or 3; the rest of the rate is lost and counted]
+  peak 20mbit       the rate at which it makes up for more than that, by behind or burst
+                    [default: 15 % above its rate; with a burst, the link's]
+  burst 15kb        how much it may send at once when it was idle. Packets that offloads have
+                    joined and that are no longer pass whole [default: as much as lateness is
+                    made up for; all are segmented]
   limit 1000        packets that may wait
   name web          how it is called in statistics
   default           it takes what no other class wants; without one, that passes unpaced
@@ -106,10 +113,29 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));
             let overhead = options.bridge.overhead;
-            Pacer::new(&classes[index], link, options.tolerance, overhead, now)
+            let pacer = Pacer::new(&classes[index], link, options.tolerance, overhead, now);
+            if let Some(share) = pacer.least_share()
+                && !options.bridge.is_quiet()
+            {
+                let way = ["A to B", "B to A"][index];
+                eprintln!("{}", over_promise(way, &classes[index], link, share));
+            }
+            pacer
         };
         [pacer(0), pacer(1)]
     })
+}
+
+/// What to say about classes that were promised more than the link has.
+fn over_promise(way: &str, classes: &[Class], link: Rate, share: f64) -> String {
+    let sum = |sum: u64, class: &Class| sum.saturating_add(class.options.rate.bps());
+    let sum = classes.iter().fold(0, sum);
+    let sum = Rate::from_bps(sum).map_or_else(String::new, |sum| sum.to_string());
+    let percent = share * 100.0;
+    format!(
+        "softclock: the classes from {way} are promised {sum}, the link has {link}: when all send, they share it in \
+         proportion, and a class gets as little as {percent:.3} % of its rate"
+    )
 }
 
 fn of_mbit(told: Option<u64>) -> Rate {

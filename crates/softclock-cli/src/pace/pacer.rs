@@ -73,6 +73,18 @@ impl Pacer {
         }
     }
 
+    /// The part of its rate that the class gets which gets least of it when all send; none if the link has the sum of
+    /// the rates.
+    pub(super) fn least_share(&self) -> Option<f64> {
+        let shares = self.classes.iter().map(|class| self.share(class));
+        shares.min_by(f64::total_cmp).filter(|&share| share < 1.0)
+    }
+
+    /// The part of its rate that a class gets when all send.
+    fn share(&self, class: &Paced) -> f64 {
+        self.clock.least_rate(class.id).bps() as f64 / class.rate.bps() as f64
+    }
+
     fn class_of(&self, headers: &Headers) -> Option<usize> {
         let place = self.classifier.first_match(headers)?;
         Some(self.order[place])
@@ -87,6 +99,14 @@ impl Pacer {
             segment_bytes: segmentation.segment_bytes.into(),
         });
         wire_bytes(frame.bytes.len() as u32, sizes, self.overhead_bytes)
+    }
+
+    /// The rate of a class, and how much of it is left when all send.
+    fn rule(&self, class: &Paced) -> String {
+        match self.share(class) {
+            share if share < 1.0 => format!("{}, at least {:.3} %", class.rate, share * 100.0),
+            _ => class.rate.to_string(),
+        }
     }
 
     /// What does not fit is dropped, and counted by the clock.
@@ -139,7 +159,7 @@ impl Discipline for Pacer {
             let statistics = self.clock.statistics(class.id);
             Row {
                 name: class.name.clone(),
-                rule: class.rate.to_string(),
+                rule: self.rule(class),
                 sent_packets: statistics.sent_packets,
                 sent_bytes: statistics.sent_bytes,
                 queued_packets: statistics.queued_packets,
@@ -150,6 +170,10 @@ impl Discipline for Pacer {
                         statistics.dropped_for_packets,
                     ),
                     ("dropped for too many bytes", statistics.dropped_for_bytes),
+                    (
+                        "bytes of its rate lost to lateness",
+                        statistics.forgotten_bytes,
+                    ),
                 ]),
             }
         });
@@ -169,6 +193,43 @@ impl Discipline for Pacer {
 mod tests {
     use super::*;
     use softclock_core::packet::Offload;
+
+    #[test]
+    fn a_link_that_is_promised_too_often_is_shared() {
+        let told = |classes: &[&str]| {
+            let pacer = pacer(classes);
+            let rules: Vec<_> = pacer.rows().into_iter().map(|row| row.rule).collect();
+            (pacer.least_share(), rules)
+        };
+        let (share, rules) = told(&["rate 600mbit dport 80", "default rate 400mbit"]);
+        assert_eq!((share, &rules[0][..]), (None, "600mbit"));
+        let (share, rules) = told(&["rate 900mbit dport 80", "default rate 1gbit"]);
+        assert!((share.unwrap() - 1.0 / 1.9).abs() < 1e-6);
+        assert_eq!(rules[0], "900mbit, at least 52.632 %");
+        let (share, _) = told(&["default rate 4gbit"]);
+        assert_eq!(share, Some(0.25), "one alone is above the link's");
+    }
+
+    /// A processor that was taken away for 50 ms: eight frames leave at once after it, and what the rate had for the
+    /// others is counted, unless the class makes up for it.
+    #[test]
+    fn what_is_late_is_counted_unless_the_class_makes_up_for_it() {
+        let lost = |class: &str| {
+            let mut pacer = pacer(&[class]);
+            (0..500).for_each(|_| pacer.on_frame(datagram(80, 1000), Instant::ORIGIN));
+            while let Next::Send(_) = pacer.next(Instant::ORIGIN) {}
+            let mut sent = 0;
+            while let Next::Send(_) = pacer.next(Instant::from_ns(50_000_000)) {
+                sent += 1;
+            }
+            let row = &pacer.rows()[0];
+            (sent, row.events["bytes of its rate lost to lateness"])
+        };
+        let (sent, bytes) = lost("rate 80mbit");
+        assert!((7..=8).contains(&sent), "{sent}");
+        assert!((490_000..500_000).contains(&bytes), "{bytes} of 500000");
+        assert_eq!(lost("rate 80mbit behind 100ms").1, 0);
+    }
 
     /// A datagram of UDP over IPv4 with this destination port.
     fn datagram(port: u16, bytes: usize) -> Frame {

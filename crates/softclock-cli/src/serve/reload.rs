@@ -81,9 +81,12 @@ impl Supervisor {
         self.logging.set_level(program.server().level());
         let old = self.program.replace(program);
         let program = self.program.borrow();
-        let fixed = |options: &ServerOptions| (options.threads, options.spin_cap, options.events);
+        let fixed = |options: &ServerOptions| {
+            let priority = options.priority;
+            (options.threads, options.spin_cap, options.events, priority)
+        };
         if fixed(old.server()) != fixed(program.server()) {
-            tracing::warn!("threads, spin-cap and events change at the next start only");
+            tracing::warn!("threads, spin-cap, events and priority change at the next start only");
         }
         drop(program);
         self.watch_certificate();

@@ -138,6 +138,41 @@ fn classes_keep_apart() {
     );
 }
 
+/// One line says so at the start, and the summary how much of its rate a class lost to lateness.
+#[test]
+fn classes_that_are_promised_too_much_are_told() {
+    let lab = lab!();
+    let classes = [
+        "--class-ab",
+        "rate 60mbit dport 1",
+        "--class-ab",
+        "default rate 60mbit",
+    ];
+    let run = |more: &[&str]| {
+        let words = ["pace", "veA", "veB", "--duration", "0.2"];
+        let output = lab.softclock(&[&words[..], &classes, more].concat());
+        assert!(output.status.success());
+        let [text, errors] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (text, errors)
+    };
+    let (text, errors) = run(&["--link", "100mbit"]);
+    let told = errors
+        .lines()
+        .find(|line| line.contains("promised"))
+        .expect(&errors);
+    assert!(
+        told.contains("from A to B are promised 120mbit, the link has 100mbit"),
+        "{told}"
+    );
+    assert!(text.contains("60mbit, at least 83.333 %"), "{text}");
+    let (text, errors) = run(&["--link", "120mbit", "--json"]);
+    assert!(!errors.contains("promised"), "{errors}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = &report["directions"][0]["classes"][0]["events"];
+    assert_eq!(events["bytes of its rate lost to lateness"], 0, "{report}");
+}
+
 /// Each direction has its own classes before those of both.
 #[test]
 fn directions_have_classes_of_their_own() {

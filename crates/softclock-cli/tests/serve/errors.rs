@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::server::{Server, directory, softclock};
@@ -25,6 +26,19 @@ fn line(output: &Output, code: i32) -> String {
     text
 }
 
+/// Where others may run it.
+fn copy_of_program(directory: &Path) -> PathBuf {
+    let program = directory.join("softclock");
+    // By another process: a program that other tests start meanwhile would inherit a descriptor for writing from this
+    // one, with which the copy could not be started.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_softclock"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    program
+}
+
 #[test]
 fn directories_that_cannot_be_served() {
     let directory = directory(&[("file", b"")]);
@@ -37,6 +51,27 @@ fn directories_that_cannot_be_served() {
 }
 
 #[test]
+fn priorities_that_are_none_or_not_allowed() {
+    for wrong in ["1", "fifo:0", "nice:20", "fast:1"] {
+        let text = line(&serve(&["--priority", wrong]), 2);
+        assert!(text.contains("fifo:1 to fifo:99"), "{text}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        softclock_testing::skip!("needs root, to become somebody else");
+    }
+    let directory = directory(&[]);
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = copy_of_program(directory.path());
+    for (priority, limit) in [("nice:-1", "LimitNICE"), ("fifo:1", "LimitRTPRIO")] {
+        let mut command = Command::new(&program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--priority", priority]);
+        let text = line(&command.uid(65_534).gid(65_534).output().unwrap(), 1);
+        let part = format!("no permission for --priority {priority}: it needs root");
+        assert!(text.contains(&part) && text.contains(limit), "{text}");
+    }
+}
+
+#[test]
 fn a_directory_that_may_not_be_read() {
     if !rustix::process::geteuid().is_root() {
         softclock_testing::skip!("needs root, to become somebody else");
@@ -45,14 +80,7 @@ fn a_directory_that_may_not_be_read() {
     let shut = directory.path().join("shut");
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
-    let program = directory.path().join("softclock");
-    // By another process: a program that other tests start meanwhile would inherit a descriptor for writing from this one,
-    // with which the copy could not be started.
-    let copied = Command::new("cp")
-        .arg(env!("CARGO_BIN_EXE_softclock"))
-        .arg(&program)
-        .status();
-    assert!(copied.unwrap().success());
+    let program = copy_of_program(directory.path());
     let mut command = Command::new(&program);
     let output = command
         .arg("serve")

@@ -2,28 +2,49 @@
 //!
 //! The global clock counts the bytes that the link could have sent by now, and runs ahead of time while packets are being
 //! sent at the link's rate. Each class has a clock of its own, the global clock's value at which its next packet may go.
-//! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. The class with
-//! the least clock goes first; if that clock lies ahead of the global one, nothing is sent until then.
+//! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. A class whose
+//! clock lies ahead of the global one waits until then. Of those that may go, the class goes first whose clock will be
+//! the least after its packet, so that each is served within the time of one of its own packets, whatever the others
+//! send.
 //!
-//! A packet that is sent late does not move its class's clock, so the class catches up: at its peak rate if it has one,
-//! else at the link's. Transmissions at the peak rate have due times of their own, which lateness of up to 50 us does not
-//! move, so that a sender that is always a little late keeps the peak rate too. A packet that comes when none waits is not
-//! late: those behind it are due as if it were sent at once. A class that falls behind further than its burst, because it was
-//! idle, or than what it may be late, because nobody sent for it in time, is moved up: what it did not use beyond that is
-//! lost to it.
+//! While the classes that have packets were promised more than the link has, each gets its share: its clock moves by
+//! s * (sum of their rates) / class rate. Classes without packets do not count, so a link may be promised several times
+//! over to classes that seldom send together. [`ByteClock::least_rate`] is what a class gets when all send.
+//!
+//! # Lateness
+//! The caller is late as a rule: it waits for an instant and wakes up some time after it. Clocks therefore count from
+//! when a packet was due, not from when it left, and the average rate comes out right. So that lateness never becomes a
+//! burst, they count from a bounded time ago at most, and forget the rest ([`ClassStatistics::forgotten_bytes`]). A
+//! class makes up for
+//!
+//! - seven of its packets, so that at most eight wait at a bottleneck of its rate, whatever the lateness;
+//! - no more than a millisecond of them or two, so that no second has more than its rate and a thousandth of it, or
+//!   three packets at low rates;
+//! - at least 50 us, which a blocking wait is late by as long as nothing else delays it, or two packets of the link, by
+//!   which another class may hold it up. That is the larger one where packets take less than 7 us at the class's rate;
+//! - the tolerance (see below) beside that.
+//!
+//! "Packets" are the longest that the class has sent of late. [`ClassOptions::most_behind`] and
+//! [`ClassOptions::burst_bytes`] replace this limit, for a class whose packets wait, and for one that was idle. What is
+//! made up for leaves at the class's peak rate if it has one, else at the link's. The link itself and peak rates have
+//! due times of their own, which lateness moves by the same rules: only what a wait may be late by, or two packets, for
+//! peak rates.
 //!
 //! The arithmetic is exact. Clocks count whole bytes, and each class keeps the remainder of its divisions, so that no
 //! rounding adds up: after any number of bytes in a row, a class is where one division of the sum would have put it.
 //!
 //! Many classes due at about the same time can be served together: with a tolerance, [`Dequeued::Wait`] names the first
 //! multiple of it that is not before the next packet's time, so that all that is due in between goes out in one batch, late
-//! by less than the tolerance and at the same average rates (the open issue of section IV-D). The packets of a batch
-//! are given out at once, though the link will need up to the tolerance to send them.
+//! by less than the tolerance and at the same average rates (the open issue of section IV-D): what clocks make up for
+//! is more by the tolerance. The packets of a batch are given out at once, though the link will need up to the
+//! tolerance to send them, and a bottleneck of a class's rate holds what the class gathered in it.
 //!
 //! # Cost
 //! O(log n) a packet with n classes that have packets; others cost nothing. Queues are bounded by packets and by bytes.
 
-use alloc::collections::{BinaryHeap, VecDeque};
+mod class;
+
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -32,47 +53,8 @@ use crate::Instant;
 use crate::time::saturating_ns;
 use crate::units::Rate;
 
-/// A class of a [`ByteClock`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ClassId(u32);
-
-impl ClassId {
-    /// Classes are numbered from 0 in the order in which they were added.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// How a class is treated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClassOptions {
-    /// The rate it keeps on average, of bytes on the wire.
-    pub rate: Rate,
-    /// The rate at which it catches up after delays; `None` for the link's.
-    pub peak: Option<Rate>,
-    /// How many bytes it may be behind after it was idle, and still catch up.
-    pub burst_bytes: u64,
-    /// How many bytes it may be behind because nobody sent for it in time though packets waited, and still catch up.
-    pub late_bytes: u64,
-    /// Packets that may wait.
-    pub most_packets: usize,
-    /// Bytes on the wire that may wait.
-    pub most_bytes: u64,
-}
-
-impl ClassOptions {
-    /// This rate, a burst of 64 KiB and as much for lateness, and queues of 1000 packets or 1 MiB.
-    pub const fn of_rate(rate: Rate) -> Self {
-        Self {
-            rate,
-            peak: None,
-            burst_bytes: 64 << 10,
-            late_bytes: 64 << 10,
-            most_packets: 1000,
-            most_bytes: 1 << 20,
-        }
-    }
-}
+use class::{Class, longest, time_of};
+pub use class::{ClassId, ClassOptions, ClassStatistics};
 
 /// Why a packet was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -94,23 +76,6 @@ pub enum Dequeued<P> {
     Empty,
 }
 
-/// What a class did so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ClassStatistics {
-    /// Packets sent.
-    pub sent_packets: u64,
-    /// Their bytes on the wire.
-    pub sent_bytes: u64,
-    /// Packets not taken because as many waited as may.
-    pub dropped_for_packets: u64,
-    /// Packets not taken because as many bytes waited as may.
-    pub dropped_for_bytes: u64,
-    /// Packets that wait.
-    pub queued_packets: usize,
-    /// Their bytes on the wire.
-    pub queued_bytes: u64,
-}
-
 /// The global clock, the classes and their packets: packets of classes on one link, scheduled by bytes.
 #[derive(Debug)]
 pub struct ByteClock<P> {
@@ -120,28 +85,22 @@ pub struct ByteClock<P> {
     tolerance_ns: u64,
     /// The same in bytes of the link.
     tolerance: u64,
-    /// How late a packet may be sent without delaying those behind it at the peak rate, in bytes of the link.
-    slack: u64,
     /// Bytes that the link could have sent.
     present: u64,
     /// When the link has sent what it was given.
     busy_until: u64,
+    /// The longest packet of late.
+    longest: u64,
     classes: Vec<Class<P>>,
-    /// Classes that have packets, by clock, then by turn.
-    active: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// The rates of all classes, in sum.
+    all_bps: u128,
+    /// The rates of the classes that have packets, in sum.
+    active_bps: u128,
+    /// Classes that have packets: by clock, then by turn, until the global clock has come so far ...
+    waiting: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// ... and from then on by where the clock will be after the next packet.
+    eligible: BinaryHeap<Reverse<(u64, u64, u32)>>,
     turn: u64,
-}
-
-#[derive(Debug)]
-struct Class<P> {
-    options: ClassOptions,
-    clock: u64,
-    /// What the peak rate allows, in bytes of the global clock.
-    not_before: u64,
-    /// What was left of the last division, in units of a byte times the link's rate over the class's.
-    remainder: u64,
-    queue: VecDeque<(P, u64)>,
-    statistics: ClassStatistics,
 }
 
 impl<P> ByteClock<P> {
@@ -152,11 +111,14 @@ impl<P> ByteClock<P> {
             start,
             tolerance_ns: 0,
             tolerance: 0,
-            slack: link.bytes_in(SLACK),
+            longest: 0,
             present: 0,
             busy_until: 0,
             classes: Vec::new(),
-            active: BinaryHeap::new(),
+            all_bps: 0,
+            active_bps: 0,
+            waiting: BinaryHeap::new(),
+            eligible: BinaryHeap::new(),
             turn: 0,
         }
     }
@@ -165,32 +127,47 @@ impl<P> ByteClock<P> {
     pub fn set_tolerance(&mut self, tolerance: Duration) {
         self.tolerance_ns = saturating_ns(tolerance);
         self.tolerance = self.link.bytes_in(tolerance);
-        self.slack = self.link.bytes_in(tolerance.max(SLACK));
     }
 
-    /// Adds a class. A rate above the link's is the link's.
+    /// Adds a class. A rate above the link's is the link's, and a peak below the rate is the rate.
     pub fn add_class(&mut self, options: ClassOptions) -> ClassId {
         let index = u32::try_from(self.classes.len()).expect("fewer than 2^32 classes");
-        self.classes.push(Class {
-            options: ClassOptions {
-                rate: options.rate.min(self.link),
-                ..options
-            },
-            clock: 0,
-            not_before: 0,
-            remainder: 0,
-            queue: VecDeque::new(),
-            statistics: ClassStatistics::default(),
-        });
+        let options = self.within_link(options);
+        self.all_bps += u128::from(options.rate.bps());
+        self.classes.push(Class::new(options));
         ClassId(index)
     }
 
     /// Changes how a class is treated from its next packet on. What waits, stays.
     pub fn set_options(&mut self, class: ClassId, options: ClassOptions) {
-        let rate = options.rate.min(self.link);
+        let options = self.within_link(options);
         let class = &mut self.classes[class.index()];
-        class.options = ClassOptions { rate, ..options };
-        class.remainder = 0;
+        let (before, after) = (class.options.rate.bps(), options.rate.bps());
+        let changed = |sum: u128| sum - u128::from(before) + u128::from(after);
+        self.all_bps = changed(self.all_bps);
+        if !class.queue.is_empty() {
+            self.active_bps = changed(self.active_bps);
+        }
+        class.set_options(options);
+    }
+
+    /// The rate that a class keeps when all classes have packets: less than its own if the link does not have the sum
+    /// of their rates.
+    pub fn least_rate(&self, class: ClassId) -> Rate {
+        let rate = self.classes[class.index()].options.rate;
+        let sum = self.all_bps.max(self.link.bps().into());
+        let share = u128::from(rate.bps()) * u128::from(self.link.bps()) / sum;
+        // Not above the rate, as the sum is not below the link's.
+        Rate::from_bps(share as u64).unwrap_or(ONE_BIT)
+    }
+
+    fn within_link(&self, options: ClassOptions) -> ClassOptions {
+        let rate = options.rate.min(self.link);
+        ClassOptions {
+            rate,
+            peak: options.peak.map(|peak| peak.max(rate)),
+            ..options
+        }
     }
 
     /// What a class did so far.
@@ -217,18 +194,24 @@ impl<P> ByteClock<P> {
             statistics.dropped_for_packets += 1;
             return Err((packet, DropReason::Packets));
         }
-        if statistics.queued_bytes + bytes > class.options.most_bytes {
+        if bytes
+            > class
+                .options
+                .most_bytes
+                .saturating_sub(statistics.queued_bytes)
+        {
             statistics.dropped_for_bytes += 1;
             return Err((packet, DropReason::Bytes));
         }
         statistics.queued_bytes += bytes;
         class.queue.push_back((packet, bytes));
         if class.queue.len() == 1 {
-            if class.options.peak.is_some() {
-                class.not_before = class.not_before.max(self.present);
-            }
-            let burst = class.options.burst_bytes;
-            self.activate(id.0, burst);
+            class.not_before = class.not_before.max(self.present);
+            self.active_bps += u128::from(class.options.rate.bps());
+            let allowed = self.after_idleness(id.0, bytes);
+            let (present, scale) = (self.present, self.scale());
+            self.classes[id.index()].move_up(present, allowed, scale);
+            self.activate(id.0);
         }
         Ok(())
     }
@@ -236,59 +219,136 @@ impl<P> ByteClock<P> {
     /// The next packet that may go at `now`, or when that will be.
     pub fn dequeue(&mut self, now: Instant) -> Dequeued<P> {
         self.follow(now);
-        let Some(&Reverse((clock, _, index))) = self.active.peek() else {
-            return Dequeued::Empty;
+        self.admit();
+        let Some(&Reverse((_, _, index))) = self.eligible.peek() else {
+            return match self.waiting.peek() {
+                Some(&Reverse((clock, ..))) => Dequeued::Wait(self.round_up(self.time_of(clock))),
+                None => Dequeued::Empty,
+            };
         };
-        if clock > self.present {
-            return Dequeued::Wait(self.round_up(self.time_of(clock)));
-        }
         if self.busy_until > self.present.saturating_add(self.tolerance) {
             return Dequeued::Wait(self.time_of(self.busy_until - self.tolerance));
         }
-        self.active.pop();
-        let link = self.link;
+        self.eligible.pop();
+        Dequeued::Send(ClassId(index), self.send(index))
+    }
+
+    /// The next packet of a class goes. The clocks count from when it was due, or as far back as they may.
+    fn send(&mut self, index: u32) -> P {
+        let (link, scale, present) = (self.link, self.scale(), self.present);
         let class = &mut self.classes[index as usize];
-        let (packet, bytes) = class
-            .queue
-            .pop_front()
-            .expect("active classes have packets");
-        class.statistics.queued_bytes -= bytes;
-        class.statistics.sent_packets += 1;
-        class.statistics.sent_bytes += bytes;
-        // What was due within the present nanosecond was sent when it was due.
-        let due = clock.max(self.busy_until);
-        let begin = if self.present.saturating_sub(due) <= link.bps().div_ceil(8_000_000_000) {
-            due
-        } else {
-            self.present
-        };
-        class.advance(bytes, link, begin, self.slack);
-        let late = (!class.queue.is_empty()).then_some(class.options.late_bytes);
-        self.busy_until = begin + bytes;
-        if let Some(late) = late {
-            self.activate(index, late);
+        let (packet, bytes) = class.take();
+        class.longest = longest(class.longest, bytes);
+        self.longest = longest(self.longest, bytes);
+        let allowed = self.after_lateness(index);
+        let (of_link, of_wait) = (self.made_up(self.longest), self.of_wait());
+        let class = &mut self.classes[index as usize];
+        let forgotten = class.move_up(present, allowed, scale);
+        class.statistics.forgotten_bytes += forgotten;
+        let due = class.due().max(present.saturating_sub(of_link));
+        self.busy_until = self.busy_until.max(due).saturating_add(bytes);
+        class.advance(bytes, scale);
+        if let Some(peak) = class.options.peak {
+            let apart = time_of(bytes, link.bps(), peak);
+            let of_peak = of_wait.max(apart.saturating_mul(LEAST_PACKETS));
+            class.keep_apart(apart, present.saturating_sub(of_peak));
         }
-        Dequeued::Send(ClassId(index), packet)
+        match class.queue.is_empty() {
+            true => self.active_bps -= u128::from(class.options.rate.bps()),
+            false => self.activate(index),
+        }
+        packet
     }
 
     /// Takes all waiting packets of a class out, for a program that ends.
     pub fn drain(&mut self, id: ClassId) -> impl Iterator<Item = P> {
-        self.active.retain(|Reverse((_, _, index))| *index != id.0);
+        for heap in [&mut self.waiting, &mut self.eligible] {
+            heap.retain(|Reverse((_, _, index))| *index != id.0);
+        }
         let class = &mut self.classes[id.index()];
+        if !class.queue.is_empty() {
+            self.active_bps -= u128::from(class.options.rate.bps());
+        }
         class.statistics.queued_bytes = 0;
         core::mem::take(&mut class.queue)
             .into_iter()
             .map(|(packet, _)| packet)
     }
 
-    /// Puts a class that has packets where its clock says, behind by so many bytes of its own at most.
-    fn activate(&mut self, index: u32, behind: u64) {
-        let link = self.link;
-        let class = &mut self.classes[index as usize];
-        class.move_up(link, self.present, behind);
+    /// Puts a class that has packets where its clock says.
+    fn activate(&mut self, index: u32) {
+        let due = self.classes[index as usize].due();
         self.turn += 1;
-        let due = class.clock.max(class.not_before);
-        self.active.push(Reverse((due, self.turn, index)));
+        self.waiting.push(Reverse((due, self.turn, index)));
+    }
+
+    /// How far a class that was idle may be behind, with its next packet of so many bytes.
+    fn after_idleness(&self, index: u32, bytes: u64) -> u64 {
+        let (class, scale) = (&self.classes[index as usize], self.scale());
+        match class.options.burst_bytes {
+            Some(burst) => class.time_of(burst, scale),
+            None => self.made_up(class.time_of(class.longest.max(bytes), scale)),
+        }
+    }
+
+    /// How far a class may be behind when its packet goes; not less than after it was idle.
+    fn after_lateness(&self, index: u32) -> u64 {
+        let (class, scale) = (&self.classes[index as usize], self.scale());
+        let late = match class.options.most_behind {
+            Some(most) => {
+                let most = self.link.bytes_in(most).max(self.of_others());
+                most.saturating_add(self.tolerance)
+            }
+            None => self.made_up(class.time_of(class.longest, scale)),
+        };
+        let burst = class.options.burst_bytes;
+        burst.map_or(late, |burst| late.max(class.time_of(burst, scale)))
+    }
+
+    /// How far a clock may be behind that moves by so much for each packet.
+    fn made_up(&self, packet: u64) -> u64 {
+        let packets = |count| packet.saturating_mul(count);
+        let late = packets(LEAST_PACKETS).max(self.link.bytes_in(LONGEST_MADE_UP));
+        let least = self.link.bytes_in(WAIT).max(self.of_others());
+        let most = packets(MOST_PACKETS).saturating_sub(self.rounding());
+        let late = late.min(most).max(least);
+        late.saturating_add(self.tolerance)
+    }
+
+    /// How long packets of other classes may hold one up.
+    const fn of_others(&self) -> u64 {
+        self.longest.saturating_mul(LEAST_PACKETS)
+    }
+
+    /// What instants and whole bytes may add to the lateness of a packet: a nanosecond and a byte each.
+    const fn rounding(&self) -> u64 {
+        self.link.bytes_in(Duration::from_nanos(2)) + 2
+    }
+
+    /// What a wait may be late by.
+    fn of_wait(&self) -> u64 {
+        self.link.bytes_in(WAIT).saturating_add(self.tolerance)
+    }
+
+    /// Classes whose time has come are eligible from now on.
+    fn admit(&mut self) {
+        let scale = self.scale();
+        while let Some(&Reverse((due, turn, index))) = self.waiting.peek()
+            && due <= self.present
+        {
+            self.waiting.pop();
+            let class = &self.classes[index as usize];
+            let bytes = class.queue.front().map_or(0, |&(_, bytes)| bytes);
+            let after = due.saturating_add(class.time_of(bytes, scale));
+            self.eligible.push(Reverse((after, turn, index)));
+        }
+    }
+
+    /// What a class's clock moves by for a byte, times the class's rate: the rate of the link, or the sum of the rates
+    /// of classes that have packets, if that is more.
+    fn scale(&self) -> u64 {
+        let active = u64::try_from(self.active_bps).unwrap_or(u64::MAX);
+        active.max(self.link.bps())
     }
 
     /// Lets the clock follow time.
@@ -314,35 +374,21 @@ impl<P> ByteClock<P> {
     }
 }
 
-impl<P> Class<P> {
-    /// A packet of so many bytes is sent from this value of the global clock on.
-    fn advance(&mut self, bytes: u64, link: Rate, begin: u64, slack: u64) {
-        let rate = u128::from(self.options.rate.bps());
-        let total = u128::from(bytes) * u128::from(link.bps()) + u128::from(self.remainder);
-        self.remainder = (total % rate) as u64;
-        self.clock = self.clock.saturating_add((total / rate) as u64);
-        if let Some(peak) = self.options.peak {
-            let apart = u128::from(bytes) * u128::from(link.bps());
-            let apart = apart.div_ceil(u128::from(peak.bps())) as u64;
-            let due = self.not_before.max(begin.saturating_sub(slack));
-            self.not_before = due.saturating_add(apart);
-        }
-    }
-
-    /// A class that is behind by more loses the rest.
-    fn move_up(&mut self, link: Rate, present: u64, behind: u64) {
-        let behind =
-            u128::from(behind) * u128::from(link.bps()) / u128::from(self.options.rate.bps());
-        let earliest = present.saturating_sub(u64::try_from(behind).unwrap_or(u64::MAX));
-        if self.clock < earliest {
-            self.clock = earliest;
-            self.remainder = 0;
-        }
-    }
-}
-
 /// What a blocking wait is late by, at most, as long as nothing else delays it.
-const SLACK: Duration = Duration::from_micros(50);
+const WAIT: Duration = Duration::from_micros(50);
 
+/// Packets that a class makes up for at most: with the one that is due, eight may leave at once.
+const MOST_PACKETS: u64 = 7;
+
+/// A packet that is late by about the time from one to the next is not to cost any rate.
+const LEAST_PACKETS: u64 = 2;
+
+/// More would show in the rate of a second.
+const LONGEST_MADE_UP: Duration = Duration::from_millis(1);
+
+const ONE_BIT: Rate = Rate::from_bps(1).expect("not zero");
+
+#[cfg(test)]
+mod lateness;
 #[cfg(test)]
 mod tests;

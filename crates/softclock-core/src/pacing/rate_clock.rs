@@ -12,8 +12,16 @@ use crate::Instant;
 /// ahead of the target rate. A train ends when the source has nothing to send ([`end`](Self::end)): what a
 /// source leaves unused is not made up.
 ///
-/// The intervals are those of a whole transmission. One of which only a part was used takes as much less
-/// ([`on_transmit_part`](Self::on_transmit_part)), and their size may change in mid-train
+/// A train that is behind by more than [`set_most_behind`](Self::set_most_behind) allows forgets the rest
+/// ([`forgotten`](Self::forgotten)): a process that was stopped for seconds does not make up for them.
+///
+/// Each wait between transmissions may cost the processor: beside computing processes a thread that sleeps comes back
+/// some milliseconds later, and would make up for nothing if it sent one transmission then. So several may go together:
+/// as many as are due, and as the burst rate had time for since the last, 5 ms at most ([`due`](Self::due)). Those that
+/// the sender had nothing for at once may follow without an interval.
+///
+/// The intervals are those of a whole transmission. One of another size takes as much less or more
+/// ([`on_transmit_bytes`](Self::on_transmit_bytes)), and their size may change in mid-train
 /// ([`set_intervals`](Self::set_intervals)).
 ///
 /// All operations are a few additions, but for parts and changes, which divide; times are whole nanoseconds.
@@ -21,6 +29,8 @@ use crate::Instant;
 pub struct RateClock {
     target_ns: u64,
     minimum_ns: u64,
+    most_behind_ns: u64,
+    forgotten_ns: u64,
     train: Option<Train>,
 }
 
@@ -31,6 +41,8 @@ struct Train {
     /// When the next transmission would be sent if none had ever been late.
     on_schedule: Instant,
     last: Instant,
+    /// From when on the burst rate counts: the last transmission, or before it if more might have gone with it.
+    burst_from: Instant,
     /// What the last transmission takes at the target rate.
     last_ns: u64,
     /// The same at the burst rate.
@@ -45,6 +57,8 @@ impl RateClock {
         Self {
             target_ns,
             minimum_ns: crate::time::saturating_ns(minimum).min(target_ns),
+            most_behind_ns: crate::time::saturating_ns(MOST_BEHIND),
+            forgotten_ns: 0,
             train: None,
         }
     }
@@ -57,6 +71,17 @@ impl RateClock {
     /// The target interval.
     pub fn target(&self) -> Duration {
         Duration::from_nanos(self.target_ns)
+    }
+
+    /// Sets how far a train may be behind its schedule and still catch up; a target interval at least. [`MOST_BEHIND`]
+    /// if it is not set.
+    pub fn set_most_behind(&mut self, most: Duration) {
+        self.most_behind_ns = crate::time::saturating_ns(most);
+    }
+
+    /// How much of its schedule it gave up, because it was behind by more than it may be.
+    pub const fn forgotten(&self) -> Duration {
+        Duration::from_nanos(self.forgotten_ns)
     }
 
     /// Changes the intervals at the same target rate, for transmissions of another size or another burst rate. The present
@@ -78,15 +103,13 @@ impl RateClock {
             train.last_ns = scaled(self.target_ns, share, before);
             train.last_minimum_ns = scaled(self.minimum_ns, share, before);
             train.on_schedule = train.last.add_ns(train.last_ns);
+            train.burst_from = train.last;
         }
     }
 
     fn change_intervals(&mut self, target: Duration, minimum: Duration) {
-        let train = self.train.take();
-        *self = Self {
-            train,
-            ..Self::new(target, minimum)
-        };
+        let new = Self::new(target, minimum);
+        (self.target_ns, self.minimum_ns) = (new.target_ns, new.minimum_ns);
     }
 
     /// When the next transmission is to be scheduled: `now` if it begins a train.
@@ -96,43 +119,72 @@ impl RateClock {
             Some(train) if train.ended => now.max(train.last.add_ns(train.last_ns)),
             Some(train) => train
                 .on_schedule
-                .max(train.last.add_ns(train.last_minimum_ns)),
+                .max(train.burst_from.add_ns(train.last_minimum_ns)),
         }
     }
 
-    /// A transmission was sent.
+    /// How many transmissions may go together, where [`next_send`](Self::next_send) has come: one, and where the train
+    /// is behind as many as are due, but no more than the burst rate had time for since the last, and in 5 ms.
+    pub fn due(&self, now: Instant) -> u64 {
+        let Some(train) = self.train.as_ref().filter(|train| !train.ended) else {
+            return 1;
+        };
+        let on_schedule = self.schedule(train, now);
+        let more = now.ns_since(on_schedule) / self.target_ns;
+        let since = now.ns_since(train.burst_from.add_ns(train.last_minimum_ns));
+        let allowed = since.min(TOGETHER_NS).checked_div(self.minimum_ns);
+        1 + allowed.map_or(more, |allowed| more.min(allowed))
+    }
+
+    /// A transmission was sent. The next goes a minimum interval later, or more.
     pub fn on_transmit(&mut self, now: Instant) {
+        self.transmit(now, 1, 1);
+    }
+
+    /// `bytes` were sent, where a transmission is `full` bytes: less, and the next is due as much sooner; or more, as
+    /// far as [`due`](Self::due) allows it. What it allows beyond them may go at once.
+    pub fn on_transmit_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
+        let left = self.due(now).saturating_sub(bytes.div_ceil(full));
+        self.transmit(now, bytes, full);
+        if let Some(train) = &mut self.train {
+            let left_ns = left.saturating_mul(self.minimum_ns);
+            train.burst_from = now.sub_ns(left_ns);
+        }
+    }
+
+    fn transmit(&mut self, now: Instant, bytes: u64, full: u64) {
+        let part = |ns: u64| match bytes == full {
+            true => ns,
+            false => scaled(ns, bytes, full),
+        };
         let due = match &self.train {
-            Some(train) if !train.ended => train.on_schedule,
+            Some(train) if !train.ended => {
+                let due = self.schedule(train, now);
+                self.forgotten_ns += due.ns_since(train.on_schedule);
+                due
+            }
             _ => now,
         };
         self.train = Some(Train {
             ended: false,
-            on_schedule: due.add_ns(self.target_ns),
+            on_schedule: due.add_ns(part(self.target_ns)),
             last: now,
-            last_ns: self.target_ns,
-            last_minimum_ns: self.minimum_ns,
+            burst_from: now,
+            last_ns: part(self.target_ns).min(self.target_ns),
+            last_minimum_ns: part(self.minimum_ns).min(self.minimum_ns),
         });
     }
 
-    /// A transmission was sent of which only the part `bytes` of `full` bytes was used: the next is due as much sooner.
-    pub fn on_transmit_part(&mut self, now: Instant, bytes: u64, full: u64) {
-        self.on_transmit(now);
-        if let Some(train) = &mut self.train
-            && bytes < full
-        {
-            let unused = scaled(self.target_ns, full - bytes, full);
-            train.on_schedule = train.on_schedule.sub_ns(unused);
-            train.last_ns -= unused;
-            train.last_minimum_ns -= scaled(self.minimum_ns, full - bytes, full);
-        }
-    }
-
-    /// How far the train is behind its schedule.
+    /// How far the train is behind its schedule, as far as it will catch up.
     pub fn behind(&self, now: Instant) -> Duration {
         let train = self.train.as_ref().filter(|train| !train.ended);
-        let schedule = train.map(|train| train.on_schedule);
-        schedule.map_or(Duration::ZERO, |schedule| now.since(schedule))
+        train.map_or(Duration::ZERO, |train| now.since(self.schedule(train, now)))
+    }
+
+    /// When the next transmission would be sent if none of late had been late.
+    fn schedule(&self, train: &Train, now: Instant) -> Instant {
+        let most = self.most_behind_ns.max(self.target_ns);
+        train.on_schedule.max(now.sub_ns(most))
     }
 
     /// The source has run dry. The next transmission begins a train, but not before the time has passed that the last
@@ -143,6 +195,14 @@ impl RateClock {
         }
     }
 }
+
+/// How far a train may be behind its schedule if nothing else is said: longer than a process is away that shares a
+/// processor with some others, which is 3 to 30 ms a slice, and short beside a stop that somebody sees.
+pub const MOST_BEHIND: Duration = Duration::from_millis(50);
+
+/// A thread that shares a processor comes back after about a slice of the others, which is 3 to 4 ms: at twice the
+/// rate, 5 ms make up for 10 between two turns. More together would be a burst beyond the burst rate.
+const TOGETHER_NS: u64 = 5_000_000;
 
 /// `ns * part / whole`.
 fn scaled(ns: u64, part: u64, whole: u64) -> u64 {
@@ -322,7 +382,7 @@ mod tests {
         let micros = Duration::from_micros;
         let mut clock = RateClock::new(micros(400), micros(120));
         clock.on_transmit(us(0));
-        clock.on_transmit_part(us(1000), 500, 1000);
+        clock.on_transmit_bytes(us(1000), 500, 1000);
         clock.set_rates(micros(40), micros(40));
         assert_eq!(clock.next_send(us(1001)), us(1020), "half of one was sent");
         clock.end();
@@ -347,6 +407,110 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_train_makes_up_for_what_it_may() {
+        let ms = |ms: u64| Instant::from_ns(ms * 1_000_000);
+        let mut clock = RateClock::new(Duration::from_millis(1), Duration::from_micros(500));
+        clock.on_transmit(ms(0));
+        assert_eq!(clock.behind(ms(3_001)), MOST_BEHIND);
+        assert_eq!(clock.due(ms(3_001)), 11, "5 ms at the burst rate");
+        clock.on_transmit_bytes(ms(3_001), 4, 1);
+        assert_eq!(clock.due(ms(3_001)), 7, "the rest may follow");
+        clock.on_transmit_bytes(ms(3_001), 7, 1);
+        assert_eq!(clock.forgotten(), Duration::from_millis(2_950));
+        let (mut now, mut sent) = (ms(3_001), 11);
+        while clock.behind(clock.next_send(now)) > Duration::ZERO {
+            now = clock.next_send(now);
+            assert_eq!(clock.due(now), 1);
+            clock.on_transmit_bytes(now, 1, 1);
+            sent += 1;
+        }
+        assert_eq!(sent, 50 + 40, "50 ms are made up for in 40");
+        assert_eq!(clock.next_send(now), ms(3_041), "on schedule again");
+        clock.end();
+        clock.on_transmit(ms(3_500));
+        clock.set_most_behind(Duration::ZERO);
+        clock.on_transmit(ms(4_000));
+        assert_eq!(clock.next_send(ms(4_000)), ms(4_000).add_ns(500_000));
+        assert_eq!(clock.due(ms(4_001)), 2, "an interval is always made up for");
+        clock.set_intervals(Duration::from_millis(4), Duration::from_millis(2));
+        assert_eq!(clock.due(ms(5_000)), 2, "also that of others");
+    }
+
+    /// The burst rate counts from the last transmission on, whatever was due by then.
+    #[test]
+    fn what_goes_together_is_what_the_burst_rate_had_time_for() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(20));
+        clock.on_transmit(us(0));
+        assert_eq!(clock.due(us(40)), 1);
+        assert_eq!(clock.due(us(79)), 1);
+        assert_eq!(clock.due(us(80)), 2);
+        clock.on_transmit(us(1_000));
+        assert_eq!(clock.due(us(1_020)), 1);
+        assert_eq!(clock.due(us(1_060)), 3);
+        clock.on_transmit_bytes(us(1_060), 3, 1);
+        assert_eq!(clock.next_send(us(1_060)), us(1_080));
+        clock.end();
+        assert_eq!(
+            (clock.due(us(9_000)), clock.next_send(us(1_060))),
+            (1, us(1_100))
+        );
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A thread that is away at random, against two counts of bytes: never more than the target rate allows since
+        /// the train began, never more at once than the burst rate had time for since the transmission before; and what
+        /// is sent and what is forgotten is all there was.
+        #[test]
+        fn a_thread_that_is_away_keeps_what_it_may(
+            pauses in prop::collection::vec((0u64..200_000, 0u64..100), 1..300),
+            most_us in 0u64..100_000,
+            burst_percent in 100u64..400,
+        ) {
+            let (target, minimum) = (40_000u64, 40_000 * 100 / burst_percent);
+            let [target_time, minimum_time] = [target, minimum].map(Duration::from_nanos);
+            let mut clock = RateClock::new(target_time, minimum_time);
+            clock.set_most_behind(Duration::from_micros(most_us));
+            let most = (most_us * 1000).max(target);
+            let (mut now, mut sent, mut last, mut begun) = (Instant::ORIGIN, 0u64, None, None);
+            for (long, short) in pauses {
+                // Mostly on time, and now and then away.
+                let away = if short < 10 { long * 1000 } else { short * 1000 };
+                now = clock.next_send(now).max(now).add_ns(away);
+                let due = clock.due(now);
+                if let Some(last) = last {
+                    let allowed = (now.ns_since(last) / minimum).clamp(1, 1 + TOGETHER_NS / minimum);
+                    prop_assert!(due <= allowed, "{due} of {allowed}");
+                    prop_assert!(due <= 1 + most / target);
+                }
+                // In two parts, of which the first may be all.
+                let first = 1 + long % due;
+                clock.on_transmit_bytes(now, first, 1);
+                if first < due {
+                    prop_assert!(clock.next_send(now) <= now);
+                    prop_assert_eq!(clock.due(now), due - first);
+                    clock.on_transmit_bytes(now, due - first, 1);
+                }
+                prop_assert!(clock.next_send(now) >= now.add_ns(minimum));
+                sent += due;
+                last = Some(now);
+                let begun = *begun.get_or_insert(now);
+                prop_assert!((sent - 1) * target <= now.ns_since(begun));
+                // What was sent, what was forgotten, and what it will still make up for, is all there was; beside that
+                // it is never ahead by more than what was sent last.
+                let forgotten = crate::time::saturating_ns(clock.forgotten());
+                let behind = crate::time::saturating_ns(clock.behind(now));
+                prop_assert!(behind <= most);
+                let all = sent * target + forgotten + behind;
+                let had = now.ns_since(begun);
+                prop_assert!(all >= had && all <= had + target, "{all} of {had}");
+            }
+        }
+    }
+
+    #[test]
     fn a_source_that_ran_dry_begins_anew() {
         let us = |us: u64| Instant::from_ns(us * 1000);
         let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(12));
@@ -362,7 +526,7 @@ mod tests {
     fn a_smaller_transmission_brings_the_next_forward() {
         let us = |us: u64| Instant::from_ns(us * 1000);
         let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(4));
-        clock.on_transmit_part(us(0), 500, 1000);
+        clock.on_transmit_bytes(us(0), 500, 1000);
         assert_eq!(clock.next_send(us(1)), us(20));
         clock.end();
         assert_eq!(clock.next_send(us(1)), us(20), "of the next train too");

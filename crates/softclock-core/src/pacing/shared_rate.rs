@@ -46,6 +46,15 @@ impl SharedRate {
         self.next_free = from + self.rate.time_of(bytes);
         from.max(now)
     }
+
+    /// Reserves the time for `bytes` if they may be sent at once; false if not.
+    pub fn reserve_now(&mut self, now: Instant, bytes: u64) -> bool {
+        let is_free = self.next_free <= now;
+        if is_free {
+            self.reserve(now, bytes);
+        }
+        is_free
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +78,9 @@ mod tests {
         assert_eq!(shared.reserve(us(1000), 1500), us(1120));
         assert_eq!(shared.reserve(us(1001), 750), us(1240));
         assert_eq!(shared.reserve(us(1002), 1500), us(1300));
+        assert!(!shared.reserve_now(us(1419), 1500), "until 1420");
+        assert!(shared.reserve_now(us(1420), 1500));
+        assert!(!shared.reserve_now(us(1420), 1500));
         assert_eq!(
             shared.reserve(us(5000), 1500),
             us(5000),

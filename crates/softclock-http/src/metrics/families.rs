@@ -185,6 +185,10 @@ fn pacing(page: &mut Page, reports: &[Report]) {
     let help = "Times the kernel had no room for a piece, because the client was slow.";
     page.family("softclock_paced_blocked_total", Counter, help);
     page.value(sum(|pacing| pacing.blocked));
+    let help =
+        "Bytes that the rates had time for while streams were late by more than they make up for.";
+    page.family("softclock_paced_forgotten_bytes_total", Counter, help);
+    page.value(sum(|pacing| pacing.forgotten_bytes));
     let help = "Bytes that wait for their time now.";
     page.family("softclock_paced_pending_bytes", Gauge, help);
     page.value(sum(|pacing| pacing.pending_bytes));

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use softclock_core::{SourceId, TriggerState};
 use softclock_linux::events::{Readiness, Token};
@@ -81,10 +81,7 @@ impl<F: AsFd> Source<F> {
                 return Poll::Pending;
             }
             drop(sources);
-            if !self.runtime.take_call() {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+            ready!(self.runtime.poll_allowance(cx));
             match self.try_call(direction, state, &mut call) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
@@ -106,16 +103,22 @@ impl<F: AsFd> Source<F> {
     /// Ready when a read may find something; until then `cx` is woken by that.
     pub(crate) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         let mut sources = self.runtime.sources.borrow_mut();
-        match sources.poll_ready(self.id, Direction::Read, cx) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
+        let is_ready = sources.poll_ready(self.id, Direction::Read, cx);
+        drop(sources);
+        self.poll_known(is_ready, cx)
     }
 
     fn poll_condition(&self, cx: &Context<'_>, conditions: Readiness) -> Poll<()> {
         let mut sources = self.runtime.sources.borrow_mut();
-        match sources.poll_condition(self.id, conditions, cx) {
-            true => Poll::Ready(()),
+        let holds = sources.poll_condition(self.id, conditions, cx);
+        drop(sources);
+        self.poll_known(holds, cx)
+    }
+
+    /// Ready if `holds`, which is known without a call.
+    fn poll_known(&self, holds: bool, cx: &Context<'_>) -> Poll<()> {
+        match holds {
+            true => self.runtime.poll_allowance(cx),
             false => Poll::Pending,
         }
     }

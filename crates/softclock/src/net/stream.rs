@@ -140,7 +140,7 @@ impl TcpStream {
     /// As [`sent`](Self::sent).
     pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match self.pacing.paced() {
-            None => Poll::Ready(Ok(())),
+            None => self.source.runtime().poll_allowance(cx).map(Ok),
             Some(paced) => paced.poll_sent(cx),
         }
     }

@@ -143,11 +143,16 @@ impl UdpSocket {
         let runtime = self.source.runtime();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (batch, at) = self.pacing.next_batch(runtime, segment_bytes.into());
-            if at > crate::now() {
+            let batch = loop {
+                let (batch, at) = self.pacing.next_batch(runtime, segment_bytes.into());
+                if at <= crate::now() {
+                    break batch;
+                }
+                // The pacing may change meanwhile.
                 crate::sleep_until(at).await;
-            }
-            let now = &rest[..rest.len().min(batch)];
+            };
+            let due = self.pacing.due(runtime, batch, segment_bytes.into());
+            let now = &rest[..rest.len().min(due)];
             let send = |fd: BorrowedFd<'_>| send_batch(fd, now, segment_bytes, peer);
             match self.when_writable(send).await {
                 Ok(sent) => {

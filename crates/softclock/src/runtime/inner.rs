@@ -1,10 +1,11 @@
 //! The state of a thread's runtime, and how code on that thread finds it.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use async_task::Runnable;
 use slab::Slab;
@@ -222,12 +223,29 @@ impl Inner {
         left > 0
     }
 
+    /// The same for what is ready without a call: takes one from the allowance, or has the task run again after the
+    /// others. A future that is ready at once, in a loop, would else keep the thread from all others.
+    pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
+        match self.take_call() {
+            true => Poll::Ready(()),
+            false => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
     /// Takes from the same allowance what a call has moved: it is time that others wait for, too.
     pub(crate) fn take_bytes(&self, bytes: usize) {
         let calls = u32::try_from(bytes / BYTES_PER_CALL).unwrap_or(u32::MAX);
         self.call_budget
             .set(self.call_budget.get().saturating_sub(calls));
     }
+}
+
+/// As [`Inner::poll_allowance`], of the current runtime.
+pub(crate) async fn allowance() {
+    poll_fn(|cx| Inner::with_current(|runtime| runtime.poll_allowance(cx))).await;
 }
 
 /// Whether this thread is inside a runtime.

@@ -4,12 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use async_task::{Runnable, Task};
 use pin_project_lite::pin_project;
 
-use super::inner::Inner;
+use super::inner::{Inner, is_entered};
 
 /// A spawned task. Dropping it lets the task run on.
 pub struct JoinHandle<T> {
@@ -34,6 +34,10 @@ impl<T> Future for JoinHandle<T> {
     /// The task's result. A panic of the task continues here.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let task = self.task.as_mut().expect("present until dropped");
+        // A handle may be awaited by another executor of the thread.
+        if task.is_finished() && is_entered() {
+            ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
+        }
         Pin::new(task).poll(cx)
     }
 }

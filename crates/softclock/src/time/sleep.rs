@@ -1,6 +1,7 @@
 //! Waiting for a point in time.
 
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -12,6 +13,9 @@ use crate::runtime::inner::Inner;
 
 /// Ends at the first trigger state at least `duration` from now. Never early; when idle, some microseconds
 /// late (see [`Builder::spin_cap`](crate::Builder::spin_cap)).
+///
+/// A sleep that is over when it is polled takes one of the calls that a task may make in a row: a task that does
+/// nothing but such sleeps lets others run after some of them. [`yield_now`](crate::yield_now) does so each time.
 ///
 /// # Panics
 /// Outside a runtime.
@@ -25,6 +29,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
         deadline,
         end: End::OnTime,
         timer: None,
+        is_put_off: false,
     }
 }
 
@@ -44,6 +49,8 @@ pub struct Sleep {
     deadline: Instant,
     end: End,
     timer: Option<Timer>,
+    /// It was over when the task had no calls left, and ends at the next poll.
+    is_put_off: bool,
 }
 
 /// When a sleep ends, and how.
@@ -101,6 +108,29 @@ impl Sleep {
         }
     }
 
+    /// Has `waker` woken at the end.
+    fn wait(&mut self, runtime: &Inner, waker: &Waker) {
+        if let Some(timer) = self.timer {
+            assert_eq!(
+                timer.runtime,
+                runtime.mailbox.id(),
+                "a Sleep was moved to another runtime"
+            );
+            if replace_waker(runtime, timer.key, waker) {
+                return;
+            }
+        }
+        // The event may have fired on the very tick of a deadline that has not quite passed.
+        let event = self.event(waker.clone());
+        let mut timers = runtime.timers.borrow_mut();
+        let key = timers.schedule(self.window(), event);
+        drop(timers);
+        self.timer = Some(Timer {
+            runtime: runtime.mailbox.id(),
+            key,
+        });
+    }
+
     /// When the sleep ends.
     pub const fn deadline(&self) -> Instant {
         self.deadline
@@ -126,29 +156,17 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Inner::with_current(|runtime| {
-            if self.has_ended(runtime) {
+            if !self.has_ended(runtime) {
+                self.wait(runtime, cx.waker());
+                return Poll::Pending;
+            }
+            // Put off once only: else what uses up the calls of each turn would outlast its timeout.
+            if mem::take(&mut self.is_put_off) {
                 return Poll::Ready(());
             }
-            if let Some(timer) = self.timer {
-                assert_eq!(
-                    timer.runtime,
-                    runtime.mailbox.id(),
-                    "a Sleep was moved to another runtime"
-                );
-                if replace_waker(runtime, timer.key, cx.waker()) {
-                    return Poll::Pending;
-                }
-            }
-            // The event may have fired on the very tick of a deadline that has not quite passed.
-            let event = self.event(cx.waker().clone());
-            let mut timers = runtime.timers.borrow_mut();
-            let key = timers.schedule(self.window(), event);
-            drop(timers);
-            self.timer = Some(Timer {
-                runtime: runtime.mailbox.id(),
-                key,
-            });
-            Poll::Pending
+            let ended = runtime.poll_allowance(cx);
+            self.is_put_off = ended.is_pending();
+            ended
         })
     }
 }
@@ -159,7 +177,7 @@ fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
     let Some(Event::Wake(old) | Event::Expire(old)) = timers.get_mut(key) else {
         return false;
     };
-    let replaced = (!old.will_wake(waker)).then(|| std::mem::replace(old, waker.clone()));
+    let replaced = (!old.will_wake(waker)).then(|| mem::replace(old, waker.clone()));
     drop(timers);
     drop(replaced);
     true

@@ -1,4 +1,5 @@
 use super::*;
+use alloc::collections::VecDeque;
 use alloc::vec;
 use proptest::prelude::*;
 
@@ -8,8 +9,8 @@ fn rate(text: &str) -> Rate {
 
 fn unbounded(rate: Rate, burst_bytes: u64) -> ClassOptions {
     ClassOptions {
-        burst_bytes,
-        late_bytes: burst_bytes,
+        burst_bytes: Some(burst_bytes),
+        most_behind: Some(rate.time_of(burst_bytes)),
         most_packets: usize::MAX,
         most_bytes: u64::MAX,
         ..ClassOptions::of_rate(rate)
@@ -77,18 +78,13 @@ fn it_catches_up_at_the_peak_rate() {
     }
     let at = |us: u64| Instant::from_ns(us * 1000);
     assert_eq!(clock.dequeue(at(0)), Dequeued::Send(class, 0));
-    // Nobody asks for 600 us: five packets are due. Those behind it are due as if this one had been sent
-    // 50 us ago, but the link is busy until 612 us.
-    assert_eq!(clock.dequeue(at(600)), Dequeued::Send(class, 1));
+    // Nobody asks for 600 us: five packets are due. Due times at the peak rate are moved by two packets at most.
     let sent = run(&mut clock, at(600));
-    let gaps: Vec<u64> = sent
-        .windows(2)
-        .map(|pair| pair[1].2.ns_since(pair[0].2))
-        .collect();
-    assert_eq!(sent[0].2, at(612));
-    assert_eq!(gaps[..3], [58_000, 60_000, 60_000]);
-    assert_eq!(*gaps.last().unwrap(), 120_000);
-    assert_eq!(sent.last().unwrap().2, at(29 * 120), "the average is kept");
+    let times: Vec<u64> = sent.iter().map(|sent| sent.2.as_ns() / 1000).collect();
+    assert_eq!(times[..6], [600, 600, 600, 660, 720, 780]);
+    let gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(*gaps.last().unwrap(), 120);
+    assert_eq!(*times.last().unwrap(), 29 * 120, "the average is kept");
 }
 
 /// A sender that is late by up to 50 us each time keeps the rate, though the peak is hardly above it; and the peak rate
@@ -131,7 +127,7 @@ fn lateness_is_not_idleness() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
     let class = clock.add_class(ClassOptions {
         peak: Some(rate("200mbit")),
-        late_bytes: 125_000,
+        most_behind: Some(Duration::from_millis(10)),
         ..unbounded(rate("100mbit"), 1500)
     });
     let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
@@ -331,4 +327,152 @@ proptest! {
         let rest: usize = waiting.iter().map(VecDeque::len).sum();
         prop_assert_eq!(run(&mut clock, now).len(), rest);
     }
+}
+
+/// Bytes that each class sent, and the time that took: all classes always have packets of their sizes, or, where a
+/// class is given bytes a second to send, as many as that.
+fn run_for(
+    clock: &mut ByteClock<u64>,
+    offered: &[(ClassId, u64, Option<Rate>)],
+    time: Duration,
+) -> Vec<u64> {
+    let end = Instant::ORIGIN + time;
+    let mut sent = vec![0; offered.len()];
+    let mut given = vec![0; offered.len()];
+    let mut now = Instant::ORIGIN;
+    while now < end {
+        for (place, &(class, bytes, offer)) in offered.iter().enumerate() {
+            let wanted = match offer {
+                Some(rate) => rate.bytes_in(now.since(Instant::ORIGIN)),
+                None => sent[place] + 20 * bytes,
+            };
+            while given[place] < wanted && clock.enqueue(class, bytes, bytes, now).is_ok() {
+                given[place] += bytes;
+            }
+        }
+        // Often enough for every offer.
+        let next = now.add_ns(20_000);
+        loop {
+            match clock.dequeue(now) {
+                Dequeued::Send(class, bytes) => sent[class.index()] += bytes,
+                Dequeued::Wait(until) if until < next => now = until,
+                _ => break,
+            }
+        }
+        now = next;
+    }
+    sent
+}
+
+/// Asserts that each of `sent` is `share` of what its rate gives in `time`.
+fn assert_shares(rates: &[Rate], sent: &[u64], time: Duration, share: f64) {
+    for (rate, &sent) in rates.iter().zip(sent) {
+        let ratio = sent as f64 / rate.bytes_in(time) as f64;
+        let error = (ratio / share - 1.0).abs();
+        assert!(error < 0.02, "{rate}: {ratio} of its rate, not {share}");
+    }
+}
+
+#[test]
+fn a_link_promised_several_times_over_is_shared_as_rates_are() {
+    let time = Duration::from_secs(4);
+    for small_mbit in [10, 1] {
+        let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
+        let mut rates = vec![rate("100mbit")];
+        rates.resize(11, Rate::from_bps(small_mbit * 1_000_000).unwrap());
+        let offered: Vec<_> = rates
+            .iter()
+            .map(|&rate| (clock.add_class(ClassOptions::of_rate(rate)), 1500, None))
+            .collect();
+        let share = 100.0 / (100.0 + 10.0 * small_mbit as f64);
+        let least = clock.least_rate(offered[0].0).bps() as f64;
+        assert!((least / 1e8 / share - 1.0).abs() < 1e-6);
+        let sent = run_for(&mut clock, &offered, time);
+        assert_shares(&rates, &sent, time, share);
+    }
+}
+
+/// 5 % more is promised than there is, in classes of all sizes of rates and packets.
+#[test]
+fn a_little_too_much_costs_each_class_a_little() {
+    let time = Duration::from_secs(4);
+    let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
+    let rates = ["60mbit", "30mbit", "9mbit", "3mbit", "2mbit", "1mbit"].map(rate);
+    let sizes = [1500, 300, 1500, 100, 1000, 1500];
+    let offered: Vec<_> = (rates.iter().zip(sizes))
+        .map(|(&rate, bytes)| (clock.add_class(ClassOptions::of_rate(rate)), bytes, None))
+        .collect();
+    let sent = run_for(&mut clock, &offered, time);
+    assert_shares(&rates, &sent, time, 100.0 / 105.0);
+}
+
+/// Classes without packets do not count: what is promised to them is there for the others.
+#[test]
+fn classes_without_packets_take_no_share() {
+    let time = Duration::from_secs(4);
+    let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
+    let rates = [rate("100mbit"); 5];
+    let mut offered: Vec<_> = rates
+        .iter()
+        .map(|&rate| (clock.add_class(ClassOptions::of_rate(rate)), 1500, None))
+        .collect();
+    offered.truncate(1);
+    let sent = run_for(&mut clock, &offered, time);
+    assert_shares(&rates[..1], &sent, time, 1.0);
+    // One that sends less than its share leaves the rest.
+    let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
+    let offered: Vec<_> = [None, Some(rate("20mbit"))]
+        .into_iter()
+        .map(|offer| {
+            let class = clock.add_class(ClassOptions::of_rate(rate("100mbit")));
+            (class, 1500, offer)
+        })
+        .collect();
+    let sent = run_for(&mut clock, &offered, time);
+    assert_shares(&[rate("20mbit")], &sent[1..], time, 1.0);
+    assert_shares(&[rate("80mbit")], &sent[..1], time, 1.0);
+}
+
+/// However little the classes offer beside it, and however the link is promised over, a class that always has packets
+/// gets the part that is its own, and the link is never idle while a class is behind its rate.
+#[test]
+fn no_offer_of_others_starves_a_class() {
+    let time = Duration::from_secs(2);
+    for tenths in [5, 8, 9, 10, 12] {
+        let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
+        let mut offered = vec![(
+            clock.add_class(ClassOptions::of_rate(rate("100mbit"))),
+            1500,
+            None,
+        )];
+        for _ in 0..10 {
+            let class = clock.add_class(ClassOptions::of_rate(rate("10mbit")));
+            let offer = Rate::from_bps(1_000_000 * tenths);
+            offered.push((class, 1500, offer));
+        }
+        let sent = run_for(&mut clock, &offered, time);
+        let all = rate("100mbit").bytes_in(time) as f64;
+        assert!(
+            sent[0] as f64 > 0.48 * all,
+            "{tenths}: {} of {all}",
+            sent[0]
+        );
+        let sum: u64 = sent.iter().sum();
+        assert!(sum as f64 > 0.98 * all, "{tenths}: {sum} of {all}");
+    }
+}
+
+/// Many slow classes whose packets come due together do not keep a fast one from its rate.
+#[test]
+fn slow_classes_do_not_hold_up_a_fast_one() {
+    let time = Duration::from_secs(2);
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let mut rates = vec![rate("900mbit")];
+    rates.resize(101, rate("1mbit"));
+    let offered: Vec<_> = rates
+        .iter()
+        .map(|&rate| (clock.add_class(ClassOptions::of_rate(rate)), 1500, None))
+        .collect();
+    let sent = run_for(&mut clock, &offered, time);
+    assert_shares(&rates, &sent, time, 1.0);
 }

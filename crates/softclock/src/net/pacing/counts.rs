@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::mem;
 use std::time::Duration;
 
+use softclock_core::pacing::RateClock;
 use softclock_core::{Histogram, Instant};
 
-use super::LONGEST_PIECE;
 use super::buffer::SpareBuffers;
+use super::{LONGEST_PIECE, Pacing};
 use crate::runtime::inner::Inner;
 
 /// What the paced streams and datagrams of a runtime did so far.
@@ -16,12 +17,14 @@ use crate::runtime::inner::Inner;
 pub struct PacingStatistics {
     /// Trains begun.
     pub trains: u64,
-    /// Pieces given to the kernel.
+    /// Pieces given to the kernel. Those that went together because they were late are one.
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Times the kernel had no room for a piece.
     pub blocked: u64,
+    /// Bytes that the rate had time for while streams were late by more than they make up for.
+    pub forgotten_bytes: u64,
     /// Bytes accepted from writers that the kernel has not got yet.
     pub pending_bytes: u64,
 }
@@ -69,6 +72,23 @@ impl PacingCounts {
 
     pub(crate) fn on_blocked(&self) {
         self.change(|counts| counts.blocked += 1);
+    }
+
+    /// `sent` bytes went, where a piece has so many, by a clock that goes as `pacing` says.
+    pub(crate) fn on_transmit(
+        &self,
+        clock: &mut RateClock,
+        pacing: Option<Pacing>,
+        now: Instant,
+        [sent, piece]: [usize; 2],
+    ) {
+        let before = clock.forgotten();
+        clock.on_transmit_bytes(now, sent as u64, piece as u64);
+        let forgotten = clock.forgotten() - before;
+        if let Some(pacing) = pacing.filter(|_| !forgotten.is_zero()) {
+            let bytes = pacing.rate.bytes_in(forgotten);
+            self.change(|counts| counts.forgotten_bytes += bytes);
+        }
     }
 
     pub(crate) fn on_accepted(&self, bytes: usize) {

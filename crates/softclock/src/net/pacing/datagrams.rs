@@ -56,10 +56,28 @@ impl DatagramPacing {
         (batch, clock.next_send(now))
     }
 
+    /// How many bytes go now that a batch is due: more than it, if the train is late by more.
+    pub(crate) fn due(&self, runtime: &Inner, batch: usize, segment: usize) -> usize {
+        let now = runtime.clock.now();
+        let batches = match self.pacing.get() {
+            Some(_) => self.clock.borrow().due(now),
+            None => 1,
+        };
+        let batches = usize::try_from(batches).unwrap_or(usize::MAX);
+        let due = batch.saturating_mul(batches).min(MOST_BATCH);
+        self.whole_segments(due, segment).max(batch)
+    }
+
     pub(crate) fn on_sent(&self, runtime: &Inner, sent: usize, batch: usize) {
         let mut clock = self.clock.borrow_mut();
-        runtime.pacing.on_piece(sent, !clock.is_in_train());
-        clock.on_transmit_part(runtime.clock.now(), sent as u64, batch as u64);
+        let counts = &runtime.pacing;
+        counts.on_piece(sent, !clock.is_in_train());
+        counts.on_transmit(
+            &mut clock,
+            self.pacing.get(),
+            runtime.clock.now(),
+            [sent, batch],
+        );
     }
 
     /// There is nothing more to be sent.

@@ -4,6 +4,11 @@
 //! copied into a bounded buffer of the stream's own, from which an event sends a piece whenever the rate allows, at
 //! whichever trigger state comes next, without waking the task. A train ends when the buffer is empty.
 //!
+//! Where the process is kept from its processor, each wait between pieces costs milliseconds. What is due by then goes
+//! together, as far as the burst rate had time for it since the piece before, in 5 ms at most, and
+//! [`Pacing::most_behind`] allows: at one piece a wait, a stream of 20 Mbit/s beside four computing processes on two
+//! processors kept half of its rate.
+//!
 //! What pacing costs is above all the pieces: each is a system call and a walk through the kernel's protocols of its own.
 //! So a piece is as large as the rate allows for: as much as goes out at it until the stream's next turn, if each trigger
 //! state served one of the streams that wait, since a finer clock would not tick anyway. Where the thread is never idle,
@@ -30,10 +35,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use softclock_core::pacing::{RateClock, SharedRate};
+use softclock_core::pacing::{MOST_BEHIND, RateClock, SharedRate};
+use softclock_core::time::TICK_NS;
 use softclock_core::{Instant, Rate};
 
-use crate::runtime::inner::Inner;
+use crate::runtime::inner::{Inner, allowance};
 
 pub(crate) use counts::PacingCounts;
 pub use counts::PacingStatistics;
@@ -50,6 +56,9 @@ pub struct Pacing {
     /// The rate at which a train catches up that has fallen behind because events were late: the paper's maximal
     /// allowable burst rate. Less than `rate` is `rate`.
     pub burst: Rate,
+    /// How far a train may fall behind and still catch up; what it is behind by more is lost to it, and counted
+    /// ([`PacingStatistics::forgotten_bytes`]). A piece at least is made up for.
+    pub most_behind: Duration,
     /// Bytes of a piece, 1 to 65536. `None` is 1448, a segment of Ethernet, or as much as `rate` gives in the median time
     /// between trigger states, times the streams that wait, if that is more; and more where the thread is never idle. It is
     /// then no more than `rate` gives in a millisecond.
@@ -74,7 +83,7 @@ pub enum PacedBy {
 }
 
 impl Pacing {
-    /// This rate, and up to twice as much to catch up.
+    /// This rate, and up to twice as much to catch up with what 50 ms of lateness left behind.
     pub const fn of_rate(rate: Rate) -> Self {
         let burst = match Rate::from_bps(rate.bps().saturating_mul(2)) {
             Some(burst) => burst,
@@ -83,6 +92,7 @@ impl Pacing {
         Self {
             rate,
             burst,
+            most_behind: MOST_BEHIND,
             piece_bytes: None,
             buffer_bytes: None,
             by: PacedBy::SoftEvents,
@@ -112,6 +122,7 @@ impl Pacing {
         }
         let [target, minimum] = intervals(piece);
         clock.set_intervals(target, minimum);
+        clock.set_most_behind(self.most_behind);
     }
 
     /// The bytes of the buffer, with pieces of this size.
@@ -201,6 +212,14 @@ impl Pacer {
         }
     }
 
+    /// Whether `bytes` more may go now as far as the total is concerned: their time is taken then.
+    fn reserve_now(&self, now: Instant, bytes: usize) -> bool {
+        match &mut *self.shared.total.borrow_mut() {
+            Some(total) => total.reserve_now(now, bytes as u64),
+            None => true,
+        }
+    }
+
     fn wait_for_release(&self, stream: Rc<Paced>) {
         self.shared.waiting.borrow_mut().push_back(stream);
     }
@@ -218,6 +237,7 @@ impl Pacer {
 /// Outside a runtime.
 pub async fn all_paced_sent() {
     let pending = || Inner::with_current(|runtime| runtime.pacing.pending());
+    allowance().await;
     while pending() > 0 {
         crate::sleep(LOOK_AGAIN).await;
     }
@@ -228,6 +248,9 @@ const SEGMENT_BYTES: usize = 1448;
 
 /// Longer pieces would be bursts again, however many streams there are.
 const LONGEST_PIECE: Duration = Duration::from_millis(1);
+
+/// What soft events are clocked by.
+const TICK: Duration = Duration::from_nanos(TICK_NS);
 
 /// The kernel takes no larger piece at once for its own segmentation.
 const MOST_BYTES: usize = 64 << 10;

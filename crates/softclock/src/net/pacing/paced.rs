@@ -103,7 +103,11 @@ impl Paced {
         let mut state = self.state.borrow_mut();
         match state.error.take() {
             Some(error) => Poll::Ready(Err(error)),
-            None if state.pending.is_empty() => Poll::Ready(Ok(())),
+            None if state.pending.is_empty() => {
+                // The waker may own what has the stream.
+                drop(state);
+                self.source.runtime().poll_allowance(cx).map(Ok)
+            }
             None => {
                 state.add_writer(cx.waker());
                 Poll::Pending
@@ -143,7 +147,7 @@ impl Paced {
             self.source.runtime().pacing.on_waited();
         }
         if state.pending.is_empty() {
-            // Writers that are woken for each piece: nobody there is the end of the train.
+            // Writers that are woken for each piece: none that waits is the end of the train.
             if state.writers.is_empty() {
                 state.clock.end();
             }
@@ -179,7 +183,7 @@ impl Paced {
             return self.wait_until(state, at);
         }
         // While it is not paced, what is left goes at once.
-        let max = state.pacing.map_or(usize::MAX, |_| state.piece);
+        let max = state.pacing.map_or(usize::MAX, |_| state.due(now));
         let piece = state.pending.front(max);
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, piece);
         match self.source.quiet_call(Direction::Write, send) {
@@ -197,9 +201,9 @@ impl Paced {
 
     pub(super) fn on_sent(&self, state: &mut State, now: Instant, sent: usize) {
         let begins = !state.clock.is_in_train();
-        self.source.runtime().pacing.on_piece(sent, begins);
-        let piece = state.piece as u64;
-        state.clock.on_transmit_part(now, sent as u64, piece);
+        let counts = &self.source.runtime().pacing;
+        counts.on_piece(sent, begins);
+        counts.on_transmit(&mut state.clock, state.pacing, now, [sent, state.piece]);
         state.reserved = None;
     }
 
@@ -211,6 +215,12 @@ impl Paced {
                 false => now,
             };
             return self.wait_until(state, at);
+        }
+        // A writer that waited for room is late as the thread was: it is woken now, and the train goes on if it comes
+        // back soon. Else what the thread is behind by would be lost with each buffer that goes at once.
+        if !state.writers.is_empty() && state.is_clocked() && !state.end {
+            state.ends_at = Some(now + GRACE);
+            return;
         }
         state.clock.end();
         if mem::take(&mut state.end) {
@@ -336,6 +346,9 @@ impl Drop for Paced {
         }
     }
 }
+
+/// How long a writer may take to come back that was woken because all is sent: it is the next in this turn or so.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// How long a peer may take nothing of what is left of a stream that was dropped.
 const LINGER: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use softclock_core::pacing::RateClock;
 use softclock_core::{Instant, TimerKey};
 
 use super::buffer::Buffer;
-use super::{PacedBy, Pacer, Pacing};
+use super::{MOST_BYTES, PacedBy, Pacer, Pacing, TICK};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) reserved: Option<Instant>,
     /// Who waits for room, or for the end of sending.
     pub(super) writers: Vec<Waker>,
+    /// When the train ends unless its writer, which has been woken, comes back before.
+    pub(super) ends_at: Option<Instant>,
     /// The direction to end when all is sent.
     pub(super) end: bool,
     pub(super) error: Option<io::Error>,
@@ -55,6 +57,7 @@ impl State {
             waits: Waits::Nothing,
             reserved: None,
             writers: Vec::new(),
+            ends_at: None,
             end: false,
             error: None,
         }
@@ -79,6 +82,25 @@ impl State {
         let reserve = || self.pacer.reserve(now, bytes);
         let reserved = *self.reserved.get_or_insert_with(reserve);
         (reserved > now).then_some(reserved)
+    }
+
+    /// The bytes that go together now that a piece may: that, or as many pieces as are due and the total has time for.
+    pub(super) fn due(&self, now: Instant) -> usize {
+        // Pieces that no event can clock go one after the other as it is.
+        if !self.is_clocked() || self.clock.target() < TICK {
+            return self.piece;
+        }
+        let pieces = usize::try_from(self.clock.due(now)).unwrap_or(usize::MAX);
+        let due = self.piece.saturating_mul(pieces).min(MOST_BYTES);
+        let due = match self.pending.is_empty() {
+            true => due,
+            false => due.min(self.pending.len()),
+        };
+        let mut together = self.piece;
+        while together < due && self.pacer.reserve_now(now, self.piece.min(due - together)) {
+            together += self.piece.min(due - together);
+        }
+        together
     }
 
     /// Pieces are of another size, or go by another pacing than `before`.

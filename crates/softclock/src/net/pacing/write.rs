@@ -4,15 +4,13 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use softclock_core::time::TICK_NS;
 use softclock_core::{Clock, TriggerState};
 use softclock_linux::socket;
 
 use super::buffer::with_front;
 use super::state::Waits;
-use super::{Paced, PacedBy};
+use super::{Paced, PacedBy, TICK};
 use crate::runtime::sources::Direction;
 
 /// What a write is to do.
@@ -34,8 +32,9 @@ impl Paced {
         cx: &Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let allowance = || self.source.runtime().poll_allowance(cx);
         if parts.iter().all(|part| part.is_empty()) {
-            return Poll::Ready(Ok(0));
+            return allowance().map(|()| Ok(0));
         }
         let call = |send: Send<'_>| {
             let state = TriggerState::IpOutput;
@@ -44,7 +43,11 @@ impl Paced {
         let begun = match self.next_step()? {
             Step::Unpaced => return self.source.poll_send_vectored(cx, parts),
             Step::Begin => ready!(self.begin(parts, call))?,
-            Step::Queue => 0,
+            // Which makes no call.
+            Step::Queue => {
+                ready!(allowance());
+                0
+            }
         };
         match begun + self.queue(parts, begun) {
             0 => {
@@ -91,6 +94,9 @@ impl Paced {
             return Ok(Step::Queue);
         }
         let now = self.source.runtime().clock.now();
+        if state.ends_at.take().is_some_and(|end| end < now) {
+            state.clock.end();
+        }
         self.follow(&mut state, now);
         let by = state.pacing.map(|pacing| pacing.by);
         Ok(match by {
@@ -107,11 +113,12 @@ impl Paced {
         parts: &[IoSlice<'_>],
         mut call: impl FnMut(Send<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let piece = self.state.borrow().piece;
         let offered: usize = parts.iter().map(|part| part.len()).sum();
         let mut begun = 0;
         loop {
-            let sent = match call(&mut |fd| send_front(fd, parts, begun, piece)) {
+            let now = self.source.runtime().clock.now();
+            let due = self.state.borrow().due(now);
+            let sent = match call(&mut |fd| send_front(fd, parts, begun, due)) {
                 Poll::Ready(Ok(sent)) => sent,
                 // Comes again with the next call.
                 _ if begun > 0 => return Poll::Ready(Ok(begun)),
@@ -162,6 +169,3 @@ fn send_front(
         _ => socket::tcp::send_vectored(fd, front),
     })
 }
-
-/// What soft events are clocked by.
-const TICK: Duration = Duration::from_nanos(TICK_NS);
