@@ -64,7 +64,9 @@ impl Subject {
         let mut command = softclock();
         if mode.is_proxy() {
             options.extend(PROXY_OPTIONS.iter().map(|&option| option.to_owned()));
-            let is_patient = random.chance(50) && !is_without("patient");
+            // `select` does not show that a client is lost that nothing is read from.
+            let sees_lost = !options.iter().any(|option| option == "--events=select");
+            let is_patient = random.chance(50) && sees_lost && !is_without("patient");
             options.push(
                 if is_patient {
                     PATIENT
