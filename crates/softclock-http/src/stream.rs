@@ -240,27 +240,23 @@ impl<S: Socket> GuardedStream<S> {
     /// Ready when the client is gone. To be called when hyper flushes: it does so on every poll, but does not read
     /// while a request is answered. Until then arriving bytes wake the task, as for a read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let silent = match self.client.on_leave() {
-            OnLeave::End => {
-                ready!(self.poll_left(cx));
-                self.end = Some(End::Left);
-                self.shut_down = true;
-                return Poll::Ready(());
-            }
-            OnLeave::LimitSilence => self.poll_silent(cx),
-            OnLeave::GoOn => Poll::Pending,
-        };
-        if silent.is_ready() {
+        if self.client.on_leave() == OnLeave::End {
+            ready!(self.poll_left(cx));
+            self.end = Some(End::Left);
+            self.shut_down = true;
             return Poll::Ready(());
         }
         // Whatever was read last, as refused bytes may stand behind a request in progress.
         self.socket.poll_lost(cx)
     }
 
-    /// Ready when nothing of a response has come for long, after its client has ended its side.
+    /// Ready when nothing of a response has come for long, after its client has ended its side. To be called when all
+    /// that has come is written.
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // An upstream may wait for the rest of the request.
-        if self.scanner.position() == Position::Body {
+        if self.client.on_leave() != OnLeave::LimitSilence
+            || self.scanner.position() == Position::Body
+        {
             return Poll::Pending;
         }
         ready!(self.poll_left(cx));
@@ -445,7 +441,7 @@ impl<S: Socket> Write for GuardedStream<S> {
         self.socket.is_write_vectored()
     }
 
-    /// Fails when the client is gone.
+    /// Fails when the client is gone, or waits in vain.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -453,7 +449,11 @@ impl<S: Socket> Write for GuardedStream<S> {
         self.lane.on_flush(|| self.socket.sends_files())?;
         // Through TLS the end of a response waits here for the client.
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);
-        self.watch(flushed.map_ok(|()| 0), cx).map_ok(drop)
+        ready!(self.watch(flushed.map_ok(|()| 0), cx))?;
+        match self.poll_silent(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            Poll::Pending => Poll::Ready(Ok(())),
+        }
     }
 
     /// hyper has written all it had to write. What remains to be done is done without hyper and its buffers.
