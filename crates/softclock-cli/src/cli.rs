@@ -18,6 +18,7 @@ use crate::generate::GenerateOptions;
 use crate::logging;
 use crate::options::{ContentOptions, ServerOptions, UpstreamOptions};
 use crate::pace::PaceOptions;
+use crate::suggestion::suggestion;
 use crate::top::TopOptions;
 use crate::wan::WanCommandOptions;
 
@@ -231,15 +232,6 @@ fn command_of(arguments: &[OsString]) -> Option<String> {
     Some(command)
 }
 
-pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
-    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
-    kinds.into_iter().find_map(|kind| match error.get(kind)? {
-        ContextValue::String(suggestion) => Some(suggestion.as_str()),
-        ContextValue::Strings(suggestions) => suggestions.first().map(String::as_str),
-        _ => None,
-    })
-}
-
 pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds")?;
     std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".into())
@@ -355,6 +347,7 @@ mod tests {
     fn mistakes_are_one_line_that_helps() {
         for (arguments, part) in [
             (&["--lisen", ":1"][..], "did you mean --listen"),
+            (&["--port", "80"], "see softclock serve --help"),
             (&["--threads", "0"], "0 is not in 1..=1024"),
             (&["--threads", "x"], "--threads"),
             (&["--listen", "8080"], "write :8080"),

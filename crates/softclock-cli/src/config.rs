@@ -18,7 +18,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use toml::de::{DeTable, DeValue};
 
-use crate::cli::{mistake, suggestion};
+use crate::cli::mistake;
+use crate::suggestion::suggestion;
 
 /// The arguments of `command` that the file stands for, without those that the command line has given. Together they
 /// name an address to listen on, and what to serve.
@@ -345,6 +346,10 @@ mod tests {
             ("drain = true", "1: drain is one text or number"),
             ("drain = [1]", "1: drain is one text or number"),
             ("quiet = 1", "1: quiet is true or false"),
+            (
+                "quux = 1",
+                "1: unknown setting 'quux'; see softclock serve --help",
+            ),
             ("verbose = -1", "1: not a number"),
             ("listen = [\n\":1\",\n8080]", "1: invalid value '8080'"),
             ("a b", "1: "),

@@ -16,6 +16,7 @@ mod notify;
 mod options;
 mod pace;
 mod serve;
+mod suggestion;
 mod top;
 mod wan;
 
