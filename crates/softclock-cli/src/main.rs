@@ -18,6 +18,7 @@ mod pace;
 mod serve;
 mod suggestion;
 mod top;
+mod values;
 mod wan;
 
 use std::ffi::OsString;

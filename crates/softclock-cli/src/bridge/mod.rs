@@ -30,6 +30,7 @@ use softclock_linux::priority::set_realtime_priority;
 
 use crate::cli::{percent, seconds};
 use crate::demo::screen::Drawing;
+use crate::values::whole;
 use frame::Discipline;
 use port::{MechanismChoice, Port};
 use report::Report;
@@ -52,7 +53,7 @@ pub(crate) struct BridgeOptions {
     mechanism: MechanismChoice,
 
     /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole(0..=1000u32))]
     pub(crate) overhead: u32,
 
     /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
@@ -60,7 +61,7 @@ pub(crate) struct BridgeOptions {
     spin_cap: f64,
 
     /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=99))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=99u8))]
     priority: u8,
 
     /// End after so long [default: with Ctrl-C or SIGTERM]

@@ -1,10 +1,9 @@
 //! What was found out, as rows of text. Pure.
 
-use std::time::Duration;
-
 use softclock_core::Histogram;
 
 use super::analysis::Stream;
+use crate::values::format_time;
 
 /// Figures that belong together.
 pub(super) struct Section {
@@ -216,17 +215,6 @@ fn format_number(number: f64) -> String {
     }
 }
 
-/// As options write it, without a fraction.
-pub(super) fn format_time(time: Duration) -> String {
-    let ns = time.as_nanos();
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    let unit = units
-        .into_iter()
-        .find(|(factor, _)| ns >= *factor && ns.is_multiple_of(*factor));
-    let (factor, name) = unit.unwrap_or((1, "ns"));
-    format!("{}{name}", ns / factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,14 +233,5 @@ mod tests {
         }
         assert_eq!(format_bytes(1_500), "1.50 kB");
         assert_eq!(format_rate(5_000_000_000), "5.00 Gbit/s");
-    }
-
-    #[test]
-    fn times_are_written_as_options() {
-        for text in ["1ms", "10us", "1500us", "2s", "7ns"] {
-            let time = softclock_core::units::parse_time(text).unwrap();
-            assert_eq!(format_time(time), text);
-        }
-        assert_eq!(format_time(Duration::ZERO), "0ns");
     }
 }

@@ -5,7 +5,7 @@ use softclock_core::Histogram;
 use softclock_core::burstiness::{QueueStatistics, Window};
 
 use super::analysis::Stream;
-use super::figures::format_time;
+use crate::values::format_time;
 
 /// One object, or a list of them.
 pub(super) fn text(streams: &[Stream], is_list: bool) -> String {

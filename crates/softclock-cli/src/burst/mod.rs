@@ -23,8 +23,9 @@ use std::time::Duration;
 use clap::Args;
 use softclock_core::Rate;
 use softclock_core::packet::Filter;
-use softclock_core::units::{parse_size, parse_time};
+use softclock_core::units::parse_size;
 
+use crate::values::time;
 use analysis::Stream;
 
 /// The options of `softclock burst`.
@@ -152,10 +153,6 @@ fn overhead(text: &str) -> Result<u32, String> {
         Ok(bytes @ ..=MOST_OVERHEAD) => Ok(bytes),
         _ => Err(format!("at most {MOST_OVERHEAD}")),
     }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).map_err(|error| error.to_string())
 }
 
 fn window(text: &str) -> Result<Duration, String> {

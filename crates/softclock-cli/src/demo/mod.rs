@@ -23,6 +23,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use softclock::Runtime;
 use softclock::signal::{Signal, Signals};
 
+use crate::values::whole;
 use screen::Screen;
 use server::Slice;
 use tally::Tally;
@@ -32,7 +33,7 @@ use tally::Tally;
 #[command(after_help = NOTES)]
 pub(crate) struct DemoOptions {
     /// How long to show it
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=3600u16))]
     seconds: u16,
 
     /// Print lines in place of drawing [default: where standard output is no terminal]

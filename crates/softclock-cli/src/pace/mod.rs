@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::Args;
 use softclock_core::Rate;
-use softclock_core::units::parse_time;
 use softclock_linux::link::Link;
 
 use crate::bridge::{self, BridgeError, BridgeOptions};
+use crate::values::time;
 use class::Class;
 use pacer::Pacer;
 
@@ -115,8 +115,4 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
 fn of_mbit(told: Option<u64>) -> Rate {
     let bps = told.unwrap_or(10_000).saturating_mul(1_000_000);
     Rate::from_bps(bps).expect("a speed that is told is above zero")
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).map_err(|error| error.to_string())
 }

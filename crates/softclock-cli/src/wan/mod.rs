@@ -15,7 +15,8 @@ use softclock_core::Rate;
 use softclock_core::wan::{Chance, Wan, WanOptions};
 
 use crate::bridge::{self, BridgeError, BridgeOptions};
-use each::{Each, Percentage, Time};
+use crate::values::{format_time, whole};
+use each::{Each, Packets, Percentage, Time};
 use emulator::Emulator;
 
 /// The options of `softclock wan`.
@@ -39,7 +40,7 @@ pub(crate) struct WanCommandOptions {
 
     /// Packets in the bottleneck at most
     #[arg(long, value_name = "PACKETS", default_value = "1000")]
-    queue: Each<usize>,
+    queue: Each<Packets>,
 
     /// Packets that are lost at random
     #[arg(long, value_name = "PERCENT", default_value = "0")]
@@ -58,7 +59,7 @@ pub(crate) struct WanCommandOptions {
     corrupt: Each<Percentage>,
 
     /// Where chance begins: the same seed and packets have the same fates [default: another each time]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(0..=u64::MAX))]
     seed: Option<u64>,
 
     /// Settings in a TOML file, named like these flags, which win over it
@@ -85,10 +86,19 @@ Examples:
 
 /// Emulates until it is ended.
 pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
-    if options.rate.is_some() && options.queue.0.contains(&0) {
+    if options.rate.is_some() && options.queue.0.contains(&Packets(0)) {
         return Err(BridgeError(
             "a queue of 0 packets lets nothing pass; --queue 1 has room for the one that is being sent".into(),
         ));
+    }
+    for (jitter, delay) in options.jitter.0.iter().zip(&options.delay.0) {
+        if jitter.0 > delay.0 {
+            let (jitter, delay) = (format_time(jitter.0), format_time(delay.0));
+            return Err(BridgeError(format!(
+                "--jitter {jitter} is more than --delay {delay}, and no packet travels for less than no time; \
+                 write a delay of {jitter} or more"
+            )));
+        }
     }
     let seed = options
         .seed
@@ -114,7 +124,7 @@ impl WanCommandOptions {
             delay: time(&self.delay),
             jitter: time(&self.jitter),
             rate: self.rate.map(|each| each.0[way]),
-            queue_packets: self.queue.0[way],
+            queue_packets: self.queue.0[way].0,
             loss: chance(&self.loss),
             reorder: chance(&self.reorder),
             duplicate: chance(&self.duplicate),
