@@ -1,6 +1,7 @@
 //! What was found out, as rows of text. Pure.
 
 use softclock_core::Histogram;
+use softclock_core::capture::Direction;
 
 use super::analysis::Stream;
 use crate::values::format_time;
@@ -125,7 +126,21 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(queue_note(stream));
     let left_out = stream.left_out;
+    let is_first_of_two = matches!(stream.direction, Some((Direction::First, _)));
+    if is_first_of_two {
+        notes.push(
+            "packets go both ways, and each direction is analysed by itself; --filter 'src ADDRESS' leaves one".into(),
+        );
+    }
     for (what, count) in [
+        (
+            "packets whose direction cannot be told, analysed with this one",
+            if is_first_of_two {
+                left_out.undirected
+            } else {
+                0
+            },
+        ),
         (
             "packets with a time before that of an earlier one, which count as at the same time",
             volume.reversals(),

@@ -31,6 +31,7 @@ fn object(stream: &Stream) -> Value {
     };
     json!({
         "name": stream.name,
+        "direction": stream.direction.as_ref().map(|(_, label)| label),
         "packets": volume.packets(),
         "bytes": volume.bytes(),
         "duration_ns": volume.duration().as_nanos() as u64,
@@ -66,6 +67,7 @@ fn object(stream: &Stream) -> Value {
             "by_link": stream.left_out.by_link,
             "without_time": stream.left_out.without_time,
         },
+        "undirected": stream.left_out.undirected,
         "errors": stream.errors,
     })
 }

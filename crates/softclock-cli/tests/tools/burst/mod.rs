@@ -2,6 +2,7 @@
 
 mod capture;
 mod damage;
+mod directions;
 mod memory;
 mod output;
 mod tcpdump;
