@@ -1,7 +1,8 @@
 //! A bridge between two interfaces that decides when each frame leaves: the engine of `softclock pace` and `softclock wan`.
 //!
 //! - [`frame`]: frames, and the contract of what treats them ([`Discipline`]).
-//! - [`side`]: what an interface's name stands for.
+//! - [`side`]: what an interface's name stands for, and the claim to it.
+//! - [`cut_off`]: what of the host stops working, and whether that is meant.
 //! - [`port`]: an interface taken over, until the process ends.
 //! - [`way`]: one direction: receive, decide, transmit on time.
 //! - [`report`]: what happened, as text and JSON; pure.
@@ -9,6 +10,7 @@
 //! One thread, one runtime. Whatever frames come and go by, the host does not handle them too; or a side is a TAP device of
 //! our own, whose frames are exchanged with the host. All of it goes with the process.
 
+mod cut_off;
 pub(crate) mod frame;
 mod port;
 mod report;
@@ -75,6 +77,10 @@ pub(crate) struct BridgeOptions {
     /// Print nothing but errors and the summary
     #[arg(long, short)]
     quiet: bool,
+
+    /// Take over interfaces by which the host has addresses or routes, without a question: they do not work meanwhile
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Why there is no bridge, or none any more; one line.
@@ -101,6 +107,8 @@ pub(crate) fn run<D: Discipline>(
             "{name} is both sides: a bridge needs two interfaces"
         )));
     }
+    let _claims = [a.claim()?, b.claim()?];
+    cut_off::agree([&a, &b], options)?;
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
     // Before the first thread, if there ever is one, and before anything is taken over.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
