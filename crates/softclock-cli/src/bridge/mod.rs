@@ -94,9 +94,10 @@ impl fmt::Display for BridgeError {
 }
 
 /// Bridges until a signal or the end of the time asked for. `discipline` is made for each direction, from A to B first, by
-/// the link on which its frames leave, if it is there already.
+/// the link on which its frames leave, if it is there already. The report has the `seed`, if it matters.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
+    seed: Option<u64>,
     disciplines: impl FnOnce([Option<&Link>; 2], Instant) -> [D; 2],
 ) -> Result<(), BridgeError> {
     let [a, b] = [&options.a, &options.b].map(|name| Side::named(name));
@@ -120,7 +121,7 @@ pub(crate) fn run<D: Discipline>(
         set_priority(options);
         let [there, back] = made;
         let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
-        carry(ways, signals, &how, options).await
+        carry(ways, signals, &how, seed, options).await
     })
 }
 
@@ -141,6 +142,7 @@ async fn carry<D: Discipline>(
     ways: [Rc<Way<D>>; 2],
     signals: Signals,
     how: &str,
+    seed: Option<u64>,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
     // Awaited, so that a panic of one direction does not leave the other alone.
@@ -153,8 +155,11 @@ async fn carry<D: Discipline>(
     if !options.quiet {
         let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
         eprintln!("softclock: between {a} and {b}, by {how}; Ctrl-C ends it");
+        for line in Report::of(&ways, seed, Duration::ZERO).settings() {
+            eprintln!("softclock: {line}");
+        }
     }
-    let result = watch(&ways, or(carried, stopped), options).await;
+    let result = watch(&ways, or(carried, stopped), seed, options).await;
     // A closed standard output is no failure of the bridge.
     let _ = io::stdout().flush();
     result
@@ -164,13 +169,14 @@ async fn carry<D: Discipline>(
 async fn watch<D: Discipline>(
     ways: &[Rc<Way<D>>; 2],
     ended: impl Future<Output = Result<(), BridgeError>>,
+    seed: Option<u64>,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
     let mut ended = pin!(ended);
     let begun = softclock::now();
     let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
     let mut drawing = on_screen.then(Drawing::begin);
-    let mut previous = Report::of(ways, Duration::ZERO);
+    let mut previous = Report::of(ways, seed, Duration::ZERO);
     let all = options.duration.unwrap_or(Duration::MAX);
     loop {
         let left = all.saturating_sub(softclock::now().since(begun));
@@ -185,9 +191,9 @@ async fn watch<D: Discipline>(
         if end.is_none() && !over && drawing.is_none() {
             continue;
         }
-        let report = Report::of(ways, softclock::now().since(begun));
+        let report = Report::of(ways, seed, softclock::now().since(begun));
         if let Some(drawing) = &mut drawing {
-            let _ = drawing.draw(&report.lines(Some(&previous)));
+            let _ = drawing.draw(&report.lines(&previous));
         }
         if end.is_some() || over {
             drop(drawing);
@@ -201,7 +207,7 @@ async fn watch<D: Discipline>(
 fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
     let text = match options.json {
         true => format!("{}\n", report.json()),
-        false => report.lines(None).join("\n") + "\n",
+        false => report.summary().join("\n") + "\n",
     };
     let between = if on_screen { "\n" } else { "" };
     let _ = write!(io::stdout(), "{between}{text}");

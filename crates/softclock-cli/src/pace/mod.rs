@@ -101,7 +101,7 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             return Err(BridgeError("a direction has one default class".into()));
         }
     }
-    bridge::run(&options.bridge, |leaving, now| {
+    bridge::run(&options.bridge, None, |leaving, now| {
         let pacer = |index: usize| {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));

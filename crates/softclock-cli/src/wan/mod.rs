@@ -100,22 +100,59 @@ pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
             )));
         }
     }
-    let seed = options
-        .seed
-        .unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    bridge::run(&options.bridge, |_, _| {
-        if options.seed.is_none() {
-            eprintln!("softclock: --seed {seed}");
-        }
+    let random = || RandomState::new().build_hasher().finish();
+    let seed = options.seed.unwrap_or_else(random);
+    let told = options.is_random().then_some(seed);
+    bridge::run(&options.bridge, told, |_, _| {
         let overhead = options.bridge.overhead;
         [0, 1].map(|way| {
             let own = seed.wrapping_add(way as u64);
-            Emulator::new(Wan::new(options.of_way(way), own), overhead)
+            let model = Wan::new(options.of_way(way), own);
+            Emulator::new(model, options.settings(way), overhead)
         })
     })
 }
 
 impl WanCommandOptions {
+    /// Whether anything depends on chance, so that the seed matters.
+    fn is_random(&self) -> bool {
+        let chances = [self.loss, self.reorder, self.duplicate, self.corrupt];
+        let jitters = self.jitter.0.iter().any(|jitter| !jitter.0.is_zero());
+        jitters
+            || chances
+                .iter()
+                .flat_map(|each| each.0)
+                .any(|chance| chance.0 > 0.0)
+    }
+
+    /// What differs from a link that does nothing, in one direction.
+    fn settings(&self, way: usize) -> Vec<(String, String)> {
+        let time = |name: &str, each: &Each<Time>| {
+            let time = each.0[way].0;
+            (!time.is_zero()).then(|| (name.to_owned(), format_time(time)))
+        };
+        let chance = |name: &str, each: &Each<Percentage>| {
+            let percent = each.0[way].0 * 100.0;
+            // Shares lose their last digits between decimal and binary.
+            let percent = (percent * 1e9).round() / 1e9;
+            (percent > 0.0).then(|| (name.to_owned(), format!("{percent}%")))
+        };
+        let rate = self
+            .rate
+            .map(|each| ("rate".to_owned(), each.0[way].to_string()));
+        let queue = || ("queue".to_owned(), self.queue.0[way].0.to_string());
+        let times = [time("delay", &self.delay), time("jitter", &self.jitter)];
+        let bottleneck = [rate, self.rate.map(|_| queue())];
+        let chances = [
+            chance("loss", &self.loss),
+            chance("reorder", &self.reorder),
+            chance("duplicate", &self.duplicate),
+            chance("corrupt", &self.corrupt),
+        ];
+        let all = times.into_iter().chain(bottleneck).chain(chances);
+        all.flatten().collect()
+    }
+
     /// What holds for one direction.
     fn of_way(&self, way: usize) -> WanOptions {
         let time = |each: &Each<Time>| -> Duration { each.0[way].0 };

@@ -102,3 +102,64 @@ fn an_interface_has_one_bridge() {
         assert!(!late, "nobody else may have the interface");
     }
 }
+
+/// The time before the first frame and after the last does not count.
+#[test]
+fn rates_are_of_the_time_of_activity() {
+    let lab = lab!();
+    let bridge = lab.bridge("pace", &["--class-ab", "rate 8mbit proto icmp"]);
+    ping(&lab, "10.77.0.2", 20);
+    std::thread::sleep(Duration::from_millis(500));
+    let report = bridge.end();
+    let class = &report["directions"][0]["classes"][0];
+    let number = |name: &str| class[name].as_f64().expect("a number");
+    let whole = report["seconds"].as_f64().expect("a number");
+    let active = number("active_seconds");
+    assert!(
+        active > 0.0 && active < whole - 0.4,
+        "{active} s of {whole} s"
+    );
+    let mean = number("bytes") * 8.0 / active;
+    let rate = number("bits_per_second");
+    assert!(rate < mean && rate > mean * 0.5, "{rate} and {mean}");
+    assert!(number("most_queued_packets") >= 1.0 && number("queued_packets") == 0.0);
+    assert!(report["seed"].is_null(), "{report}");
+}
+
+#[test]
+fn the_report_has_the_settings_and_a_seed_that_matters() {
+    let lab = lab!();
+    let options = ["--delay", "20ms,0", "--loss", "1%,0", "--rate", "8mbit"];
+    let report = lab.bridge("wan", &options).end();
+    assert!(report["seed"].is_u64(), "{report}");
+    let settings = [0, 1].map(|way| &report["directions"][way]["settings"]);
+    for (name, there) in [("delay", "20ms"), ("loss", "1%"), ("rate", "8mbit")] {
+        assert_eq!(settings[0][name][0], there, "{report}");
+    }
+    assert!(settings[1]["loss"].is_null(), "{report}");
+    let report = lab.bridge("wan", &["--delay", "1ms"]).end();
+    assert!(
+        report["seed"].is_null(),
+        "nothing is left to chance: {report}"
+    );
+}
+
+/// At the start on standard error, at the end with the summary.
+#[test]
+fn settings_are_shown_at_the_start_and_at_the_end() {
+    let lab = lab!();
+    let line = "veA -> veB: class rate 2mbit dport 80";
+    let output = lab.softclock(&[
+        "pace",
+        "veA",
+        "veB",
+        "--class-ab",
+        "rate 2mbit dport 80",
+        "--duration",
+        "50ms",
+    ]);
+    for text in [&output.stderr, &output.stdout] {
+        let text = String::from_utf8_lossy(text);
+        assert!(text.contains(line) && !text.contains("seed"), "{text}");
+    }
+}
