@@ -102,8 +102,10 @@ pub(crate) enum LogLevel {
 }
 
 const SERVE_NOTES: &str = "\
-Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are
-followed if they are relative and stay inside DIR. Needs Linux 5.12.
+Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are followed if they are \
+relative and stay inside DIR. Needs Linux 5.12.
+
+SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
 
 Examples:
   softclock serve                              the bundled site on http://127.0.0.1:8080/
@@ -115,11 +117,12 @@ Examples:
 ";
 
 const PROXY_NOTES: &str = "\
-Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to
-another. Bodies pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header
-fields stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are
-added. An upgrade that an upstream accepts (WebSocket) becomes a tunnel. Without a response the answer
-is 502, 503 or 504 and says why.
+Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to another. Bodies \
+pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header fields \
+stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are added. An upgrade that an \
+upstream accepts (WebSocket) becomes a tunnel. Without a response the answer is 502, 503 or 504 and says why.
+
+SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
 
 Examples:
   softclock proxy --upstream http://127.0.0.1:3000

@@ -42,10 +42,10 @@ pub(crate) struct DemoOptions {
 }
 
 const NOTES: &str = "\
-A web server and the clients that keep it busy run in this process, over the loopback interface. In
-turn the server has no events, and an event each 20 us as a soft timer, as a timerfd that its loop
-reads, and as a signal of a POSIX timer. An event that is due again before it has fired counts
-once. Figures mean something only if nothing else takes the processors. Ctrl-C ends it.
+A web server and the clients that keep it busy run in this process, over the loopback interface. In turn the server \
+has no events, and an event each 20 us as a soft timer, as a timerfd that its loop reads, and as a signal of a POSIX \
+timer. An event that is due again before it has fired counts once. Figures mean something only if nothing else takes \
+the processors. Ctrl-C ends it.
 ";
 
 /// How it ended.

@@ -68,16 +68,22 @@ pub(crate) struct WanCommandOptions {
 }
 
 const NOTES: &str = "\
-One value holds for each direction; two, with a comma between, are for packets from A to B and from
-B to A. Delays count from the moment at which the kernel received the packet. Order is kept, but
-for --reorder.
+One value holds for each direction; two, with a comma between, are for packets from A to B and from B to A. Delays \
+count from the moment at which the kernel received the packet. Order is kept, but for --reorder.
 
-The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
-killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). Refused, as readers understand it \
+differently: a number alone, and mbps, which is megabytes for tc.
 
-By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
-that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
-of the other end if it is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
+The host handles no frames of A and B while this runs, so its addresses and routes by them do not work; it asks \
+before it takes those, or wants --yes. An interface has one bridge at a time. All is as before when it ends, also \
+if it is killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+
+By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs that the \
+interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan of the other end if it \
+is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
+
+The end says what was done: by which settings, at what rates between the first frame and the last, and how much \
+waited at most.
 
 Examples:
   softclock wan eth0 eth1 --delay 40ms --jitter 5ms --loss 0.1%
