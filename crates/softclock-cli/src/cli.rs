@@ -19,8 +19,11 @@ use crate::generate::GenerateOptions;
 use crate::logging;
 use crate::options::{ContentOptions, ServerOptions, UpstreamOptions};
 use crate::pace::PaceOptions;
+use crate::suggestion::suggestion;
 use crate::top::TopOptions;
 use crate::wan::WanCommandOptions;
+
+pub(crate) use crate::values::{percent, seconds};
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -100,8 +103,10 @@ pub(crate) enum LogLevel {
 }
 
 const SERVE_NOTES: &str = "\
-Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are
-followed if they are relative and stay inside DIR. Needs Linux 5.12.
+Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are followed if they are \
+relative and stay inside DIR. Needs Linux 5.12.
+
+SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
 
 Examples:
   softclock serve                              the bundled site on http://127.0.0.1:8080/
@@ -113,11 +118,12 @@ Examples:
 ";
 
 const PROXY_NOTES: &str = "\
-Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to
-another. Bodies pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header
-fields stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are
-added. An upgrade that an upstream accepts (WebSocket) becomes a tunnel. Without a response the answer
-is 502, 503 or 504 and says why.
+Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to another. Bodies \
+pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header fields \
+stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are added. An upgrade that an \
+upstream accepts (WebSocket) becomes a tunnel. Without a response the answer is 502, 503 or 504 and says why.
+
+SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
 
 Examples:
   softclock proxy --upstream http://127.0.0.1:3000
@@ -240,28 +246,6 @@ fn command_of(arguments: &[OsString]) -> Option<String> {
     Some(command)
 }
 
-pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
-    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
-    kinds.into_iter().find_map(|kind| match error.get(kind)? {
-        ContextValue::String(suggestion) => Some(suggestion.as_str()),
-        ContextValue::Strings(suggestions) => suggestions.first().map(String::as_str),
-        _ => None,
-    })
-}
-
-pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let seconds = text.parse().map_err(|_| "not a number of seconds")?;
-    std::time::Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".into())
-}
-
-/// The share that a percentage means.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
-    match text.strip_suffix('%').unwrap_or(text).parse() {
-        Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
-        _ => Err("not a percentage from 0 to 100".into()),
-    }
-}
-
 /// The names of [`Mechanism`], so that help and completions know them.
 pub(crate) fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
     let names = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name));
@@ -343,6 +327,28 @@ mod tests {
         assert_eq!(drain.as_millis(), 500);
     }
 
+    /// The errors of the standard library's parsers of numbers do not.
+    #[test]
+    fn mistakes_say_what_to_write() {
+        for command in definition().get_subcommands() {
+            for option in command.get_arguments() {
+                let Some(long) = option
+                    .get_long()
+                    .filter(|_| option.get_action().takes_values())
+                else {
+                    continue;
+                };
+                let written = format!("--{long}=1x!");
+                let all = ["softclock", command.get_name(), &written];
+                if let Err(Shown::Mistake(line)) = parse(all.map(OsString::from)) {
+                    let is_raw = line.contains("digit") || line.contains(" is not in ");
+                    let is_named = line.contains(long) || !line.starts_with("invalid value");
+                    assert!(is_named && !is_raw, "{line}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_proxy_needs_upstreams_that_can_be_understood() {
         for (arguments, part) in [
@@ -364,7 +370,14 @@ mod tests {
     fn mistakes_are_one_line_that_helps() {
         for (arguments, part) in [
             (&["--lisen", ":1"][..], "did you mean --listen"),
-            (&["--threads", "0"], "0 is not in 1..=1024"),
+            (&["--port", "80"], "see softclock serve --help"),
+            (&["--drain", "1d"], "500ms, 10s, 2m"),
+            (&["--pace", "50"], "write 50mbit or 50kbit"),
+            (
+                &["--pace", "50Mbps"],
+                "write 50mbit for bits a second, or 50mbyte for bytes",
+            ),
+            (&["--threads", "0"], "a whole number from 1 to 1024"),
             (&["--threads", "x"], "--threads"),
             (&["--listen", "8080"], "write :8080"),
             (&["--listen", "localhost:80"], "write 127.0.0.1:80"),
@@ -373,7 +386,7 @@ mod tests {
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "time span"),
             (&["--index", "a/b"], "name of a file"),
-            (&["--max-line", "10"], "256..=65000"),
+            (&["--max-line", "10"], "from 256 to 65000"),
             (&["--max-head", "2M"], "--max-head"),
             (&["--max-connections", "0"], "--max-connections"),
             (&["--idle-timeout", "-1"], "--idle-timeout"),
@@ -389,7 +402,7 @@ mod tests {
             (&["--pace", "fast"], "it does not begin with a number"),
             (&["--pace", "5mb"], "rates are written 100mbit"),
             (&["--pace", "0"], "out of range"),
-            (&["--pace-total", "9600"], "less than 64kbit"),
+            (&["--pace-total", "9600bit"], "less than 64kbit"),
             (&["--pace-burst", "1mbit"], "--pace <RATE>"),
             (&["--config", "/does/not/exist"], "no such file"),
         ] {

@@ -18,7 +18,8 @@ use clap::{Arg, ArgAction, ArgMatches};
 use softclock_http::{InputKind, read_input};
 use toml::de::{DeTable, DeValue};
 
-use crate::cli::{mistake, suggestion};
+use crate::cli::mistake;
+use crate::suggestion::suggestion;
 
 /// The arguments of `command` that the file stands for, without those that the command line has given. Together they
 /// name an address to listen on, and what to serve.
@@ -130,10 +131,14 @@ impl<'a> Reader<'a> {
             (ArgAction::SetTrue, _) => Err(self.at(span, &format!("{key} is true or false"))),
             (ArgAction::Count, DeValue::Integer(count)) => {
                 let count = count.as_str().parse().ok().filter(|count| *count < 10);
-                let count = count.ok_or_else(|| self.at(span, "not a number from 0 to 9"))?;
+                let count = count.ok_or_else(|| {
+                    self.at(span, &format!("{key} is a whole number from 0 to 9"))
+                })?;
                 Ok(vec![flag; count])
             }
-            (ArgAction::Count, _) => Err(self.at(span, &format!("{key} is a number"))),
+            (ArgAction::Count, _) => {
+                Err(self.at(span, &format!("{key} is a whole number from 0 to 9")))
+            }
             (ArgAction::Append, DeValue::Array(values)) => values
                 .iter()
                 .map(|value| self.argument(arg, value.get_ref(), &value.span()))
@@ -347,11 +352,15 @@ mod tests {
                 "lisen = \":1\"",
                 "1: unknown setting 'lisen'; did you mean listen?",
             ),
+            (
+                "quux = 1",
+                "1: unknown setting 'quux'; see softclock serve --help",
+            ),
             ("\n\nthreads = 0", "3: invalid value '0' for 'threads <N>'"),
             ("drain = true", "1: drain is one text or number"),
             ("drain = [1]", "1: drain is one text or number"),
             ("quiet = 1", "1: quiet is true or false"),
-            ("verbose = -1", "1: not a number"),
+            ("verbose = -1", "1: verbose is a whole number from 0 to 9"),
             ("listen = [\n\":1\",\n8080]", "1: invalid value '8080'"),
             ("a b", "1: "),
             ("threads = 1\nthreads = 2", "2: duplicate key"),

@@ -120,6 +120,21 @@ fn completions(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// The writer of the help fills paragraphs, to any width.
+    #[test]
+    fn paragraphs_are_not_broken_by_hand() {
+        for command in definition().get_subcommands() {
+            let notes = command.get_after_help().map(ToString::to_string);
+            let notes = notes.unwrap_or_default();
+            let lines: Vec<_> = notes.lines().collect();
+            for pair in lines.windows(2) {
+                let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ');
+                let is_broken = is_text(pair[0]) && is_text(pair[1]);
+                assert!(!is_broken, "{}: {pair:?}", command.get_name());
+            }
+        }
+    }
+
     #[test]
     fn examples_keep_their_lines() {
         let page = notes_and_examples("One\ntwo.\n\nThree-four.\n\nExamples:\n  a --b\n  .c 'd'\n");

@@ -8,6 +8,7 @@ use softclock_http::head::HeadLimits;
 use softclock_http::{ClientLimits, ConnectionOptions, Timeouts};
 
 use crate::cli::seconds;
+use crate::values::whole;
 
 /// Limits of one server. A timeout of 0 is none.
 #[derive(Args, Clone, Debug)]
@@ -15,37 +16,37 @@ use crate::cli::seconds;
 pub(crate) struct LimitOptions {
     /// Connections at a time, of all threads together; more wait in the kernel's queue, and slow heads and idle ones
     /// make room for them [default: what the limit of open files allows]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(NonZeroUsize::MIN..))]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
     /// Most connections of one client address at a time, over all threads; further ones are reset. The IPv6 addresses
     /// of a /64 network count as one, and unix: has no limit. Behind a proxy all clients have the proxy's address. 0 is
     /// any number
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_client_connections: usize,
 
     /// Most HTTP/2 streams of one client address at a time, over all its connections; further ones are refused, and
     /// clients may send them again. Addresses count as for --max-client-connections. 0 is any number; one connection
     /// may have 128
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_client_streams: usize,
 
     /// Longest request line; longer is answered 414
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(256..=65_000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = whole(256..=65_000u32))]
     pub(crate) max_line: u32,
 
     /// Longest request head; longer is answered 431
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(256..=1 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = whole(256u32..=1 << 20))]
     pub(crate) max_head: u32,
 
     /// Most header fields of a request; more are answered 431. In HTTP/2 cookies count as one field
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole(10..=10_000u32))]
     pub(crate) max_fields: u32,
 
     /// Most frames (SETTINGS, PING, requests without a response and so on) that an HTTP/2 client may send beyond those
     /// it needs to receive its responses; with more the connection is ended. 0 is any number. Each second gives a
     /// hundredth of it back
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = whole(0..=1_000_000u32))]
     pub(crate) max_control_frames: u32,
 
     /// How long a new connection may send nothing, before it is closed; 0 is for ever, here and for each timeout
@@ -71,12 +72,12 @@ pub(crate) struct LimitOptions {
     pub(crate) send_timeout: Duration,
 
     /// Least that a client must take of a response, on average over 30 seconds of waiting for it; 0 for any
-    #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
+    #[arg(long, value_name = "BYTES/S", default_value_t = 256, value_parser = whole(0..=u32::MAX))]
     pub(crate) min_rate: u32,
 
     /// Least that a client must send of a request's body, on average over 30 seconds of waiting for it; with less the
     /// request is answered 408; 0 for any. Time in which an upstream takes nothing does not count
-    #[arg(long, value_name = "BYTES/S", default_value_t = 256)]
+    #[arg(long, value_name = "BYTES/S", default_value_t = 256, value_parser = whole(0..=u32::MAX))]
     pub(crate) min_upload_rate: u32,
 }
 

@@ -16,7 +16,9 @@ mod notify;
 mod options;
 mod pace;
 mod serve;
+mod suggestion;
 mod top;
+mod values;
 mod wan;
 
 use std::ffi::OsString;

@@ -2,22 +2,27 @@
 //!
 //! | kind | units | without one |
 //! |---|---|---|
-//! | rate | `bit`, `kbit`, `mbit`, `gbit`, `tbit`; `bps`, `kbps`, `mbps`, `gbps`, `tbps` are bytes a second; `kibit`, `kibps` and so on are powers of 1024 | bits a second |
+//! | rate | `bit`, `kbit`, `mbit`, `gbit`, `tbit`; `byte`, `kbyte` and so on; `kibit`, `kibyte` and so on are powers of 1024 | refused |
 //! | size | `b`, `kb`, `mb`, `gb` (powers of 1024, as in `tc`); `kbit`, `mbit`, `gbit` (so many bits, in powers of 1024) | bytes |
-//! | time | `ns`, `us`, `ms`, `s` | microseconds |
+//! | time | `ns`, `us`, `ms`, `s`, `m` or `min`, `h` | refused, but for 0 |
 //!
 //! Numbers may have a fraction; letters may be of either case.
+//!
+//! Refused is also what two readers understand differently: `mbps` is megabytes a second for `tc` and megabits for most
+//! people, and a number alone is bits a second or microseconds for `tc`, which hardly anyone means.
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
+
+use alloc::string::{String, ToString};
 
 /// A rate in bits a second, at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rate(u64);
 
 /// Why a text is no quantity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UnitError {
     /// It does not begin with a number.
     NoNumber,
@@ -27,6 +32,12 @@ pub enum UnitError {
     SizeUnit,
     /// No such unit for a time.
     TimeUnit,
+    /// A rate without a unit; with its number.
+    BareRate(String),
+    /// A time without a unit; with its number.
+    BareTime(String),
+    /// A rate in `mbps` or the like, which may be bits or bytes; with its number and the prefix.
+    BitsOrBytes(String, String),
     /// Too large, or a rate of zero.
     OutOfRange,
 }
@@ -71,17 +82,27 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let (number, unit) = split(text)?;
-        let factor = match unit {
-            "" | "bit" => 1,
-            _ => {
-                let (prefix, bits) = match () {
-                    () if ends_with(unit, "bit") => (&unit[..unit.len() - 3], 1),
-                    () if ends_with(unit, "bps") => (&unit[..unit.len() - 3], 8),
-                    () => return Err(UnitError::RateUnit),
-                };
-                bits * prefix_factor(prefix).ok_or(UnitError::RateUnit)?
-            }
-        };
+        let digits = || text[..text.len() - unit.len()].to_string();
+        let prefix = |end: &str| ends_with(unit, end).then(|| &unit[..unit.len() - end.len()]);
+        if unit.is_empty() && !number.is_zero() {
+            return Err(UnitError::BareRate(digits()));
+        }
+        if let Some(prefix) = prefix("bps")
+            && prefix_factor(prefix).is_some()
+        {
+            return Err(UnitError::BitsOrBytes(
+                digits(),
+                prefix.to_ascii_lowercase(),
+            ));
+        }
+        let in_bits = prefix("bit").and_then(prefix_factor);
+        let in_bytes = prefix("byte")
+            .and_then(prefix_factor)
+            .map(|bytes| bytes * 8);
+        let factor = in_bits
+            .or(in_bytes)
+            .or(unit.is_empty().then_some(1))
+            .ok_or(UnitError::RateUnit)?;
         Self::from_bps(number.times(factor)?).ok_or(UnitError::OutOfRange)
     }
 }
@@ -135,7 +156,6 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
         ("ns", 1),
         ("nsec", 1),
         ("nsecs", 1),
-        ("", 1_000),
         ("us", 1_000),
         ("usec", 1_000),
         ("usecs", 1_000),
@@ -145,7 +165,16 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
         ("s", 1_000_000_000),
         ("sec", 1_000_000_000),
         ("secs", 1_000_000_000),
+        ("m", 60_000_000_000),
+        ("min", 60_000_000_000),
+        ("h", 3_600_000_000_000),
     ];
+    if unit.is_empty() {
+        return match number.is_zero() {
+            true => Ok(Duration::ZERO),
+            false => Err(UnitError::BareTime(text.to_string())),
+        };
+    }
     let factor = find(&units, unit).ok_or(UnitError::TimeUnit)?;
     Ok(Duration::from_nanos(number.times(factor)?))
 }
@@ -157,6 +186,10 @@ struct Number {
 }
 
 impl Number {
+    const fn is_zero(&self) -> bool {
+        self.digits == 0
+    }
+
     fn times(&self, factor: u64) -> Result<u64, UnitError> {
         let product = self.digits.checked_mul(factor.into());
         let value = product.map(|product| product / 10u128.pow(self.scale));
@@ -222,11 +255,17 @@ impl fmt::Display for UnitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoNumber => "it does not begin with a number",
-            Self::RateUnit => {
-                "unknown unit; rates are written 100mbit, 1.5gbit, 64kbit, 10mbps (bytes)"
-            }
+            Self::RateUnit => "unknown unit; rates are written 100mbit, 1.5gbit, 64kbit, 10mbyte",
             Self::SizeUnit => "unknown unit; sizes are written 1500, 64kb, 1mb",
-            Self::TimeUnit => "unknown unit; times are written 50ms, 10us, 500ns, 1.5s",
+            Self::TimeUnit => "unknown unit; times are written 50ms, 10us, 500ns, 1.5s, 2m",
+            Self::BareRate(number) => return write!(f, "write {number}mbit or {number}kbit"),
+            Self::BareTime(number) => return write!(f, "write {number}ms or {number}us"),
+            Self::BitsOrBytes(number, prefix) => {
+                return write!(
+                    f,
+                    "write {number}{prefix}bit for bits a second, or {number}{prefix}byte for bytes"
+                );
+            }
             Self::OutOfRange => "out of range",
         })
     }
@@ -240,7 +279,6 @@ const MOST_DECIMALS: usize = 12;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
     use proptest::prelude::*;
 
     fn rate(text: &str) -> Result<u64, UnitError> {
@@ -253,12 +291,11 @@ mod tests {
             ("100mbit", 100_000_000),
             ("1Gbit", 1_000_000_000),
             ("1.5kbit", 1_500),
-            ("9600", 9_600),
             ("9600bit", 9_600),
-            ("1kbps", 8_000),
-            ("8bps", 64),
+            ("1kbyte", 8_000),
+            ("8byte", 64),
             ("1kibit", 1_024),
-            ("2MiBps", 16 << 20),
+            ("2MiByte", 16 << 20),
             ("400gbit", 400_000_000_000),
             (".5mbit", 500_000),
         ] {
@@ -284,8 +321,36 @@ mod tests {
         assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
         assert_eq!(parse_time("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(parse_time("0.5s"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_time("20"), Ok(Duration::from_micros(20)));
-        assert_eq!(parse_time("1h"), Err(UnitError::TimeUnit));
+        assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_time("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_time("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_time("1d"), Err(UnitError::TimeUnit));
+    }
+
+    /// The message is what to write.
+    #[test]
+    fn what_has_two_meanings_is_refused() {
+        let told = |error: UnitError| error.to_string();
+        for (text, advice) in [
+            ("20", "write 20mbit or 20kbit"),
+            ("1.5", "write 1.5mbit or 1.5kbit"),
+            (
+                "50Mbps",
+                "write 50mbit for bits a second, or 50mbyte for bytes",
+            ),
+            ("8bps", "write 8bit for bits a second, or 8byte for bytes"),
+            (
+                "1kibps",
+                "write 1kibit for bits a second, or 1kibyte for bytes",
+            ),
+        ] {
+            assert_eq!(rate(text).map_err(told), Err(advice.into()), "{text}");
+        }
+        assert_eq!(rate("1xbps"), Err(UnitError::RateUnit));
+        assert_eq!(
+            parse_time("40").map_err(told),
+            Err("write 40ms or 40us".into())
+        );
     }
 
     #[test]

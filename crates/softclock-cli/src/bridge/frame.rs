@@ -1,6 +1,7 @@
 //! Frames on their way, and what treats them on it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_core::packet::Offload;
@@ -25,6 +26,9 @@ pub(crate) trait Discipline: 'static {
 
     /// What happened so far, by class.
     fn rows(&self) -> Vec<Row>;
+
+    /// What it does to frames, as options write it: names and values.
+    fn settings(&self) -> Vec<(String, String)>;
 }
 
 /// What is to be done now.
@@ -48,7 +52,52 @@ pub(crate) struct Row {
     pub(crate) sent_bytes: u64,
     pub(crate) queued_packets: usize,
     pub(crate) queued_bytes: u64,
+    pub(crate) activity: Activity,
     pub(crate) events: Counts,
+}
+
+/// When a class sent, and how much waited in it at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Activity {
+    first: Option<Sent>,
+    last: Option<Sent>,
+    pub(crate) most_queued_packets: usize,
+    pub(crate) most_queued_bytes: u64,
+}
+
+/// The bytes that a class had sent in all, just after a frame.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Instant,
+    bytes: u64,
+}
+
+impl Activity {
+    /// So much waits, a frame that has just arrived included.
+    pub(crate) fn on_queued(&mut self, packets: usize, bytes: u64) {
+        self.most_queued_packets = self.most_queued_packets.max(packets);
+        self.most_queued_bytes = self.most_queued_bytes.max(bytes);
+    }
+
+    /// A frame leaves, with which the class has sent so many bytes in all.
+    pub(crate) fn on_sent(&mut self, bytes: u64, at: Instant) {
+        let sent = Sent { at, bytes };
+        self.first.get_or_insert(sent);
+        self.last = Some(sent);
+    }
+
+    /// From the first frame to the last.
+    pub(crate) fn duration(&self) -> Duration {
+        let both = self.first.zip(self.last);
+        both.map_or(Duration::ZERO, |(first, last)| last.at.since(first.at))
+    }
+
+    /// The mean rate of what followed the first frame; `None` if all left at once.
+    pub(crate) fn bits_per_second(&self) -> Option<f64> {
+        let (first, last) = self.first.zip(self.last)?;
+        let seconds = self.duration().as_secs_f64();
+        (seconds > 0.0).then(|| (last.bytes - first.bytes) as f64 * 8.0 / seconds)
+    }
 }
 
 /// Counts by name: drops and other events.
@@ -84,5 +133,31 @@ impl Frame {
             },
             arrived: Instant::ORIGIN,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time before and after does not count.
+    #[test]
+    fn rates_are_of_the_time_of_activity() {
+        let ms = |ms: u64| Instant::from_ns(ms * 1_000_000);
+        let mut activity = Activity::default();
+        assert_eq!(
+            (activity.duration(), activity.bits_per_second()),
+            (Duration::ZERO, None)
+        );
+        activity.on_sent(1000, ms(5000));
+        assert_eq!(activity.bits_per_second(), None, "a frame has no rate");
+        activity.on_sent(2000, ms(5001));
+        activity.on_sent(3000, ms(5002));
+        assert_eq!(activity.duration(), Duration::from_millis(2));
+        assert_eq!(activity.bits_per_second(), Some(8e6));
+        activity.on_queued(3, 3000);
+        activity.on_queued(2, 4000);
+        let most = (activity.most_queued_packets, activity.most_queued_bytes);
+        assert_eq!(most, (3, 4000));
     }
 }

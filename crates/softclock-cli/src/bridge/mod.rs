@@ -1,7 +1,8 @@
 //! A bridge between two interfaces that decides when each frame leaves: the engine of `softclock pace` and `softclock wan`.
 //!
 //! - [`frame`]: frames, and the contract of what treats them ([`Discipline`]).
-//! - [`side`]: what an interface's name stands for.
+//! - [`side`]: what an interface's name stands for, and the claim to it.
+//! - [`cut_off`]: what of the host stops working, and whether that is meant.
 //! - [`port`]: an interface taken over, until the process ends.
 //! - [`way`]: one direction: receive, decide, transmit on time.
 //! - [`report`]: what happened, as text and JSON; pure.
@@ -9,6 +10,7 @@
 //! One thread, one runtime. Whatever frames come and go by, the host does not handle them too; or a side is a TAP device of
 //! our own, whose frames are exchanged with the host. All of it goes with the process.
 
+mod cut_off;
 pub(crate) mod frame;
 mod port;
 mod report;
@@ -30,6 +32,7 @@ use softclock_linux::priority::set_realtime_priority;
 
 use crate::cli::{percent, seconds};
 use crate::demo::screen::Drawing;
+use crate::values::whole;
 use frame::Discipline;
 use port::{MechanismChoice, Port};
 use report::Report;
@@ -52,7 +55,7 @@ pub(crate) struct BridgeOptions {
     mechanism: MechanismChoice,
 
     /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole(0..=1000u32))]
     pub(crate) overhead: u32,
 
     /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
@@ -60,7 +63,7 @@ pub(crate) struct BridgeOptions {
     spin_cap: f64,
 
     /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=99))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=99u8))]
     priority: u8,
 
     /// End after so long [default: with Ctrl-C or SIGTERM]
@@ -74,6 +77,10 @@ pub(crate) struct BridgeOptions {
     /// Print nothing but errors and the summary
     #[arg(long, short)]
     quiet: bool,
+
+    /// Take over interfaces by which the host has addresses or routes, without a question: they do not work meanwhile
+    #[arg(long)]
+    yes: bool,
 }
 
 impl BridgeOptions {
@@ -94,9 +101,10 @@ impl fmt::Display for BridgeError {
 }
 
 /// Bridges until a signal or the end of the time asked for. `discipline` is made for each direction, from A to B first, by
-/// the link on which its frames leave, if it is there already.
+/// the link on which its frames leave, if it is there already. The report has the `seed`, if it matters.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
+    seed: Option<u64>,
     disciplines: impl FnOnce([Option<&Link>; 2], Instant) -> [D; 2],
 ) -> Result<(), BridgeError> {
     let [a, b] = [&options.a, &options.b].map(|name| Side::named(name));
@@ -107,6 +115,8 @@ pub(crate) fn run<D: Discipline>(
             "{name} is both sides: a bridge needs two interfaces"
         )));
     }
+    let _claims = [a.claim()?, b.claim()?];
+    cut_off::agree([&a, &b], options)?;
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
     // Before the first thread, if there ever is one, and before anything is taken over.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
@@ -118,7 +128,7 @@ pub(crate) fn run<D: Discipline>(
         set_priority(options);
         let [there, back] = made;
         let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
-        carry(ways, signals, &how, options).await
+        carry(ways, signals, &how, seed, options).await
     })
 }
 
@@ -139,6 +149,7 @@ async fn carry<D: Discipline>(
     ways: [Rc<Way<D>>; 2],
     signals: Signals,
     how: &str,
+    seed: Option<u64>,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
     // Awaited, so that a panic of one direction does not leave the other alone.
@@ -151,8 +162,11 @@ async fn carry<D: Discipline>(
     if !options.quiet {
         let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
         eprintln!("softclock: between {a} and {b}, by {how}; Ctrl-C ends it");
+        for line in Report::of(&ways, seed, Duration::ZERO).settings() {
+            eprintln!("softclock: {line}");
+        }
     }
-    let result = watch(&ways, or(carried, stopped), options).await;
+    let result = watch(&ways, or(carried, stopped), seed, options).await;
     // A closed standard output is no failure of the bridge.
     let _ = io::stdout().flush();
     result
@@ -162,13 +176,14 @@ async fn carry<D: Discipline>(
 async fn watch<D: Discipline>(
     ways: &[Rc<Way<D>>; 2],
     ended: impl Future<Output = Result<(), BridgeError>>,
+    seed: Option<u64>,
     options: &BridgeOptions,
 ) -> Result<(), BridgeError> {
     let mut ended = pin!(ended);
     let begun = softclock::now();
     let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
     let mut drawing = on_screen.then(Drawing::begin);
-    let mut previous = Report::of(ways, Duration::ZERO);
+    let mut previous = Report::of(ways, seed, Duration::ZERO);
     let all = options.duration.unwrap_or(Duration::MAX);
     loop {
         let left = all.saturating_sub(softclock::now().since(begun));
@@ -183,9 +198,9 @@ async fn watch<D: Discipline>(
         if end.is_none() && !over && drawing.is_none() {
             continue;
         }
-        let report = Report::of(ways, softclock::now().since(begun));
+        let report = Report::of(ways, seed, softclock::now().since(begun));
         if let Some(drawing) = &mut drawing {
-            let _ = drawing.draw(&report.lines(Some(&previous)));
+            let _ = drawing.draw(&report.lines(&previous));
         }
         if end.is_some() || over {
             drop(drawing);
@@ -199,7 +214,7 @@ async fn watch<D: Discipline>(
 fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
     let text = match options.json {
         true => format!("{}\n", report.json()),
-        false => report.lines(None).join("\n") + "\n",
+        false => report.summary().join("\n") + "\n",
     };
     let between = if on_screen { "\n" } else { "" };
     let _ = write!(io::stdout(), "{between}{text}");

@@ -1,5 +1,6 @@
 //! What a bridge did so far, as text and as JSON.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use super::way::Way;
 pub(crate) struct Report {
     /// How long it had been running.
     pub(crate) after: Duration,
+    /// Where chance began, if anything depended on it.
+    seed: Option<u64>,
     ways: Vec<WayReport>,
 }
 
@@ -23,6 +26,7 @@ struct WayReport {
     to: String,
     /// By what frames are received.
     mechanism: &'static str,
+    settings: Vec<(String, String)>,
     rows: Vec<Row>,
     /// What was lost at the port that receives.
     port_drops: Counts,
@@ -33,7 +37,11 @@ struct WayReport {
 }
 
 impl Report {
-    pub(crate) fn of<D: Discipline>(ways: &[Rc<Way<D>>], after: Duration) -> Self {
+    pub(crate) fn of<D: Discipline>(
+        ways: &[Rc<Way<D>>],
+        seed: Option<u64>,
+        after: Duration,
+    ) -> Self {
         let way = |way: &Rc<Way<D>>| {
             let lateness = way.lateness.borrow();
             let quantiles = || [0.5, 0.99, 0.999].map(|share| lateness.quantile_ns(share));
@@ -41,6 +49,7 @@ impl Report {
                 from: way.from.link().name().to_owned(),
                 to: way.to.link().name().to_owned(),
                 mechanism: way.from.mechanism(),
+                settings: way.discipline.borrow().settings(),
                 rows: way.discipline.borrow().rows(),
                 port_drops: way.from.drops(),
                 port_lost: way.from.lost(),
@@ -49,50 +58,94 @@ impl Report {
         };
         Self {
             after,
+            seed,
             ways: ways.iter().map(way).collect(),
         }
     }
 
-    /// A table, with rates since `previous` or on the whole.
-    pub(crate) fn lines(&self, previous: Option<&Self>) -> Vec<String> {
-        let since = previous.map_or(Duration::ZERO, |previous| previous.after);
-        let seconds = self.after.saturating_sub(since).as_secs_f64();
+    /// A table with rates since `previous`, and what waits.
+    pub(crate) fn lines(&self, previous: &Self) -> Vec<String> {
+        let seconds = self.after.saturating_sub(previous.after).as_secs_f64();
         let mut lines = Vec::new();
         for (index, way) in self.ways.iter().enumerate() {
-            let before = previous.and_then(|previous| previous.ways.get(index));
-            lines.push(format!(
-                "{:<28} {:>12} {:>14} {:>10} {:>16}",
-                format!("{} -> {}", way.from, way.to),
-                "packets",
-                "bytes",
-                "Mbit/s",
-                "queue"
-            ));
+            let before = previous.ways.get(index);
+            lines.push(way.head("queue"));
             for (place, row) in way.rows.iter().enumerate() {
                 let before = before.and_then(|way| way.rows.get(place));
                 let before = before.map_or(0, |row| row.sent_bytes);
-                lines.push(line(row, row.sent_bytes.saturating_sub(before), seconds));
+                let bits = row.sent_bytes.saturating_sub(before) as f64 * 8.0;
+                let rate = (seconds > 0.0).then(|| bits / seconds);
+                lines.push(line(row, rate, (row.queued_packets, row.queued_bytes)));
                 lines.extend(counts("  ", &row.events));
             }
-            lines.extend(way.port_line());
-            if let Some(lateness) = way.lateness_ns {
-                let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
-                lines.push(format!(
-                    "  late by p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1} us"
-                ));
-            }
+            lines.extend(way.ends());
         }
         lines
+    }
+
+    /// A table of all: by what settings, rates from the first frame to the last, and how much waited at most.
+    pub(crate) fn summary(&self) -> Vec<String> {
+        let mut lines = self.settings();
+        for way in &self.ways {
+            lines.push(way.head("longest queue"));
+            for row in &way.rows {
+                let activity = &row.activity;
+                let most = (activity.most_queued_packets, activity.most_queued_bytes);
+                lines.push(line(row, activity.bits_per_second(), most));
+                lines.extend(counts("  ", &row.events));
+            }
+            lines.extend(way.ends());
+        }
+        lines
+    }
+
+    /// What is done to frames, a line for each direction, and the seed.
+    pub(crate) fn settings(&self) -> Vec<String> {
+        let way = |way: &WayReport| {
+            let named = way.settings.iter().take(MOST_SETTINGS);
+            let mut words: Vec<_> = named
+                .map(|(name, value)| format!("{name} {value}"))
+                .collect();
+            if let more @ 1.. = way.settings.len().saturating_sub(MOST_SETTINGS) {
+                words.push(format!("and {more} more"));
+            }
+            if words.is_empty() {
+                words.push("nothing is changed".into());
+            }
+            format!("{} -> {}: {}", way.from, way.to, words.join(", "))
+        };
+        let seed = self.seed.map(|seed| format!("--seed {seed}"));
+        self.ways.iter().map(way).chain(seed).collect()
     }
 
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let ways: Vec<_> = self.ways.iter().map(WayReport::json).collect();
-        json!({ "seconds": self.after.as_secs_f64(), "directions": ways })
+        json!({ "seconds": self.after.as_secs_f64(), "seed": self.seed, "directions": ways })
     }
 }
 
 impl WayReport {
+    /// The columns' names.
+    fn head(&self, queue: &str) -> String {
+        format!(
+            "{:<28} {:>12} {:>14} {:>10} {queue:>16}",
+            format!("{} -> {}", self.from, self.to),
+            "packets",
+            "bytes",
+            "Mbit/s",
+        )
+    }
+
+    /// What is told below the classes.
+    fn ends(&self) -> impl Iterator<Item = String> {
+        let lateness = self.lateness_ns.map(|lateness| {
+            let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
+            format!("  late by p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1} us")
+        });
+        self.port_line().into_iter().chain(lateness)
+    }
+
     fn port_line(&self) -> Option<String> {
         let label = format!("  at {}: ", self.from);
         let mut drops = self.port_drops.clone();
@@ -121,6 +174,10 @@ impl WayReport {
                 "bytes": row.sent_bytes,
                 "queued_packets": row.queued_packets,
                 "queued_bytes": row.queued_bytes,
+                "most_queued_packets": row.activity.most_queued_packets,
+                "most_queued_bytes": row.activity.most_queued_bytes,
+                "active_seconds": row.activity.duration().as_secs_f64(),
+                "bits_per_second": row.activity.bits_per_second(),
                 "events": row.events,
             })
         };
@@ -131,6 +188,7 @@ impl WayReport {
             "from": self.from,
             "to": self.to,
             "mechanism": self.mechanism,
+            "settings": by_name(&self.settings),
             "classes": self.rows.iter().map(class).collect::<Vec<_>>(),
             "port_drops": self.port_json(),
             "lateness_ns": lateness,
@@ -138,24 +196,28 @@ impl WayReport {
     }
 }
 
-fn line(row: &Row, bytes: u64, seconds: f64) -> String {
-    let rate = match seconds > 0.0 {
-        true => bytes as f64 * 8e-6 / seconds,
-        false => 0.0,
-    };
+fn line(row: &Row, bits_per_second: Option<f64>, (packets, bytes): (usize, u64)) -> String {
+    let rate = bits_per_second.map_or("-".into(), |bits| format!("{:.3}", bits / 1e6));
     format!(
-        "  {:<26} {:>12} {:>14} {:>10.3} {:>7} / {:>6}",
+        "  {:<26} {:>12} {:>14} {rate:>10} {packets:>7} / {:>6}",
         format!("{} {}", row.name, row.rule),
         row.sent_packets,
         row.sent_bytes,
-        rate,
-        row.queued_packets,
-        kib(row.queued_bytes),
+        kib(bytes),
     )
 }
 
 fn kib(bytes: u64) -> String {
     format!("{} KB", bytes.div_ceil(1 << 10))
+}
+
+/// The values of each setting, of which classes have several.
+fn by_name(settings: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {
+    let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, value) in settings {
+        all.entry(name).or_default().push(value);
+    }
+    all
 }
 
 /// The counts that are not zero, in one line.
@@ -167,27 +229,39 @@ fn counts(label: &str, counts: &Counts) -> Option<String> {
     (!named.is_empty()).then(|| format!("{label}  {}", named.join(", ")))
 }
 
+/// Settings of a direction that are shown in a line.
+const MOST_SETTINGS: usize = 8;
+
 const NOT_TAKEN: &str = "not taken in time";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::frame::Activity;
+    use softclock_core::Instant;
 
     fn report(after_s: u64, bytes: u64) -> Report {
+        let mut activity = Activity::default();
+        activity.on_sent(0, Instant::ORIGIN);
+        activity.on_sent(bytes, Instant::from_ns(500_000_000));
+        activity.on_queued(3, 4000);
         let row = Row {
             name: "web".into(),
             rule: "10mbit".into(),
             sent_packets: bytes / 1000,
             sent_bytes: bytes,
+            activity,
             events: Counts::from([("queue full", bytes / 10_000), ("never", 0)]),
             ..Row::default()
         };
         Report {
             after: Duration::from_secs(after_s),
+            seed: Some(7),
             ways: vec![WayReport {
                 from: "a".into(),
                 to: "b".into(),
                 mechanism: "packet",
+                settings: vec![("delay".into(), "40ms".into())],
                 rows: vec![row],
                 port_drops: Counts::from([("link down", 3)]),
                 port_lost: Some(7),
@@ -199,15 +273,23 @@ mod tests {
     #[test]
     fn rates_are_of_the_time_since() {
         let (first, second) = (report(1, 1_000_000), report(3, 2_000_000));
-        let text = second.lines(Some(&first)).join("\n");
+        let text = second.lines(&first).join("\n");
         assert!(text.contains(" 4.000 "), "{text}");
         assert!(
             text.contains("200 queue full") && !text.contains("never"),
             "{text}"
         );
         assert!(text.contains("p50 1.5"), "{text}");
-        let whole = second.lines(None).join("\n");
-        assert!(whole.contains(" 5.333 "), "{whole}");
+        assert!(text.contains(" 0 /   0 KB"), "{text}");
+        let whole = second.summary().join("\n");
+        assert!(
+            whole.starts_with("a -> b: delay 40ms\n--seed 7\n"),
+            "{whole}"
+        );
+        assert!(
+            whole.contains(" 32.000 ") && whole.contains(" 3 /   4 KB"),
+            "{whole}"
+        );
     }
 
     #[test]
@@ -219,6 +301,9 @@ mod tests {
             (&json!("web"), &json!(1000))
         );
         assert_eq!(class["events"]["queue full"], json!(100));
+        assert_eq!(class["most_queued_packets"], json!(3));
+        assert_eq!(class["bits_per_second"], json!(16e6));
+        assert_eq!(json["seed"], json!(7));
     }
 
     #[test]
@@ -226,7 +311,7 @@ mod tests {
         let mut report = report(1, 1_000_000);
         let mut told = |lost| {
             report.ways[0].port_lost = lost;
-            let lines = report.lines(None);
+            let lines = report.summary();
             let line = lines.into_iter().find(|line| line.contains("at a:"));
             (
                 line.unwrap(),

@@ -1,9 +1,9 @@
 //! The sides of a bridge as they are named: an interface that is there, or a TAP device to be made.
 
-use std::io;
+use std::{fs, io};
 
 use rustix::io::Errno;
-use softclock_linux::link::{Link, Tap};
+use softclock_linux::link::{Claim, ClaimError, Link, Tap};
 
 use super::BridgeError;
 
@@ -33,6 +33,28 @@ impl Side {
         }
     }
 
+    /// Keeps other bridges from it until the claim, or the process, ends. A device to be made is claimed by its name.
+    pub(super) fn claim(&self) -> Result<Option<Claim>, BridgeError> {
+        let Some(link) = self.link() else {
+            return Ok(None);
+        };
+        let name = link.name();
+        Claim::to(link).map(Some).map_err(|error| {
+            BridgeError(match error {
+                ClaimError::Held(Some(process)) => format!(
+                    "{name} is one side of another bridge: process {process}{}; end that first",
+                    command_line(process)
+                ),
+                ClaimError::Held(None) => {
+                    format!(
+                        "{name} is one side of another bridge, whose process does not show here"
+                    )
+                }
+                ClaimError::Io(error) => format!("cannot claim {name}: {error}"),
+            })
+        })
+    }
+
     /// Whether both are one.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -40,6 +62,22 @@ impl Side {
             (Self::Tap(one), Self::Tap(other)) => one == other,
             _ => false,
         }
+    }
+}
+
+/// The beginning of a process' command line in brackets, if it may be read.
+fn command_line(process: u32) -> String {
+    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    let words: Vec<_> = line.split('\0').collect();
+    let line = words.join(" ").replace(char::is_control, "?");
+    match line.trim() {
+        "" => String::new(),
+        line if line.chars().count() > MOST_LETTERS => {
+            let begin: String = line.chars().take(MOST_LETTERS).collect();
+            format!(" ({begin}...)")
+        }
+        line => format!(" ({line})"),
     }
 }
 
@@ -73,3 +111,6 @@ pub(super) fn make_tap(name: &str) -> Result<Tap, BridgeError> {
         })
     })
 }
+
+/// Of a command line that is told.
+const MOST_LETTERS: usize = 100;

@@ -5,18 +5,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use softclock_core::burstiness::{Options, Volume};
-use softclock_core::capture::Packet;
+use softclock_core::capture::{Direction, Directions, Packet};
 use softclock_core::packet::Filter;
 use softclock_core::{Burstiness, Instant, Rate};
 
-use super::BurstOptions;
 use super::progress::Progress;
 use super::reader::{ReadError, read};
+use super::{BurstOptions, DirectionChoice};
 
 /// What was found out about one stream.
 pub(super) struct Stream {
-    /// What it is called: its file, or the first and how many more.
+    /// What it is called: its file, or the first and how many more; and its direction, if it is one of two.
     pub(super) name: String,
+    /// Which of the two directions of its link it is, and its senders; `None` if there is one only, or both are
+    /// asked for together.
+    pub(super) direction: Option<(Direction, String)>,
     /// What was asked, with the bottleneck's rate.
     pub(super) options: Options,
     /// Whether that is the stream's own mean.
@@ -43,18 +46,22 @@ pub(super) struct LeftOut {
     pub(super) by_link: u64,
     /// They have no time.
     pub(super) without_time: u64,
+    /// These are analysed, with the first direction: their own cannot be told.
+    pub(super) undirected: u64,
 }
 
-/// Which packets are analysed, and as how long.
+/// Which packets are analysed, as how long, and of which direction.
 struct Selection<'a> {
     filter: Option<&'a Filter>,
     overhead: u32,
+    /// `None` where all packets are of one stream.
+    directions: Option<Directions>,
     left_out: LeftOut,
 }
 
 impl Selection<'_> {
     #[inline]
-    fn select(&mut self, packet: &Packet<'_>) -> Option<(Instant, u32)> {
+    fn select(&mut self, packet: &Packet<'_>) -> Option<(Direction, Instant, u32)> {
         if let Some(filter) = self.filter {
             let Some(headers) = packet.link.headers(packet.data) else {
                 self.left_out.by_link += 1;
@@ -65,11 +72,23 @@ impl Selection<'_> {
                 return None;
             }
         }
-        if packet.at.is_none() {
+        let Some(at) = packet.at else {
             self.left_out.without_time += 1;
-        }
+            return None;
+        };
         let bytes = packet.original_bytes.saturating_add(self.overhead);
-        packet.at.map(|at| (at, bytes))
+        Some((self.direction_of(packet), at, bytes))
+    }
+
+    #[inline]
+    fn direction_of(&mut self, packet: &Packet<'_>) -> Direction {
+        let Some(directions) = &mut self.directions else {
+            return Direction::First;
+        };
+        directions.direction_of(packet).unwrap_or_else(|| {
+            self.left_out.undirected += 1;
+            Direction::First
+        })
     }
 }
 
@@ -97,57 +116,104 @@ pub(super) fn analyse(options: &BurstOptions) -> Result<Vec<Stream>, String> {
     let streams = groups
         .into_iter()
         .map(|files| stream(options, files, &mut progress));
-    Ok(streams.collect())
+    Ok(streams.flatten().collect())
 }
 
-fn stream(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) -> Stream {
-    let rate = options.rate.or_else(|| mean_rate(options, files, progress));
-    let asked = Options {
+/// A stream, or one for each direction in which packets go.
+fn stream(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) -> Vec<Stream> {
+    let rates = match options.rate {
+        Some(rate) => [Some(rate); 2],
+        None => mean_rates(options, files, progress),
+    };
+    let asked = rates.map(|rate| Options {
         rate,
         line: options.line_rate,
         train_gap: options.train_gap,
         windows: options.window.clone(),
-    };
-    let mut burstiness = Burstiness::new(&asked);
-    let (left_out, errors) = each_packet(options, files, progress, |at, bytes| {
-        burstiness.on_packet(at, bytes);
     });
-    Stream {
-        name: name_of_all(files),
-        options: asked,
-        rate_is_mean: options.rate.is_none(),
-        burstiness,
-        left_out,
-        errors,
+    let mut analysers = [0, 1].map(|direction| Burstiness::new(&asked[direction]));
+    let (selection, errors) = each_packet(options, files, progress, |direction, at, bytes| {
+        analysers[direction as usize].on_packet(at, bytes);
+    });
+    let rate_is_mean = options.rate.is_none();
+    let are_two = analysers[Direction::Second as usize].volume().packets() > 0;
+    let all = [Direction::First, Direction::Second].into_iter();
+    let all = all.zip(asked).zip(analysers);
+    let stream = |((direction, options), burstiness): ((Direction, Options), Burstiness)| {
+        let label = selection.directions.as_ref().filter(|_| are_two);
+        let label = label.map(|directions| (direction, label_of(direction, directions)));
+        let name = name_of_all(files);
+        Stream {
+            name: match &label {
+                Some((_, label)) => format!("{name} {label}"),
+                None => name,
+            },
+            direction: label,
+            rate_is_mean,
+            options,
+            burstiness,
+            left_out: selection.left_out,
+            // They are of the file, and told once.
+            errors: match direction {
+                Direction::First => errors.clone(),
+                Direction::Second => Vec::new(),
+            },
+        }
+    };
+    all.map(stream).take(1 + usize::from(are_two)).collect()
+}
+
+/// Who sends in a direction, or to whom if those are fewer.
+fn label_of(direction: Direction, directions: &Directions) -> String {
+    let mut senders = directions.senders(direction);
+    let mut receivers = directions.senders(direction.other());
+    match (
+        senders.next(),
+        senders.count(),
+        receivers.next(),
+        receivers.count(),
+    ) {
+        (Some(sender), 0, ..) => format!("from {sender}"),
+        (_, _, Some(receiver), 0) => format!("to {receiver}"),
+        (Some(sender), others, ..) => format!("from {sender} and {others} others"),
+        (None, ..) => "of no known sender".into(),
     }
 }
 
-fn mean_rate(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) -> Option<Rate> {
-    let mut volume = Volume::default();
-    // Errors are found again when the files are analysed.
-    each_packet(options, files, progress, |at, bytes| {
-        volume.on_packet(at, bytes);
-    });
-    volume.mean_rate()
-}
-
-/// Calls `on_packet` for those that are selected; returns what was left out, and what went wrong.
-fn each_packet(
+fn mean_rates(
     options: &BurstOptions,
     files: &[PathBuf],
     progress: &mut Progress,
-    mut on_packet: impl FnMut(Instant, u32),
-) -> (LeftOut, Vec<String>) {
+) -> [Option<Rate>; 2] {
+    let mut volumes = [Volume::default(), Volume::default()];
+    // Errors are found again when the files are analysed.
+    each_packet(options, files, progress, |direction, at, bytes| {
+        volumes[direction as usize].on_packet(at, bytes);
+    });
+    volumes.map(|volume| volume.mean_rate())
+}
+
+/// Calls `on_packet` for those that are selected; returns what was found out meanwhile, and what went wrong.
+fn each_packet<'a>(
+    options: &'a BurstOptions,
+    files: &[PathBuf],
+    progress: &mut Progress,
+    mut on_packet: impl FnMut(Direction, Instant, u32),
+) -> (Selection<'a>, Vec<String>) {
     let mut selection = Selection {
         filter: options.filter.as_ref(),
         overhead: options.overhead,
+        directions: match options.direction {
+            DirectionChoice::Each => Some(Directions::default()),
+            DirectionChoice::Both => None,
+        },
         left_out: LeftOut::default(),
     };
     let mut errors = Vec::new();
     for file in files {
         let on_packet = |packet: &Packet<'_>| {
-            if let Some((at, bytes)) = selection.select(packet) {
-                on_packet(at, bytes);
+            if let Some((direction, at, bytes)) = selection.select(packet) {
+                on_packet(direction, at, bytes);
             }
         };
         let on_read = |bytes| progress.advance(bytes);
@@ -161,7 +227,7 @@ fn each_packet(
             errors.push(format!("{}: {error}", name(file)));
         }
     }
-    (selection.left_out, errors)
+    (selection, errors)
 }
 
 fn is_stdin(file: &Path) -> bool {

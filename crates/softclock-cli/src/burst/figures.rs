@@ -1,10 +1,10 @@
 //! What was found out, as rows of text. Pure.
 
-use std::time::Duration;
-
 use softclock_core::Histogram;
+use softclock_core::capture::Direction;
 
 use super::analysis::Stream;
+use crate::values::format_time;
 
 /// Figures that belong together.
 pub(super) struct Section {
@@ -126,7 +126,21 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(queue_note(stream));
     let left_out = stream.left_out;
+    let is_first_of_two = matches!(stream.direction, Some((Direction::First, _)));
+    if is_first_of_two {
+        notes.push(
+            "packets go both ways, and each direction is analysed by itself; --filter 'src ADDRESS' leaves one".into(),
+        );
+    }
     for (what, count) in [
+        (
+            "packets whose direction cannot be told, analysed with this one",
+            if is_first_of_two {
+                left_out.undirected
+            } else {
+                0
+            },
+        ),
         (
             "packets with a time before that of an earlier one, which count as at the same time",
             volume.reversals(),
@@ -216,17 +230,6 @@ fn format_number(number: f64) -> String {
     }
 }
 
-/// As options write it, without a fraction.
-pub(super) fn format_time(time: Duration) -> String {
-    let ns = time.as_nanos();
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    let unit = units
-        .into_iter()
-        .find(|(factor, _)| ns >= *factor && ns.is_multiple_of(*factor));
-    let (factor, name) = unit.unwrap_or((1, "ns"));
-    format!("{}{name}", ns / factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,14 +248,5 @@ mod tests {
         }
         assert_eq!(format_bytes(1_500), "1.50 kB");
         assert_eq!(format_rate(5_000_000_000), "5.00 Gbit/s");
-    }
-
-    #[test]
-    fn times_are_written_as_options() {
-        for text in ["1ms", "10us", "1500us", "2s", "7ns"] {
-            let time = softclock_core::units::parse_time(text).unwrap();
-            assert_eq!(format_time(time), text);
-        }
-        assert_eq!(format_time(Duration::ZERO), "0ns");
     }
 }

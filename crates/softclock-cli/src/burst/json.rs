@@ -5,7 +5,7 @@ use softclock_core::Histogram;
 use softclock_core::burstiness::{QueueStatistics, Window};
 
 use super::analysis::Stream;
-use super::figures::format_time;
+use crate::values::format_time;
 
 /// One object, or a list of them.
 pub(super) fn text(streams: &[Stream], is_list: bool) -> String {
@@ -31,6 +31,7 @@ fn object(stream: &Stream) -> Value {
     };
     json!({
         "name": stream.name,
+        "direction": stream.direction.as_ref().map(|(_, label)| label),
         "packets": volume.packets(),
         "bytes": volume.bytes(),
         "duration_ns": volume.duration().as_nanos() as u64,
@@ -66,6 +67,7 @@ fn object(stream: &Stream) -> Value {
             "by_link": stream.left_out.by_link,
             "without_time": stream.left_out.without_time,
         },
+        "undirected": stream.left_out.undirected,
         "errors": stream.errors,
     })
 }

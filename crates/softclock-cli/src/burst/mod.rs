@@ -20,11 +20,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use softclock_core::Rate;
 use softclock_core::packet::Filter;
-use softclock_core::units::{parse_size, parse_time};
+use softclock_core::units::parse_size;
 
+use crate::values::time;
 use analysis::Stream;
 
 /// The options of `softclock burst`.
@@ -50,6 +51,10 @@ pub(crate) struct BurstOptions {
     #[arg(long, value_name = "CONDITIONS")]
     filter: Option<Filter>,
 
+    /// Which directions of the captured link are told apart, by the addresses of Ethernet, else of IP, else by ports
+    #[arg(long, value_name = "CHOICE", value_enum, default_value_t = DirectionChoice::Each)]
+    direction: DirectionChoice,
+
     /// Bytes that each packet takes beside those captured; 24 for Ethernet's preamble, check sequence and gap
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = overhead)]
     overhead: u32,
@@ -66,7 +71,7 @@ pub(crate) struct BurstOptions {
     #[arg(long)]
     together: bool,
 
-    /// Print JSON: an object, or a list of them for several files
+    /// Print JSON: an object, or a list of them for several files or directions
     #[arg(long)]
     json: bool,
 
@@ -79,12 +84,23 @@ pub(crate) struct BurstOptions {
     html: Option<PathBuf>,
 }
 
+/// What becomes of captures in which packets go both ways.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum DirectionChoice {
+    /// Each direction is a stream of its own
+    Each,
+    /// Both are one stream, which no link carries
+    Both,
+}
+
 const NOTES: &str = "\
-The packets go through a virtual bottleneck of the given rate. Its queue is counted in packets just
-after each arrival, the packet itself included; the most is the burstiness, and 1 is the best.
-Lengths are the original ones, whatever was kept of the packets. Quantiles of gaps are up to 6 %
-above the truth. A capture taken at a sender with segmentation offload has packets that the line
-never sees.
+The packets go through a virtual bottleneck of the given rate. Its queue is counted in packets just after each \
+arrival, the packet itself included; the most is the burstiness, and 1 is the best. Lengths are the original ones, \
+whatever was kept of the packets. Quantiles of gaps are up to 6 % above the truth. A capture taken at a sender with \
+segmentation offload, or a receiver with receive offload (ethtool -K, gro), has packets that the line never sees.
+
+Where packets go both ways, each direction is a stream, as a link carries each by itself: together they look bursty, \
+however well each is paced. A direction is told by its senders, and --filter 'src ADDRESS' leaves one.
 
 A file that is damaged or cut off is analysed up to there, and the exit status is 1.
 
@@ -93,7 +109,7 @@ Examples:
   softclock burst before.pcap after.pcap --html report.html
   softclock burst part0.pcap part1.pcap --together --json
   softclock burst capture.pcap --filter 'src 10.0.0.0/8 proto tcp dport 80-90'
-  tcpdump -i eth0 -s 96 -c 100000 -w - | softclock burst - --rate 100mbit
+  tcpdump -i eth0 -Q out -s 96 -c 100000 -w - | softclock burst - --rate 100mbit
 ";
 
 /// Analyses, prints, and tells by the exit code whether all could be read and written.
@@ -152,10 +168,6 @@ fn overhead(text: &str) -> Result<u32, String> {
         Ok(bytes @ ..=MOST_OVERHEAD) => Ok(bytes),
         _ => Err(format!("at most {MOST_OVERHEAD}")),
     }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).map_err(|error| error.to_string())
 }
 
 fn window(text: &str) -> Result<Duration, String> {

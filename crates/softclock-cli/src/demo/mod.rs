@@ -23,6 +23,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use softclock::Runtime;
 use softclock::signal::{Signal, Signals};
 
+use crate::values::whole;
 use screen::Screen;
 use server::Slice;
 use tally::Tally;
@@ -32,7 +33,7 @@ use tally::Tally;
 #[command(after_help = NOTES)]
 pub(crate) struct DemoOptions {
     /// How long to show it
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=3600u16))]
     seconds: u16,
 
     /// Print lines in place of drawing [default: where standard output is no terminal]
@@ -41,10 +42,10 @@ pub(crate) struct DemoOptions {
 }
 
 const NOTES: &str = "\
-A web server and the clients that keep it busy run in this process, over the loopback interface. In
-turn the server has no events, and an event each 20 us as a soft timer, as a timerfd that its loop
-reads, and as a signal of a POSIX timer. An event that is due again before it has fired counts
-once. Figures mean something only if nothing else takes the processors. Ctrl-C ends it.
+A web server and the clients that keep it busy run in this process, over the loopback interface. In turn the server \
+has no events, and an event each 20 us as a soft timer, as a timerfd that its loop reads, and as a signal of a POSIX \
+timer. An event that is due again before it has fired counts once. Figures mean something only if nothing else takes \
+the processors. Ctrl-C ends it.
 ";
 
 /// How it ended.

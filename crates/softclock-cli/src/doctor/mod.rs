@@ -30,9 +30,9 @@ pub(crate) struct DoctorOptions {
 }
 
 const NOTES: &str = "\
-Each line reads: ok, note (it works, and could work better) or missing. A line marked * is what
-`softclock serve` cannot do without; the exit status is 0 if nothing of that is missing, else 1.
-Takes about half a second, most of it to measure. NO_COLOR turns colours off.
+Each line reads: ok, note (it works, and could work better) or missing. A line marked * is what `softclock serve` \
+cannot do without; the exit status is 0 if nothing of that is missing, else 1. Takes about half a second, most of it \
+to measure. NO_COLOR turns colours off.
 ";
 
 /// What was found out about one thing.

@@ -11,10 +11,10 @@ use softclock_http::Pace;
 pub(crate) struct PacingOptions {
     /// Send to each connection at this rate, in pieces clocked by soft timers, such as 50mbit
     ///
-    /// Rates are written as for tc: 100mbit, 1.5gbit, 64kbit, 10mbps (bytes). They count the bytes of TCP connections,
-    /// without the headers of packets; connections of Unix sockets are not paced. Clients are not thought slow for it.
-    /// With a large initial window in the route (ip route change ... initcwnd 100) a response begins at this rate at once,
-    /// in place of slow start.
+    /// Rates are written as for tc: 100mbit, 1.5gbit, 64kbit, 10mbyte; a number alone, and 10mbps, are refused as
+    /// ambiguous. They count the bytes of TCP connections, without the headers of packets; connections of Unix
+    /// sockets are not paced. Clients are not thought slow for it. With a large initial window in the route (ip route
+    /// change ... initcwnd 100) a response begins at this rate at once, in place of slow start.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace: Option<Rate>,
 

@@ -12,6 +12,7 @@ use super::priority::priority;
 use super::{OperationOptions, PacingOptions};
 use crate::cli::{LogLevel, mechanism, percent, seconds};
 use crate::limits::LimitOptions;
+use crate::values::whole;
 
 /// Options of one server, whatever it serves.
 #[derive(Args, Clone, Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct ServerOptions {
     pub(crate) listen: Vec<ListenAddress>,
 
     /// Threads that serve, each with its own runtime
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1024u16))]
     pub(crate) threads: u16,
 
     /// How long SIGTERM or SIGINT waits for responses in progress, and for tunnels after upgrades; a second signal ends

@@ -8,6 +8,7 @@ use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl,
 
 use crate::cli::seconds;
 use crate::limits::at_most;
+use crate::values::whole;
 
 /// Options of a proxy toward its upstreams. A timeout of 0 is none.
 #[derive(Args, Clone, Debug)]
@@ -30,12 +31,12 @@ pub(crate) struct UpstreamOptions {
     /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
     /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part
     /// of a response has come, or more of the body was taken than --upload-buffer
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(1..=100u32))]
     pub(crate) tries: u32,
 
     /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never. A response that
     /// breaks off is a failure
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(0..=u32::MAX))]
     pub(crate) max_fails: u32,
 
     /// For how long; then one request tries it again, and is sent to one that is up if that fails. If all are left out
@@ -65,7 +66,7 @@ pub(crate) struct UpstreamOptions {
 
     /// Idle connections to keep to each upstream, all threads together; 0 for none. Each thread keeps its share,
     /// rounded down, but one at least
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole(0usize..))]
     pub(crate) keep: usize,
 
     /// How long to keep them; less than upstreams do is best
@@ -74,13 +75,13 @@ pub(crate) struct UpstreamOptions {
 
     /// Requests at a time with each upstream, all threads together; 0 for any number. If all upstreams have so many,
     /// the answer is 503
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_requests: usize,
 
     /// Connections to all upstreams together at a time, all threads together, with tunnels and idle ones. At so many, idle
     /// ones are closed to make room, and else the answer is 503. Each stream of HTTP/2 that is answered takes one [default:
     /// what the limit of open files leaves beside --max-connections]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(NonZeroUsize::MIN..))]
     pub(crate) max_upstream_connections: Option<NonZeroUsize>,
 
     /// Finish requests whose clients have ended their side of the connection
@@ -96,7 +97,7 @@ pub(crate) struct UpstreamOptions {
     /// send slowly occupy no upstream. Each request with a body may take this much memory. 0 passes each piece on as it
     /// arrives, for clients and upstreams that answer each other within a short body. Requests whose clients send more
     /// behind that get half of the places with upstreams; others wait for --connect-timeout, and then the answer is 503
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = whole(0u32..=16 << 20))]
     pub(crate) upload_buffer: u32,
 
     /// How often to resolve the names of upstreams again; 0 for at SIGHUP only

@@ -18,6 +18,8 @@ pub(crate) struct Class {
     pub(crate) options: ClassOptions,
     /// Packets to be segmented that take no more on the wire pass whole.
     pub(crate) whole_bytes: u64,
+    /// As it was written.
+    pub(crate) text: String,
 }
 
 impl FromStr for Class {
@@ -46,7 +48,7 @@ impl FromStr for Class {
         if parts.is_default && filter != Filter::default() {
             return Err("a default class takes what is left and has no conditions".into());
         }
-        parts.into_class(filter)
+        parts.into_class(filter, text)
     }
 }
 
@@ -101,7 +103,7 @@ impl Parts {
         }
     }
 
-    fn into_class(self, filter: Filter) -> Result<Class, String> {
+    fn into_class(self, filter: Filter, text: &str) -> Result<Class, String> {
         let rate = self
             .rate
             .ok_or("a class needs a rate, such as rate 10mbit")?;
@@ -131,6 +133,7 @@ impl Parts {
                 most_bytes: (limit as u64 * BYTES_PER_PACKET).max(LEAST_BYTES),
             },
             whole_bytes: self.burst.unwrap_or(0),
+            text: text.split_whitespace().collect::<Vec<_>>().join(" "),
         })
     }
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::Args;
 use softclock_core::Rate;
-use softclock_core::units::parse_time;
 use softclock_linux::link::Link;
 
 use crate::bridge::{self, BridgeError, BridgeOptions};
+use crate::values::time;
 use class::Class;
 use pacer::Pacer;
 
@@ -72,20 +72,26 @@ A class is written as pairs of a name and a value:
   proto             tcp, udp, icmp, icmpv6, sctp, a number
   dscp, vlan        ef, af11, 0 to 63; 0 to 4095
 
-The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
-killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). Refused, as readers understand it \
+differently: a number alone, and mbps, which is megabytes for tc.
 
-Other load on its processor delays frames only while it is in a long system call, which a kernel
-booted with preempt=full interrupts, or if it has a real-time priority, too. taskset gives the bridge
-a processor of its own.
+The host handles no frames of A and B while this runs, so its addresses and routes by them do not work; it asks \
+before it takes those, or wants --yes. An interface has one bridge at a time. All is as before when it ends, also \
+if it is killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
 
-tap:NAME as A or B makes a TAP device of that name, which is up and goes when this ends. What the host
-sends on it leaves at the other side, and what arrives there the host receives on it. It may be moved
-to a container's namespace, or be a port of a bridge.
+Other load on its processor delays frames only while it is in a long system call, which a kernel booted with \
+preempt=full interrupts, or if it has a real-time priority, too. taskset gives the bridge a processor of its own.
 
-By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
-that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
-of the other end if it is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
+tap:NAME as A or B makes a TAP device of that name, which is up and goes when this ends. What the host sends on it \
+leaves at the other side, and what arrives there the host receives on it. It may be moved to a container's namespace, \
+or be a port of a bridge.
+
+By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs that the \
+interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan of the other end if it \
+is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
+
+The end says what was done: by which settings, at what rates between the first frame and the last, and how much \
+waited at most.
 
 Examples:
   softclock pace eth0 eth1 --class 'rate 100mbit'
@@ -108,7 +114,7 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             return Err(BridgeError("a direction has one default class".into()));
         }
     }
-    bridge::run(&options.bridge, |leaving, now| {
+    bridge::run(&options.bridge, None, |leaving, now| {
         let pacer = |index: usize| {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));
@@ -141,8 +147,4 @@ fn over_promise(way: &str, classes: &[Class], link: Rate, share: f64) -> String 
 fn of_mbit(told: Option<u64>) -> Rate {
     let bps = told.unwrap_or(10_000).saturating_mul(1_000_000);
     Rate::from_bps(bps).expect("a speed that is told is above zero")
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).map_err(|error| error.to_string())
 }

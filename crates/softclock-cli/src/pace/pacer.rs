@@ -8,7 +8,8 @@ use softclock_core::packet::{Classifier, Headers, segments};
 use softclock_core::{Instant, Rate};
 
 use super::class::Class;
-use crate::bridge::frame::{Counts, Discipline, Frame, Next, Row};
+use crate::bridge::frame::{Activity, Counts, Discipline, Frame, Next, Row};
+use crate::values::format_time;
 
 /// The classes of one direction.
 #[derive(Debug)]
@@ -20,11 +21,12 @@ pub(super) struct Pacer {
     /// The classes in the order in which they are asked: the default one is the last.
     order: Vec<usize>,
     has_default: bool,
-    /// What belongs to no class leaves at once.
-    unpaced: VecDeque<Frame>,
-    unpaced_packets: u64,
-    unpaced_bytes: u64,
+    /// What belongs to no class leaves at once; with what it takes on the wire.
+    unpaced: VecDeque<(Frame, u64)>,
+    unpaced_row: Row,
     overhead_bytes: u32,
+    /// What it does, in words.
+    settings: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,7 @@ struct Paced {
     name: String,
     rate: Rate,
     whole_bytes: u64,
+    activity: Activity,
 }
 
 impl Pacer {
@@ -57,6 +60,7 @@ impl Pacer {
                 }),
             rate: class.options.rate,
             whole_bytes: class.whole_bytes,
+            activity: Activity::default(),
         });
         let mut order: Vec<usize> = (0..classes.len()).collect();
         order.sort_by_key(|&index| classes[index].is_default);
@@ -67,9 +71,12 @@ impl Pacer {
             has_default: classes.iter().any(|class| class.is_default),
             order,
             unpaced: VecDeque::new(),
-            unpaced_packets: 0,
-            unpaced_bytes: 0,
+            unpaced_row: Row {
+                name: "unpaced".into(),
+                ..Row::default()
+            },
             overhead_bytes,
+            settings: settings(classes, link, tolerance),
         }
     }
 
@@ -109,10 +116,21 @@ impl Pacer {
         }
     }
 
+    fn on_unpaced(&mut self, frame: Frame, bytes: u64) {
+        let row = &mut self.unpaced_row;
+        row.queued_packets += 1;
+        row.queued_bytes += bytes;
+        row.activity.on_queued(row.queued_packets, row.queued_bytes);
+        self.unpaced.push_back((frame, bytes));
+    }
+
     /// What does not fit is dropped, and counted by the clock.
     fn enqueue(&mut self, class: usize, frame: Frame, bytes: u64, now: Instant) {
-        let id = self.classes[class].id;
-        let _ = self.clock.enqueue(id, frame, bytes, now);
+        let paced = &mut self.classes[class];
+        let _ = self.clock.enqueue(paced.id, frame, bytes, now);
+        let statistics = self.clock.statistics(paced.id);
+        let (packets, bytes) = (statistics.queued_packets, statistics.queued_bytes);
+        paced.activity.on_queued(packets, bytes);
     }
 }
 
@@ -121,9 +139,7 @@ impl Discipline for Pacer {
         let headers = Headers::of_frame(&frame.bytes);
         let bytes = self.wire_bytes(&frame, &headers);
         let Some(class) = self.class_of(&headers) else {
-            self.unpaced_packets += 1;
-            self.unpaced_bytes += bytes;
-            return self.unpaced.push_back(frame);
+            return self.on_unpaced(frame, bytes);
         };
         if bytes > self.classes[class].whole_bytes
             && let Some(segments) = segments(&frame.bytes, &headers, &frame.offload)
@@ -144,11 +160,21 @@ impl Discipline for Pacer {
     }
 
     fn next(&mut self, now: Instant) -> Next {
-        if let Some(frame) = self.unpaced.pop_front() {
+        if let Some((frame, bytes)) = self.unpaced.pop_front() {
+            let row = &mut self.unpaced_row;
+            row.queued_packets -= 1;
+            row.queued_bytes -= bytes;
+            row.sent_packets += 1;
+            row.sent_bytes += bytes;
+            row.activity.on_sent(row.sent_bytes, now);
             return Next::Send(frame);
         }
         match self.clock.dequeue(now) {
-            Dequeued::Send(_, frame) => Next::Send(frame),
+            Dequeued::Send(id, frame) => {
+                let sent_bytes = self.clock.statistics(id).sent_bytes;
+                self.classes[id.index()].activity.on_sent(sent_bytes, now);
+                Next::Send(frame)
+            }
             Dequeued::Wait(due) => Next::Wait(due),
             Dequeued::Empty => Next::Empty,
         }
@@ -164,6 +190,7 @@ impl Discipline for Pacer {
                 sent_bytes: statistics.sent_bytes,
                 queued_packets: statistics.queued_packets,
                 queued_bytes: statistics.queued_bytes,
+                activity: class.activity,
                 events: Counts::from([
                     (
                         "dropped for too many packets",
@@ -177,16 +204,25 @@ impl Discipline for Pacer {
                 ]),
             }
         });
-        let unpaced = Row {
-            name: "unpaced".into(),
-            sent_packets: self.unpaced_packets,
-            sent_bytes: self.unpaced_bytes,
-            ..Row::default()
-        };
-        paced
-            .chain((!self.has_default).then_some(unpaced))
-            .collect()
+        let unpaced = (!self.has_default).then(|| self.unpaced_row.clone());
+        paced.chain(unpaced).collect()
     }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        self.settings.clone()
+    }
+}
+
+fn settings(classes: &[Class], link: Rate, tolerance: Duration) -> Vec<(String, String)> {
+    let setting = |name: &str, value: String| (name.to_owned(), value);
+    let classes = classes
+        .iter()
+        .map(|class| setting("class", class.text.clone()));
+    let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
+    let others = [setting("link", link.to_string())]
+        .into_iter()
+        .chain(tolerance);
+    classes.chain(others).collect()
 }
 
 #[cfg(test)]

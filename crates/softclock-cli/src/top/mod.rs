@@ -108,10 +108,11 @@ fn wait(time: Duration, terminal: Option<&Terminal>) -> Key {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds @ 0.1..=3600.0) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("not a number of seconds from 0.1 to 3600".into()),
-    }
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    let interval = crate::cli::seconds(text).ok();
+    interval
+        .filter(|interval| range.contains(interval))
+        .ok_or_else(|| "write seconds from 0.1 to 3600, or such as 500ms".into())
 }
 
 /// Where there is no terminal to ask.

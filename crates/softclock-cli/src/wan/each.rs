@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use softclock_core::units::{UnitError, parse_time};
 
+use crate::values::whole;
+
 /// From A to B, and from B to A.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Each<T>(pub(super) [T; 2]);
@@ -19,10 +21,27 @@ impl<T: FromStr<Err: Display> + Copy> FromStr for Each<T> {
                 .parse()
                 .map_err(|error: T::Err| error.to_string())
         };
-        match text.split_once(',') {
-            Some((there, back)) => Ok(Self([parse(there)?, parse(back)?])),
-            None => parse(text).map(|both| Self([both; 2])),
+        let parts: Vec<_> = text.split(',').collect();
+        match parts[..] {
+            [both] => parse(both).map(|both| Self([both; 2])),
+            [there, back] => Ok(Self([parse(there)?, parse(back)?])),
+            _ => Err(format!(
+                "{} values; write one for both directions, or two: from A to B, from B to A",
+                parts.len()
+            )),
         }
+    }
+}
+
+/// A number of packets.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Packets(pub(super) usize);
+
+impl FromStr for Packets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        whole(0..)(text).map(Self)
     }
 }
 
@@ -63,8 +82,9 @@ mod tests {
             "1%, 50".parse(),
             Ok(Each([Percentage(0.01), Percentage(0.5)]))
         );
-        assert!("1,2,3".parse::<Each<usize>>().is_err());
+        let error = "1ms,2ms,3ms".parse::<Each<Time>>().unwrap_err();
+        assert!(error.starts_with("3 values; write one for both"), "{error}");
         assert!("101%".parse::<Each<Percentage>>().is_err());
-        assert!(",1".parse::<Each<usize>>().is_err());
+        assert!(",1".parse::<Each<Packets>>().is_err());
     }
 }

@@ -8,7 +8,7 @@ use softclock_core::pacing::wire_bytes;
 use softclock_core::packet::{Headers, Offload, complete_checksum, segments};
 use softclock_core::wan::{Fate, Wan};
 
-use crate::bridge::frame::{Counts, Discipline, Frame, Next, Row};
+use crate::bridge::frame::{Discipline, Frame, Next, Row};
 
 /// One direction.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Emulator {
     /// By departure, then by arrival.
     on_the_way: BinaryHeap<Reverse<Departure>>,
     arrivals: u64,
+    /// What the model does, in words.
+    settings: Vec<(String, String)>,
     row: Row,
 }
 
@@ -29,9 +31,10 @@ struct Departure {
 }
 
 impl Emulator {
-    pub(super) fn new(model: Wan, overhead_bytes: u32) -> Self {
+    pub(super) fn new(model: Wan, settings: Vec<(String, String)>, overhead_bytes: u32) -> Self {
         Self {
             model,
+            settings,
             overhead_bytes,
             on_the_way: BinaryHeap::new(),
             arrivals: 0,
@@ -81,6 +84,8 @@ impl Emulator {
         }
         self.row.queued_bytes += bytes;
         self.row.queued_packets += 1;
+        let (packets, bytes) = (self.row.queued_packets, self.row.queued_bytes);
+        self.row.activity.on_queued(packets, bytes);
         self.arrivals += 1;
         self.on_the_way.push(Reverse(Departure {
             at,
@@ -121,16 +126,18 @@ impl Discipline for Emulator {
                 self.row.queued_bytes -= u64::from(bytes);
                 self.row.sent_packets += 1;
                 self.row.sent_bytes += wire_bytes(bytes, None, self.overhead_bytes);
+                self.row.activity.on_sent(self.row.sent_bytes, now);
                 Next::Send(first.frame)
             }
         }
     }
 
     fn rows(&self) -> Vec<Row> {
-        vec![Row {
-            events: Counts::clone(&self.row.events),
-            ..self.row.clone()
-        }]
+        vec![self.row.clone()]
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        self.settings.clone()
     }
 }
 
@@ -188,7 +195,7 @@ mod tests {
     }
 
     fn emulator(options: WanOptions) -> Emulator {
-        Emulator::new(Wan::new(options, 1), 0)
+        Emulator::new(Wan::new(options, 1), Vec::new(), 0)
     }
 
     #[test]
@@ -226,7 +233,7 @@ mod tests {
                 rate: Rate::from_bps(8_000_000),
                 ..WanOptions::default()
             };
-            let mut emulator = Emulator::new(Wan::new(options, 1), 24);
+            let mut emulator = Emulator::new(Wan::new(options, 1), Vec::new(), 24);
             emulator.on_frame(frame, Instant::ORIGIN);
             let mut now = Instant::ORIGIN;
             let mut sent = Vec::new();

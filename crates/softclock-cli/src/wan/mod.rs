@@ -15,7 +15,8 @@ use softclock_core::Rate;
 use softclock_core::wan::{Chance, Wan, WanOptions};
 
 use crate::bridge::{self, BridgeError, BridgeOptions};
-use each::{Each, Percentage, Time};
+use crate::values::{format_time, whole};
+use each::{Each, Packets, Percentage, Time};
 use emulator::Emulator;
 
 /// The options of `softclock wan`.
@@ -39,7 +40,7 @@ pub(crate) struct WanCommandOptions {
 
     /// Packets in the bottleneck at most
     #[arg(long, value_name = "PACKETS", default_value = "1000")]
-    queue: Each<usize>,
+    queue: Each<Packets>,
 
     /// Packets that are lost at random
     #[arg(long, value_name = "PERCENT", default_value = "0")]
@@ -58,7 +59,7 @@ pub(crate) struct WanCommandOptions {
     corrupt: Each<Percentage>,
 
     /// Where chance begins: the same seed and packets have the same fates [default: another each time]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole(0..=u64::MAX))]
     seed: Option<u64>,
 
     /// Settings in a TOML file, named like these flags, which win over it
@@ -67,16 +68,22 @@ pub(crate) struct WanCommandOptions {
 }
 
 const NOTES: &str = "\
-One value holds for each direction; two, with a comma between, are for packets from A to B and from
-B to A. Delays count from the moment at which the kernel received the packet. Order is kept, but
-for --reorder.
+One value holds for each direction; two, with a comma between, are for packets from A to B and from B to A. Delays \
+count from the moment at which the kernel received the packet. Order is kept, but for --reorder.
 
-The host handles no frames of A and B while this runs. All is as before when it ends, also if it is
-killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). Refused, as readers understand it \
+differently: a number alone, and mbps, which is megabytes for tc.
 
-By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs
-that the interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan
-of the other end if it is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
+The host handles no frames of A and B while this runs, so its addresses and routes by them do not work; it asks \
+before it takes those, or wants --yes. An interface has one bridge at a time. All is as before when it ends, also \
+if it is killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+
+By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs that the \
+interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan of the other end if it \
+is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
+
+The end says what was done: by which settings, at what rates between the first frame and the last, and how much \
+waited at most.
 
 Examples:
   softclock wan eth0 eth1 --delay 40ms --jitter 5ms --loss 0.1%
@@ -85,27 +92,73 @@ Examples:
 
 /// Emulates until it is ended.
 pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
-    if options.rate.is_some() && options.queue.0.contains(&0) {
+    if options.rate.is_some() && options.queue.0.contains(&Packets(0)) {
         return Err(BridgeError(
             "a queue of 0 packets lets nothing pass; --queue 1 has room for the one that is being sent".into(),
         ));
     }
-    let seed = options
-        .seed
-        .unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    bridge::run(&options.bridge, |_, _| {
-        if options.seed.is_none() {
-            eprintln!("softclock: --seed {seed}");
+    for (jitter, delay) in options.jitter.0.iter().zip(&options.delay.0) {
+        if jitter.0 > delay.0 {
+            let (jitter, delay) = (format_time(jitter.0), format_time(delay.0));
+            return Err(BridgeError(format!(
+                "--jitter {jitter} is more than --delay {delay}, and no packet travels for less than no time; \
+                 write a delay of {jitter} or more"
+            )));
         }
+    }
+    let random = || RandomState::new().build_hasher().finish();
+    let seed = options.seed.unwrap_or_else(random);
+    let told = options.is_random().then_some(seed);
+    bridge::run(&options.bridge, told, |_, _| {
         let overhead = options.bridge.overhead;
         [0, 1].map(|way| {
             let own = seed.wrapping_add(way as u64);
-            Emulator::new(Wan::new(options.of_way(way), own), overhead)
+            let model = Wan::new(options.of_way(way), own);
+            Emulator::new(model, options.settings(way), overhead)
         })
     })
 }
 
 impl WanCommandOptions {
+    /// Whether anything depends on chance, so that the seed matters.
+    fn is_random(&self) -> bool {
+        let chances = [self.loss, self.reorder, self.duplicate, self.corrupt];
+        let jitters = self.jitter.0.iter().any(|jitter| !jitter.0.is_zero());
+        jitters
+            || chances
+                .iter()
+                .flat_map(|each| each.0)
+                .any(|chance| chance.0 > 0.0)
+    }
+
+    /// What differs from a link that does nothing, in one direction.
+    fn settings(&self, way: usize) -> Vec<(String, String)> {
+        let time = |name: &str, each: &Each<Time>| {
+            let time = each.0[way].0;
+            (!time.is_zero()).then(|| (name.to_owned(), format_time(time)))
+        };
+        let chance = |name: &str, each: &Each<Percentage>| {
+            let percent = each.0[way].0 * 100.0;
+            // Shares lose their last digits between decimal and binary.
+            let percent = (percent * 1e9).round() / 1e9;
+            (percent > 0.0).then(|| (name.to_owned(), format!("{percent}%")))
+        };
+        let rate = self
+            .rate
+            .map(|each| ("rate".to_owned(), each.0[way].to_string()));
+        let queue = || ("queue".to_owned(), self.queue.0[way].0.to_string());
+        let times = [time("delay", &self.delay), time("jitter", &self.jitter)];
+        let bottleneck = [rate, self.rate.map(|_| queue())];
+        let chances = [
+            chance("loss", &self.loss),
+            chance("reorder", &self.reorder),
+            chance("duplicate", &self.duplicate),
+            chance("corrupt", &self.corrupt),
+        ];
+        let all = times.into_iter().chain(bottleneck).chain(chances);
+        all.flatten().collect()
+    }
+
     /// What holds for one direction.
     fn of_way(&self, way: usize) -> WanOptions {
         let time = |each: &Each<Time>| -> Duration { each.0[way].0 };
@@ -114,7 +167,7 @@ impl WanCommandOptions {
             delay: time(&self.delay),
             jitter: time(&self.jitter),
             rate: self.rate.map(|each| each.0[way]),
-            queue_packets: self.queue.0[way],
+            queue_packets: self.queue.0[way].0,
             loss: chance(&self.loss),
             reorder: chance(&self.reorder),
             duplicate: chance(&self.duplicate),

@@ -46,7 +46,30 @@ fn mistakes_are_one_line() {
         ),
         (&["pace", "a", "b", "--link", "fast"], "'fast'"),
         (&["pace", "a", "b", "--overhead", "5000"], "--overhead"),
-        (&["wan", "a", "b", "--delay", "1ms,2ms,3ms"], "--delay"),
+        (
+            &["wan", "a", "b", "--delay", "1ms,2ms,3ms"],
+            "'--delay <TIME>': 3 values; write one for both directions, or two",
+        ),
+        (
+            &["wan", "a", "b", "--delay", "40"],
+            "'--delay <TIME>': write 40ms or 40us",
+        ),
+        (
+            &["wan", "a", "b", "--rate", "50Mbps"],
+            "'--rate <RATE>': write 50mbit for bits a second, or 50mbyte for bytes",
+        ),
+        (
+            &["wan", "a", "b", "--delay", "30ms,2ms", "--jitter", "5ms"],
+            "--jitter 5ms is more than --delay 2ms",
+        ),
+        (
+            &["wan", "a", "b", "--queue", "x"],
+            "'--queue <PACKETS>': write a whole number",
+        ),
+        (
+            &["pace", "a", "b", "--class", "rate 20"],
+            "rate '20': write 20mbit or 20kbit",
+        ),
         (&["wan", "a", "b", "--loss", "101%"], "percentage"),
         (
             &["wan", "a", "b", "--rate", "1mbit", "--queue", "0"],

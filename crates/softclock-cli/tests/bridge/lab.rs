@@ -248,7 +248,7 @@ impl Bridge {
         self.child.wait().expect("our own child")
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         // `ip netns exec` becomes the program.
         Pid::from_child(&self.child)
     }

@@ -287,8 +287,8 @@ fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
         before.contains("promiscuity 0") && !before.contains("promiscuity 1"),
         "{before}"
     );
-    let arguments = ["--class", "rate 100mbit", "--mechanism", mechanism];
-    let bridge = lab.bridge("pace", &arguments);
+    let class = ["--class", "rate 100mbit", "--yes"];
+    let bridge = lab.bridge("pace", &[&class[..], &["--mechanism", mechanism]].concat());
     assert_eq!(
         ping(lab, "10.79.0.1", 3).numbers.len(),
         0,

@@ -129,7 +129,7 @@ fn bad_options() {
     for (arguments, part) in [
         (&["--no-such-option"][..], "--no-such-option"),
         (&["--listen", "nonsense"], "IP:PORT"),
-        (&["--threads", "0"], "1..=1024"),
+        (&["--threads", "0"], "from 1 to 1024"),
         (&["--drain", "soon"], "seconds"),
         (&["--spin-cap", "1000"], "percentage"),
         (&["--events", "kqueue"], "kqueue"),

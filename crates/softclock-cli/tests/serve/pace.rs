@@ -255,7 +255,7 @@ fn a_reload_paces_connections_that_were_accepted_without_a_rate() {
 fn wrong_rates_are_one_line() {
     for (options, part) in [
         (&["--pace", "5mb"][..], "rates are written 100mbit"),
-        (&["--pace", "9600"], "less than 64kbit"),
+        (&["--pace", "9600bit"], "less than 64kbit"),
         (
             &["--pace", "1mbit", "--pace-quantum", "1mb"],
             "not from 512 to 64kb",

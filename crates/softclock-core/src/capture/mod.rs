@@ -6,13 +6,17 @@
 //!
 //! Of pcapng it reads section headers, interface descriptions, and enhanced, simple and obsolete packet blocks; others are
 //! passed over. Of pcap, the variants with microseconds and nanoseconds.
+//!
+//! [`Directions`] tells the two directions of the captured link apart.
 
+mod direction;
 mod link;
 mod pcap;
 mod pcapng;
 
 use core::fmt;
 
+pub use direction::{Direction, Directions, Station};
 pub use link::LinkType;
 
 use crate::Instant;

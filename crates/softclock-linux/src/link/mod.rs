@@ -1,6 +1,7 @@
 //! Network links: interfaces as frames see them.
 //!
-//! - [`Link`]: an interface, by name and number.
+//! - [`Link`]: an interface, by name and number; the host's addresses on it.
+//! - [`Claim`]: the claim to a link, which one process has at a time.
 //! - [`PacketSocket`]: its frames, by AF_PACKET.
 //! - [`XdpSocket`]: its frames, by AF_XDP.
 //! - [`Tap`]: a link of our own, whose frames we exchange with the host.
@@ -9,8 +10,10 @@
 //! up to [`BATCH`] frames that are there, `send` sends up to [`BATCH`] of them, in order, and `take_lost` counts what
 //! was lost for want of room. None of them waits; the descriptor is readable when `receive` has something to do.
 
+mod addresses;
 #[cfg(test)]
 mod cable;
+mod claim;
 mod packet_socket;
 mod tap;
 mod xdp_socket;
@@ -23,6 +26,7 @@ use std::{fs, io, mem};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use softclock_core::packet::Offload;
 
+pub use claim::{Claim, ClaimError};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
 pub use xdp_socket::{Copies, XdpError, XdpSocket, XdpStep};
@@ -143,6 +147,16 @@ impl Link {
             0 => Ok(value.data),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// The links on top of this one: a bridge or bond that it is part of, VLANs, and others. Empty if that is not known.
+    pub fn uppers(&self) -> Vec<Self> {
+        let entries = self.sysfs().and_then(fs::read_dir);
+        let names = entries.into_iter().flatten().filter_map(|entry| {
+            let name = entry.ok()?.file_name();
+            Some(name.to_str()?.strip_prefix("upper_")?.to_owned())
+        });
+        names.filter_map(|name| Self::named(&name).ok()).collect()
     }
 
     /// Queues in which it receives; 1 if that is not known.

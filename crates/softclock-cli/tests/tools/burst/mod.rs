@@ -2,6 +2,7 @@
 
 mod capture;
 mod damage;
+mod directions;
 mod memory;
 mod output;
 mod tcpdump;
@@ -175,7 +176,9 @@ fn standard_input_needs_a_rate() {
     assert_eq!(figures["name"], "standard input");
     let output = burst(["-"]).stdin(input()).output().expect("it runs");
     assert!(errors(&output, 2)[0].contains("tell the --rate"));
-    let twice = burst(["-", "-", "--rate", "1"]).output().expect("it runs");
+    let twice = burst(["-", "-", "--rate", "1mbit"])
+        .output()
+        .expect("it runs");
     assert!(errors(&twice, 2)[0].contains("only once"));
 }
 

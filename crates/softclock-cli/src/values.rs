@@ -1,0 +1,106 @@
+//! Values of options that several commands share: numbers, times and shares.
+
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
+use std::str::FromStr;
+use std::time::Duration;
+
+use softclock_core::units::parse_time;
+
+/// A parser of whole numbers within `range`, which has a least one. Its error says which numbers may be written.
+pub(crate) fn whole<T>(
+    range: impl RangeBounds<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| match (range.start_bound(), range.end_bound()) {
+            (Bound::Included(least), Bound::Included(most)) => {
+                format!("write a whole number from {least} to {most}")
+            }
+            (Bound::Included(least), _) => format!("write a whole number, {least} or more"),
+            _ => "write a whole number".into(),
+        })
+    }
+}
+
+/// A time with its unit; a number alone is seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => {
+            Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".to_owned())
+        }
+        Err(_) => {
+            parse_time(text).map_err(|_| "write a number of seconds, or 500ms, 10s, 2m".into())
+        }
+    }
+}
+
+/// A time with its unit.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text).map_err(|error| error.to_string())
+}
+
+/// A time as options write it, without a fraction.
+pub(crate) fn format_time(time: Duration) -> String {
+    let ns = time.as_nanos();
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units
+        .into_iter()
+        .find(|(factor, _)| ns >= *factor && ns.is_multiple_of(*factor));
+    let (factor, name) = unit.unwrap_or((1, "ns"));
+    format!("{}{name}", ns / factor)
+}
+
+/// The share that a percentage means.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse() {
+        Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
+        _ => Err("not a percentage from 0 to 100".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_say_their_range() {
+        let threads = whole(1..=1024u16);
+        assert_eq!(threads("7"), Ok(7));
+        for text in ["0", "1025", "x", "1.5", ""] {
+            let error = threads(text).unwrap_err();
+            assert_eq!(error, "write a whole number from 1 to 1024", "{text}");
+        }
+        let any = whole(0usize..);
+        assert_eq!(any("0"), Ok(0));
+        assert_eq!(any("-1"), Err("write a whole number, 0 or more".into()));
+    }
+
+    #[test]
+    fn numbers_alone_are_seconds() {
+        for (text, ms) in [
+            ("10", 10_000),
+            ("0.5", 500),
+            ("250ms", 250),
+            ("2m", 120_000),
+            ("0", 0),
+        ] {
+            assert_eq!(seconds(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert!(seconds("10d").unwrap_err().contains("500ms, 10s, 2m"));
+        assert!(seconds("-1").unwrap_err().contains("time span"));
+        assert_eq!(time("40"), Err("write 40ms or 40us".into()));
+    }
+
+    #[test]
+    fn times_are_written_as_options() {
+        for text in ["1ms", "10us", "1500us", "2s", "7ns"] {
+            let time = parse_time(text).unwrap();
+            assert_eq!(format_time(time), text);
+        }
+        assert_eq!(format_time(Duration::ZERO), "0ns");
+    }
+}

@@ -1,0 +1,102 @@
+//! Addresses of the host on a link.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr;
+
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+
+use super::Link;
+
+impl Link {
+    /// The host's addresses on this link with the lengths of their networks' prefixes; getifaddrs(3).
+    ///
+    /// # Errors
+    /// `ENODEV` if the link is gone; those of asking the kernel.
+    pub fn addresses(&self) -> io::Result<Vec<(IpAddr, u32)>> {
+        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let name = netdevice::index_to_name(&any, self.index())?;
+        let list = List::of_all()?;
+        let mut addresses = Vec::new();
+        let mut next = list.0;
+        // SAFETY: the list's entries live as long as it, and its end is null.
+        while let Some(entry) = unsafe { next.as_ref() } {
+            next = entry.ifa_next;
+            // SAFETY: each entry has a name that ends with zero and lives as long as the list.
+            let is_own = unsafe { CStr::from_ptr(entry.ifa_name) }.to_bytes() == name.as_bytes();
+            // SAFETY: both are null or socket addresses of the list, whole for their family.
+            let found = unsafe { (ip(entry.ifa_addr), ip(entry.ifa_netmask)) };
+            if let (true, (Some(address), mask)) = (is_own, found) {
+                addresses.push((address, mask.map_or(0, prefix)));
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+/// The addresses of all links, freed with it.
+struct List(*mut libc::ifaddrs);
+
+impl List {
+    fn of_all() -> io::Result<Self> {
+        let mut list = ptr::null_mut();
+        // SAFETY: the call writes a pointer to the list that it makes.
+        match unsafe { libc::getifaddrs(&raw mut list) } {
+            0 => Ok(Self(list)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: the list is getifaddrs' own, and freed once.
+        unsafe { libc::freeifaddrs(self.0) }
+    }
+}
+
+/// The IP address in a socket address, if it has one.
+///
+/// # Safety
+/// The pointer is null, or to a socket address that is whole for its family.
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: not null, and any socket address begins with its family.
+    let family = unsafe { address.as_ref() }?.sa_family;
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: by its family it is one of IPv4.
+            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: by its family it is one of IPv6.
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+/// How many bits of a mask are set.
+fn prefix(mask: IpAddr) -> u32 {
+    match mask {
+        IpAddr::V4(mask) => mask.to_bits().count_ones(),
+        IpAddr::V6(mask) => mask.to_bits().count_ones(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_has_its_address() {
+        let addresses = Link::named("lo").unwrap().addresses().unwrap();
+        if addresses.is_empty() {
+            softclock_testing::skip!("the loopback interface is down here");
+        }
+        let local = (Ipv4Addr::LOCALHOST.into(), 8);
+        assert!(addresses.contains(&local), "{addresses:?}");
+    }
+}
