@@ -26,7 +26,12 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         settings: "open_file_cache max=1000;",
         ..NGINX
     };
-    let defaults = vec![SOFTCLOCK, NGINX, nginx_cached, NGINX_LIMITED];
+    let limited = Subject {
+        name: "softclock, --max-client-streams",
+        settings: "--max-client-streams 20",
+        ..SOFTCLOCK
+    };
+    let defaults = vec![SOFTCLOCK, limited, NGINX, nginx_cached, NGINX_LIMITED];
     let softclock_second = Subject {
         name: "softclock, --send-timeout 1",
         settings: "--send-timeout 1",
