@@ -115,7 +115,7 @@ const MECHANISMS: [(&str, &str); 3] = [
     ),
     (
         "select",
-        "--test runtime --test serve --test proxy -- --skip soak --skip idle_connections_are_small --skip that_leaves_before --skip what_holds_the_only_place --skip a_reload_keeps_the_count",
+        "--test runtime --test serve --test proxy -- --skip soak --skip idle_connections_are_small --skip that_leaves_before --skip clients_that_leave --skip what_holds_the_only_place --skip a_reload_keeps_the_count",
     ),
 ];
 
