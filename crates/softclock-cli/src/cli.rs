@@ -372,7 +372,10 @@ mod tests {
             (&["--lisen", ":1"][..], "did you mean --listen"),
             (&["--port", "80"], "see softclock serve --help"),
             (&["--drain", "1d"], "500ms, 10s, 2m"),
-            (&["--pace", "50"], "write 50mbit or 50kbit"),
+            (
+                &["--pace", "50"],
+                "a rate needs a unit: 50bit, 50kbit or 50mbit",
+            ),
             (
                 &["--pace", "50Mbps"],
                 "write 50mbit for bits a second, or 50mbyte for bytes",

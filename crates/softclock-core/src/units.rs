@@ -258,8 +258,18 @@ impl fmt::Display for UnitError {
             Self::RateUnit => "unknown unit; rates are written 100mbit, 1.5gbit, 64kbit, 10mbyte",
             Self::SizeUnit => "unknown unit; sizes are written 1500, 64kb, 1mb",
             Self::TimeUnit => "unknown unit; times are written 50ms, 10us, 500ns, 1.5s, 2m",
-            Self::BareRate(number) => return write!(f, "write {number}mbit or {number}kbit"),
-            Self::BareTime(number) => return write!(f, "write {number}ms or {number}us"),
+            Self::BareRate(number) => {
+                return write!(
+                    f,
+                    "a rate needs a unit: {number}bit, {number}kbit or {number}mbit"
+                );
+            }
+            Self::BareTime(number) => {
+                return write!(
+                    f,
+                    "a time needs a unit: {number}us, {number}ms or {number}s"
+                );
+            }
             Self::BitsOrBytes(number, prefix) => {
                 return write!(
                     f,
@@ -332,8 +342,8 @@ mod tests {
     fn what_has_two_meanings_is_refused() {
         let told = |error: UnitError| error.to_string();
         for (text, advice) in [
-            ("20", "write 20mbit or 20kbit"),
-            ("1.5", "write 1.5mbit or 1.5kbit"),
+            ("20", "a rate needs a unit: 20bit, 20kbit or 20mbit"),
+            ("1.5", "a rate needs a unit: 1.5bit, 1.5kbit or 1.5mbit"),
             (
                 "50Mbps",
                 "write 50mbit for bits a second, or 50mbyte for bytes",

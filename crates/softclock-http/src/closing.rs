@@ -123,12 +123,12 @@ async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnc
             return;
         }
     }
-    // Also behind a refused head for which there is no last word, as an earlier request ended the connection.
-    let is_cut = matches!(
+    // A refused head gets no last word if an earlier request ended the connection; more of it may come all the same.
+    let input_remains = matches!(
         end,
         Some(End::Refused { .. } | End::SlowHead | End::BrokenBody | End::Left)
     );
-    let more_to_come = is_cut || ending.mid_request;
+    let more_to_come = input_remains || ending.mid_request;
     // With TLS this may wait for the client to take what was written.
     let shut_down = timeout(LINGER, shut_down(socket)).await;
     // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection

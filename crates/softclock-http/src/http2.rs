@@ -360,12 +360,11 @@ impl IdleWatch {
         let Some(since) = self.since else {
             return Poll::Pending;
         };
-        let now = softclock::now();
+        let (now, begin) = (softclock::now(), since.max(over));
         let limit = self.timeouts.for_bytes(BUFFER_BYTES);
-        if limit.is_some_and(|limit| now >= since + limit) {
+        if limit.is_some_and(|limit| now >= begin + limit) {
             return Poll::Ready(());
         }
-        let begin = since.max(over);
         let looked = self.looked.filter(|&looked| looked >= begin);
         let next_look = looked.map_or(begin + LEAVE_TIME, |looked| looked + LOOK_PAUSE);
         ready!(self.timer.poll_until(next_look, now, cx));

@@ -250,7 +250,7 @@ impl<S: Socket> GuardedStream<S> {
         self.socket.poll_lost(cx)
     }
 
-    /// Ready when nothing of a response has come for long, after its client has ended its side. To be called when all
+    /// Ready when nothing of a response has come for [`HALF_CLOSED_SILENCE`], after its client has ended its side. To be called when all
     /// that has come is written.
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // An upstream may wait for the rest of the request.
@@ -441,7 +441,7 @@ impl<S: Socket> Write for GuardedStream<S> {
         self.socket.is_write_vectored()
     }
 
-    /// Fails when the client is gone, or waits in vain.
+    /// Fails when the client is gone, or has ended its side and the response has been silent for too long.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));

@@ -35,7 +35,7 @@ fn setups() -> Vec<Setup> {
     let pace = |options| {
         Shaper::Pace(Pace {
             options,
-            class: "peak 115mbit",
+            class: "peak 115mbit behind 100ms",
             ..Pace::of_rate(RATE)
         })
     };
@@ -124,7 +124,7 @@ const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 
 const NOTES: [&str; 3] = [
-    "120 Mbit/s of UDP are shaped to 100 Mbit/s, and pace catches up at 115 Mbit/s; beside computation: as many threads as processors spin at ordinary \
+    "120 Mbit/s of UDP are shaped to 100 Mbit/s, and pace catches up at 115 Mbit/s for 100 ms of lateness; beside computation: as many threads as processors spin at ordinary \
      priority",
     "a departure is late by a clock of bytes at the target's rate (or the mean where that is higher), which the earliest \
      frame sets anew each 10 ms: what holds up all frames for longer does not count, and a load that pauses does",

@@ -222,7 +222,7 @@ fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
 }
 
 const RATE_MBIT: u64 = 100;
-const CATCH_UP: &str = "peak 115mbit";
+const CATCH_UP: &str = "peak 115mbit behind 100ms";
 
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 
@@ -236,7 +236,7 @@ const PAPER: [(&str, f64, f64); 4] = [
 
 const NOTES: [&str; 5] = [
     "all are to send 100 Mbit/s; shapers are offered 120 Mbit/s of UDP, or as much TCP as gets through; pace catches up at \
-     115 Mbit/s, HTB has tc's default burst (1600 bytes), TBF one of 1 ms (12.5 kB)",
+     115 Mbit/s for 100 ms of lateness, HTB has tc's default burst (1600 bytes), TBF one of 1 ms (12.5 kB)",
     "TCP's own pacing is SO_MAX_PACING_RATE (iperf3 --fq-rate) without fq; iperf3's pacing is its --bitrate",
     "beside computation: as many threads as processors spin at ordinary priority; pace has its default, SCHED_FIFO",
     "times are the kernel's at the receiver; segments that arrive joined count as arriving at once; the virtual bottleneck \

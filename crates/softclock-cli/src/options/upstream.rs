@@ -88,8 +88,8 @@ pub(crate) struct UpstreamOptions {
     ///
     /// Without this option a request is given up, and its connection to the upstream closed, when the client closes or
     /// ends its side (FIN) before the response begins: both look the same. The access log then has the status 499.
-    /// After that, and in a tunnel, the other side may be silent for 5 seconds. Clients that end their side behind
-    /// their request and then wait for the response, such as nc -N, need this option.
+    /// Once a response has begun, and in tunnels, the connection is closed when the other side is silent for 5 seconds.
+    /// Clients that end their side behind their request and then wait for the response, such as nc -N, need this option.
     #[arg(long)]
     pub(crate) half_close: bool,
 

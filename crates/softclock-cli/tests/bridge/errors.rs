@@ -68,7 +68,7 @@ fn mistakes_are_one_line() {
         ),
         (
             &["pace", "a", "b", "--class", "rate 20"],
-            "rate '20': write 20mbit or 20kbit",
+            "rate '20': a rate needs a unit: 20bit, 20kbit or 20mbit",
         ),
         (&["wan", "a", "b", "--loss", "101%"], "percentage"),
         (

@@ -5,7 +5,8 @@
 //! Sending a packet of s bytes moves the global clock by s and the class's by s * link rate / class rate. A class whose
 //! clock lies ahead of the global one waits until then. Of those that may go, the class goes first whose clock will be
 //! the least after its packet, so that each is served within the time of one of its own packets, whatever the others
-//! send.
+//! send. The paper serves the least clock first; among classes that may go, the least finish time is WF2Q (Bennett and
+//! Zhang).
 //!
 //! While the classes that have packets were promised more than the link has, each gets its share: its clock moves by
 //! s * (sum of their rates) / class rate. Classes without packets do not count, so a link may be promised several times
@@ -17,7 +18,7 @@
 //! burst, they count from a bounded time ago at most, and forget the rest ([`ClassStatistics::forgotten_bytes`]). A
 //! class makes up for
 //!
-//! - seven of its packets, so that at most eight wait at a bottleneck of its rate, whatever the lateness;
+//! - normally seven of its packets, so that at most eight wait at a bottleneck of its rate, whatever the lateness;
 //! - no more than a millisecond of them or two, so that no second has more than its rate and a thousandth of it, or
 //!   three packets at low rates;
 //! - at least 50 us, which a blocking wait is late by as long as nothing else delays it, or two packets of the link, by

@@ -24,7 +24,8 @@ use crate::Instant;
 /// ([`on_transmit_bytes`](Self::on_transmit_bytes)), and their size may change in mid-train
 /// ([`set_intervals`](Self::set_intervals)).
 ///
-/// All operations are a few additions, but for parts and changes, which divide; times are whole nanoseconds.
+/// [`next_send`](Self::next_send) and [`on_transmit`](Self::on_transmit) are a few additions; the others divide. Times are
+/// whole nanoseconds.
 #[derive(Clone, Debug)]
 pub struct RateClock {
     target_ns: u64,

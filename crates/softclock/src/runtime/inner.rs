@@ -243,9 +243,13 @@ impl Inner {
     }
 }
 
-/// As [`Inner::poll_allowance`], of the current runtime.
+/// As [`Inner::poll_allowance`], of the current runtime; ready where there is none.
 pub(crate) async fn allowance() {
-    poll_fn(|cx| Inner::with_current(|runtime| runtime.poll_allowance(cx))).await;
+    poll_fn(|cx| match is_entered() {
+        true => Inner::with_current(|runtime| runtime.poll_allowance(cx)),
+        false => Poll::Ready(()),
+    })
+    .await;
 }
 
 /// Whether this thread is inside a runtime.
