@@ -2,6 +2,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::time::Duration;
 
 use softclock::events::{EventQueue, Readiness, Source, SourceEvent};
@@ -26,17 +27,16 @@ fn main() -> io::Result<()> {
             if event.source == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
-                    let stream = queue.add(stream);
-                    let mut state = Readiness::NONE;
-                    queue.declare_interest(&stream, Readiness::READABLE, Some(&mut state))?;
-                    if !state.wakes_reader() || echo(&stream) {
-                        connections.insert(stream.id(), stream);
+                    let mut connection = Connection::new(queue.add(stream));
+                    let (stream, mut state) = (&connection.stream, Readiness::NONE);
+                    queue.declare_interest(stream, Readiness::READABLE, Some(&mut state))?;
+                    if !state.wakes_reader() || connection.go_on(&queue)? {
+                        connections.insert(connection.stream.id(), connection);
                     }
                 }
                 listener.consumed(Readiness::READABLE);
-            } else if connections
-                .get(&event.source)
-                .is_some_and(|stream| !echo(stream))
+            } else if let Some(connection) = connections.get_mut(&event.source)
+                && !connection.go_on(&queue)?
             {
                 connections.remove(&event.source);
             }
@@ -44,17 +44,49 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// False at the end of the connection.
-fn echo(source: &Source<TcpStream>) -> bool {
-    let (mut stream, mut buffer) = (&**source, [0; 4096]);
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => return false,
-            Ok(n) if stream.write_all(&buffer[..n]).is_err() => return false,
-            Ok(_) => {}
-            Err(error) => {
-                source.consumed(Readiness::READABLE);
-                return error.kind() == io::ErrorKind::WouldBlock;
+struct Connection {
+    stream: Source<TcpStream>,
+    buffer: [u8; 4096],
+    /// The part of the buffer that was read and is not sent back yet.
+    unsent: Range<usize>,
+}
+
+impl Connection {
+    fn new(stream: Source<TcpStream>) -> Self {
+        Self {
+            stream,
+            buffer: [0; 4096],
+            unsent: 0..0,
+        }
+    }
+
+    /// Does what can be done without waiting, and declares what to wait for. False at the end of the connection.
+    fn go_on(&mut self, queue: &EventQueue) -> io::Result<bool> {
+        match self.echo() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // While the client does not read, nothing more is read from it.
+                let awaited = match self.unsent.is_empty() {
+                    true => Readiness::READABLE,
+                    false => Readiness::WRITABLE,
+                };
+                self.stream.consumed(awaited);
+                queue.declare_interest(&self.stream, awaited, None)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Sends back what comes until the client ends it, or the next call would have to wait.
+    fn echo(&mut self) -> io::Result<()> {
+        let mut stream = &*self.stream;
+        loop {
+            while !self.unsent.is_empty() {
+                self.unsent.start += stream.write(&self.buffer[self.unsent.clone()])?;
+            }
+            match stream.read(&mut self.buffer)? {
+                0 => return Ok(()),
+                length => self.unsent = 0..length,
             }
         }
     }

@@ -3,10 +3,10 @@
 mod wake_one;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -358,19 +358,9 @@ fn a_descriptor_given_back_is_open_and_silent(mechanism: Mechanism) {
 
 #[test]
 fn the_papers_example_echoes() {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut server = Command::new(cargo)
-        .args(["run", "--quiet", "--example", "figure_3"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let stdout = server.stdout.take().unwrap();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
-    let address = line.trim().rsplit(' ').next().unwrap();
+    let (mut server, address) = papers_example();
     let mut clients: Vec<_> = (0..8)
-        .map(|_| TcpStream::connect(address).unwrap())
+        .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
     for round in 0..50u8 {
         for (client, number) in clients.iter_mut().zip(0..) {
@@ -384,4 +374,51 @@ fn the_papers_example_echoes() {
     }
     drop(clients);
     assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn the_papers_example_waits_for_a_client_that_reads_late() {
+    let (mut server, address) = papers_example();
+    let mut client = TcpStream::connect(&address).unwrap();
+    let mut other = TcpStream::connect(&address).unwrap();
+    // Sent until nothing takes more: the buffers of both sides are full in both directions.
+    client
+        .set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let pattern: Vec<u8> = (0..=250).cycle().take(251 * 400).collect();
+    let mut sent = 0;
+    let refused = loop {
+        match client.write(&pattern[sent % 251..]) {
+            Ok(length) => sent += length,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock, "{refused}");
+    other.write_all(b"x").unwrap();
+    other.read_exact(&mut [0]).unwrap();
+
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer.len(), sent);
+    let in_order = answer.chunks(251).all(|part| pattern.starts_with(part));
+    assert!(in_order, "bytes are lost or exchanged");
+    drop((client, other));
+    assert!(server.wait().unwrap().success());
+}
+
+/// The example of the paper's Figure 3 as a process, and its address.
+fn papers_example() -> (Child, String) {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut server = Command::new(cargo)
+        .args(["run", "--quiet", "--example", "figure_3"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = server.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    (server, address.to_owned())
 }
