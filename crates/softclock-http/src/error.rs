@@ -14,6 +14,7 @@ use softclock::fs::Failure;
 
 use crate::address::{ListenAddress, Place};
 use crate::body::Body;
+use crate::error_page::ErrorPage;
 use crate::path::PathError;
 use crate::proxy::UpstreamUrl;
 use crate::range;
@@ -150,6 +151,10 @@ pub enum StartError {
     Tls(TlsError),
     /// An address speaks TLS, but there is no certificate.
     NoCertificate(ListenAddress),
+    /// There is a certificate, but no address speaks TLS.
+    UnusedCertificate,
+    /// The file of an error page can't be read.
+    ErrorPage(ErrorPage, io::Error),
     /// This address can't speak TLS.
     PlainOnly(ListenAddress),
     /// Connections would catch up at less than their rate.
@@ -191,6 +196,14 @@ impl fmt::Display for StartError {
                 f,
                 "cannot listen on {address}: TLS needs a certificate; give --tls-cert FILE and --tls-key FILE"
             ),
+            Self::UnusedCertificate => f.write_str(
+                "cannot use the certificate: no address speaks TLS; write tls: before one, such as \
+                 --listen tls::443, or leave out --tls-cert and --tls-key",
+            ),
+            Self::ErrorPage(page, error) => {
+                write!(f, "cannot show the error page {page}: ")?;
+                explain_page(f, error)
+            }
             Self::PlainOnly(address) => write!(
                 f,
                 "cannot listen on {address}: metrics are told without TLS; leave out tls:"
@@ -222,9 +235,11 @@ impl std::error::Error for StartError {
             | Self::Listen(_, error)
             | Self::Runtime(error)
             | Self::AccessLog(_, error)
+            | Self::ErrorPage(_, error)
             | Self::Upstream(_, error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::NoCertificate(_)
+            | Self::UnusedCertificate
             | Self::PlainOnly(_)
             | Self::SlowBurst { .. }
             | Self::Repeated(_)
@@ -244,6 +259,22 @@ fn explain_directory(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Resu
         io::ErrorKind::PermissionDenied => f.write_str(
             "permission denied; let this user read and enter it (chmod a+rx), or run as another",
         ),
+        _ => write!(f, "{error}"),
+    }
+}
+
+fn explain_page(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => f.write_str(
+            "no such file in the directory that is served; create it, or leave the page out",
+        ),
+        io::ErrorKind::PermissionDenied => {
+            f.write_str("permission denied; let this user read it (chmod a+r)")
+        }
+        io::ErrorKind::IsADirectory => f.write_str("it is no regular file; name one"),
+        io::ErrorKind::CrossesDevices => {
+            f.write_str("it leads out of the directory that is served; put a copy there")
+        }
         _ => write!(f, "{error}"),
     }
 }
@@ -326,6 +357,8 @@ mod tests {
                 StartError::Runtime(kind.into()),
                 StartError::AccessLog("/log".into(), kind.into()),
                 StartError::NoCertificate(address.clone()),
+                StartError::UnusedCertificate,
+                StartError::ErrorPage("404=/e.html".parse().unwrap(), kind.into()),
                 StartError::PlainOnly(address.clone()),
                 StartError::Repeated(address),
                 StartError::NoUpstream,

@@ -55,6 +55,17 @@ impl ErrorPage {
     }
 }
 
+impl fmt::Display for ErrorPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}=/{}",
+            self.status.as_u16(),
+            self.path.relative().display()
+        )
+    }
+}
+
 impl FromStr for ErrorPage {
     type Err = ErrorPageError;
 
@@ -75,6 +86,7 @@ mod tests {
         let page: ErrorPage = "404=/errors/404.html".parse().unwrap();
         assert_eq!(page.status, 404);
         assert_eq!(page.path.relative(), Path::new("errors/404.html"));
+        assert_eq!(page.to_string(), "404=/errors/404.html");
         for (text, error) in [
             ("404", ErrorPageError::Form),
             ("x=/a", ErrorPageError::Status),

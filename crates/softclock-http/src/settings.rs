@@ -40,12 +40,21 @@ impl Settings {
         }
     }
 
-    /// Tells what contradicts itself, without listening.
+    /// Finds mistakes without listening. Waits for the disk.
     ///
     /// # Errors
-    /// [`StartError::NoCertificate`], [`StartError::PlainOnly`], [`StartError::SlowBurst`], [`StartError::Repeated`].
+    /// What contradicts itself, with which no server starts: [`StartError::NoCertificate`], [`StartError::PlainOnly`],
+    /// [`StartError::SlowBurst`], [`StartError::Repeated`]. And what a server starts with, but does not show:
+    /// [`StartError::UnusedCertificate`], [`StartError::ErrorPage`].
     pub fn check(&self) -> Result<(), StartError> {
-        self.clone().checked().map(drop)
+        let settings = self.clone().checked()?;
+        if settings.tls.is_some() && !settings.listen.iter().any(|address| address.tls) {
+            return Err(StartError::UnusedCertificate);
+        }
+        match &settings.served {
+            Served::Site(site) => site.check_error_pages(),
+            Served::Proxy(_) => Ok(()),
+        }
     }
 
     /// Completes the settings, or tells what contradicts itself.
@@ -132,5 +141,14 @@ mod tests {
             with(&[], &["tls::1"]),
             Err(StartError::PlainOnly(_))
         ));
+    }
+
+    #[test]
+    fn what_a_server_starts_with_but_does_not_show() {
+        let page = "404=/e.html".parse().unwrap();
+        let settings = Settings::new(Site::bundled().with_error_page(page));
+        let error = settings.check().unwrap_err();
+        assert!(matches!(error, StartError::ErrorPage(..)), "{error}");
+        assert!(settings.checked().is_ok());
     }
 }

@@ -1,5 +1,6 @@
 //! What is served: content and the options that shape its responses.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -128,6 +129,31 @@ impl Site {
     pub fn with_header(mut self, rule: HeaderRule) -> Self {
         self.rules.push(rule);
         self
+    }
+
+    /// Opens the files of all error pages as responses will, and waits for the disk.
+    ///
+    /// # Errors
+    /// [`StartError::ErrorPage`] for the first that can't be read.
+    pub(crate) fn check_error_pages(&self) -> Result<(), StartError> {
+        for page in &self.error_pages {
+            let opened = self.open_error_page(page);
+            opened.map_err(|error| StartError::ErrorPage(page.clone(), error))?;
+        }
+        Ok(())
+    }
+
+    fn open_error_page(&self, page: &ErrorPage) -> io::Result<()> {
+        let Content::Directory(store) = &self.content else {
+            return Err(io::Error::other(
+                "the bundled site has only its own; name a directory to serve",
+            ));
+        };
+        let file = store.root().open_file_waiting(page.path.relative())?;
+        match file.metadata().is_file() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::IsADirectory.into()),
+        }
     }
 
     /// The same for one of several threads.

@@ -3,6 +3,7 @@
 mod access_log;
 mod cache;
 mod changes;
+mod check;
 mod client;
 mod clients;
 mod codings;
