@@ -11,7 +11,7 @@ use crate::cli::seconds;
 use crate::values::whole;
 
 /// Limits of one server. A timeout of 0 is none.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
     /// Connections at a time, of all threads together; more wait in the kernel's queue, and slow heads and idle ones

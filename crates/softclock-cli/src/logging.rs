@@ -7,6 +7,7 @@ use std::time::Duration;
 use softclock::output::Output;
 use softclock_http::LineLog;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
@@ -16,7 +17,7 @@ use crate::cli::LogLevel;
 /// The running log: changes its level, and adds lines of its own. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Logging {
-    level: reload::Handle<LevelFilter, Registry>,
+    level: reload::Handle<Targets, Registry>,
     lines: Arc<LineLog>,
 }
 
@@ -104,15 +105,23 @@ impl Write for Line {
     }
 }
 
-const fn filter(level: LogLevel) -> LevelFilter {
-    match level {
+fn filter(level: LogLevel) -> Targets {
+    let filter = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let targets = Targets::new().with_default(filter);
+    match level {
+        LogLevel::Error => targets,
+        _ => targets.with_target(NOTICE, LevelFilter::INFO),
     }
 }
+
+/// The target of events of level INFO that are logged at the default level, too: answers to what an operator asked for.
+pub(crate) const NOTICE: &str = "softclock::notice";
 
 const COMPLAIN_LIMIT: Duration = Duration::from_secs(5);
 

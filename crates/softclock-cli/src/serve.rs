@@ -1,5 +1,6 @@
 //! `softclock serve` and `softclock proxy`: from options to a running server, and what signals do to it.
 
+mod changes;
 mod program;
 mod reload;
 mod settings;

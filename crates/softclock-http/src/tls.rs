@@ -113,6 +113,12 @@ impl Tls {
         validity::of_chain(&current.cert, &certificate.files.chain, now)
     }
 
+    /// Returns whether both show the same certificates now, whichever files they are from.
+    pub fn has_same_certificates(&self, other: &Self) -> bool {
+        let [own, others] = [self, other].map(|tls| tls.certificate.current());
+        own.cert == others.cert
+    }
+
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         Arc::clone(&self.config).into()
     }
@@ -233,7 +239,10 @@ mod tests {
         );
 
         write(directory.path(), "a-longer-name.test");
+        let again = Tls::load(&cert, &key, InputKind::Any).unwrap();
+        assert!(!again.has_same_certificates(&tls));
         assert_eq!(tls.refresh(), Ok(true));
         assert_ne!(of(&tls), first);
+        assert!(again.has_same_certificates(&tls));
     }
 }

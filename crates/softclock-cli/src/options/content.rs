@@ -6,7 +6,7 @@ use clap::Args;
 use softclock_http::{ErrorPage, HeaderRule, Site};
 
 /// Options that shape the responses of a [`Site`].
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Content")]
 pub(crate) struct ContentOptions {
     /// Send a file's sibling .br, .zst or .gz to who accepts it, if it is not older

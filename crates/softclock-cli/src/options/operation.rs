@@ -9,7 +9,7 @@ use softclock_http::{ListenAddress, LogFormat};
 use crate::cli::seconds;
 
 /// Options of one server.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Operation")]
 pub(crate) struct OperationOptions {
     /// Permissions of sockets of unix:PATH, in octal

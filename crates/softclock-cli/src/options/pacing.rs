@@ -6,7 +6,7 @@ use softclock_core::units::parse_size;
 use softclock_http::Pace;
 
 /// Options that pace the responses of one server.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Pacing")]
 pub(crate) struct PacingOptions {
     /// Send to each connection at this rate, in pieces clocked by soft timers, such as 50mbit

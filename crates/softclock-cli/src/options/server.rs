@@ -67,7 +67,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, short, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Log to stderr what is at least so important [default: warn]
+    /// Log to stderr what is at least so important, and reloads unless it is error [default: warn]
     #[arg(long, value_name = "LEVEL", conflicts_with_all = ["quiet", "verbose"])]
     pub(crate) log_level: Option<LogLevel>,
 

@@ -11,7 +11,7 @@ use crate::limits::at_most;
 use crate::values::whole;
 
 /// Options of a proxy toward its upstreams. A timeout of 0 is none.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Upstreams")]
 pub(crate) struct UpstreamOptions {
     /// Server that requests are passed on to: http://HOST:PORT, http://HOST:PORT/PREFIX to put a prefix before paths,

@@ -8,9 +8,9 @@ use std::time::Duration;
 use softclock::JoinHandle;
 use softclock_http::{AccessLog, Control, InputKind, Settings};
 
-use super::{Program, settings};
+use super::{Program, changes, settings};
 use crate::cli::{self, Shown};
-use crate::logging::Logging;
+use crate::logging::{Logging, NOTICE};
 use crate::notify::{State, notify};
 use crate::options::ServerOptions;
 
@@ -65,17 +65,23 @@ impl Supervisor {
     pub(crate) async fn reload(&self) {
         notify(State::Reloading(softclock::now().as_ns() / 1000));
         match self.try_reload().await {
-            Ok(()) => tracing::info!("reloaded"),
+            Ok(summary) => tracing::info!(target: NOTICE, "{summary}"),
             Err(error) => tracing::error!("not reloaded, the old settings stay: {error}"),
         }
         notify(State::Ready);
     }
 
-    async fn try_reload(&self) -> Result<(), String> {
+    /// Gives the line that says what has changed.
+    async fn try_reload(&self) -> Result<String, String> {
         let (arguments, previous) = (self.arguments.clone(), self.control.settings());
+        let old_tls = previous.tls.clone();
         // Files are read, so not on the loop.
         let read = move || read(arguments, &previous);
         let (program, settings) = softclock::spawn_blocking(read).await?;
+        let has_new_certificate = settings.tls.as_ref().is_some_and(|new| {
+            let old = old_tls.as_ref();
+            old.is_none_or(|old| !new.has_same_certificates(old))
+        });
         let applied = self.control.apply(settings).await;
         applied.map_err(|error| error.to_string())?;
         self.logging.set_level(program.server().level());
@@ -88,9 +94,11 @@ impl Supervisor {
         if fixed(old.server()) != fixed(program.server()) {
             tracing::warn!("threads, spin-cap, events and priority change at the next start only");
         }
+        let addresses = self.control.local_addresses().len();
+        let summary = changes::summary([&old, &program], has_new_certificate, addresses);
         drop(program);
         self.watch_certificate();
-        Ok(())
+        Ok(summary)
     }
 
     /// Logs if the certificate is invalid or expires soon, and checks from time to time whether its files or its

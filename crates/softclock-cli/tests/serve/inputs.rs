@@ -38,7 +38,7 @@ fn reloads_with_replaced(path: &Path, mut server: Server, is_served: impl Fn(&Se
     fs::remove_file(path).unwrap();
     fs::write(path, content).unwrap();
     server.signal(Signal::HUP);
-    server.until_logged("reloaded\n");
+    server.until_logged("INFO reloaded");
     server.signal(Signal::TERM);
     assert_eq!(server.wait().code(), Some(0));
 }

@@ -25,6 +25,7 @@ mod pace;
 mod pages;
 mod pipelining;
 mod refusals;
+mod reloads;
 mod requests;
 mod server;
 mod shutdown;

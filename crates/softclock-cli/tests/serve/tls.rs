@@ -14,7 +14,7 @@ use crate::config::free_port;
 use crate::server::{Server, directory, noise, softclock, until};
 
 /// Writes a certificate for `name` and 127.0.0.1, and its key.
-fn certify(directory: &Path, name: &str) {
+pub(crate) fn certify(directory: &Path, name: &str) {
     certify_between(directory, name, 1975, 4096);
 }
 
