@@ -1,5 +1,7 @@
 //! `softclock generate`: the manual and the shells' completions, from the definition of the command line.
 
+mod sections;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::cli::definition;
+use sections::{Part, Section};
 
 /// The options of `softclock generate`.
 #[derive(Args, Clone, Debug)]
@@ -74,10 +77,28 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
+    for section in sections::of(command.get_name()) {
+        page.extend(written_section(section).bytes());
+    }
     if let Some(notes) = command.get_after_help() {
         page.extend(notes_and_examples(&notes.to_string()).bytes());
     }
     fs::write(directory.join(man.get_filename()), page)
+}
+
+fn written_section(section: &Section) -> String {
+    let mut page = format!(".SH {}\n", section.title);
+    for part in section.parts {
+        page += &match part {
+            Part::Text(text) => format!(".PP\n{}", escaped(text)),
+            Part::Item(word, text) => format!(".TP\n.B {}{}", escaped(word), escaped(text)),
+            Part::Lines(lines) => {
+                let lines: String = lines.lines().map(escaped).collect();
+                format!(".PP\n.nf\n.RS\n{lines}.RE\n.fi\n")
+            }
+        };
+    }
+    page
 }
 
 /// The text below a command's help: paragraphs, which are filled, and examples, which are not.
@@ -133,6 +154,34 @@ mod tests {
                 assert!(!is_broken, "{}: {pair:?}", command.get_name());
             }
         }
+    }
+
+    #[test]
+    fn sections_are_paragraphs_items_and_lines() {
+        let section = Section {
+            title: "FILES",
+            parts: &[
+                Part::Text("Those of --config."),
+                Part::Item("/etc/x", "A 'file'."),
+                Part::Lines("a = 1\n.b\n"),
+            ],
+        };
+        let expected = "\
+.SH FILES
+.PP
+Those of \\-\\-config.
+.TP
+.B /etc/x
+A \\(aqfile\\(aq.
+.PP
+.nf
+.RS
+a = 1
+\\&.b
+.RE
+.fi
+";
+        assert_eq!(written_section(&section), expected);
     }
 
     #[test]

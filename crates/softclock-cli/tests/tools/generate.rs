@@ -13,6 +13,8 @@ const COMMANDS: [&str; 8] = [
     "serve", "proxy", "top", "burst", "pace", "wan", "doctor", "demo",
 ];
 
+const UNIT: &str = include_str!("../../../../packaging/softclock.service");
+
 fn generated(what: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (output, _) = run(softclock().args(["generate", what]).arg(directory.path()));
@@ -56,6 +58,58 @@ fn every_flag_is_in_the_manual() {
     }
     let count = fs::read_dir(directory.path()).unwrap().count();
     assert_eq!(count, 1 + COMMANDS.len(), "hidden commands have no page");
+}
+
+#[test]
+fn the_manual_tells_of_signals_files_and_exit_statuses() {
+    let directory = generated("man");
+    let serve = page(directory.path(), "softclock-serve.1");
+    for section in ["CONFIGURATION FILE", "SIGNALS", "EXIT STATUS", "FILES"] {
+        assert!(serve.contains(&format!(".SH {section}\n")), "{section}");
+    }
+    let value = |key: &str| {
+        let mut lines = UNIT.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key));
+        value.unwrap_or_else(|| panic!("no {key} in the unit"))
+    };
+    for file in [
+        value("EnvironmentFile=-").to_owned(),
+        format!("/var/log/{}", value("LogsDirectory=")),
+        format!("/run/{}", value("RuntimeDirectory=")),
+    ] {
+        assert!(serve.contains(&file), "{file}");
+    }
+}
+
+/// 1 is a failure, 2 a mistake in the command line.
+#[test]
+fn exit_statuses_are_those_of_the_manual() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("softclock.toml");
+    fs::write(&config, "colour = 1\n").expect("a file");
+    let config = config.to_str().expect("text");
+    for (status, arguments) in [
+        (0, &["--help"][..]),
+        (0, &["serve", "--check"]),
+        (1, &["serve", "--check", "/does/not/exist"]),
+        (1, &["serve", "/does/not/exist"]),
+        (1, &["serve", "--config", config]),
+        (1, &["pace", "lo", "lo", "--config", config]),
+        (1, &["pace", "lo", "lo", "--class", "rate 1mbit"]),
+        (1, &["wan", "lo", "lo"]),
+        (1, &["top", "--once", "unix:/does/not/exist"]),
+        (1, &["burst", "/does/not/exist"]),
+    ] {
+        let (output, _) = run(softclock().args(arguments));
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+    }
+    // The interfaces are not taken from the file.
+    let bare = run(softclock().args(["pace", "--config", config])).0;
+    assert_eq!(bare.status.code(), Some(2));
+    for command in COMMANDS {
+        let (output, _) = run(softclock().args([command, "--colour"]));
+        assert_eq!(output.status.code(), Some(2), "{command}");
+    }
 }
 
 #[test]
