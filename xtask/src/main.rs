@@ -72,7 +72,8 @@ fn bench(arguments: &[String]) -> ExitCode {
 const HELP: &str = "\
 cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), runs all of them
                               and prints the counts. Arguments go to `cargo test`.
-cargo xtask ci                All checks, then the tests: what a change must pass.
+cargo xtask ci                All checks, then the tests: what a change must pass. Installs the
+                              same, and a C compiler for aarch64.
 cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those named, in release;
                               `cargo xtask bench --help` tells the options.
 cargo xtask dist              Builds the release, and its manual and completions in target/dist.
@@ -81,3 +82,17 @@ cargo xtask deb [--binary PATH]
 
 With CI set in the environment a test that cannot run here counts as a failure.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_beside_the_command_that_packages_are_installed_as_root() {
+        for text in [include_str!("../../README.md"), HELP] {
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("cargo xtask test"));
+            assert!(line.is_some_and(|line| line.contains("root")), "{line:?}");
+        }
+    }
+}
