@@ -8,6 +8,7 @@ mod clients;
 mod picture;
 pub(crate) mod screen;
 mod server;
+mod steal;
 mod tally;
 mod variant;
 
@@ -26,6 +27,7 @@ use softclock::signal::{Signal, Signals};
 use crate::values::whole;
 use screen::Screen;
 use server::Slice;
+use steal::Ticks;
 use tally::Tally;
 
 /// The options of `softclock demo`.
@@ -44,8 +46,10 @@ pub(crate) struct DemoOptions {
 const NOTES: &str = "\
 A web server and the clients that keep it busy run in this process, over the loopback interface. In turn the server \
 has no events, and an event each 20 us as a soft timer, as a timerfd that its loop reads, and as a signal of a POSIX \
-timer. An event that is due again before it has fired counts once. Figures mean something only if nothing else takes \
-the processors. Ctrl-C ends it.
+timer. An event that is due again before it has fired counts once. A change is the median of all turns, to the server \
+without events, and the middle half of the turns is as far apart as the spread. Figures mean something only if nothing \
+else takes the processors: where other load does, or the spread is larger than the change, no conclusion is drawn. \
+Ctrl-C ends it.
 ";
 
 /// How it ended.
@@ -74,6 +78,7 @@ fn show(options: &DemoOptions) -> io::Result<End> {
     let stop = AtomicBool::new(false);
     let (slices, results) = mpsc::channel();
     let plain = options.plain;
+    let ticks = Ticks::now();
     thread::scope(|scope| {
         let load = scope.spawn(|| load(seconds, &stop, slices));
         let end = watch(plain, seconds, signals, &results, || load.is_finished());
@@ -81,7 +86,8 @@ fn show(options: &DemoOptions) -> io::Result<End> {
         load.join().expect("the load does not panic")?;
         let (tally, end) = end?;
         if let End::Completed = end {
-            print!("{}", picture::summary(&tally));
+            let steal = Ticks::now().since(ticks);
+            print!("{}", picture::summary(&tally, steal));
             io::stdout().flush()?;
         }
         Ok(end)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::steal::Ticks;
 use super::tally::{Lateness, ROWS, Result, Tally, asked_per_s, row_begin_us};
 use super::variant::{PERIOD, Variant};
 use crate::bar::bar;
@@ -25,8 +26,7 @@ pub(super) fn opening(all: Duration) -> String {
 pub(super) fn progress(tally: &Tally, shown: Duration) -> String {
     let part = |variant: Variant| {
         let result = tally.result(variant)?;
-        let percent = format_change(variant, result);
-        Some(format!("{} {percent}", variant.name()))
+        Some(format!("{} {}", variant.name(), format_change(result)))
     };
     let parts: Vec<_> = Variant::FIRING.into_iter().filter_map(part).collect();
     format!("{:>4} s  {}", shown.as_secs(), parts.join(", "))
@@ -58,25 +58,24 @@ pub(super) fn whole(tally: &Tally, shown: Duration, all: Duration) -> Vec<String
 }
 
 fn throughput(tally: &Tally) -> Vec<String> {
-    let base = tally.result(Variant::Nothing);
     let most = Variant::ALL
         .into_iter()
         .filter_map(|variant| tally.result(variant))
         .map(|result| result.requests_per_s)
-        .fold(1.0, f64::max);
+        .fold(1, u64::max);
     let mut lines = vec![format!(
-        "{:<12}{:>10}  {:<27} {:>7}  {:>18}",
-        "", "requests/s", "", "change", "events/s"
+        "{:<12}{:>10}  {:<BAR_WIDTH$} {:>17}  {:>16}",
+        "", "requests/s", "", "change, spread", "events/s"
     )];
     for variant in Variant::ALL {
-        let line = match tally.result(variant).filter(|_| base.is_some()) {
+        let line = match tally.result(variant) {
             Some(result) => {
-                let bar = bar(result.requests_per_s / most, BAR_WIDTH);
+                let bar = bar(result.requests_per_s as f64 / most as f64, BAR_WIDTH);
                 let line = format!(
-                    "{:<12}{:>10.0}  {bar:<BAR_WIDTH$} {:>7}  {:>18}",
+                    "{:<12}{:>10}  {bar:<BAR_WIDTH$} {:>17}  {:>16}",
                     variant.name(),
                     result.requests_per_s,
-                    format_change(variant, result),
+                    format_change_and_spread(variant, result),
                     format_events(variant, result)
                 );
                 line.trim_end().to_owned()
@@ -88,19 +87,27 @@ fn throughput(tally: &Tally) -> Vec<String> {
     lines
 }
 
-fn format_change(variant: Variant, result: Result) -> String {
+fn format_change_and_spread(variant: Variant, result: Result) -> String {
     match variant {
         Variant::Nothing => String::new(),
-        _ => format!("{:+.1} %", (result.ratio - 1.0) * 100.0),
+        _ => format!(
+            "{}, {:>4.1} %",
+            format_change(result),
+            result.spread * 100.0
+        ),
     }
+}
+
+fn format_change(result: Result) -> String {
+    format!("{:+.1} %", result.change * 100.0)
 }
 
 fn format_events(variant: Variant, result: Result) -> String {
     if variant == Variant::Nothing {
         return format!("of {:.0}", asked_per_s());
     }
-    let share = result.events_per_s / asked_per_s() * 100.0;
-    format!("{:.0}  {share:>4.0} %", result.events_per_s)
+    let percent = result.events_share * 100.0;
+    format!("{}  {percent:>4.0} %", result.events_per_s)
 }
 
 /// Side by side: a row for each power of two, then the quantiles.
@@ -146,16 +153,21 @@ fn format_us(ns: Option<u64>) -> String {
     }
 }
 
-/// Five lines that say what was seen, and what to try next.
-pub(super) fn summary(tally: &Tally) -> String {
+/// A few lines that say what was seen, and what to try next.
+pub(super) fn summary(tally: &Tally, steal: Ticks) -> String {
     let Some(base) = tally.result(Variant::Nothing) else {
         return "\nToo short to tell anything: try --seconds 20.\n".into();
     };
     let mut text = format!(
-        "\nWithout events the server answered {:.0} requests a second{}.\n",
-        base.requests_per_s,
-        caution(tally.busy())
+        "\nWithout events the server answered {} requests a second.\n",
+        base.requests_per_s
     );
+    if let Some(reason) = disturbance(tally.busy(), steal) {
+        text += &format!(
+            "{reason}, so no conclusion can be drawn: try again when nothing else runs.\n"
+        );
+        return text + NEXT;
+    }
     for variant in Variant::FIRING {
         let late = Lateness::of(variant.lateness().counts());
         if let Some(result) = tally.result(variant) {
@@ -165,34 +177,47 @@ pub(super) fn summary(tally: &Tally) -> String {
     text + NEXT
 }
 
-/// A server that waits, for clients or for a processor that others use, has time for events.
-fn caution(busy: f64) -> String {
-    if busy >= BUSY {
-        return String::new();
+/// Why the figures tell more about other load than about events, if they do. A server that waits, for its clients or
+/// for a processor that others use, has time for events.
+fn disturbance(busy: f64, steal: Ticks) -> Option<String> {
+    if steal.is_high() {
+        let percent = steal.percent();
+        return Some(format!(
+            "The host took {percent:.0} % of the processors' time for others (steal time)"
+        ));
     }
-    let percent = busy * 100.0;
-    format!(
-        ", with {percent:.0} % of a processor: it was not busy, so try again when nothing else runs"
-    )
+    (busy < BUSY).then(|| {
+        let percent = busy * 100.0;
+        format!("It had {percent:.0} % of a processor, where a busy server has all of one")
+    })
 }
 
 fn sentence(variant: Variant, result: Result, late: &Lateness) -> String {
-    let change = (result.ratio - 1.0) * 100.0;
-    let effect = match change {
-        // Rounds differ by more than that.
-        -1.0.. => "cost nothing to be seen".to_owned(),
-        _ => format!("cost {:.0} % of that", -change),
-    };
     let what = match variant {
         Variant::Soft => "soft timers",
         Variant::Timerfd => "a timerfd",
         _ => "signals",
     };
     format!(
-        "Events by {what} {effect}; {:.0} % of those asked for came, half of them within {}.\n",
-        result.events_per_s / asked_per_s() * 100.0,
+        "Events by {what}{}; {:.0} % of those asked for came, half of them within {}.\n",
+        effect(result),
+        result.events_share * 100.0,
         format_us(late.p50_ns)
     )
+}
+
+/// What events cost, where that is more than turns differ by. More requests with events than without are such a
+/// difference.
+fn effect(result: Result) -> String {
+    let cost = -result.change * 100.0;
+    let spread = (result.spread * 100.0).max(-cost);
+    if cost > spread {
+        format!(" cost {cost:.1} % of that")
+    } else if spread < NOTHING {
+        format!(" cost nothing to be seen, where turns differ by {spread:.1} %")
+    } else {
+        format!(": no conclusion, as turns differ by {spread:.1} %")
+    }
 }
 
 const NEXT: &str = "\
@@ -200,9 +225,12 @@ Try next: softclock serve, the server you just saw; softclock doctor, what this 
 ";
 
 /// The least share of a processor of a server that is kept busy.
-const BUSY: f64 = 0.7;
+const BUSY: f64 = 0.85;
 
-const BAR_WIDTH: usize = 27;
+/// Per cent by which turns on a quiet machine differ at most.
+const NOTHING: f64 = 3.0;
+
+const BAR_WIDTH: usize = 19;
 
 /// Before the histograms.
 const LABEL: usize = 13;
@@ -212,13 +240,15 @@ const COLUMN: usize = 22;
 
 #[cfg(test)]
 mod tests {
+    use super::super::steal::tests::percent;
     use super::super::tally::tests::tally;
     use super::*;
 
     #[test]
     fn the_picture_fits_a_terminal() {
         let second = Duration::from_secs(1);
-        for tally in [Tally::default(), tally([100_000, 99_000, 50_000, 0])] {
+        let changing = tally(&[[100_000, 99_000, 50_000, 0], [50_000, 99_000, 100_000, 0]]);
+        for tally in [Tally::default(), changing] {
             let lines = whole(&tally, second, 3600 * second);
             assert_eq!(lines.len(), HEIGHT);
             for line in lines {
@@ -229,7 +259,8 @@ mod tests {
 
     #[test]
     fn losses_are_told() {
-        let table = table(&tally([100_000, 99_500, 50_000, 0]));
+        let tally = tally(&[[100_000, 99_500, 50_000, 0]; 3]);
+        let table = table(&tally);
         for part in [
             "-0.5 %",
             "-50.0 %",
@@ -240,20 +271,82 @@ mod tests {
         ] {
             assert!(table.contains(part), "{part} in {table}");
         }
-        let summary = summary(&tally([100_000, 99_500, 50_000, 0]));
+        let summary = summary(&tally, percent(0));
         assert_eq!(summary.trim().lines().count(), 5);
-        assert!(
-            summary.contains("soft timers cost nothing to be seen"),
-            "{summary}"
-        );
-        assert!(summary.contains("a timerfd cost 50 % of that"), "{summary}");
+        assert!(summary.contains("soft timers cost 0.5 %"), "{summary}");
+        assert!(summary.contains("a timerfd cost 50.0 % of"), "{summary}");
         assert!(summary.contains("softclock serve"));
     }
 
     #[test]
-    fn a_server_that_was_not_busy_is_told() {
-        assert_eq!(caution(0.95), "");
-        assert!(caution(0.2).contains("20 % of a processor"));
+    fn columns_agree() {
+        let tally = tally(&[
+            [100_000, 99_000, 83_000, 7],
+            [100_000, 101_000, 66_000, 2_000],
+            [60_000, 59_000, 50_000, 1],
+            [60_000, 62_000, 50_000, 0],
+            [100_000, 70_000, 66_000, 5],
+        ]);
+        let table = table(&tally);
+        let row = |variant: Variant| {
+            let mut lines = table.lines();
+            let line = lines.find(|line| line.starts_with(variant.name())).unwrap();
+            let (_, figures) = line.split_at(variant.name().len());
+            let numbers = figures.split_whitespace().map(str::parse::<f64>);
+            numbers
+                .filter_map(std::result::Result::ok)
+                .collect::<Vec<_>>()
+        };
+        let base = row(Variant::Nothing)[0];
+        for variant in Variant::FIRING {
+            let [requests, change, _spread, events, share] = row(variant)[..] else {
+                panic!("five numbers in {table}");
+            };
+            let computed = (requests / base - 1.0) * 100.0;
+            assert!((computed - change).abs() <= 0.05 + 1e-9, "{table}");
+            assert!((events / 500.0 - share).abs() <= 0.5, "{table}");
+        }
+    }
+
+    #[test]
+    fn what_turns_differ_by_more_is_no_conclusion() {
+        let little = [[100_000, 100_100, 66_000, 0], [100_000, 98_900, 83_000, 0]];
+        let text = summary(&tally(&little), percent(0));
+        for part in [
+            "soft timers cost nothing to be seen, where turns differ by 0.6 %",
+            "a timerfd cost 25.5 % of that",
+            "signals cost 100.0 % of that",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let much = [[100_000, 140_000, 60_000, 0], [100_000, 70_000, 130_000, 0]];
+        let text = summary(&tally(&much), percent(0));
+        for part in [
+            "soft timers: no conclusion, as turns differ by 35.0 %",
+            "a timerfd: no conclusion, as turns differ by 35.0 %",
+            "signals cost 100.0 % of that",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        // With events it was faster, in all rounds alike.
+        let text = summary(&tally(&[[100_000, 110_000, 1, 0]; 3]), percent(0));
+        let part = "soft timers: no conclusion, as turns differ by 10.0 %";
+        assert!(text.contains(part), "{text}");
+    }
+
+    #[test]
+    fn a_busy_machine_allows_no_conclusion() {
+        let quiet = tally(&[[100_000, 99_000, 50_000, 0]; 3]);
+        let stolen = summary(&quiet, percent(25));
+        assert!(
+            stolen.contains("took 25 % of the processors' time"),
+            "{stolen}"
+        );
+        assert!(stolen.contains("no conclusion can be drawn"), "{stolen}");
+        assert!(!stolen.contains("cost") && stolen.contains("softclock serve"));
+        assert_eq!(disturbance(0.95, percent(1)), None);
+        let shared = disturbance(0.5, percent(0)).unwrap();
+        assert!(shared.contains("50 % of a processor"), "{shared}");
     }
 
     #[test]
@@ -275,6 +368,6 @@ mod tests {
 
     #[test]
     fn nothing_is_told_before_a_round_is_complete() {
-        assert!(summary(&Tally::default()).contains("Too short"));
+        assert!(summary(&Tally::default(), percent(0)).contains("Too short"));
     }
 }

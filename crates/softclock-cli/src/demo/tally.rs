@@ -11,13 +11,17 @@ pub(super) struct Tally {
     slices: Vec<Slice>,
 }
 
-/// One variant's results.
+/// One variant's results as they are shown: shares are those of the rounded rates, so that all figures agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Result {
-    pub(super) requests_per_s: f64,
-    /// To the server without events: 1 is no loss.
-    pub(super) ratio: f64,
-    pub(super) events_per_s: f64,
+    pub(super) requests_per_s: u64,
+    /// What these are more than those of the server without events: -0.1 is a tenth less.
+    pub(super) change: f64,
+    /// The changes within single rounds lie so far apart, without the quarters of them at either end.
+    pub(super) spread: f64,
+    pub(super) events_per_s: u64,
+    /// Of the events asked for.
+    pub(super) events_share: f64,
 }
 
 impl Tally {
@@ -25,24 +29,33 @@ impl Tally {
         self.slices.extend(slices);
     }
 
-    /// `None` until a round is complete: the medians of the rates, and of the ratios within each round.
+    /// `None` until a round is complete. The rate of requests is the server's without events, times the median of the
+    /// ratios within each round: what makes whole rounds faster or slower does not count as a change.
     pub(super) fn result(&self, variant: Variant) -> Option<Result> {
         let rounds = self.slices.chunks_exact(Variant::ALL.len());
         let of = |round: &[Slice], variant: Variant| {
             let found = round.iter().find(|slice| slice.variant == variant);
             found.copied().expect("each round has each variant")
         };
-        let rates = rounds.map(|round| {
+        let [mut base_rates, mut ratios, mut event_rates] = [const { Vec::new() }; 3];
+        for round in rounds {
             let (slice, base) = (of(round, variant), of(round, Variant::Nothing));
-            let requests = rate(slice.requests, slice.time);
-            let ratio = requests / rate(base.requests.max(1), base.time);
-            (requests, ratio, rate(slice.events, slice.time))
-        });
-        let rates: Vec<_> = rates.collect();
+            let base_rate = rate(base.requests.max(1), base.time);
+            base_rates.push(base_rate);
+            ratios.push(rate(slice.requests, slice.time) / base_rate);
+            event_rates.push(rate(slice.events, slice.time));
+        }
+        let base_per_s = quantile(&mut base_rates, 0.5)?.round();
+        let ratio = quantile(&mut ratios, 0.5)?;
+        let spread = quantile(&mut ratios, 0.75)? - quantile(&mut ratios, 0.25)?;
+        let requests_per_s = (base_per_s * ratio).round();
+        let events_per_s = quantile(&mut event_rates, 0.5)?.round();
         Some(Result {
-            requests_per_s: median(rates.iter().map(|rate| rate.0))?,
-            ratio: median(rates.iter().map(|rate| rate.1))?,
-            events_per_s: median(rates.iter().map(|rate| rate.2))?,
+            requests_per_s: requests_per_s as u64,
+            change: requests_per_s / base_per_s.max(1.0) - 1.0,
+            spread,
+            events_per_s: events_per_s as u64,
+            events_share: events_per_s / asked_per_s(),
         })
     }
 
@@ -119,53 +132,79 @@ fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
+/// The value below which this share of the values is, between two of them in proportion; `None` without values.
+fn quantile(values: &mut [f64], share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    let middle = values.get(values.len() / 2)?;
-    let below = values[(values.len() - 1) / 2];
-    Some((middle + below) / 2.0)
+    let place = share * values.len().saturating_sub(1) as f64;
+    let (below, above) = (
+        values.get(place.floor() as usize)?,
+        values[place.ceil() as usize],
+    );
+    Some(below + (above - below) * place.fract())
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    /// Some rounds in which the variants answered so many requests a second.
-    pub(in crate::demo) fn tally(requests: [u64; 4]) -> Tally {
+    /// Rounds of a server that is busy, in each of which the variants answered so many requests a second.
+    pub(in crate::demo) fn tally(rounds: &[[u64; 4]]) -> Tally {
         let mut tally = Tally::default();
-        for round in 0..3 {
-            let slices = Variant::ALL
-                .iter()
-                .zip(requests)
-                .map(|(&variant, requests)| Slice {
-                    variant,
-                    time: Duration::from_secs(1),
-                    requests: requests * (round + 1),
-                    events: 40_000 * u64::from(variant != Variant::Nothing),
-                    cpu: Duration::from_secs(1),
-                });
-            tally.add_all(slices);
+        for requests in rounds {
+            let slices = Variant::ALL.iter().zip(requests);
+            tally.add_all(slices.map(|(&variant, &requests)| Slice {
+                variant,
+                time: Duration::from_secs(1),
+                requests,
+                events: 40_000 * u64::from(variant != Variant::Nothing),
+                cpu: Duration::from_secs(1),
+            }));
         }
         tally
     }
 
     #[test]
-    fn ratios_are_within_rounds() {
-        let tally = tally([1_000, 990, 500, 0]);
+    fn changes_are_within_rounds_and_rates_agree_with_them() {
+        let tally = tally(&[
+            [1_000, 990, 500, 0],
+            [2_000, 1_980, 1_000, 0],
+            [3_000, 2_970, 1_500, 0],
+        ]);
         let result = tally.result(Variant::Timerfd).unwrap();
-        assert_eq!(result.requests_per_s, 1_000.0);
-        assert_eq!((result.ratio, result.events_per_s), (0.5, 40_000.0));
-        assert_eq!(tally.result(Variant::Signal).unwrap().ratio, 0.0);
+        assert_eq!((result.requests_per_s, result.change), (1_000, -0.5));
+        let percent = (result.events_share * 100.0).round();
+        assert_eq!((result.events_per_s, percent), (40_000, 80.0));
+        assert_eq!(result.spread, 0.0);
+        assert_eq!(tally.result(Variant::Signal).unwrap().change, -1.0);
+        assert_eq!(tally.result(Variant::Nothing).unwrap().change, 0.0);
         assert_eq!(Tally::default().result(Variant::Soft), None);
         assert_eq!((tally.busy(), Tally::default().busy()), (1.0, 0.0));
     }
 
+    /// The median of its rates is a third below that of the server without events, and in most rounds it lost a sixth.
     #[test]
-    fn medians() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
-        assert_eq!(median(std::iter::empty()), None);
+    fn rates_agree_with_changes_where_the_machine_changes() {
+        let tally = tally(&[
+            [100_000, 0, 83_000, 0],
+            [100_000, 0, 66_000, 0],
+            [60_000, 0, 50_000, 0],
+            [60_000, 0, 50_000, 0],
+            [100_000, 0, 66_000, 0],
+        ]);
+        let [base, timerfd] =
+            [Variant::Nothing, Variant::Timerfd].map(|v| tally.result(v).unwrap());
+        let shown = timerfd.requests_per_s as f64 / base.requests_per_s as f64 - 1.0;
+        assert_eq!(timerfd.change, shown);
+        assert!((timerfd.spread - 0.17).abs() < 0.01, "{timerfd:?}");
+    }
+
+    #[test]
+    fn quantiles() {
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&mut [4.0, 1.0, 2.0, 3.0], 0.5), Some(2.5));
+        assert_eq!(quantile(&mut [5.0, 1.0, 2.0, 4.0, 3.0], 0.25), Some(2.0));
+        assert_eq!(quantile(&mut [7.0], 0.75), Some(7.0));
+        assert_eq!(quantile(&mut [], 0.5), None);
     }
 
     #[test]
