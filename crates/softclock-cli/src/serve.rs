@@ -127,7 +127,7 @@ fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> 
     }
 }
 
-/// Tells who has started the server that it is ready: the process that it replaces, or the service manager.
+/// Announces that the server is ready, to the process that it replaces or to the service manager.
 fn begin(handover: Option<Handover>, server: &Server) {
     match handover {
         // The process before tells the service manager, which does not know this one yet.

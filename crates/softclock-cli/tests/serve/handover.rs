@@ -14,8 +14,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::client::Client;
+use crate::h2_frames::{Http2, Outcome, get};
 use crate::server::{Server, directory, mechanisms, metric, noise, softclock, until};
 use crate::successor::{Successor, replace, replaced, started};
+use crate::tls::{self, with_site};
 
 /// Serves `directory` with `options` and a log of what happens.
 fn start(directory: &Path, options: &[&str]) -> Server {
@@ -137,6 +139,24 @@ fn a_client_that_has_connected_may_ask_the_old_process() {
         assert!(client.rest().is_empty());
     }
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_client_of_http_2_may_ask_the_old_process_too() {
+    let directory = with_site(&[("site/small", b"small")]);
+    let certificate = directory.path().join("cert.pem");
+    let mut server = tls::start(&directory, &["--drain=4"]);
+    let mut client = Http2::connect(server.address(), &certificate);
+    client.send(&get(1, "/small"));
+    assert_eq!(client.outcome(1), Outcome::Status(200));
+    let _successor = replace(&server);
+    client.send(&get(3, "/small"));
+    assert_eq!(client.outcome(3), Outcome::Status(200));
+    let mut other = Http2::connect(server.address(), &certificate);
+    other.send(&get(1, "/small"));
+    assert_eq!(other.outcome(1), Outcome::Status(200));
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!server.log().contains("cut"), "{}", server.log());
 }
 
 #[test]
