@@ -41,15 +41,27 @@ pub(crate) fn build(binary: &Path, directory: &Path) -> Result<PathBuf, String> 
     dist::generate(binary, &directory.join("dist"))?;
     staging.manual(&directory.join("dist/man"))?;
     staging.completions(&directory.join("dist/completions"))?;
-    staging.packaging(
-        "softclock.service",
-        "usr/lib/systemd/system/softclock.service",
-    )?;
-    staging.packaging("softclock.default", control::CONFIGURATION)?;
+    for unit in UNITS {
+        staging.packaging(unit, &format!("usr/lib/systemd/system/{unit}"))?;
+    }
+    for (file, place) in control::CONFIGURATION {
+        staging.packaging(file, place)?;
+    }
     staging.documents()?;
     control::write(&staging)?;
     staging.pack(directory)
 }
+
+/// What systemd is told, in the directory `packaging`.
+const UNITS: [&str; 4] = [
+    "softclock.service",
+    "softclock.socket",
+    "softclock-proxy.service",
+    "softclock-proxy.socket",
+];
+
+/// Configurations to begin with.
+const EXAMPLES: [&str; 2] = ["serve.toml", "proxy.toml"];
 
 /// The directory that becomes the package's content.
 struct Staging {
@@ -113,6 +125,9 @@ impl Staging {
     fn documents(&self) -> Result<(), String> {
         let place = |name: &str| format!("usr/share/doc/softclock/{name}");
         self.packaging("debian/copyright", &place("copyright"))?;
+        for example in EXAMPLES {
+            self.packaging(example, &place(&format!("examples/{example}")))?;
+        }
         self.compress(&root().join("CHANGELOG.md"), &place("changelog"))?;
         let debian = root().join("packaging/debian/changelog");
         self.compress(&debian, &place("changelog.Debian"))

@@ -113,7 +113,12 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "systemd",
         holds: Program("systemd-analyze"),
-        purpose: "checks the unit",
+        purpose: "checks the units",
+    },
+    Package {
+        name: "logrotate",
+        holds: Program("logrotate"),
+        purpose: "reads the file that is for it",
     },
     Package {
         name: "pkg-config",

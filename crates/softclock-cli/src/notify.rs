@@ -14,6 +14,8 @@ pub(crate) enum State {
     Ready,
     /// A reload has begun, at this many microseconds of CLOCK_MONOTONIC.
     Reloading(u64),
+    /// The process of this number is the one to watch.
+    Replaced(u32),
     /// The end has begun.
     Stopping,
 }
@@ -31,6 +33,7 @@ fn message(state: State) -> String {
     match state {
         State::Ready => "READY=1".into(),
         State::Reloading(now_us) => format!("RELOADING=1\nMONOTONIC_USEC={now_us}"),
+        State::Replaced(pid) => format!("MAINPID={pid}"),
         State::Stopping => "STOPPING=1".into(),
     }
 }

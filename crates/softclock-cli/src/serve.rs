@@ -3,18 +3,23 @@
 mod changes;
 mod program;
 mod reload;
+mod replacement;
 mod settings;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::process;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_lite::future::{or, pending};
+use softclock::net::Inherited;
 use softclock::output::Output;
 use softclock::signal::{Signal, Signals};
 use softclock_http::{ListenAddress, Place, Server, StartError};
+use softclock_linux::handover::Handover;
 use softclock_linux::priority::Priority;
 
 use crate::logging::{self, Logging};
@@ -22,6 +27,7 @@ use crate::notify::{State, notify};
 use crate::options::priority::refusal;
 pub(crate) use program::Program;
 use reload::Supervisor;
+use replacement::Replacement;
 
 /// Why a server ended with an error.
 #[derive(Debug)]
@@ -29,6 +35,7 @@ pub(crate) enum ServeError {
     Start(StartError),
     Signals(io::Error),
     Log(io::Error),
+    Handover(io::Error),
     Priority(Priority, io::Error),
 }
 
@@ -38,6 +45,7 @@ impl fmt::Display for ServeError {
             Self::Start(error) => error.fmt(f),
             Self::Signals(error) => write!(f, "cannot wait for signals: {error}"),
             Self::Log(error) => write!(f, "cannot start the log: {error}"),
+            Self::Handover(error) => write!(f, "cannot take over the listeners: {error}"),
             Self::Priority(priority, error) => f.write_str(&refusal(*priority, error)),
         }
     }
@@ -57,8 +65,10 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         Signal::Interrupt,
         Signal::Hangup,
         Signal::User1,
+        Signal::User2,
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
+    let handover = Handover::take().map_err(ServeError::Handover)?;
     // Before any thread starts: threads inherit it.
     if let Some(priority) = options.priority {
         let refused = |error| ServeError::Priority(priority, error);
@@ -67,23 +77,28 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
     let logging = logging::start(options.level()).map_err(ServeError::Log)?;
     // The caller's message about an error comes after the log.
     let _finish = logging.finish_at_end();
-    serve(program, arguments, signals, &logging).map_err(ServeError::Start)
+    serve(program, arguments, handover, signals, &logging).map_err(ServeError::Start)
 }
 
 fn serve(
     program: Program,
     arguments: Vec<OsString>,
+    mut handover: Option<Handover>,
     signals: Signals,
     logging: &Logging,
 ) -> Result<(), StartError> {
-    let server = start(&program)?;
+    let left = match &mut handover {
+        Some(handover) => mem::take(&mut handover.sockets),
+        None => Vec::new(),
+    };
+    let server = start(&program, left)?;
     let options = program.server();
     let threads = options.threads;
     tracing::info!(threads, events = %server.mechanism(), "serving");
     if !options.quiet {
         announce(&program, &server);
     }
-    notify(State::Ready);
+    begin(handover, &server);
     let supervisor = Rc::new(Supervisor::new(
         server.control(),
         program,
@@ -101,14 +116,29 @@ fn serve(
     Ok(())
 }
 
-fn start(program: &Program) -> Result<Server, StartError> {
+/// Listens where the program says, by the sockets that another process has left where they are there.
+fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> {
     let options = program.server();
     let server = Server::with(settings::make(program, None)?)
         .threads(options.threads.into())
         .spin_cap(options.spin_cap);
     match options.events {
-        Some(mechanism) => server.events(mechanism).bind(),
-        None => server.bind(),
+        Some(mechanism) => server.events(mechanism).take_over(left),
+        None => server.take_over(left),
+    }
+}
+
+/// Announces that the server is ready, to the process that it replaces or to the service manager.
+fn begin(handover: Option<Handover>, server: &Server) {
+    match handover {
+        // The process before tells the service manager, which does not know this one yet.
+        Some(handover) => {
+            if let Err(error) = handover.complete() {
+                tracing::warn!(%error, "the process that is to be replaced does not answer");
+            }
+            server.control().settle();
+        }
+        None => notify(State::Ready),
     }
 }
 
@@ -123,20 +153,59 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
         tracing::warn!(events = %mechanism, "{reason}");
     }
     supervisor.watch_certificate();
-    loop {
-        match wait(&signals).await {
-            Signal::User1 => supervisor.reopen_log(),
-            Signal::Hangup if !supervisor.has_lost_terminal() => supervisor.reload().await,
-            Signal::Terminate | Signal::Interrupt | Signal::Hangup => break,
+    let mut replacement = None;
+    let is_replaced = loop {
+        match next(&signals, &mut replacement).await {
+            Event::Signal(Signal::User1) => supervisor.reopen_log(),
+            Event::Signal(Signal::Hangup) if !supervisor.has_lost_terminal() => {
+                if replacement.is_some() {
+                    tracing::warn!("not reloaded: a new process is starting");
+                } else {
+                    supervisor.reload().await;
+                }
+            }
+            Event::Signal(Signal::User2) if replacement.is_some() => {
+                tracing::warn!("a new process is starting already");
+            }
+            Event::Signal(Signal::User2) => replacement = supervisor.start_replacement(),
+            Event::Signal(Signal::Terminate | Signal::Interrupt | Signal::Hangup) => break false,
+            Event::Replaced(Ok(pid)) => {
+                supervisor.hand_over(pid).await;
+                break true;
+            }
+            Event::Replaced(Err(reason)) => {
+                tracing::error!("not replaced, this process goes on: {reason}");
+                replacement = None;
+            }
         }
+    };
+    if !is_replaced {
+        replacement.into_iter().for_each(Replacement::end);
+        notify(State::Stopping);
+        tracing::info!("ending; another signal ends at once");
     }
-    notify(State::Stopping);
-    tracing::info!("ending; another signal ends at once");
     softclock::spawn_local(async move {
         while !matches!(wait(&signals).await, Signal::Terminate | Signal::Interrupt) {}
         supervisor.end_at_once();
         process::exit(1);
     });
+}
+
+/// What a server's supervisor waits for.
+enum Event {
+    Signal(Signal),
+    /// The new process is ready, and its number; or why it will not be.
+    Replaced(Result<u32, String>),
+}
+
+async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> Event {
+    let replaced = async {
+        match replacement {
+            Some(replacement) => Event::Replaced(replacement.ready().await),
+            None => pending().await,
+        }
+    };
+    or(replaced, async { Event::Signal(wait(signals).await) }).await
 }
 
 async fn wait(signals: &Signals) -> Signal {
@@ -148,7 +217,7 @@ async fn wait(signals: &Signals) -> Signal {
         Err(error) => {
             // Without signals only SIGKILL would end the server, so it serves on.
             tracing::error!(%error, "cannot wait for signals");
-            std::future::pending().await
+            pending().await
         }
     }
 }

@@ -5,12 +5,15 @@
 //! and leaves connections alone: a request is served by the settings of the moment at which its head is complete.
 
 use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::Statistics;
+use softclock::net::Inherited;
 
 use crate::address::ListenAddress;
 use crate::clients::Clients;
@@ -45,6 +48,8 @@ struct Shared {
 pub(crate) enum Command {
     /// Serve by these settings; close and open listeners.
     Apply(Box<Change>),
+    /// Another process accepts what this one does not.
+    HandOver,
     /// Tell what was done so far.
     Report(Sender<Report>),
 }
@@ -68,10 +73,12 @@ pub(crate) struct Report {
 }
 
 impl Control {
-    /// Binds what the settings name, and leaves it to the threads that will listen to the receivers.
+    /// Binds what the settings name, where none of the sockets `left` by another process listens, and leaves it to the
+    /// threads that will listen to the receivers.
     pub(crate) fn bind(
         settings: Settings,
         threads: usize,
+        left: Vec<Inherited>,
     ) -> Result<(Self, Vec<Receiver<Command>>), StartError> {
         let settings = settings.checked()?;
         let (senders, receivers) = (0..threads)
@@ -80,7 +87,7 @@ impl Control {
         let control = Self {
             shared: Rc::new(Shared {
                 threads: senders,
-                binder: Binder::new(threads).into(),
+                binder: Binder::taking_over(left).into(),
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),
@@ -112,6 +119,31 @@ impl Control {
         }
         self.start_metrics();
         Ok(())
+    }
+
+    /// Returns descriptors of all listening sockets, for a process that is to replace this one: each with the name that
+    /// [`Builder::take_over`](crate::Builder::take_over) knows it by there.
+    ///
+    /// # Errors
+    /// Those of `dup(2)`.
+    pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        self.shared.binder.borrow().sockets()
+    }
+
+    /// To be called when another process listens by all [`sockets`](Self::sockets), before the server is told to end:
+    /// the end then loses no request. Files of Unix sockets are left to the other process. Connections stay for half of
+    /// [`drain`](crate::WorkerOptions::drain), those of HTTP/1 until their next response, which says that it is the last.
+    pub async fn hand_over(&self) {
+        self.shared.binder.borrow().leave_paths();
+        for thread in &self.shared.threads {
+            let _ = thread.send(Command::HandOver).await;
+        }
+    }
+
+    /// To be called when the process whose sockets this one has [taken over](crate::Builder::take_over) is about to end:
+    /// removes the files of its Unix sockets at this one's end, and at once those that the settings do not name.
+    pub fn settle(&self) {
+        self.shared.binder.borrow_mut().settle();
     }
 
     /// The settings of now.
@@ -158,7 +190,7 @@ impl Control {
         let mut changes: Vec<_> = shared.threads.iter().map(change).collect();
         let mut real = Vec::new();
         for address in &added {
-            let bound = binder.bind(address, settings.socket_mode)?;
+            let bound = binder.bind(address, settings.socket_mode, shared.threads.len())?;
             real.push((address.clone(), addresses(address, &bound[0])?));
             for (change, bound) in changes.iter_mut().zip(bound) {
                 change.open.push((address.clone(), bound));
@@ -166,7 +198,7 @@ impl Control {
         }
         shared
             .metrics
-            .prepare(&settings.metrics, settings.socket_mode)?;
+            .prepare(&settings.metrics, &mut binder, settings.socket_mode)?;
         for address in &removed {
             let place = listening.iter().position(|(own, _)| own == address);
             place.map(|place| listening.remove(place));
@@ -222,6 +254,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     while let Ok(command) = commands.recv().await {
         match command {
             Command::Apply(change) => apply(*change, worker, &mut listening),
+            Command::HandOver => worker.hand_over(),
             Command::Report(reply) => {
                 let _ = reply.try_send(Report {
                     counts: worker.telemetry.counts(),
@@ -264,7 +297,7 @@ fn apply(
 
 fn addresses(asked: &ListenAddress, bound: &[Bound]) -> Result<Vec<ListenAddress>, StartError> {
     let real = bound.iter().map(Bound::local_address);
-    let real = real.collect::<std::io::Result<_>>();
+    let real = real.collect::<io::Result<_>>();
     real.map_err(|error| StartError::Listen(asked.clone(), error))
 }
 

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
-    EXPECT, HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT, X_CONTENT_TYPE_OPTIONS,
+    CONNECTION, EXPECT, HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -36,8 +37,10 @@ pub(crate) fn answer(
     mut request: Request<RequestBody>,
 ) -> impl Future<Output = Response<CountedBody>> {
     let mut exchange = Exchange::begin(client, &request);
+    // HTTP/2 has a frame for it.
+    let may_close = request.version() <= Version::HTTP_11;
     async move {
-        let response = match &exchange.live.served {
+        let mut response = match &exchange.live.served {
             _ if let Some(fault) = exchange.fault(&request) => {
                 exchange.client.on_fault(fault, "request refused");
                 let is_head = *request.method() == Method::HEAD;
@@ -67,6 +70,13 @@ pub(crate) fn answer(
             exchange.client.on_leave.set(OnLeave::LimitSilence);
         }
         exchange.status = response.status();
+        if exchange.client.worker.is_replaced()
+            && may_close
+            && response.status() != StatusCode::SWITCHING_PROTOCOLS
+        {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         response.map(|body| CountedBody { body, exchange })
     }
 }

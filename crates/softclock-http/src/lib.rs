@@ -4,7 +4,8 @@
 //!
 //! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. What it does is
 //!   one value ([`Settings`]) that can be replaced while it runs ([`Control`]): each thread has a channel of commands,
-//!   and one that closes tells it to end. Metrics ([`Settings::metrics`]) are the sum of what the threads report.
+//!   and one that closes tells it to end. Its listeners can be left to another process ([`Builder::take_over`]). Metrics
+//!   ([`Settings::metrics`]) are the sum of what the threads report.
 //! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime; what a program with a
 //!   runtime of its own uses.
 //! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's

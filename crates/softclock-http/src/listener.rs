@@ -1,10 +1,13 @@
 //! Sockets that listen: bound on one thread, where mistakes can still be told, and handed to those that accept.
 
 mod share;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcp};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -17,7 +20,7 @@ use softclock::net::{
 use crate::address::{ListenAddress, Place};
 use crate::carrier::{Carrier, Peer};
 use crate::error::StartError;
-use share::{Either, Share, SocketPath, WeakShare};
+use share::{Either, Open, Share, SocketPath, WeakShare};
 
 /// A socket that listens but belongs to no thread yet.
 #[derive(Debug)]
@@ -37,16 +40,8 @@ pub(crate) struct Listener {
 impl Bound {
     /// The address that clients use.
     pub(crate) fn local_address(&self) -> io::Result<ListenAddress> {
-        let place = self.share.with(|open| match &open.socket {
-            Either::Tcp(listener) => Ok::<_, io::Error>(Place::One(listener.local_addr()?)),
-            Either::Unix(listener) => {
-                let address = listener.local_addr()?;
-                let path = address.as_pathname().unwrap_or(Path::new(""));
-                Ok(Place::Unix(path.into()))
-            }
-        });
         Ok(ListenAddress {
-            place: place?,
+            place: self.share.with(Open::place)?,
             tls: self.tls,
         })
     }
@@ -96,40 +91,61 @@ impl Listener {
     }
 }
 
-/// Binds addresses for a number of threads.
-#[derive(Debug)]
+/// Binds addresses, and knows the sockets of all that listen.
+#[derive(Debug, Default)]
 pub(crate) struct Binder {
-    threads: usize,
+    /// Those that the service manager passed, by name; none until one is asked for.
     inherited: Vec<(String, Share)>,
+    /// Those that the process before has left, until [`settle`](Self::settle).
+    left: Vec<Left>,
     /// The sockets of places bound before, as long as a thread has them open.
     known: Vec<(Place, Vec<WeakShare>)>,
 }
 
+/// A socket that the process before has listened by.
+#[derive(Debug)]
+struct Left {
+    place: Place,
+    share: Share,
+    is_used: bool,
+}
+
 impl Binder {
-    pub(crate) fn new(threads: usize) -> Self {
-        Self {
-            threads,
-            inherited: Vec::new(),
-            known: Vec::new(),
+    /// With sockets that another process has left, by the names that [`sockets`](Self::sockets) gave them there.
+    pub(crate) fn taking_over(sockets: Vec<Inherited>) -> Self {
+        let mut binder = Self::default();
+        for socket in sockets {
+            let (name, share) = inherited(socket);
+            match name.parse() {
+                Ok(Place::Systemd(Some(name))) => binder.inherited.push((name, share)),
+                Ok(place) => binder.left.push(Left {
+                    place,
+                    share,
+                    is_used: false,
+                }),
+                Err(_) => tracing::warn!(%name, "closed: a socket without a place"),
+            }
         }
+        binder
     }
 
     /// The sockets of an address, a list for each thread. Nothing listens after an error.
     ///
-    /// If a thread still listens at this place, plainly or with TLS, its socket is shared.
+    /// If a thread still listens at this place, plainly or with TLS, or the process before has, its sockets are shared.
     pub(crate) fn bind(
         &mut self,
         address: &ListenAddress,
         socket_mode: u32,
+        threads: usize,
     ) -> Result<Vec<Vec<Bound>>, StartError> {
         let shares = match &address.place {
             Place::Systemd(name) => {
                 let passed = self.passed(name.as_deref());
-                passed.map(|shares| vec![shares; self.threads])
+                passed.map(|shares| vec![shares; threads])
             }
             place => {
-                let shares = self.bind_place(place, socket_mode);
-                shares.map(|shares| shares.into_iter().map(|share| vec![share]).collect())
+                let shares = self.bind_place(place, socket_mode, threads);
+                shares.map(|shares| spread(&shares, threads))
             }
         };
         let shares = shares.map_err(|error| StartError::Listen(address.clone(), error))?;
@@ -139,51 +155,82 @@ impl Binder {
         Ok(shares.into_iter().map(of_thread).collect())
     }
 
-    /// A socket for each thread.
-    fn bind_place(&mut self, place: &Place, mode: u32) -> io::Result<Vec<Share>> {
+    /// Returns all sockets that listen, each with a name by which another process finds it.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let place = |name: &String| Place::Systemd(Some(name.clone()));
+        let passed = self.inherited.iter();
+        let passed = passed.map(|(name, share)| (place(name), share.clone()));
+        let all = self.open().chain(passed);
+        all.map(|(place, share)| Ok((place.to_string(), share.with(Open::duplicate)?)))
+            .collect()
+    }
+
+    /// Leaves the files of Unix sockets to another process.
+    pub(crate) fn leave_paths(&self) {
+        for (_, share) in self.open() {
+            if let Some(path) = share.set_path(None) {
+                path.leave();
+            }
+        }
+    }
+
+    /// The process before is about to end: the files of its Unix sockets are this one's, and the sockets that nothing
+    /// listens by are closed.
+    pub(crate) fn settle(&mut self) {
+        for left in self.left.drain(..) {
+            if let Place::Unix(path) = &left.place {
+                left.share.set_path(SocketPath::new(path).ok());
+            }
+        }
+    }
+
+    /// The sockets of places that were bound, and are open.
+    fn open(&self) -> impl Iterator<Item = (Place, Share)> {
+        self.known.iter().flat_map(|(place, sockets)| {
+            let open = sockets.iter().filter_map(WeakShare::upgrade);
+            open.map(|share| (place.clone(), share))
+        })
+    }
+
+    /// As many sockets as are open at the place, and otherwise new ones.
+    fn bind_place(&mut self, place: &Place, mode: u32, threads: usize) -> io::Result<Vec<Share>> {
         self.known.retain_mut(|(_, sockets)| {
             sockets.retain(WeakShare::is_open);
             !sockets.is_empty()
         });
-        let known = self.known.iter().filter(|(known, _)| known == place);
-        let mut open: Vec<_> = known
-            .flat_map(|(_, sockets)| sockets.iter().filter_map(WeakShare::upgrade))
-            .collect();
-        let shares = match place {
-            Place::Unix(path) => {
-                let first = match open.pop() {
-                    Some(share) => share,
-                    None => bind_path(path, mode)?,
-                };
-                vec![first; self.threads]
-            }
-            _ => self.bind_tcp(place, open)?,
-        };
-        if !is_any_port(place) {
+        let mut shares = self.take_left(place)?;
+        if shares.is_empty() && !is_any_port(place) {
+            let open = self.open().filter(|(known, _)| known == place);
+            shares = open.map(|(_, share)| share).collect();
             self.known.retain(|(known, _)| known != place);
-            let sockets = shares.iter().map(Share::downgrade).collect();
-            self.known.push((place.clone(), sockets));
         }
+        if shares.is_empty() {
+            shares = match place {
+                Place::Unix(path) => vec![bind_path(path, mode)?],
+                _ => bind_each(place, threads)?,
+            };
+        }
+        let sockets = shares.iter().map(Share::downgrade).collect();
+        self.known.push((place.clone(), sockets));
         Ok(shares)
     }
 
-    /// Returns a socket for each thread; the kernel spreads connections over them (SO_REUSEPORT). Uses those in `open`,
-    /// which listen at this place already, first.
-    fn bind_tcp(&self, place: &Place, mut open: Vec<Share>) -> io::Result<Vec<Share>> {
-        let shared = self.threads > 1;
-        if shared && open.is_empty() && !is_any_port(place) {
-            // With SO_REUSEPORT the kernel would let us share a port with a server that is already there. A listener
-            // without it tells.
-            drop(tcp(place, false)?);
+    /// The sockets by which the process before has listened at this place. Several listeners may have asked for any
+    /// port; then these are those of one.
+    fn take_left(&mut self, place: &Place) -> io::Result<Vec<Share>> {
+        let mut unused = self.left.iter().filter(|left| !left.is_used);
+        let Some(first) = unused.find(|left| left.place == *place) else {
+            return Ok(Vec::new());
+        };
+        let address = first.share.with(Open::place)?;
+        let mut shares = Vec::new();
+        for left in &mut self.left {
+            if left.place == *place && left.share.with(Open::place)? == address {
+                left.is_used = true;
+                shares.push(left.share.clone());
+            }
         }
-        let mut address = ListenAddress::plain(place.clone());
-        while open.len() < self.threads {
-            let listener = tcp(&address.place, shared)?;
-            // The others share the port that the first was given.
-            address = address.with_port(listener.local_addr()?.port());
-            open.push(Share::new(Either::Tcp(listener), None));
-        }
-        Ok(open)
+        Ok(shares)
     }
 
     fn passed(&mut self, name: Option<&str>) -> io::Result<Vec<Share>> {
@@ -207,6 +254,34 @@ fn inherited(inherited: Inherited) -> (String, Share) {
         Family::Unix => Either::Unix(inherited.fd.into()),
     };
     (inherited.name, Share::new(socket, None))
+}
+
+/// A list for each thread, so that each thread has a socket and each socket a thread.
+fn spread(sockets: &[Share], threads: usize) -> Vec<Vec<Share>> {
+    let mut lists = vec![Vec::new(); threads];
+    for index in 0..sockets.len().max(threads) {
+        lists[index % threads].push(sockets[index % sockets.len()].clone());
+    }
+    lists
+}
+
+/// A new socket for each thread; the kernel spreads connections over them (SO_REUSEPORT).
+fn bind_each(place: &Place, threads: usize) -> io::Result<Vec<Share>> {
+    let shared = threads > 1;
+    if shared && !is_any_port(place) {
+        // With SO_REUSEPORT the kernel would let us share a port with a server that is already there. A listener
+        // without it tells.
+        drop(tcp(place, false)?);
+    }
+    let mut address = ListenAddress::plain(place.clone());
+    let mut sockets = Vec::new();
+    while sockets.len() < threads {
+        let listener = tcp(&address.place, shared)?;
+        // The others share the port that the first was given.
+        address = address.with_port(listener.local_addr()?.port());
+        sockets.push(Share::new(Either::Tcp(listener), None));
+    }
+    Ok(sockets)
 }
 
 /// Whether the kernel chooses the port.

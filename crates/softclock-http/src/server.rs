@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
+use softclock::net::Inherited;
 use softclock::{Mechanism, Runtime};
 
 use crate::access_log::AccessLog;
@@ -73,7 +74,17 @@ impl Builder {
     /// # Errors
     /// Addresses that can't be listened on, settings that contradict themselves, and [`StartError::Runtime`].
     pub fn bind(self) -> Result<Server, StartError> {
-        let (control, mut commands) = Control::bind(self.settings, self.threads)?;
+        self.take_over(Vec::new())
+    }
+
+    /// As [`bind`](Self::bind), and listens by `sockets`, which another process has left ([`Control::sockets`]), where the
+    /// settings name their place; the other process goes on meanwhile. Once it has learnt that this one is ready, call
+    /// [`Control::settle`].
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind). The other process may then go on.
+    pub fn take_over(self, sockets: Vec<Inherited>) -> Result<Server, StartError> {
+        let (control, mut commands) = Control::bind(self.settings, self.threads, sockets)?;
         let first = commands.remove(0);
         let runtime = start_runtime(&self.runtime)?;
         let (running, ended) = async_channel::bounded(1);

@@ -1,6 +1,6 @@
 //! One thread's share of a server: accept loops and connections on the current runtime.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -99,6 +99,8 @@ pub(crate) struct Worker {
     pacer: Pacer,
     /// Listeners by the number that [`listen`](Self::listen) gave.
     accepting: RefCell<Vec<Option<Accepting>>>,
+    /// Whether another process accepts what this one does not.
+    is_replaced: Cell<bool>,
 }
 
 struct Accepting {
@@ -124,6 +126,7 @@ impl Worker {
             live: RefCell::new(Rc::new(live)),
             telemetry: Telemetry::default(),
             accepting: RefCell::default(),
+            is_replaced: Cell::new(false),
         })
     }
 
@@ -172,22 +175,45 @@ impl Worker {
         drop(accepting);
     }
 
+    /// Another process accepts what this one does not: from now on a response ends its connection, so that the next
+    /// request of its client goes there, and [`drain`](Self::drain) does without closing idle connections for a while.
+    pub(crate) fn hand_over(&self) {
+        self.is_replaced.set(true);
+    }
+
+    /// Whether clients have another process to connect to.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.get()
+    }
+
     /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the
     /// number of those still busy then.
     pub(crate) async fn drain(&self) -> usize {
+        let drain = self.live().options.drain;
+        let end = softclock::now() + drain;
         let accepting = self.accepting.take().into_iter().flatten();
-        let tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
-        // One turn for those in the queue.
-        softclock::yield_now().await;
-        softclock::yield_now().await;
+        let mut tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
+        if self.is_replaced() {
+            // The next request of a connection that is idle may be on its way, and most so the first.
+            let left = async {
+                for task in &mut tasks {
+                    task.await;
+                }
+                self.members.empty().await;
+            };
+            let _ = softclock::timeout(drain / 2, left).await;
+        } else {
+            // One turn for those in the queue.
+            softclock::yield_now().await;
+            softclock::yield_now().await;
+        }
         tasks.into_iter().for_each(|task| task.abort());
         self.members.end();
-        let drain = self.live().options.drain;
         let all = async {
             self.members.empty().await;
             all_paced_sent().await;
         };
-        let _ = softclock::timeout(drain, all).await;
+        let _ = softclock::timeout(end.since(softclock::now()), all).await;
         self.members.count()
     }
 

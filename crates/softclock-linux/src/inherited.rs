@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 /// A listening stream socket that was open when the program started.
 #[derive(Debug)]
 pub struct Inherited {
-    /// Its name, from `FileDescriptorName=`; by default that of the socket unit.
+    /// Its name. From a service manager that of `FileDescriptorName=`, by default the name of the socket unit.
     pub name: String,
     /// What it accepts.
     pub family: Family,
@@ -43,14 +43,15 @@ pub fn take() -> io::Result<Vec<Inherited>> {
     (FIRST..FIRST + count)
         .map(|fd| {
             let name = names.next().filter(|name| !name.is_empty());
+            // SAFETY: the service manager passed it to this process (LISTEN_PID) for us to own, and this is done once.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             inherit(fd, name.unwrap_or("unknown"))
         })
         .collect()
 }
 
-fn inherit(fd: RawFd, name: &str) -> io::Result<Inherited> {
-    // SAFETY: the service manager passed it to this process (LISTEN_PID) for us to own, and `take` does so once.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+/// Prepares a socket that was open when the program started.
+pub(crate) fn inherit(fd: OwnedFd, name: &str) -> io::Result<Inherited> {
     fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
     let family = match sockopt::socket_domain(&fd)? {
         AddressFamily::INET | AddressFamily::INET6 => Family::Internet,

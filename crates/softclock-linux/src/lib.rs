@@ -7,6 +7,7 @@
 //! - [`directory`]: what a directory holds.
 //! - [`events`]: which descriptors are ready, by io_uring, epoll, poll or select, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
+//! - [`handover`]: listening sockets that a process leaves to the one that replaces it.
 //! - [`inherited`]: sockets that the service manager opened.
 //! - [`link`]: network links, and the frames on them.
 //! - [`output`]: files, pipes and terminals written to without waiting.
@@ -27,6 +28,7 @@ pub mod clock;
 pub mod directory;
 pub mod events;
 pub mod file;
+pub mod handover;
 pub mod inherited;
 pub mod link;
 pub mod output;

@@ -17,6 +17,8 @@ pub enum Signal {
     Hangup,
     /// SIGUSR1: the application's own.
     User1,
+    /// SIGUSR2: the application's own.
+    User2,
 }
 
 /// Signals that are blocked, so that they wait to be read.
@@ -68,7 +70,13 @@ impl AsFd for SignalFd {
 }
 
 impl Signal {
-    const ALL: [Self; 4] = [Self::Interrupt, Self::Terminate, Self::Hangup, Self::User1];
+    const ALL: [Self; 5] = [
+        Self::Interrupt,
+        Self::Terminate,
+        Self::Hangup,
+        Self::User1,
+        Self::User2,
+    ];
 
     const fn number(self) -> libc::c_int {
         match self {
@@ -76,6 +84,7 @@ impl Signal {
             Self::Terminate => libc::SIGTERM,
             Self::Hangup => libc::SIGHUP,
             Self::User1 => libc::SIGUSR1,
+            Self::User2 => libc::SIGUSR2,
         }
     }
 

@@ -177,3 +177,19 @@ fn forgotten_readers_are_not_woken() {
         assert!(here.poll_read(&quiet, &mut [0]).is_ready());
     });
 }
+
+#[test]
+fn streams_from_elsewhere() {
+    run(async {
+        let (here, mut there) = std_unix::UnixStream::pair().unwrap();
+        let here = UnixStream::from_std(here).unwrap();
+        let writing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            there.write_all(b"x").unwrap();
+        });
+        let mut buffer = [0; 2];
+        assert_eq!(here.read(&mut buffer).await.unwrap(), 1);
+        assert_eq!(here.read(&mut buffer).await.unwrap(), 0);
+        writing.join().unwrap();
+    });
+}

@@ -5,12 +5,16 @@ use std::fs;
 use super::{Staging, told};
 use crate::command::{output, program, root};
 
-/// The file that belongs to the administrator.
-pub(super) const CONFIGURATION: &str = "etc/default/softclock";
+/// The files that belong to the administrator, each in the directory `packaging` and where it is installed.
+pub(super) const CONFIGURATION: [(&str, &str); 2] = [
+    ("softclock.default", "etc/default/softclock"),
+    ("softclock.logrotate", "etc/logrotate.d/softclock"),
+];
 
 /// Writes the directory DEBIAN.
 pub(super) fn write(staging: &Staging) -> Result<(), String> {
-    let configuration = format!("/{CONFIGURATION}\n");
+    let configuration = CONFIGURATION.map(|(_, place)| format!("/{place}\n"));
+    let configuration = configuration.concat();
     staging.write("DEBIAN/conffiles", configuration.as_bytes(), 0o644)?;
     for script in ["postinst", "prerm", "postrm"] {
         let file = root().join("packaging/debian").join(script);
@@ -107,8 +111,9 @@ Description: web server and proxy in which time is software
  at which it is awake anyway, not from an interrupt each (Aron and Druschel:
  Soft Timers). It paces what it sends, and what a bridge carries.
  .
- The unit is installed but not started: /etc/default/softclock says what to
- serve, and \"systemctl enable --now softclock\" serves it.
+ Units are installed but not started: /etc/default/softclock says what to
+ serve, and \"systemctl enable --now softclock\" serves it. For the proxy,
+ softclock-proxy, /usr/share/doc/softclock/examples has a configuration.
 ";
 
 #[cfg(test)]

@@ -68,7 +68,9 @@ fn a_package_is_installed_started_and_removed() {
     let installed = root.system();
     for file in [
         "etc/default/softclock",
-        "usr/lib/systemd/system/softclock.service",
+        "etc/logrotate.d/softclock",
+        "usr/lib/systemd/system/softclock-proxy.socket",
+        "usr/share/doc/softclock/examples/proxy.toml",
         "usr/share/man/man1/softclock-serve.1.gz",
         "usr/share/bash-completion/completions/softclock",
         "usr/share/doc/softclock/copyright",
@@ -77,10 +79,14 @@ fn a_package_is_installed_started_and_removed() {
     }
     root.dpkg(["--verify", "softclock"]).unwrap();
     a_page_is_served(&installed.join("usr/bin/softclock"));
-    the_unit_is_sound(&installed);
+    the_units_are_sound(&installed);
+    the_examples_are_good(&installed);
 
     root.dpkg(["--remove", "softclock"]).unwrap();
-    assert_eq!(root.files(), [PathBuf::from("./etc/default/softclock")]);
+    let mut left = root.files();
+    left.sort();
+    let configuration = ["./etc/default/softclock", "./etc/logrotate.d/softclock"];
+    assert_eq!(left, configuration.map(PathBuf::from));
     root.dpkg(["--purge", "softclock"]).unwrap();
     assert!(root.files().is_empty());
 }
@@ -142,28 +148,68 @@ fn a_page_is_served(program: &Path) {
 }
 
 /// Part of a test that goes on without it.
-fn the_unit_is_sound(installed: &Path) {
+fn the_units_are_sound(installed: &Path) {
     if !have("systemd-analyze") {
         skip!("systemd-analyze is not installed");
     }
-    // The root has no other units, and so those of the machine are looked at beside it.
-    let unit = installed.join("softclock.service");
-    let text =
-        fs::read_to_string(installed.join("usr/lib/systemd/system/softclock.service")).unwrap();
-    let installed_program = installed.join("usr/bin/softclock");
-    let text = text.replace("/usr/bin/softclock", &installed_program.to_string_lossy());
-    fs::write(&unit, text).unwrap();
-    let analyze = |arguments: &[&str]| {
+    let analyze = |arguments: &[&str], units: &[PathBuf]| {
         let mut command = Command::new(find("systemd-analyze").unwrap());
-        command.args(arguments).arg(&unit);
+        command.args(arguments).args(units);
         let output = command.output().unwrap();
         let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{arguments:?}: {told}");
         told
     };
-    let told = analyze(&["verify", "--man=no"]);
+    // The root has no other units, and so those of the machine are looked at beside these.
+    let units = super::UNITS.map(|name| {
+        let unit = installed.join("usr/lib/systemd/system").join(name);
+        let program = installed.join("usr/bin/softclock");
+        let text = fs::read_to_string(unit).unwrap();
+        let text = text.replace("/usr/bin/softclock", &program.to_string_lossy());
+        let copy = installed.join(name);
+        fs::write(&copy, text).unwrap();
+        copy
+    });
+    let told = analyze(&["verify", "--man=no"], &units);
     assert!(!told.contains("softclock"), "{told}");
-    // From 0 to 100; without any hardening it is 96.
-    analyze(&["security", "--offline=true", "--threshold=20", "--no-pager"]);
-    fs::remove_file(unit).unwrap();
+    for unit in &units {
+        if unit.extension() == Some(OsStr::new("service")) {
+            // From 0 to 100; without any hardening it is 96.
+            let security = ["security", "--offline=true", "--threshold=20", "--no-pager"];
+            analyze(&security, std::slice::from_ref(unit));
+        }
+        fs::remove_file(unit).unwrap();
+    }
+}
+
+/// With directories that are there.
+fn the_examples_are_good(installed: &Path) {
+    for (command, name) in [("serve", "serve.toml"), ("proxy", "proxy.toml")] {
+        let example = installed
+            .join("usr/share/doc/softclock/examples")
+            .join(name);
+        let mut text = fs::read_to_string(example).unwrap();
+        for directory in ["/srv/www", "/var/log/softclock-proxy", "/var/log/softclock"] {
+            text = text.replace(directory, &installed.to_string_lossy());
+        }
+        let copy = installed.join(name);
+        fs::write(&copy, text).unwrap();
+        let check = [command, "--check", "--config"];
+        let mut softclock = Command::new(installed.join("usr/bin/softclock"));
+        softclock.args(check).arg(&copy);
+        assert_eq!(
+            output(softclock).unwrap(),
+            "softclock: the settings are good\n"
+        );
+        fs::remove_file(copy).unwrap();
+    }
+}
+
+#[test]
+fn logrotate_understands_its_file() {
+    require!("logrotate");
+    let file = crate::command::root().join("packaging/softclock.logrotate");
+    let mut logrotate = program("logrotate", ["--debug", "--state", "/dev/null"]);
+    logrotate.arg(file);
+    output(logrotate).unwrap();
 }

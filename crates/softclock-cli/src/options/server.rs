@@ -35,8 +35,9 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1024u16))]
     pub(crate) threads: u16,
 
-    /// How long SIGTERM or SIGINT waits for responses in progress, and for tunnels after upgrades; a second signal ends
-    /// at once
+    /// How long SIGTERM, SIGINT and SIGUSR2 wait for responses in progress, and for tunnels after upgrades; a second
+    /// SIGTERM or SIGINT ends at once. SIGUSR2 starts the program anew, by the same path and arguments, and hands it
+    /// the listening sockets
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) drain: Duration,
 

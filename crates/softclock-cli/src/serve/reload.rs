@@ -1,4 +1,5 @@
-//! What a running server is told to do: read its settings again, its certificate, open its log anew.
+//! What a running server is told to do: read its settings again, its certificate, open its log anew, let a new process
+//! replace it.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use softclock::JoinHandle;
 use softclock_http::{AccessLog, Control, InputKind, Settings};
 
-use super::{Program, changes, settings};
+use super::{Program, Replacement, changes, settings};
 use crate::cli::{self, Shown};
 use crate::logging::{Logging, NOTICE};
 use crate::notify::{State, notify};
@@ -59,6 +60,29 @@ impl Supervisor {
             .say("softclock: ended at once by a second signal");
         AccessLog::flush_all(FLUSH_LIMIT);
         self.logging.finish();
+    }
+
+    /// Starts the program anew, by the same arguments. Logs why if it cannot.
+    pub(crate) fn start_replacement(&self) -> Option<Replacement> {
+        let sockets = self.control.sockets();
+        let started = sockets.and_then(|sockets| Replacement::start(&self.arguments, sockets));
+        match started {
+            Ok(replacement) => Some(replacement),
+            Err(error) => {
+                tracing::error!("not replaced, this process goes on: {error}");
+                None
+            }
+        }
+    }
+
+    /// The new process `pid` is ready: leaves everything new to it.
+    pub(crate) async fn hand_over(&self, pid: u32) {
+        self.control.hand_over().await;
+        notify(State::Replaced(pid));
+        tracing::info!(
+            pid,
+            "replaced by a new process; ending when the connections have"
+        );
     }
 
     /// Reads the configuration file, the site and the certificate again. After a mistake everything is as it was.

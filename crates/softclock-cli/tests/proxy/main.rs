@@ -9,6 +9,9 @@ mod h2_frames;
 #[allow(dead_code, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
+#[allow(dead_code, reason = "shared with the tests of serve")]
+#[path = "../serve/successor.rs"]
+mod successor;
 
 mod behind_upgrades;
 mod budget;

@@ -1,11 +1,13 @@
-//! What a reload does to upstreams, and how a proxy ends.
+//! What a reload does to upstreams, and how a proxy ends, or is replaced.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::client::Client;
 use crate::server::{Server, directory, softclock, until};
+use crate::successor::replace;
 use crate::upstream::Upstream;
 
 #[test]
@@ -123,4 +125,28 @@ fn responses_in_progress_end_before_the_proxy_does() {
     client.read_exact(&mut body);
     assert_eq!(&body, b"fine");
     assert!(proxy.wait().success());
+}
+
+#[test]
+fn a_new_process_takes_over_while_a_response_comes() {
+    let slow = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl");
+        std::thread::sleep(Duration::from_secs(1));
+        connection.send(b"ow");
+    });
+    let mut command = softclock();
+    command.args(["proxy", "-v", "--listen", "127.0.0.1:0", "--upstream"]);
+    let mut proxy = Server::spawn(command.arg(slow.url()));
+    let mut before = proxy.connect();
+    before.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(before.head().status, 200);
+    let _successor = replace(&proxy);
+    let mut rest = [0; 4];
+    before.read_exact(&mut rest);
+    assert_eq!(&rest, b"slow");
+    drop(before);
+    assert_eq!(proxy.wait().code(), Some(0));
+    let mut after = Client::connect(proxy.address());
+    assert_eq!(after.ask("GET", "/", &[]).text(), "slow");
 }

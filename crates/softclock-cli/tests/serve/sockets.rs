@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::server::{Server, directory, noise, softclock, until};
+use crate::successor::replace;
 
 fn unix(path: &Path) -> String {
     format!("--listen=unix:{}", path.display())
@@ -116,12 +117,18 @@ os.execv(sys.argv[1], ['softclock', 'serve', '--threads', '2'] + sys.argv[3:])
         command.args(["-c", script, program]).arg(&path);
         command
     };
-    let mut server = Server::spawn(command().args(["--listen", "systemd"]));
-    for _ in 0..5 {
-        assert_eq!(server.connect().get("/").status, 200);
-        assert!(ask(&path, "/").starts_with(b"HTTP/1.0 200"));
-    }
-    server.signal(Signal::TERM);
+    let mut server = Server::spawn(command().args(["--listen", "systemd", "-v"]));
+    let both = || {
+        for _ in 0..5 {
+            assert_eq!(server.connect().get("/").status, 200);
+            assert!(ask(&path, "/").starts_with(b"HTTP/1.0 200"));
+        }
+    };
+    both();
+    let successor = replace(&server);
+    both();
+    successor.signal(Signal::TERM);
+    successor.wait();
     assert_eq!(server.wait().code(), Some(0));
     assert!(path.exists(), "it is the service manager's");
 

@@ -7,10 +7,13 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener as StdTcp;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener as StdUnix;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::address::Place;
 
 /// A listener of either family.
 #[derive(Debug)]
@@ -46,6 +49,27 @@ struct State {
     open: Option<Open>,
 }
 
+impl Open {
+    /// Where it listens, with its real port.
+    pub(super) fn place(&self) -> io::Result<Place> {
+        Ok(match &self.socket {
+            Either::Tcp(listener) => Place::One(listener.local_addr()?),
+            Either::Unix(listener) => {
+                let address = listener.local_addr()?;
+                Place::Unix(address.as_pathname().unwrap_or(Path::new("")).into())
+            }
+        })
+    }
+
+    /// The same socket by another descriptor.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        match &self.socket {
+            Either::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Either::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        }
+    }
+}
+
 impl Share {
     pub(super) fn new(socket: Either<StdTcp, StdUnix>, path: Option<SocketPath>) -> Self {
         let open = Some(Open { socket, path });
@@ -61,6 +85,13 @@ impl Share {
     pub(super) fn with<T>(&self, f: impl FnOnce(&Open) -> T) -> T {
         let state = self.0.lock();
         f(state.open.as_ref().expect("this share keeps it open"))
+    }
+
+    /// Changes which file the end of the socket removes; returns the one of before.
+    pub(super) fn set_path(&self, path: Option<SocketPath>) -> Option<SocketPath> {
+        let mut state = self.0.lock();
+        let open = state.open.as_mut().expect("this share keeps it open");
+        std::mem::replace(&mut open.path, path)
     }
 }
 
@@ -117,6 +148,11 @@ impl SocketPath {
             path: std::path::absolute(path)?,
             inode: (file.dev(), file.ino()),
         })
+    }
+
+    /// Keeps the file.
+    pub(super) fn leave(self) {
+        std::mem::forget(self);
     }
 
     /// Returns whether the path still leads to this socket.

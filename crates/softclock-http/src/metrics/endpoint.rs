@@ -46,15 +46,19 @@ struct Endpoint {
 
 impl Endpoints {
     /// Binds those that are new and closes those that are not wanted any more; none of it after an error.
-    pub(crate) fn prepare(&self, wanted: &[ListenAddress], mode: u32) -> Result<(), StartError> {
+    pub(crate) fn prepare(
+        &self,
+        wanted: &[ListenAddress],
+        binder: &mut Binder,
+        mode: u32,
+    ) -> Result<(), StartError> {
         let mut all = self.all.borrow_mut();
-        let mut binder = Binder::new(1);
         let mut new = Vec::new();
         for address in wanted {
             if all.iter().any(|own| own.asked == *address) {
                 continue;
             }
-            let bound = binder.bind(address, mode)?.remove(0);
+            let bound = binder.bind(address, mode, 1)?.remove(0);
             let real = bound.iter().map(Bound::local_address);
             let real = real.collect::<io::Result<_>>();
             new.push(Endpoint {

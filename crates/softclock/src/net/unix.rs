@@ -91,6 +91,17 @@ impl UnixStream {
         Self::from_kernel(socket::unix::connect(path.as_ref())?)
     }
 
+    /// Takes over a stream that was made elsewhere, such as one of a pair.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be watched; outside a runtime.
+    pub fn from_std(stream: std_unix::UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            source: Source::duplicated(OwnedFd::from(stream))?,
+        })
+    }
+
     fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             source: Source::new(fd)?,
