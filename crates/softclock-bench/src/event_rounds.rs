@@ -1,5 +1,6 @@
 //! Events by each mechanism of readiness and by libevent, in turn: what a noisy machine does to one, it does to all.
 
+use std::convert::Infallible;
 use std::io;
 
 use softclock::events::Mechanism;
@@ -27,24 +28,29 @@ pub fn in_turn(
     let total = rounds * sizes.len();
     for done in 0..total {
         let size = sizes[done % sizes.len()];
-        context.progress(done, total, &format!("{size} descriptors"));
-        for mechanism in Mechanism::ALL {
-            let has_failed = |&(who, with): &_| who == mechanism && size >= with;
-            if failed.iter().any(has_failed) {
-                continue;
+        let of_round = context.round(done, total, &format!("{size} descriptors"), || {
+            let mut found = Found::default();
+            for mechanism in Mechanism::ALL {
+                let has_failed = |&(who, with): &_| who == mechanism && size >= with;
+                if failed.iter().any(has_failed) {
+                    continue;
+                }
+                let mut samples = found.of(mechanism.name());
+                if let Err(error) = ours(mechanism, size, &mut samples) {
+                    notes.push(format!("{mechanism} with {size} descriptors: {error}"));
+                    failed.push((mechanism, size));
+                }
             }
-            let mut samples = found.of(mechanism.name());
-            if let Err(error) = ours(mechanism, size, &mut samples) {
-                notes.push(format!("{mechanism} with {size} descriptors: {error}"));
-                failed.push((mechanism, size));
+            let peer = libevent.as_ref();
+            let took_part = peer.map(|peer| libevents(peer, size, &mut found.of(LIBEVENT)));
+            if let Some(Err(note)) = took_part {
+                notes.push(note);
+                libevent = None;
             }
-        }
-        let peer = libevent.as_ref();
-        let took_part = peer.map(|peer| libevents(peer, size, &mut found.of(LIBEVENT)));
-        if let Some(Err(note)) = took_part {
-            notes.push(note);
-            libevent = None;
-        }
+            Ok::<_, Infallible>(found)
+        });
+        let Ok(of_round) = of_round;
+        found.merge(of_round);
     }
     context.progress(total, total, "");
     found
@@ -88,6 +94,13 @@ impl Samples<'_> {
 }
 
 impl Found {
+    /// Adds what another round found.
+    fn merge(&mut self, other: Self) {
+        for kind in other.0 {
+            self.of(kind.variant).add(kind.metric, &kind.samples);
+        }
+    }
+
     fn of(&mut self, variant: &'static str) -> Samples<'_> {
         Samples {
             variant,

@@ -31,5 +31,6 @@ pub mod simulation;
 pub mod sleepers;
 pub mod slice;
 pub mod stage;
+pub mod steal;
 pub mod svg;
 pub mod table;

@@ -38,9 +38,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             let index = (round + turn) % curves.len();
             let curve = &mut curves[index];
             let name = curve.variant.name();
-            context.progress(done, total, name);
+            let measure = |crowd: &Crowd<'_>| {
+                context.round(done, total, name, || crowd.measure(HOT, plan.slice))
+            };
+            let swept = curve.sweep(&stage, plan, measure);
             done += 1;
-            let swept = curve.sweep(&stage, plan);
             swept.map_err(|error| format!("{name}: {error}"))?;
         }
     }
@@ -101,13 +103,18 @@ impl Curve {
     }
 
     /// One process, to which more and more cold connections are made.
-    fn sweep(&mut self, stage: &Stage, plan: &Plan) -> io::Result<()> {
+    fn sweep(
+        &mut self,
+        stage: &Stage,
+        plan: &Plan,
+        measure: impl Fn(&Crowd<'_>) -> io::Result<Slice>,
+    ) -> io::Result<()> {
         let mut crowd = self.variant.start(stage)?;
         // It connects to its upstream, and grows its buffers.
         crowd.measure(HOT, plan.slice / 4)?;
         for (cold, slices) in &mut self.points {
             crowd.grow_to(*cold)?;
-            slices.push(crowd.measure(HOT, plan.slice)?);
+            slices.push(measure(&crowd)?);
         }
         Ok(())
     }

@@ -43,8 +43,9 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                     crowd,
                     points,
                 } = &mut curves[index];
-                context.progress(done, total, kind.name());
-                let result = crowd.hot(saturation * load, plan.slice, MOST_OUTSTANDING, 0);
+                let result = context.round(done, total, kind.name(), || {
+                    crowd.hot(saturation * load, plan.slice, MOST_OUTSTANDING, 0)
+                });
                 let result = result.map_err(|error| format!("{}: {error}", kind.name()))?;
                 points[point].push(result);
                 done += 1;

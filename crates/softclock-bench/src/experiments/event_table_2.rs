@@ -50,9 +50,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                 // Whoever is first is another one each time.
                 let index = (round + turn) % subjects.len();
                 let (kind, crowd, samples) = &mut subjects[index];
-                context.progress(done, total, kind.name());
+                let sample = context.round(done, total, kind.name(), || {
+                    Sample::take(perf.as_ref(), crowd, rate, plan.slice)
+                });
                 done += 1;
-                let sample = Sample::take(perf.as_ref(), crowd, rate, plan.slice);
                 let sample = sample.map_err(|error| format!("{}: {error}", kind.name()))?;
                 samples[number].push(sample);
             }

@@ -49,8 +49,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                 // Whoever is first is another one each time.
                 let index = (round + turn) % servers.len();
                 let (kind, server) = &servers[index];
-                context.progress(done, total, &format!("{}: {}", kind.name(), case.name()));
-                let sample = bench.measure(server, case);
+                let what = format!("{}: {}", kind.name(), case.name());
+                let sample = context.round(done, total, &what, || bench.measure(server, case));
                 let sample = sample.map_err(|error| format!("{}: {error}", kind.name()))?;
                 samples[index].push(sample);
                 done += 1;

@@ -120,14 +120,14 @@ impl Bench<'_> {
     /// The samples of each sleeper, which take turns.
     fn in_turn(&mut self, order: &Order, load: u32, what: &str) -> io::Result<Vec<Vec<Sample>>> {
         let steps = self.size.loads.len() * self.size.sleeps_us.len() + self.size.timers.len();
-        self.context.progress(self.done, steps, what);
-        self.done += 1;
         let mut samples = vec![Vec::new(); self.sleepers.len()];
         for _ in 0..self.size.rounds {
             for (sleeper, samples) in self.sleepers.iter().zip(&mut samples) {
-                samples.push(self.sample(sleeper, order, load)?);
+                let sample = || self.sample(sleeper, order, load);
+                samples.push(self.context.round(self.done, steps, what, sample)?);
             }
         }
+        self.done += 1;
         Ok(samples)
     }
 

@@ -32,14 +32,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     let workshop = Workshop::new()?;
     let programs = Program::all(&workshop, &mut notes);
-    for (done, size) in sizes.iter().enumerate() {
-        let what = format!("{} pending", size.pending);
-        context.progress(done * 2, sizes.len() * 2, &what);
+    for size in sizes {
         for kind in [Kind::Network, Kind::Firing] {
-            trace_rows(kind, size, &programs, &mut rows, &mut notes)?;
+            trace_rows(context, kind, size, &programs, &mut rows, &mut notes)?;
         }
-        context.progress(done * 2 + 1, sizes.len() * 2, &what);
-        operation_rows(size, &programs, &mut rows)?;
+        operation_rows(context, size, &programs, &mut rows)?;
     }
     context.progress(1, 1, "");
     Ok(Report {
@@ -93,6 +90,7 @@ fn bitwheel(pending: usize, initial_ns: &[u64]) -> Box<dyn Play> {
 }
 
 fn trace_rows(
+    context: &Context,
     kind: Kind,
     size: &Size,
     programs: &[Program],
@@ -106,37 +104,57 @@ fn trace_rows(
     let mut trace = Trace::new(kind, size.pending, SEED);
     let mut players = players(size, programs, kind, &trace.initial_ns)?;
     let mut samples = vec![Vec::with_capacity(size.rounds); players.len()];
-    let warm_up = (size.rounds / 8).max(1);
-    for round in 0..warm_up + size.rounds {
+    let mut play = || -> io::Result<Vec<f64>> {
         let steps: Vec<Step> = trace.by_ref().take(size.steps).collect();
-        for (player, samples) in players.iter_mut().zip(&mut samples) {
-            let ns = player.play(&steps)?;
-            if round >= warm_up {
-                samples.push(ns);
-            }
+        players
+            .iter_mut()
+            .map(|player| player.play(&steps))
+            .collect()
+    };
+    for _ in 0..(size.rounds / 8).max(1) {
+        play()?;
+    }
+    let what = format!("{name}, {} pending", size.pending);
+    for round in 0..size.rounds {
+        let each_ns = context.round(round, size.rounds, &what, &mut play)?;
+        for (samples, ns) in samples.iter_mut().zip(each_ns) {
+            samples.push(ns);
         }
     }
     for (player, samples) in players.iter().zip(&samples) {
-        let metric = format!("{name}, {} pending", size.pending);
-        rows.push(Row::of_samples(player.name(), metric, "ns", samples));
+        rows.push(Row::of_samples(player.name(), &*what, "ns", samples));
         let found = player.inexactness();
         notes.extend(found.note(player.name(), name, size.pending));
     }
     Ok(())
 }
 
-fn operation_rows(size: &Size, programs: &[Program], rows: &mut Vec<Row>) -> io::Result<()> {
+fn operation_rows(
+    context: &Context,
+    size: &Size,
+    programs: &[Program],
+    rows: &mut Vec<Row>,
+) -> io::Result<()> {
     for operation in Operation::ALL {
         let mut players = players_amid(size, programs)?;
         let mut samples = vec![Vec::with_capacity(size.operation_rounds); players.len()];
-        for round in 0..size.operation_rounds as u64 {
-            for (player, samples) in players.iter_mut().zip(&mut samples) {
-                samples.push(player.operation(operation, size.calls, SEED ^ (round + 1))?);
+        let what = format!("{}, {} pending", operation.name(), size.pending);
+        for round in 0..size.operation_rounds {
+            let seed = SEED ^ (round as u64 + 1);
+            let each_ns = context.round(round, size.operation_rounds, &what, || {
+                let operate =
+                    |player: &mut Box<dyn Play>| player.operation(operation, size.calls, seed);
+                players
+                    .iter_mut()
+                    .map(operate)
+                    .collect::<io::Result<Vec<f64>>>()
+            })?;
+            for (samples, ns) in samples.iter_mut().zip(each_ns) {
+                samples.push(ns);
             }
         }
         for (player, samples) in players.iter().zip(&samples) {
-            let metric = format!("{}, {} pending", operation.name(), size.pending);
-            rows.push(Row::of_samples(player.name(), metric, "ns", samples));
+            rows.push(Row::of_samples(player.name(), &*what, "ns", samples));
         }
     }
     Ok(())
