@@ -5,6 +5,7 @@
 //! and [`page`] for the eye, each with the [`environment`] the numbers came from.
 #![forbid(unsafe_code)]
 
+pub mod best_peer;
 pub mod busy_server;
 pub mod chart;
 pub mod closed_loop;

@@ -27,6 +27,9 @@ pub struct Row {
     pub high: f64,
     /// The paper's number, in the same unit.
     pub paper: Option<f64>,
+    /// What `value` is the median of, in the order of rounds.
+    #[serde(skip)]
+    pub(crate) samples: Vec<f64>,
 }
 
 impl Row {
@@ -51,6 +54,7 @@ impl Row {
             low: quantile(&sorted, 0.1),
             high: quantile(&sorted, 0.9),
             paper: None,
+            samples: samples.to_vec(),
         }
     }
 
@@ -70,7 +74,7 @@ impl Row {
         let n = sorted.len() as f64;
         // How many of n samples are below the median is nearly normal, with a deviation of half the root of n.
         let outside = ((n - 1.96 * n.sqrt()) / 2.0).max(0.0) as usize;
-        let row = Row::of_samples(variant, metric, unit, &sorted);
+        let row = Row::of_samples(variant, metric, unit, samples);
         Row {
             low: sorted[outside],
             high: sorted[sorted.len() - 1 - outside],
