@@ -12,10 +12,11 @@ mod trace;
 use std::error::Error;
 use std::io;
 
+use crate::best_peer::{Better, Comparison};
 use crate::peer_program::Workshop;
 use crate::report::{Context, Experiment, Report, Row};
 use coprocess::{Coprocess, Program};
-use peers::{Bitwheel, HashWheel, Heap, Nexus, Softclock, Tree};
+use peers::{Bitwheel, HashWheel, Heap, Nexus, Peer, Softclock, Tree};
 use player::{Operation, Play, Player};
 use trace::{Kind, Step, Trace};
 
@@ -39,6 +40,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         operation_rows(context, size, &programs, &mut rows)?;
     }
     context.progress(1, 1, "");
+    rows.extend(BESIDE_PEERS.rows(&rows));
     Ok(Report {
         title: "timer structures: ns an operation, by number of pending timers",
         notes,
@@ -170,9 +172,15 @@ fn players_amid(size: &Size, programs: &[Program]) -> io::Result<Vec<Box<dyn Pla
     Ok(players)
 }
 
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant == Softclock::NAME,
+    is_peer: |variant| variant != Softclock::NAME,
+    better: |_| Some(Better::Less),
+};
+
 const SEED: u64 = 0x736f_6674_636c_6f63;
 
-const NOTES: [&str; 9] = [
+const NOTES: [&str; 10] = [
     "trace: one step is a check for due timers, the cancelling of one timer, if it has not fired, \
      and its scheduling anew; 90 % are cancelled before they fire, delays are log-uniform from \
      10 us to 30 s, the same steps for all, played in turn in rounds of milliseconds",
@@ -193,6 +201,8 @@ const NOTES: [&str; 9] = [
      timers lie in the owners' table, so that there is no handle. libevent's base has the trace's time for its clock \
      and an epoll_wait that returns at once, without a system call: what a turn of its loop costs without the kernel \
      is part of each step, and its idle check",
+    "libevent's base is without locks and its environment (EVENT_BASE_FLAG_NOLOCK, EVENT_BASE_FLAG_IGNORE_ENV); its queues \
+     of common timeouts are for timers of one length, which are not here; rte_timer has one core, no huge pages",
     "rte_timer reads the processor's counter itself: a check contains that, and the trace, whose time it cannot be \
      given, cancels what the others fire (10 % of the steps); fire + schedule runs in real time, at a pace that it can \
      keep",
