@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 static struct event_base *base;
+static short watched = EV_READ | EV_PERSIST;
 static int (*pairs)[2];
 static int count, space, left, got;
 
@@ -37,7 +38,7 @@ static void make_pair(int pair[2])
 
 static struct event *watch(int fd, event_callback_fn callback, void *argument)
 {
-    struct event *event = event_new(base, fd, EV_READ | EV_PERSIST, callback, argument);
+    struct event *event = event_new(base, fd, watched, callback, argument);
     if (!event || event_add(event, NULL) < 0)
         fail("event_add");
     return event;
@@ -65,8 +66,7 @@ static void make_fresh(struct fresh *fresh)
 {
     for (int i = 0; i < fresh->count; i++) {
         make_pair(fresh->pairs[i]);
-        fresh->events[i] =
-            event_new(base, fresh->pairs[i][0], EV_READ | EV_PERSIST, on_nothing, NULL);
+        fresh->events[i] = event_new(base, fresh->pairs[i][0], watched, on_nothing, NULL);
         if (!fresh->events[i])
             fail("event_new");
     }
@@ -112,6 +112,8 @@ static void arm_and_close(struct fresh *fresh, double *arm, double *end)
         event_del(fresh->events[i]);
         close(fresh->pairs[i][0]);
     }
+    // The changelist reaches the kernel in a turn of the loop.
+    event_base_loop(base, EVLOOP_NONBLOCK);
     *end = (now_ns() - armed) / fresh->count;
     *arm = (armed - start) / fresh->count;
     free_fresh(fresh);
@@ -204,18 +206,32 @@ static void bench(int active, int writes, int runs)
     printf("\n");
 }
 
+// With the settings that its documentation has for speed, or with its defaults.
+static struct event_base *make_base(int fast)
+{
+    if (!fast)
+        return event_base_new();
+    watched |= EV_ET;
+    struct event_config *config = event_config_new();
+    event_config_set_flag(config, EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST | EVENT_BASE_FLAG_NOLOCK);
+    return event_base_new_with_config(config);
+}
+
+// Arguments: "fast" or "defaults", what is measured, and its numbers.
 int main(int argc, char **argv)
 {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    base = event_base_new();
-    if (argc == 5 && !strcmp(argv[1], "costs")) {
-        costs(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
-    } else if (argc == 6 && !strcmp(argv[1], "bench")) {
-        count = atoi(argv[2]);
-        bench(atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    base = make_base(argc > 1 && !strcmp(argv[1], "fast"));
+    if (!base)
+        fail("event_base");
+    if (argc == 6 && !strcmp(argv[2], "costs")) {
+        costs(atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    } else if (argc == 7 && !strcmp(argv[2], "bench")) {
+        count = atoi(argv[3]);
+        bench(atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
     } else {
         return 2;
     }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::Command;
+use std::rc::Rc;
 
 use crate::peer_program::{Library, Workshop};
 
@@ -21,26 +22,73 @@ pub struct Costs {
     pub close_ns: Vec<f64>,
 }
 
-/// The program that does it.
+/// The program that does it, with one of its settings.
 #[derive(Debug)]
 pub struct Libevent {
     program: PathBuf,
-    /// Where it is.
-    _workshop: Workshop,
+    setting: Setting,
+    /// Where the program is.
+    _workshop: Rc<Workshop>,
+}
+
+/// How libevent is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    /// `event_base_new` and level-triggered events.
+    Defaults,
+    /// What its documentation has for speed: `EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST`, `EVENT_BASE_FLAG_NOLOCK`, `EV_ET`.
+    Fast,
+}
+
+impl Setting {
+    const ALL: [Self; 2] = [Self::Defaults, Self::Fast];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Defaults => "libevent",
+            Self::Fast => "libevent, changelist and EV_ET",
+        }
+    }
+
+    /// The program's first argument.
+    const fn argument(self) -> &'static str {
+        match self {
+            Self::Defaults => "defaults",
+            Self::Fast => "fast",
+        }
+    }
 }
 
 impl Libevent {
-    /// Compiles it.
-    ///
-    /// # Errors
-    /// A sentence for the notes: what is missing, and which package has it.
-    pub fn new() -> Result<Self, String> {
-        let workshop = Workshop::new().map_err(left_out)?;
+    /// The names of all settings in tables.
+    pub const NAMES: [&'static str; 2] = [Setting::Defaults.name(), Setting::Fast.name()];
+
+    /// Compiles it. Gives it once with each of its settings, or nothing, and a note that says what is missing and which
+    /// package has it.
+    pub fn all(notes: &mut Vec<String>) -> Vec<Self> {
+        match Self::compile() {
+            Ok(all) => all,
+            Err(note) => {
+                notes.push(note);
+                Vec::new()
+            }
+        }
+    }
+
+    fn compile() -> Result<Vec<Self>, String> {
+        let workshop = Rc::new(Workshop::new().map_err(left_out)?);
         let peer = workshop.c_program(&[SOURCE], LIBEVENT)?;
-        Ok(Self {
-            program: peer.program,
-            _workshop: workshop,
-        })
+        let with = |setting| Self {
+            program: peer.program.clone(),
+            setting,
+            _workshop: Rc::clone(&workshop),
+        };
+        Ok(Setting::ALL.map(with).into())
+    }
+
+    /// Its name in tables.
+    pub fn name(&self) -> &'static str {
+        self.setting.name()
     }
 
     /// The costs of `rounds` samples each, with so many hot and cold sockets.
@@ -68,7 +116,7 @@ impl Libevent {
     fn run(&self, what: &str, arguments: &[usize]) -> Result<String, String> {
         let mut command = Command::new(&self.program);
         command
-            .arg(what)
+            .args([self.setting.argument(), what])
             .args(arguments.iter().map(usize::to_string));
         let output = command.output().map_err(left_out)?;
         if !output.status.success() {
@@ -110,6 +158,11 @@ const LIBEVENT: Library = Library {
     debian: "libevent-dev",
     link: &["-levent"],
 };
+
+/// What its rows stand for.
+pub const LIBEVENT_NOTE: &str = "libevent: event_base_new and level-triggered events; changelist and EV_ET: with \
+    EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST and EVENT_BASE_FLAG_NOLOCK, and edge-triggered events, which its documentation has \
+    for speed";
 
 const SOURCE: (&str, &str) = (
     "events_libevent.c",

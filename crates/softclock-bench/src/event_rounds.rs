@@ -1,10 +1,12 @@
 //! Events by each mechanism of readiness and by libevent, in turn: what a noisy machine does to one, it does to all.
 
+use std::convert::Infallible;
 use std::io;
 
 use softclock::events::Mechanism;
 use softclock::fs::raise_descriptor_limit;
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Mark, Series};
 use crate::event_peer::Libevent;
 use crate::report::{Context, Row};
@@ -22,29 +24,32 @@ pub fn in_turn(
     // What the limit is in the end shows when descriptors are made.
     raise_descriptor_limit();
     let mut found = Found::default();
-    let mut libevent = Libevent::new().map_err(|note| notes.push(note)).ok();
+    let mut libevent = Libevent::all(notes);
     let mut failed: Vec<(Mechanism, usize)> = Vec::new();
     let total = rounds * sizes.len();
     for done in 0..total {
         let size = sizes[done % sizes.len()];
-        context.progress(done, total, &format!("{size} descriptors"));
-        for mechanism in Mechanism::ALL {
-            let has_failed = |&(who, with): &_| who == mechanism && size >= with;
-            if failed.iter().any(has_failed) {
-                continue;
+        let of_round = context.round(done, total, &format!("{size} descriptors"), || {
+            let mut found = Found::default();
+            for mechanism in Mechanism::ALL {
+                let has_failed = |&(who, with): &_| who == mechanism && size >= with;
+                if failed.iter().any(has_failed) {
+                    continue;
+                }
+                let mut samples = found.of(mechanism.name());
+                if let Err(error) = ours(mechanism, size, &mut samples) {
+                    notes.push(format!("{mechanism} with {size} descriptors: {error}"));
+                    failed.push((mechanism, size));
+                }
             }
-            let mut samples = found.of(mechanism.name());
-            if let Err(error) = ours(mechanism, size, &mut samples) {
-                notes.push(format!("{mechanism} with {size} descriptors: {error}"));
-                failed.push((mechanism, size));
-            }
-        }
-        let peer = libevent.as_ref();
-        let took_part = peer.map(|peer| libevents(peer, size, &mut found.of(LIBEVENT)));
-        if let Some(Err(note)) = took_part {
-            notes.push(note);
-            libevent = None;
-        }
+            libevent.retain(|peer| {
+                let took_part = libevents(peer, size, &mut found.of(peer.name()));
+                took_part.map_err(|note| notes.push(note)).is_ok()
+            });
+            Ok::<_, Infallible>(found)
+        });
+        let Ok(of_round) = of_round;
+        found.merge(of_round);
     }
     context.progress(total, total, "");
     found
@@ -88,6 +93,13 @@ impl Samples<'_> {
 }
 
 impl Found {
+    /// Adds what another round found.
+    fn merge(&mut self, other: Self) {
+        for kind in other.0 {
+            self.of(kind.variant).add(kind.metric, &kind.samples);
+        }
+    }
+
     fn of(&mut self, variant: &'static str) -> Samples<'_> {
         Samples {
             variant,
@@ -109,10 +121,24 @@ impl Found {
     }
 }
 
+/// Ours by the mechanisms that do not slow down with the number of descriptors, relative to libevent's best setting.
+pub fn beside_libevent(rows: &[Row]) -> Vec<Row> {
+    let comparison = Comparison {
+        is_ours: |variant| {
+            [Mechanism::Epoll, Mechanism::IoUring]
+                .map(Mechanism::name)
+                .contains(&variant)
+        },
+        is_peer: |variant| Libevent::NAMES.contains(&variant),
+        better: |_| Some(Better::Less),
+    };
+    comparison.rows(rows)
+}
+
 /// A curve for each variant: the values of what `metric` calls each number of descriptors.
 pub fn curves(rows: &[Row], sizes: &[usize], metric: impl Fn(usize) -> String) -> Vec<Series> {
     let ours = Mechanism::ALL.map(Mechanism::name);
-    let variants = ours.into_iter().chain([LIBEVENT]);
+    let variants = ours.into_iter().chain(Libevent::NAMES);
     let value = |variant: &str, metric: &str| {
         let row = rows
             .iter()
@@ -130,8 +156,6 @@ pub fn curves(rows: &[Row], sizes: &[usize], metric: impl Fn(usize) -> String) -
         })
         .collect()
 }
-
-const LIBEVENT: &str = "libevent";
 
 #[cfg(test)]
 mod tests {
@@ -155,10 +179,11 @@ mod tests {
         let all = Mechanism::ALL.len();
         let place = rows.iter().position(|row| row.metric == "of 2");
         assert_eq!((rows.len(), place), (2 * all - 1, Some(all)));
-        // Each once.
-        assert_eq!(notes.len(), 2, "{notes:?}");
+        // Each once, and that libevent is missing, or each of its settings.
+        assert!((2..=3).contains(&notes.len()), "{notes:?}");
         let curves = curves(&rows, &[1, 2], |size| format!("of {size}"));
         let points: usize = curves.iter().map(|curve| curve.points.len()).sum();
-        assert_eq!((curves.len(), points), (all + 1, 2 * all - 1));
+        let variants = all + Libevent::NAMES.len();
+        assert_eq!((curves.len(), points), (variants, 2 * all - 1));
     }
 }

@@ -1,11 +1,12 @@
-//! Results for other programs: the schema is `{"experiment", "environment", "rows"}`, and `"charts"` where there are
-//! figures.
+//! Results for other programs: the schema is `{"experiment", "environment", "steal", "rows"}`, and `"charts"` where there
+//! are figures. `"steal"` is null where the kernel does not tell steal time.
 
 use serde::Serialize;
 
 use crate::chart::Chart;
 use crate::environment::Environment;
 use crate::report::Row;
+use crate::steal::Steal;
 
 /// One experiment's result.
 #[derive(Clone, Debug, Serialize)]
@@ -14,6 +15,8 @@ pub struct Record {
     pub experiment: &'static str,
     /// Where it ran.
     pub environment: Environment,
+    /// The steal time of its rounds.
+    pub steal: Option<Steal>,
     /// What it found.
     pub rows: Vec<Row>,
     /// Its figures.
@@ -42,6 +45,7 @@ mod tests {
         let record = Record {
             experiment: "group/name",
             environment: Environment::detect(),
+            steal: Some(Steal::default()),
             rows: Vec::new(),
             charts: Vec::new(),
         };

@@ -5,6 +5,7 @@
 //! and [`page`] for the eye, each with the [`environment`] the numbers came from.
 #![forbid(unsafe_code)]
 
+pub mod best_peer;
 pub mod busy_server;
 pub mod chart;
 pub mod closed_loop;
@@ -31,5 +32,6 @@ pub mod simulation;
 pub mod sleepers;
 pub mod slice;
 pub mod stage;
+pub mod steal;
 pub mod svg;
 pub mod table;

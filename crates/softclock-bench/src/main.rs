@@ -174,12 +174,13 @@ impl Run {
         let mut results: Vec<(Record, Report)> = Vec::new();
         let mut failed = Vec::new();
         for experiment in chosen {
-            match (experiment.run)(&context) {
-                Ok(report) => {
+            match experiment.measure(&context) {
+                Ok((report, steal)) => {
                     show(&table::report(experiment.name, &report))?;
                     let record = Record {
                         experiment: experiment.name,
                         environment: environment.clone(),
+                        steal,
                         rows: report.rows.clone(),
                         charts: report.charts.clone(),
                     };
@@ -252,14 +253,15 @@ impl Proxy {
 
 fn outcome(experiment: &Experiment, context: &Context) -> Outcome {
     let start = Instant::now();
-    let result = (experiment.run)(context).map_err(|error| error.to_string());
+    let result = experiment.measure(context);
+    let result = result.map_err(|error| error.to_string());
     if let Err(error) = &result {
         eprintln!("softclock-bench: {}: {error}", experiment.name);
     }
     Outcome {
         name: experiment.name,
         about: experiment.about,
-        result,
+        result: result.map(|(report, _)| report),
         seconds: start.elapsed().as_secs_f64(),
     }
 }

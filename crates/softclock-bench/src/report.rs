@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::chart::Chart;
+use crate::steal::{Steal, Watch};
 
 /// One measured number with its spread and, where the paper has one, its number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,6 +27,9 @@ pub struct Row {
     pub high: f64,
     /// The paper's number, in the same unit.
     pub paper: Option<f64>,
+    /// What `value` is the median of, in the order of rounds.
+    #[serde(skip)]
+    pub(crate) samples: Vec<f64>,
 }
 
 impl Row {
@@ -50,6 +54,7 @@ impl Row {
             low: quantile(&sorted, 0.1),
             high: quantile(&sorted, 0.9),
             paper: None,
+            samples: samples.to_vec(),
         }
     }
 
@@ -69,7 +74,7 @@ impl Row {
         let n = sorted.len() as f64;
         // How many of n samples are below the median is nearly normal, with a deviation of half the root of n.
         let outside = ((n - 1.96 * n.sqrt()) / 2.0).max(0.0) as usize;
-        let row = Row::of_samples(variant, metric, unit, &sorted);
+        let row = Row::of_samples(variant, metric, unit, samples);
         Row {
             low: sorted[outside],
             high: sorted[sorted.len() - 1 - outside],
@@ -123,6 +128,25 @@ pub struct Experiment {
     pub run: fn(&Context) -> Result<Report, Box<dyn Error>>,
 }
 
+impl Experiment {
+    /// Runs it; tells the steal time of its rounds in the report's notes, too, unless nothing was measured.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn measure(&self, context: &Context) -> Result<(Report, Option<Steal>), Box<dyn Error>> {
+        context.steal.begin();
+        let mut report = (self.run)(context)?;
+        let steal = context.steal.end();
+        if !report.rows.is_empty() {
+            report.notes.push(match &steal {
+                Some(steal) => steal.note(),
+                None => "steal time: not known here, as /proc/stat does not tell".to_owned(),
+            });
+        }
+        Ok((report, steal))
+    }
+}
+
 /// How an experiment is to be run.
 #[derive(Debug)]
 pub struct Context {
@@ -133,6 +157,8 @@ pub struct Context {
     terminal: bool,
     /// When progress was last told in a line of its own.
     told: Mutex<Option<Instant>>,
+    /// Of the experiment that runs.
+    steal: Watch,
 }
 
 impl Context {
@@ -143,6 +169,49 @@ impl Context {
             rounds: None,
             terminal: std::io::stderr().is_terminal(),
             told: Mutex::new(None),
+            steal: Watch::new(!smoke),
+        }
+    }
+
+    /// Measures a round, which is the step `done` of `total` as in [`progress`](Self::progress). Calls `measure` again if
+    /// the hypervisor took too much of the processors' time meanwhile, at most twice, and gives what it found with the
+    /// least of it; see [`crate::steal`]. In a smoke run it is called once.
+    ///
+    /// # Errors
+    /// The first of `measure`.
+    pub fn round<T, E>(
+        &self,
+        done: usize,
+        total: usize,
+        what: &str,
+        mut measure: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.progress(done, total, what);
+        let mut round = self.steal.round();
+        loop {
+            if let Some(kept) = round.keep(measure()?) {
+                return Ok(kept);
+            }
+        }
+    }
+
+    /// As [`round`](Self::round), for what is measured by a task.
+    ///
+    /// # Errors
+    /// The first of `measure`.
+    pub async fn round_of_task<T, E>(
+        &self,
+        done: usize,
+        total: usize,
+        what: &str,
+        mut measure: impl AsyncFnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.progress(done, total, what);
+        let mut round = self.steal.round();
+        loop {
+            if let Some(kept) = round.keep(measure().await?) {
+                return Ok(kept);
+            }
         }
     }
 
@@ -220,6 +289,31 @@ mod tests {
     fn one_sample_is_enough() {
         let row = Row::of_samples("v", "m", "ns", &[7.0]);
         assert_eq!((row.low, row.value, row.high), (7.0, 7.0, 7.0));
+    }
+
+    #[test]
+    fn a_report_tells_the_steal_time_of_its_rounds() {
+        fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+            let value = context.round(0, 1, "", || Ok::<_, Box<dyn Error>>(1.0))?;
+            Ok(Report {
+                title: "",
+                notes: Vec::new(),
+                rows: vec![Row::of_samples("v", "m", "ns", &[value])],
+                charts: Vec::new(),
+            })
+        }
+        let experiment = Experiment {
+            name: "group/name",
+            about: "",
+            run,
+        };
+        let (report, steal) = experiment.measure(&Context::new(true)).unwrap();
+        assert_eq!(steal.map(|steal| steal.rounds), Some(1));
+        assert!(
+            report.notes[0].starts_with("steal time: "),
+            "{:?}",
+            report.notes
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
 
-pub use proxies::ProxyKind;
+pub use proxies::{BESIDE_PEERS, ProxyKind};
 pub use softclock::{proxy, serve};
 
 /// A server that can be compared.
@@ -30,31 +30,32 @@ pub enum Kind {
     Softclock,
     /// nginx, by the way it sends files.
     Nginx(nginx::Files),
-    /// Caddy.
-    Caddy,
+    /// Caddy, by how often it collects garbage.
+    Caddy(caddy::Garbage),
 }
 
 impl Kind {
     /// All, in the order of tables.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Softclock,
-        Self::NGINX,
-        Self::Nginx(nginx::Files::Read),
-        Self::Nginx(nginx::Files::Cached),
-        Self::Caddy,
+        Self::Nginx(nginx::Files::Sendfile),
+        Self::Nginx(nginx::Files::SendfileCached),
+        Self::Nginx(nginx::Files::ReadCached),
+        Self::Caddy(caddy::Garbage::Usual),
+        Self::Caddy(caddy::Garbage::Seldom),
     ];
 
-    /// nginx as its packages set it up, which the others are compared with.
-    pub const NGINX: Self = Self::Nginx(nginx::Files::Sendfile);
-
-    /// Its name in tables.
+    /// Its name in tables: the program, and the settings that differ between its rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Softclock => "softclock",
-            Self::Nginx(nginx::Files::Sendfile) => "nginx, sendfile on",
-            Self::Nginx(nginx::Files::Read) => "nginx, sendfile off",
-            Self::Nginx(nginx::Files::Cached) => "nginx, sendfile on, open_file_cache",
-            Self::Caddy => "Caddy",
+            Self::Nginx(nginx::Files::Sendfile) => "nginx, tcp_nopush on, sendfile on",
+            Self::Nginx(nginx::Files::SendfileCached) => {
+                "nginx, tcp_nopush on, sendfile on, open_file_cache"
+            }
+            Self::Nginx(nginx::Files::ReadCached) => "nginx, sendfile off, open_file_cache",
+            Self::Caddy(caddy::Garbage::Usual) => "Caddy",
+            Self::Caddy(caddy::Garbage::Seldom) => "Caddy, GOGC=1000",
         }
     }
 
@@ -63,7 +64,7 @@ impl Kind {
         match self {
             Self::Softclock => None,
             Self::Nginx(_) => Some("nginx"),
-            Self::Caddy => Some("caddy"),
+            Self::Caddy(_) => Some("caddy"),
         }
     }
 
@@ -72,7 +73,7 @@ impl Kind {
         let (program, argument) = match self {
             Self::Softclock => return Some(env!("CARGO_PKG_VERSION").to_owned()),
             Self::Nginx(_) => (nginx::program(), "-v"),
-            Self::Caddy => (caddy::PROGRAM, "version"),
+            Self::Caddy(_) => (caddy::PROGRAM, "version"),
         };
         version(program, argument)
     }
@@ -86,7 +87,7 @@ impl Kind {
         Server::start(|address, directory| match self {
             Self::Softclock => softclock::command(root, address),
             Self::Nginx(files) => nginx::command(files, root, address, directory),
-            Self::Caddy => caddy::command(root, address, directory),
+            Self::Caddy(garbage) => caddy::command(garbage, root, address, directory),
         })
     }
 }

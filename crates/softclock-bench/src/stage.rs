@@ -47,13 +47,17 @@ impl Stage {
         })
     }
 
-    /// The proxies that can run here, with a note for each that can't added to `notes`.
+    /// Those of `kinds` that can run here, with a note for each that can't added to `notes`.
     ///
     /// # Errors
     /// An installed one that does not start, but for ours by io_uring, which is forbidden in many places.
-    pub fn proxies(&self, notes: &mut Vec<String>) -> io::Result<Vec<ProxyKind>> {
-        let mut kinds = Vec::new();
-        for kind in ProxyKind::ALL {
+    pub fn proxies(
+        &self,
+        kinds: &[ProxyKind],
+        notes: &mut Vec<String>,
+    ) -> io::Result<Vec<ProxyKind>> {
+        let mut running = Vec::new();
+        for &kind in kinds {
             let name = kind.name();
             match (kind.version(), kind.package()) {
                 (None, package) => {
@@ -67,27 +71,28 @@ impl Stage {
                 (Some(_), None) => {}
             }
             match self.start(kind) {
-                Ok(_) => kinds.push(kind),
+                Ok(_) => running.push(kind),
                 Err(error) if kind == ProxyKind::IO_URING => {
                     notes.push(format!("{name} is left out: {error}"));
                 }
                 Err(error) => return Err(io::Error::other(format!("{name}: {error}"))),
             }
         }
-        Ok(kinds)
+        Ok(running)
     }
 
-    /// All of these proxies, each with so many cold connections.
+    /// The same proxies, each with so many cold connections.
     ///
     /// # Errors
     /// As [`proxies`](Self::proxies), and those of the connections.
     pub fn crowds(
         &self,
+        kinds: &[ProxyKind],
         cold: usize,
         notes: &mut Vec<String>,
     ) -> io::Result<Vec<(ProxyKind, Crowd<'_>)>> {
         let mut crowds = Vec::new();
-        for kind in self.proxies(notes)? {
+        for kind in self.proxies(kinds, notes)? {
             let mut crowd = self.start(kind)?;
             crowd.grow_to(cold)?;
             crowds.push((kind, crowd));
@@ -267,6 +272,8 @@ const LOOK_UP: Duration = Duration::from_millis(5);
 const NOTES: [&str; 2] = [
     "the proxy has one processor and one thread; upstream, hot and cold clients share another; a file of 1 KB; connections \
      are kept on both sides; no logs",
-    "each proxy has its defaults but for connections that may carry any number of requests, up to 64 kept to the upstream \
-     (HAProxy: http-reuse always, and kept however many descriptors are in use), and patience with clients that send nothing",
+    "each proxy has its defaults but for connections that may carry any number of requests, up to 64 kept to the upstream, and \
+     patience with clients that send nothing; nginx has keepalive 64, HTTP/1.1 to the upstream, multi_accept, and as in \
+     Debian's nginx.conf sendfile and tcp_nopush; HAProxy has http-reuse always, and keeps connections however many \
+     descriptors are in use (tune.pool-low-fd-ratio and tune.pool-high-fd-ratio 100)",
 ];

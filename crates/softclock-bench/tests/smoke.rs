@@ -110,6 +110,10 @@ fn check_json(name: &str, text: &str) {
         let value = document["environment"][field].as_str();
         assert!(value.is_some_and(|v| !v.is_empty()), "{name}: {field}");
     }
+    assert!(
+        document["steal"]["rounds"].is_u64(),
+        "{name}: no steal time"
+    );
     let rows = document["rows"].as_array().expect("rows is an array");
     assert!(!rows.is_empty(), "{name} reports nothing");
     for row in rows {

@@ -94,16 +94,36 @@ pub async fn compare(
         if round > 0 && softclock::now().since(start) > plan.patience {
             break;
         }
-        context.progress(round, plan.rounds, "rounds of short slices");
-        for (case, samples) in cases.iter_mut().zip(&mut samples) {
-            for pair in 0..case.pairs {
-                let off_first = (round + pair) % 2 == 0;
-                samples.add(busy_pair(plan, case.toggle.as_mut(), off_first).await?);
-            }
+        let pairs = context
+            .round_of_task(round, plan.rounds, "rounds of short slices", async || {
+                // On the heap: it holds histograms, and would be in the stack of each future around it.
+                Box::pin(pairs_of_round(plan, cases, round)).await
+            })
+            .await?;
+        for (samples, pairs) in samples.iter_mut().zip(pairs) {
+            pairs.into_iter().for_each(|pair| samples.add(pair));
         }
     }
     context.progress(1, 1, "");
     Ok(samples)
+}
+
+/// The pairs of each case.
+async fn pairs_of_round(
+    plan: &Plan,
+    cases: &mut [Case],
+    round: usize,
+) -> io::Result<Vec<Vec<(Observed, Observed)>>> {
+    let mut all = Vec::with_capacity(cases.len());
+    for case in cases {
+        let mut pairs = Vec::with_capacity(case.pairs);
+        for pair in 0..case.pairs {
+            let off_first = (round + pair).is_multiple_of(2);
+            pairs.push(busy_pair(plan, case.toggle.as_mut(), off_first).await?);
+        }
+        all.push(pairs);
+    }
+    Ok(all)
 }
 
 /// Without and with. A pair is taken again if the server was not busy all the time: its clients, or it, had to wait

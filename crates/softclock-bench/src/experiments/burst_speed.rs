@@ -34,8 +34,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let total = plan.rounds * variants.len();
     for done in 0..total {
         let index = done % variants.len();
-        context.progress(done, total, &variants[index].name());
-        samples[index].push(variants[index].sample()?);
+        let variant = variants[index];
+        samples[index].push(context.round(done, total, &variant.name(), || variant.sample())?);
     }
     context.progress(total, total, "");
     let mut rows = Vec::new();

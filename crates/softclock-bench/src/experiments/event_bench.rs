@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use softclock::events::{EventQueue, Mechanism, Readiness, SourceEvent};
 
-use crate::event_rounds::in_turn;
+use crate::event_peer::LIBEVENT_NOTE;
+use crate::event_rounds::{beside_libevent, in_turn};
 use crate::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -27,9 +28,12 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         (&[100, 500, 1_000, 5_000, 9_000], 100, 1_000)
     };
     let (rounds, runs) = if context.smoke { (1, 2) } else { (3, 8) };
-    let mut notes = vec![format!(
-        "{active} active, {writes} writes; the time of all of them, reads and writes included"
-    )];
+    let mut notes = vec![
+        format!(
+            "{active} active, {writes} writes; the time of all of them, reads and writes included"
+        ),
+        LIBEVENT_NOTE.to_owned(),
+    ];
     let metric = |pairs| format!("{pairs} descriptors");
     let found = in_turn(
         context,
@@ -46,10 +50,12 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             Ok(())
         },
     );
+    let mut rows = found.rows("us");
+    rows.extend(beside_libevent(&rows));
     Ok(Report {
         title: "libevent's bench.c",
         notes,
-        rows: found.rows("us"),
+        rows,
         charts: Vec::new(),
     })
 }

@@ -6,7 +6,8 @@ use std::io;
 use std::time::Instant;
 
 use crate::chart::{Axis, Chart, Series};
-use crate::event_rounds::{curves, in_turn};
+use crate::event_peer::LIBEVENT_NOTE;
+use crate::event_rounds::{beside_libevent, curves, in_turn};
 use crate::event_sets::{EventSet, cold_counts};
 use crate::report::{Context, Experiment, Report};
 
@@ -40,7 +41,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             Ok(())
         },
     );
-    let rows = found.rows("ns");
+    let mut rows = found.rows("ns");
+    rows.extend(beside_libevent(&rows));
     let series = curves(&rows, counts, |cold| metric(FULL, cold));
     Ok(Report {
         title: "what get_next_event costs for each event it delivers",
@@ -95,6 +97,7 @@ fn notes() -> Vec<String> {
         ),
         "the paper's Figure 6: some 10 us an event with an array of 1, less than 2 us with one of 64 and more, whatever the number of connections (read off)"
             .into(),
+        LIBEVENT_NOTE.into(),
         "libevent calls back instead of filling an array; its figure is that of a turn of its loop".into(),
     ]
 }

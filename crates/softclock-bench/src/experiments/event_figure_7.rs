@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use softclock::events::{Readiness, Source, SourceEvent};
 
 use crate::chart::{Axis, Chart, Series};
-use crate::event_rounds::{curves, in_turn};
+use crate::event_peer::LIBEVENT_NOTE;
+use crate::event_rounds::{beside_libevent, curves, in_turn};
 use crate::event_sets::{EventSet, cold_counts};
 use crate::report::{Context, Experiment, Report};
 
@@ -48,7 +49,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             Ok(())
         },
     );
-    let rows = found.rows("ns");
+    let mut rows = found.rows("ns");
+    rows.extend(beside_libevent(&rows));
     let series = curves(&rows, counts, |cold| metric(FIRST, cold));
     Ok(Report {
         title: "what declare_interest costs",
@@ -138,7 +140,8 @@ fn notes() -> Vec<String> {
         "the first declaration tells the kernel by epoll and libevent; by io_uring, poll and select the next look does, and the declaration only asks the kernel what kind of file it is".into(),
         format!("armed: the same with a get_next_event that does not wait, after each {BATCH} (libevent: a turn of its loop)"),
         "asking for the state is a system call more, which libevent has not; revoking is done in memory, where libevent tells the kernel".into(),
-        "closing ends what was armed, and contains close(2) (libevent: event_del and close)".into(),
+        "closing ends what was armed, and contains close(2) (libevent: event_del, close and a turn of its loop)".into(),
+        LIBEVENT_NOTE.into(),
         "the paper's Figure 7: 10 to 20 us a call on an Alpha of 500 MHz, whatever the number of connections (read off)".into(),
     ]
 }

@@ -7,9 +7,10 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Axis, Chart, Mark, Series};
 use crate::report::{Context, Experiment, Report, Row};
-use crate::servers::ProxyKind;
+use crate::servers::{BESIDE_PEERS, ProxyKind};
 use crate::slice::Slice;
 use crate::stage::{Crowd, Stage};
 
@@ -25,7 +26,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let stage = Stage::build()?;
     let mut notes = stage.notes(&NOTES);
     notes.push(stage.load_note());
-    let variants = stage.proxies(&mut notes)?.into_iter().map(Variant::Proxy);
+    let variants = stage
+        .proxies(&ProxyKind::ALL, &mut notes)?
+        .into_iter()
+        .map(Variant::Proxy);
     let mut curves: Vec<Curve> = variants
         .chain([Variant::Server])
         .map(|variant| Curve::new(variant, plan))
@@ -38,9 +42,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             let index = (round + turn) % curves.len();
             let curve = &mut curves[index];
             let name = curve.variant.name();
-            context.progress(done, total, name);
+            let measure = |crowd: &Crowd<'_>| {
+                context.round(done, total, name, || crowd.measure(HOT, plan.slice))
+            };
+            let swept = curve.sweep(&stage, plan, measure);
             done += 1;
-            let swept = curve.sweep(&stage, plan);
             swept.map_err(|error| format!("{name}: {error}"))?;
         }
     }
@@ -101,13 +107,18 @@ impl Curve {
     }
 
     /// One process, to which more and more cold connections are made.
-    fn sweep(&mut self, stage: &Stage, plan: &Plan) -> io::Result<()> {
+    fn sweep(
+        &mut self,
+        stage: &Stage,
+        plan: &Plan,
+        measure: impl Fn(&Crowd<'_>) -> io::Result<Slice>,
+    ) -> io::Result<()> {
         let mut crowd = self.variant.start(stage)?;
         // It connects to its upstream, and grows its buffers.
         crowd.measure(HOT, plan.slice / 4)?;
         for (cold, slices) in &mut self.points {
             crowd.grow_to(*cold)?;
-            slices.push(crowd.measure(HOT, plan.slice)?);
+            slices.push(measure(&crowd)?);
         }
         Ok(())
     }
@@ -136,30 +147,29 @@ fn rows(curves: &[Curve], plan: &Plan) -> Vec<Row> {
     let efficiency = |curve: &Curve, cold: usize, round: usize| {
         Some(curve.at(cold)?.get(round)?.requests_per_cpu_second())
     };
-    add("requests a processor second", "1/s", &efficiency);
+    add(EFFICIENCY, "1/s", &efficiency);
     add(
         "the same, relative to none cold",
         "x",
         &|curve, cold, round| Some(efficiency(curve, cold, round)? / efficiency(curve, 0, round)?),
     );
-    for kind in [ProxyKind::Nginx, ProxyKind::HaProxy] {
-        let mut others = curves.iter();
-        let Some(other) = others.find(|curve| curve.variant == Variant::Proxy(kind)) else {
-            continue;
-        };
-        let metric = format!("the same, relative to {}", kind.name());
-        // Of the same round, as the machine changes with time.
-        add(&metric, "x", &|curve, cold, round| {
-            let is_ours = matches!(curve.variant, Variant::Proxy(ProxyKind::Softclock(_)));
-            let other = efficiency(other, cold, round)?;
-            is_ours.then_some(efficiency(curve, cold, round)? / other)
-        });
-    }
     add("requests a second", "1/s", &|curve, cold, round| {
         Some(curve.at(cold)?.get(round)?.requests_per_second())
     });
+    let beside = Comparison {
+        is_peer: |variant| {
+            [ProxyKind::Nginx, ProxyKind::HaProxy]
+                .map(ProxyKind::name)
+                .contains(&variant)
+        },
+        better: |metric| metric.starts_with(EFFICIENCY).then_some(Better::More),
+        ..BESIDE_PEERS
+    };
+    rows.extend(beside.rows(&rows));
     rows
 }
+
+const EFFICIENCY: &str = "requests a processor second";
 
 fn chart(curves: &[Curve]) -> Chart {
     let efficiency = |slices: &[Slice]| {

@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::time::Duration;
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Axis, Chart, Mark, Series};
 use crate::load::HotResult;
 use crate::report::{Context, Experiment, Report, Row};
-use crate::servers::ProxyKind;
+use crate::servers::{BESIDE_PEERS, ProxyKind};
 use crate::stage::{self, Crowd, Stage};
 
 /// The experiment.
@@ -20,7 +21,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let stage = Stage::build()?;
     let mut notes = stage.notes(&NOTES);
-    let crowds = stage.crowds(plan.cold, &mut notes)?;
+    let kinds = [&ProxyKind::ALL[..], &[ProxyKind::HaProxyBusy]].concat();
+    let crowds = stage.crowds(&kinds, plan.cold, &mut notes)?;
     let saturation = stage::saturation(&crowds, HOT, plan.slice / 2)?;
     let curves = crowds.into_iter().map(|(kind, crowd)| Curve {
         kind,
@@ -43,8 +45,9 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                     crowd,
                     points,
                 } = &mut curves[index];
-                context.progress(done, total, kind.name());
-                let result = crowd.hot(saturation * load, plan.slice, MOST_OUTSTANDING, 0);
+                let result = context.round(done, total, kind.name(), || {
+                    crowd.hot(saturation * load, plan.slice, MOST_OUTSTANDING, 0)
+                });
                 let result = result.map_err(|error| format!("{}: {error}", kind.name()))?;
                 points[point].push(result);
                 done += 1;
@@ -89,6 +92,11 @@ fn rows(curves: &[Curve<'_>], plan: &Plan) -> Vec<Row> {
     add("requests lost", "%", &|result| {
         Some(result.failed() as f64 / result.intended.max(1) as f64 * 100.0)
     });
+    let beside = Comparison {
+        better: |metric| metric.starts_with("response time").then_some(Better::Less),
+        ..BESIDE_PEERS
+    };
+    rows.extend(beside.rows(&rows));
     rows
 }
 
@@ -154,11 +162,12 @@ const HOT: usize = 32;
 /// Two descriptors each, beside the cold ones: as many as `select` can wait for.
 const MOST_OUTSTANDING: usize = 100;
 
-const NOTES: [&str; 4] = [
+const NOTES: [&str; 5] = [
     "750 cold connections; requests at an even rate, whatever the proxy does, from a client of its own beside the upstream; \
      the response time counts from the time at which the request was to be sent",
     "at most 100 requests are outstanding, since select waits for descriptors below 1024 only; what would be one more is \
      not sent and counts as lost",
+    "HAProxy, busy-polling: its manual's option for latency; it looks without waiting, and takes all of its processor",
     "the client takes more of its processor than the closed loop's: near saturation it is what limits all",
     "the paper's Figure 9: with the new API the response time is much lower and the proxy saturates later, at 1348 requests \
      a second where the improved select does at 1291",

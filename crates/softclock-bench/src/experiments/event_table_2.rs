@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use softclock::events::Mechanism;
 
+use crate::best_peer::{Better, Comparison};
 use crate::perf::{Perf, Profile};
 use crate::report::{Context, Experiment, Report, Row};
-use crate::servers::ProxyKind;
+use crate::servers::{BESIDE_PEERS, ProxyKind};
 use crate::stage::{self, Crowd, Stage};
 
 /// The experiment.
@@ -30,7 +31,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             None
         }
     };
-    let crowds = stage.crowds(plan.cold, &mut notes)?;
+    let crowds = stage.crowds(&ProxyKind::ALL, plan.cold, &mut notes)?;
     let saturation = stage::saturation(&crowds, HOT, plan.slice / 4)?;
     notes.push(format!(
         "{saturation:.0} requests a second is what the proxy by epoll answers in a closed loop"
@@ -50,9 +51,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                 // Whoever is first is another one each time.
                 let index = (round + turn) % subjects.len();
                 let (kind, crowd, samples) = &mut subjects[index];
-                context.progress(done, total, kind.name());
+                let sample = context.round(done, total, kind.name(), || {
+                    Sample::take(perf.as_ref(), crowd, rate, plan.slice)
+                });
                 done += 1;
-                let sample = Sample::take(perf.as_ref(), crowd, rate, plan.slice);
                 let sample = sample.map_err(|error| format!("{}: {error}", kind.name()))?;
                 samples[number].push(sample);
             }
@@ -64,12 +66,23 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         .map(|(kind, _, samples)| (kind, samples))
         .collect();
     let rows = loads.into_iter().enumerate();
+    let mut rows: Vec<Row> = rows
+        .flat_map(|(number, (load, _))| rows_at(load, &samples, number))
+        .collect();
+    let beside = Comparison {
+        better: |metric| {
+            let is_compared = [OF_CALLS, OF_ALL]
+                .iter()
+                .any(|what| metric.starts_with(what));
+            is_compared.then_some(Better::Less)
+        },
+        ..BESIDE_PEERS
+    };
+    rows.extend(beside.rows(&rows));
     Ok(Report {
         title: "share of the processor spent on event notification",
         notes,
-        rows: rows
-            .flat_map(|(number, (load, _))| rows_at(load, &samples, number))
-            .collect(),
+        rows,
         charts: Vec::new(),
     })
 }
@@ -170,7 +183,7 @@ fn rows_at<const LOADS: usize>(
     add(OF_PROCESSOR, &|sample| {
         Some(sample.busy * sample.profile?.notification)
     });
-    add("share of the processor for its system calls", &|sample| {
+    add(OF_CALLS, &|sample| {
         Some(sample.busy * sample.profile?.calls)
     });
     add("share of the proxy's own time for it", &|sample| {
@@ -180,9 +193,7 @@ fn rows_at<const LOADS: usize>(
         "share of the proxy's own time to fall asleep in it",
         &|sample| Some(sample.profile?.sleep),
     );
-    add("share of the processor for all", &|sample| {
-        Some(sample.busy)
-    });
+    add(OF_ALL, &|sample| Some(sample.busy));
     rows
 }
 
@@ -196,6 +207,9 @@ fn papers(kind: ProxyKind) -> Option<f64> {
 }
 
 const OF_PROCESSOR: &str = "share of the processor for event notification";
+
+const OF_CALLS: &str = "share of the processor for its system calls";
+const OF_ALL: &str = "share of the processor for all";
 
 const CALLS: [&str; 12] = [
     "sys_epoll_wait",

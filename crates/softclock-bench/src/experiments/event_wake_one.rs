@@ -55,15 +55,16 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let loads = [("one at a time", 1), ("32 at a time", 32)];
     let mut samples = vec![[const { Vec::new() }; 2]; loads.len() * Sharing::ALL.len()];
     for round in 0..rounds {
-        context.progress(round, rounds, "");
-        let mut place = samples.iter_mut();
-        for (_, burst) in loads {
-            for sharing in Sharing::ALL {
-                let [share, wakes] = place.next().expect("one for each");
-                let (busiest, woken) = measure(sharing, connections, burst)?;
-                share.push(busiest);
-                wakes.push(woken);
-            }
+        let of_round = context.round(round, rounds, "", || {
+            let cases = loads
+                .iter()
+                .flat_map(|(_, burst)| Sharing::ALL.map(|sharing| (sharing, *burst)));
+            let measured = cases.map(|(sharing, burst)| measure(sharing, connections, burst));
+            measured.collect::<io::Result<Vec<_>>>()
+        })?;
+        for ([share, wakes], (busiest, woken)) in samples.iter_mut().zip(of_round) {
+            share.push(busiest);
+            wakes.push(woken);
         }
     }
     context.progress(rounds, rounds, "");

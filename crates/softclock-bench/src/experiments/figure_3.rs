@@ -22,8 +22,9 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut charts = Vec::new();
     let load = Load::detect();
     for (index, setting) in SETTINGS.iter().enumerate() {
-        context.progress(index, SETTINGS.len(), setting.name);
-        let stretch = trace_stretch(context, setting, load)?;
+        let stretch = context.round(index, SETTINGS.len(), setting.name, || {
+            trace_stretch(context, setting, load)
+        })?;
         let series = WINDOWS.map(|window| {
             let medians = medians(&stretch.trace, window.ms);
             rows.extend(window_rows(

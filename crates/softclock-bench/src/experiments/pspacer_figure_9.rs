@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use softclock_core::{Histogram, Rate};
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Axis, Chart, Series};
-use crate::lab::{Load, Neighbours, Pace, Results, Setup, Shaper, Study, Traffic, mbit};
+use crate::lab::{
+    Burst, Htb, Load, Neighbours, Pace, Results, Setup, Shaper, Study, Traffic, mbit,
+};
 use crate::report::{Experiment, Row};
 
 /// The experiment.
@@ -39,16 +42,26 @@ fn setups() -> Vec<Setup> {
             ..Pace::of_rate(RATE)
         })
     };
+    let at_ceil = Htb {
+        burst: Burst::AtCeil(PEAK),
+        ..Htb::of_rate(RATE)
+    };
     vec![
         Setup::new("softclock pace", pace(""), udp),
-        Setup::new("HTB", Shaper::Htb(RATE, 1), udp),
+        Setup::new("HTB, ceil 115 Mbit/s", Shaper::Htb(at_ceil), udp),
+        Setup::new("HTB", Shaper::Htb(Htb::of_rate(RATE)), udp),
         Setup::new("softclock pace without spinning", pace("--spin-cap 0"), udp),
         Setup::new(
             "softclock pace at ordinary priority",
             pace("--priority 0"),
             udp,
         ),
-        Setup::new("TBF", Shaper::Tbf(RATE), udp),
+        Setup::new("TBF", Shaper::Tbf(RATE, None), udp),
+        Setup::new(
+            "TBF, peakrate 115 Mbit/s",
+            Shaper::Tbf(RATE, Some(PEAK)),
+            udp,
+        ),
     ]
 }
 
@@ -83,8 +96,19 @@ fn rows(found: &Results<Shot>) -> Vec<Row> {
         }
     }
     rows.extend(event_rows(found));
+    rows.extend(BESIDE_PEERS.rows(&rows));
     rows
 }
+
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant == "softclock pace",
+    is_peer: |variant| !variant.starts_with("softclock"),
+    better: |metric| {
+        metric
+            .starts_with("lateness of departures")
+            .then_some(Better::Less)
+    },
+};
 
 fn event_rows(found: &Results<Shot>) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -119,12 +143,18 @@ fn chart(found: &Results<Shot>, index: usize) -> Chart {
 
 const RATE: Rate = mbit(100);
 
+/// At which all catch up that can be told to.
+const PEAK: Rate = mbit(115);
+
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 
-const NOTES: [&str; 3] = [
-    "120 Mbit/s of UDP are shaped to 100 Mbit/s, and pace catches up at 115 Mbit/s for 100 ms of lateness; beside computation: as many threads as processors spin at ordinary \
+const NOTES: [&str; 4] = [
+    "HTB has tc's default burst (1600 bytes), and with ceil one of 1 ms (12.5 kB) and a cburst of one packet, as tc-htb(8) has \
+     for evening out; TBF has one of 1 ms, and with peakrate a minburst of one packet, as in tc-tbf(8)",
+    "120 Mbit/s of UDP are shaped to 100 Mbit/s, and pace catches up at 115 Mbit/s for 100 ms of lateness; beside \
+     computation: as many threads as processors spin at ordinary \
      priority",
     "a departure is late by a clock of bytes at the target's rate (or the mean where that is higher), which the earliest \
      frame sets anew each 10 ms: what holds up all frames for longer does not count, and a load that pauses does",

@@ -5,10 +5,13 @@
 use std::io;
 use std::time::Duration;
 
-use softclock_core::Histogram;
+use softclock_core::{Histogram, Rate};
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::lab::{Frames, Load, Neighbours, Offload, Pace, Setup, Shaper, Study, Traffic, mbit};
+use crate::lab::{
+    Burst, Frames, Htb, Load, Neighbours, Offload, Pace, Setup, Shaper, Study, Traffic, mbit,
+};
 use crate::report::{Experiment, Row};
 
 /// The experiment.
@@ -24,7 +27,7 @@ const STUDY: Study<[Shot; 2]> = Study {
     setups,
     rounds: 3,
     slice: Duration::from_millis(2500),
-    smoke_setups: 3,
+    smoke_setups: 4,
     measure: |_, traffic, slice| shots(&traffic, slice),
     show: |found| {
         let curves: Vec<Curve> = (found.iter())
@@ -41,19 +44,33 @@ fn setups() -> Vec<Setup> {
         class: CATCH_UP,
         ..Pace::of_rate(rate)
     });
-    let htb = Shaper::Htb(rate, 1);
+    let htb = Shaper::Htb(Htb::of_rate(rate));
+    let at_ceil = Shaper::Htb(Htb {
+        burst: Burst::AtCeil(PEAK),
+        ..Htb::of_rate(rate)
+    });
+    let tbf_with_peak = Shaper::Tbf(rate, Some(PEAK));
     let udp = Load::Udp(mbit(RATE_MBIT * 6 / 5));
     let own = |name, load| Setup::new(name, Shaper::Forward, load);
     vec![
         Setup::new("softclock pace, UDP", pace, udp),
-        Setup::new("HTB, UDP", htb, udp),
+        Setup::new("HTB, ceil 115 Mbit/s, UDP", at_ceil, udp),
+        Setup::new(
+            "TBF, peakrate 115 Mbit/s, TCP with TSO",
+            tbf_with_peak,
+            Load::Tcp,
+        )
+        .offload(Offload::Link),
         own("TCP's own pacing, with TSO", Load::TcpMaxPacing(rate)).offload(Offload::Link),
-        Setup::new("TBF, UDP", Shaper::Tbf(rate), udp),
+        Setup::new("HTB, UDP", htb, udp),
+        Setup::new("TBF, UDP", Shaper::Tbf(rate, None), udp),
+        Setup::new("TBF, peakrate 115 Mbit/s, UDP", tbf_with_peak, udp),
         Setup::new("softclock pace, TCP with TSO", pace, Load::Tcp).offload(Offload::Link),
         Setup::new("HTB, TCP with TSO", htb, Load::Tcp).offload(Offload::Link),
         own("TCP's own pacing", Load::TcpMaxPacing(rate)),
         own("iperf3's pacing, UDP", Load::Udp(rate)),
         own("iperf3's pacing, TCP", Load::TcpPaced(rate)),
+        own("fq's pacing, TCP with TSO", Load::TcpFq(rate)).offload(Offload::Link),
     ]
 }
 
@@ -194,7 +211,43 @@ fn rows(curves: &[Curve<'_>]) -> Vec<Row> {
             }
         }
     }
+    rows.extend(
+        [UDP, TCP]
+            .iter()
+            .flat_map(|peers| peers.rows(&rows))
+            .collect::<Vec<_>>(),
+    );
     rows
+}
+
+/// Datagrams, which come one by one.
+const UDP: Comparison = Comparison {
+    is_ours: |variant| variant == "softclock pace, UDP",
+    is_peer: |variant| is_peer(variant) && variant.ends_with("UDP"),
+    better: is_less,
+};
+
+/// Segments, which come joined unless their sender prevents it.
+const TCP: Comparison = Comparison {
+    is_ours: |variant| variant == "softclock pace, TCP with TSO",
+    is_peer: |variant| is_peer(variant) && !variant.ends_with("UDP"),
+    better: is_less,
+};
+
+fn is_peer(variant: &str) -> bool {
+    !variant.starts_with("softclock")
+}
+
+/// What would be 0 for a perfect pacer, or 1.
+fn is_less(metric: &str) -> Option<Better> {
+    let compared = [
+        "gaps,",
+        "windows of 1 ms",
+        "burstiness, mean",
+        "burstiness, most",
+    ];
+    let is_compared = compared.iter().any(|what| metric.starts_with(what));
+    is_compared.then_some(Better::Less)
 }
 
 fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
@@ -223,6 +276,8 @@ fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
 
 const RATE_MBIT: u64 = 100;
 const CATCH_UP: &str = "peak 115mbit behind 100ms";
+/// The same for the kernel's.
+const PEAK: Rate = mbit(115);
 
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 
@@ -234,10 +289,13 @@ const PAPER: [(&str, f64, f64); 4] = [
     ("HTB, TCP with TSO", 3.12, 8.0),
 ];
 
-const NOTES: [&str; 5] = [
+const NOTES: [&str; 6] = [
     "all are to send 100 Mbit/s; shapers are offered 120 Mbit/s of UDP, or as much TCP as gets through; pace catches up at \
      115 Mbit/s for 100 ms of lateness, HTB has tc's default burst (1600 bytes), TBF one of 1 ms (12.5 kB)",
-    "TCP's own pacing is SO_MAX_PACING_RATE (iperf3 --fq-rate) without fq; iperf3's pacing is its --bitrate",
+    "HTB with ceil has a burst of 1 ms and a cburst of one packet, as tc-htb(8) has for evening out; TBF with peakrate has a \
+     minburst of one packet, as in tc-tbf(8), and so cuts joined segments, which HTB and TBF without it pass whole or in part",
+    "TCP's own pacing is SO_MAX_PACING_RATE (iperf3 --fq-rate) without fq, fq's the same with it; iperf3's pacing is its \
+     --bitrate",
     "beside computation: as many threads as processors spin at ordinary priority; pace has its default, SCHED_FIFO",
     "times are the kernel's at the receiver; segments that arrive joined count as arriving at once; the virtual bottleneck \
      has the target's rate, or the capture's mean where that is higher",

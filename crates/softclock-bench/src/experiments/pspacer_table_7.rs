@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softclock_core::Rate;
 
-use crate::lab::{self, Load, Pace, Setup, Shaper, Traffic, mbit};
+use crate::lab::{self, Burst, Htb, Load, Pace, Setup, Shaper, Traffic, mbit};
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -91,7 +91,7 @@ impl Variant {
             Who::Forwarded => (Shaper::Forward, rate),
             Who::Passed => (Shaper::Pace(pace("proto sctp")), rate),
             Who::Pace => (Shaper::Pace(pace("burst 3000")), self.offered()),
-            Who::Htb => (Shaper::Htb(rate, self.classes), self.offered()),
+            Who::Htb => (Shaper::Htb(self.htb()), self.offered()),
         };
         let load = Load::Flows {
             rate,
@@ -99,6 +99,14 @@ impl Variant {
             ports: self.classes,
         };
         Setup::new(self.name(), shaper, load)
+    }
+
+    fn htb(self) -> Htb {
+        Htb {
+            rate: mbit(self.total_mbit),
+            classes: self.classes,
+            burst: Burst::Bytes(BURST_BYTES),
+        }
     }
 
     fn offered(self) -> Rate {
@@ -204,6 +212,19 @@ fn rows(variants: &[Variant], found: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
         "us",
         &|variant, round| Some(machine(variant, round)? - machine(variant.unshaped()?, round)?),
     );
+    // HTB's of the same number of classes; it is the only peer.
+    add(
+        "the same, above idle, pace relative to HTB",
+        "x",
+        &|variant, round| {
+            let htb = Variant {
+                who: Who::Htb,
+                ..variant
+            };
+            let ratio = machine(variant, round)? / machine(htb, round)?;
+            (variant.who == Who::Pace && ratio > 0.0).then_some(ratio)
+        },
+    );
     add("process of pace, time a frame", "us", &process);
     add(
         "the same, above passing unpaced",
@@ -224,6 +245,9 @@ fn rows(variants: &[Variant], found: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
     });
     rows
 }
+
+/// What a class may send at once: as in pace's `burst 3000`.
+const BURST_BYTES: u64 = 3000;
 
 struct Plan {
     /// Mbit/s of all classes together, and numbers of classes.
@@ -250,7 +274,7 @@ const SMOKE: Plan = Plan {
 
 const NOTES: [&str; 4] = [
     "UDP in all, each class an equal part of it and offered 1.3 times that; classes are told apart by port, \
-     in HTB by a table; bursts of 3000 bytes in pace, tc's default in HTB; a sender of our own, as iperf3 has no more than \
+     in HTB by a table of u32 filters; bursts of 3000 bytes in both; a sender of our own, as iperf3 has no more than \
      128 streams; the first frames of classes, which their clocks begin with, come evenly spread",
     "machine: all processors while it runs, less those busy right after it in the same round; it holds sender, shaper, and \
      receiver; HTB works in no process; forwarded and passed unpaced: the same rate offered, and no shaper; \

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use softclock_core::Rate;
 
-use crate::lab::{self, FRAME_BYTES, Line, Load, Pace, Setup, Shaper, TCP_DATA_BYTES, mbit};
+use crate::best_peer::{Better, Comparison};
+use crate::lab::{
+    self, Burst, FRAME_BYTES, Htb, Line, Load, Pace, Setup, Shaper, TCP_DATA_BYTES, mbit,
+};
 use crate::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -43,9 +46,16 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                 });
             }
         }
+        rows.extend(BESIDE_PEERS.rows(&rows));
         Ok((rows, Vec::new()))
     })
 }
+
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant == OURS,
+    is_peer: |variant| variant.starts_with("HTB") || variant.starts_with("TBF"),
+    better: |_| Some(Better::More),
+};
 
 /// Who shapes over what.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +82,27 @@ impl Variant {
 
 const OURS: &str = "softclock pace over veth";
 
-const VARIANTS: [Variant; 4] = [
+const VARIANTS: [Variant; 6] = [
     Variant::pace(OURS, Line::Veth),
     Variant {
         name: "HTB over veth",
         line: Line::Veth,
-        of_rate: |rate| Shaper::Htb(rate, 1),
+        of_rate: |rate| Shaper::Htb(Htb::of_rate(rate)),
+    },
+    Variant {
+        name: "HTB, burst of 1 ms, over veth",
+        line: Line::Veth,
+        of_rate: |rate| {
+            Shaper::Htb(Htb {
+                burst: Burst::Millisecond,
+                ..Htb::of_rate(rate)
+            })
+        },
+    },
+    Variant {
+        name: "TBF over veth",
+        line: Line::Veth,
+        of_rate: |rate| Shaper::Tbf(rate, None),
     },
     Variant::pace("softclock pace over a TAP", Line::Tap),
     Variant::pace("softclock pace over a bond", Line::Bond),
@@ -108,7 +133,8 @@ const SMOKE: Plan = Plan {
     rounds: 1,
 };
 
-const NOTES: [&str; 3] = [
+const NOTES: [&str; 4] = [
+    "HTB has tc's default burst (1600 bytes), which tc-htb(8) says bounds its rate, and then one of 1 ms, as TBF has",
     "goodput is data of TCP (iperf3, one connection, cubic, without TSO); theory: the share of data in full frames, of the \
      target",
     "TAP: programs of the bridge's own host send on it; bond: frames leave on a bond over one veth",

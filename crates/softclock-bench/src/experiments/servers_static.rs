@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use softclock::fs::raise_descriptor_limit;
 
+use crate::best_peer::{Better, Comparison};
 use crate::closed_loop::{Load, Target};
 use crate::processors::Processors;
 use crate::report::{Context, Experiment, Report, Row};
@@ -49,8 +50,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
                 // Whoever is first is another one each time.
                 let index = (round + turn) % servers.len();
                 let (kind, server) = &servers[index];
-                context.progress(done, total, &format!("{}: {}", kind.name(), case.name()));
-                let sample = bench.measure(server, case);
+                let what = format!("{}: {}", kind.name(), case.name());
+                let sample = context.round(done, total, &what, || bench.measure(server, case));
                 let sample = sample.map_err(|error| format!("{}: {error}", kind.name()))?;
                 samples[index].push(sample);
                 done += 1;
@@ -63,9 +64,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         .iter()
         .zip(&samples)
         .flat_map(|(case, samples)| case_rows(case, &kinds, samples));
+    let mut rows: Vec<Row> = rows.collect();
+    rows.extend(BESIDE_PEERS.rows(&rows));
     Ok(Report {
         title: "static files: softclock serve beside nginx and Caddy",
-        rows: rows.collect(),
+        rows,
         notes: notes(&bench, &kinds, &samples),
         charts: Vec::new(),
     })
@@ -142,35 +145,41 @@ fn write_files(directory: &Path) -> io::Result<()> {
 fn case_rows(case: &Case, kinds: &[Kind], samples: &[Vec<Slice>]) -> Vec<Row> {
     let name = case.name();
     let mut rows = Vec::new();
-    let mut add = |metric: &str, unit, of: &dyn Fn(usize, &Slice) -> Option<f64>| {
+    let mut add = |metric: &str, unit, of: &dyn Fn(&Slice) -> Option<f64>| {
         for (kind, samples) in kinds.iter().zip(samples) {
-            let values: Option<Vec<f64>> = (samples.iter().enumerate())
-                .map(|(round, sample)| of(round, sample))
-                .collect();
+            let values: Option<Vec<f64>> = samples.iter().map(of).collect();
             if let Some(values) = values {
                 let metric = format!("{metric}; {name}");
                 rows.push(Row::of_samples(kind.name(), metric, unit, &values));
             }
         }
     };
-    add("processor time a request", "us", &|_, sample| {
+    add("processor time a request", "us", &|sample| {
         Some(sample.cpu_us_per_request())
     });
-    add("requests a processor second", "1/s", &|_, sample| {
+    add(EFFICIENCY, "1/s", &|sample| {
         Some(sample.requests_per_cpu_second())
     });
-    if let Some(nginx) = kinds.iter().position(|kind| *kind == Kind::NGINX) {
-        // Of the same round, as the machine changes with time.
-        add(BESIDE_NGINX, "x", &|round, sample| {
-            Some(sample.requests_per_cpu_second() / samples[nginx][round].requests_per_cpu_second())
-        });
-    }
-    add("requests a second", "1/s", &|_, sample| {
+    add(THROUGHPUT, "1/s", &|sample| {
         Some(sample.requests_per_second())
     });
-    add("latency, p99", "ms", &|_, sample| sample.p99_ms());
+    add(LATENCY, "ms", &Slice::p99_ms);
     rows
 }
+
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant == Kind::Softclock.name(),
+    is_peer: |variant| variant != Kind::Softclock.name(),
+    better: |metric| match metric.split_once(';')?.0 {
+        EFFICIENCY | THROUGHPUT => Some(Better::More),
+        LATENCY => Some(Better::Less),
+        _ => None,
+    },
+};
+
+const EFFICIENCY: &str = "requests a processor second";
+const THROUGHPUT: &str = "requests a second";
+const LATENCY: &str = "latency, p99";
 
 fn notes(bench: &Bench, kinds: &[Kind], samples: &[Vec<Vec<Slice>>]) -> Vec<String> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
@@ -266,15 +275,15 @@ const LARGE: File = File {
     bytes: 1 << 20,
 };
 
-const BESIDE_NGINX: &str = "requests a processor second, relative to nginx with sendfile on";
-
-const NOTES: [&str; 5] = [
-    "one worker each, on one processor, the clients on another; no access log; each server has its defaults but for \
-     what its name says, and nginx's limit of requests a connection, which is lifted; Caddy has GOMAXPROCS=1",
+const NOTES: [&str; 6] = [
+    "one worker each, on one processor, the clients on another; no access log; each server has its defaults but for what its \
+     name says; nginx has multi_accept on, too, and no limit of requests a connection; Caddy has GOMAXPROCS=1",
+    "nginx: tcp_nopush and sendfile are on in Debian's nginx.conf; sendfile off with open_file_cache is its best for files \
+     that fit into its buffer with their head (output_buffers, 2 of 32 KB), with both on its best for large ones",
     "softclock keeps small files in memory and looks at them again after a second; nginx's nearest to that is \
-     open_file_cache, which is off by default",
+     open_file_cache, here with open_file_cache_valid 1s, which keeps files open, not their content",
     "processor time is utime and stime of the server's processes over a slice of a second; work that the kernel does for \
      them in interrupts on the clients' processor is not in it",
     "a response that was under way at the end of a slice counts for the part that had come",
-    "the servers take turns in short slices; medians of rounds, and ratios to nginx's slice of the same round",
+    "the servers take turns in short slices; medians of rounds, and ratios to the best peer's slice of the same round",
 ];

@@ -9,11 +9,12 @@ mod variants;
 use std::error::Error;
 use std::io;
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Axis, Chart, Mark, Series};
 use crate::peer_program::Workshop;
 use crate::report::{Context, Experiment, Report, Row};
 use crate::sleepers::{Finding, Order};
-use variants::{Sleeper, sleepers};
+use variants::{SOFTCLOCK, Sleeper, sleepers};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -42,6 +43,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         bench.many(timers)?;
     }
     context.progress(1, 1, "");
+    let beside = BESIDE_PEERS.rows(&bench.rows);
+    bench.rows.extend(beside);
     Ok(Report {
         title: "how late sleeps end, and the CPU time of each",
         notes: bench.notes,
@@ -120,14 +123,14 @@ impl Bench<'_> {
     /// The samples of each sleeper, which take turns.
     fn in_turn(&mut self, order: &Order, load: u32, what: &str) -> io::Result<Vec<Vec<Sample>>> {
         let steps = self.size.loads.len() * self.size.sleeps_us.len() + self.size.timers.len();
-        self.context.progress(self.done, steps, what);
-        self.done += 1;
         let mut samples = vec![Vec::new(); self.sleepers.len()];
         for _ in 0..self.size.rounds {
             for (sleeper, samples) in self.sleepers.iter().zip(&mut samples) {
-                samples.push(self.sample(sleeper, order, load)?);
+                let sample = || self.sample(sleeper, order, load);
+                samples.push(self.context.round(self.done, steps, what, sample)?);
             }
         }
+        self.done += 1;
         Ok(samples)
     }
 
@@ -291,6 +294,15 @@ const P50: &str = "lateness, median";
 const P99: &str = "lateness, 99 %";
 const CPU: &str = "cost of an event, CPU time";
 
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant == SOFTCLOCK,
+    is_peer: |variant| !variant.starts_with(SOFTCLOCK),
+    better: |metric| {
+        let is_compared = [P50, P99, CPU].iter().any(|what| metric.ends_with(what));
+        is_compared.then_some(Better::Less)
+    },
+};
+
 const LATENESS: Axis = Axis::decades("us", 0.1, 10_000.0);
 const COST: Axis = Axis::decades("us", 0.1, 1000.0);
 
@@ -305,8 +317,8 @@ const NOTES: [&str; 7] = [
      are tens of bursts for each, whose noise is greater",
     "at a load of 95 % the sleeps can take what is left: then the thread is never idle, and takes on less of the load; \
      so it does where other programs want its processor",
-    "softclock spins for at most 5 % of the time (its default), and sets the thread's timer slack to 1 ns; the others \
-     have the slack they come with, 50 us, which delays waits with a time-out but neither timerfd nor io_uring",
+    "softclock spins for at most 5 % of the time (its default); all have a timer slack of 1 ns, which softclock sets itself \
+     and the others are started with (PR_SET_TIMERSLACK; the usual 50 us delay waits with a time-out)",
     "tokio and libuv count milliseconds: shorter sleeps take one; libuv is given them rounded up",
     "many timers: each sleeps a random time again and again; 1000 of them ask for 2 million events a second, which \
      shows the most that a thread can do, at any lateness",

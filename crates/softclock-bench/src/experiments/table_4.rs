@@ -25,8 +25,9 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut series = Vec::new();
     let load = Load::detect();
     for (index, (setting, paper)) in SETTINGS.iter().enumerate() {
-        context.progress(index, SETTINGS.len(), setting.name);
-        let traced = trace(context, setting, load)?;
+        let traced = context.round(index, SETTINGS.len(), setting.name, || {
+            trace(context, setting, load)
+        })?;
         let mut intervals = all_intervals_us(&traced.slices, None);
         // In the order of time, which sorting loses.
         let parts = parts(&intervals);

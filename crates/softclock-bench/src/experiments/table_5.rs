@@ -23,8 +23,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut charts = Vec::new();
     let load = Load::detect();
     for (index, setting) in SETTINGS.iter().enumerate() {
-        context.progress(index, SETTINGS.len(), setting.name);
-        let slices = trace(context, setting, load)?.slices;
+        let traced = context.round(index, SETTINGS.len(), setting.name, || {
+            trace(context, setting, load)
+        })?;
+        let slices = traced.slices;
         rows.extend(source_rows(setting.name, &slices, *setting == CLOSE));
         let (more, mut series) = without_each(setting.name, &slices);
         rows.extend(more);

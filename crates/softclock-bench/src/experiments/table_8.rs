@@ -60,13 +60,18 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let measured = busy_server::run(&Workload::of(context.smoke), || async move {
         let mut all = Vec::new();
         for (index, (target, (minimum, ..))) in lines().enumerate() {
-            context.progress(index, 2 * VIII.len(), "trains");
-            all.push(train(RateClock::new(us(target), us(minimum)), length).await?);
+            let sent = context.round_of_task(index, 2 * VIII.len(), "trains", async || {
+                train(RateClock::new(us(target), us(minimum)), length).await
+            });
+            all.push(sent.await?);
         }
         Ok(all)
     })?;
+    let traced = context.round(0, 1, "trigger states", || {
+        trace(context, &KEEP, Load::detect())
+    })?;
     context.progress(1, 1, "");
-    let ours = all_intervals_us(&trace(context, &KEEP, Load::detect())?.slices, None);
+    let ours = all_intervals_us(&traced.slices, None);
     let papers = st_apache();
     let mut rows = Vec::new();
     for ((target, (minimum, mean, deviation)), intervals) in lines().zip(&measured) {

@@ -1,11 +1,12 @@
 //! `wan/delay`: how exactly `softclock wan` keeps its delays.
 //!
 //! Each datagram is seen by tcpdump where it comes to the bridge and where it arrives; the difference less the delay is
-//! what the emulator adds. What a bridge of the kernel's takes stands beside it.
+//! what the emulator adds. What netem adds, and what a bridge of the kernel's takes, stand beside it.
 
 use std::io;
 use std::time::Duration;
 
+use crate::best_peer::{Better, Comparison};
 use crate::chart::{Axis, Chart, Series};
 use crate::lab::{Load, Neighbours, Passage, Results, Setup, Shaper, Study, Traffic, mbit};
 use crate::report::{Experiment, Row, quantile};
@@ -13,7 +14,7 @@ use crate::report::{Experiment, Row, quantile};
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "wan/delay",
-    about: "by how much delays of softclock wan are exceeded, 0 to 50 ms at 100 Mbit/s, beside plain forwarding",
+    about: "by how much delays of softclock wan are exceeded, 0 to 50 ms at 100 Mbit/s, beside netem and plain forwarding",
     run: |context| STUDY.run(context),
 };
 
@@ -36,6 +37,10 @@ fn setups() -> Vec<Setup> {
     };
     let mut setups = vec![Setup::new("forwarded", Shaper::Forward, load)];
     setups.extend(DELAYS_MS.map(wan));
+    setups.extend(DELAYS_MS.iter().filter(|&&ms| ms > 0).map(|&ms| {
+        let shaper = Shaper::Netem(Duration::from_millis(ms));
+        Setup::new(format!("netem, {ms} ms"), shaper, load)
+    }));
     setups
 }
 
@@ -50,7 +55,7 @@ struct Shot {
 /// Alone, and beside neighbours.
 fn shots(traffic: &Traffic, shaper: Shaper, slice: Duration) -> io::Result<[Shot; 2]> {
     let delay = match shaper {
-        Shaper::Wan(delay) => delay,
+        Shaper::Wan(delay) | Shaper::Netem(delay) => delay,
         _ => Duration::ZERO,
     };
     let shot = |passage: &Passage| Shot {
@@ -77,7 +82,7 @@ fn rows(results: &Results<[Shot; 2]>) -> Vec<Row> {
         }
     };
     for (place, name) in QUANTILES {
-        let metric = format!("time on the way above the delay, {name}");
+        let metric = format!("{ABOVE}, {name}");
         add(&metric, "us", &|shot| quantile(&shot.late_us, place));
     }
     add("share of datagrams that are lost", "%", &|shot| {
@@ -86,8 +91,39 @@ fn rows(results: &Results<[Shot; 2]>) -> Vec<Row> {
     add("frames lost by the receiver's capture", "", &|shot| {
         shot.uncaptured as f64
     });
+    rows.extend(
+        BESIDE_PEERS
+            .iter()
+            .flat_map(|peers| peers.rows(&rows))
+            .collect::<Vec<_>>(),
+    );
     rows
 }
+
+/// netem of the same delay.
+const BESIDE_PEERS: [Comparison; 3] = [
+    Comparison {
+        is_ours: |variant| variant == "softclock wan, 1 ms",
+        is_peer: |variant| variant == "netem, 1 ms",
+        better: is_less,
+    },
+    Comparison {
+        is_ours: |variant| variant == "softclock wan, 10 ms",
+        is_peer: |variant| variant == "netem, 10 ms",
+        better: is_less,
+    },
+    Comparison {
+        is_ours: |variant| variant == "softclock wan, 50 ms",
+        is_peer: |variant| variant == "netem, 50 ms",
+        better: is_less,
+    },
+];
+
+fn is_less(metric: &str) -> Option<Better> {
+    metric.starts_with(ABOVE).then_some(Better::Less)
+}
+
+const ABOVE: &str = "time on the way above the delay";
 
 fn chart(results: &Results<[Shot; 2]>, index: usize) -> Chart {
     let x = Axis::decades("time on the way above the delay, us", 0.1, 10_000.0);
@@ -112,7 +148,9 @@ const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9
 
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 
-const NOTES: [&str; 5] = [
+const NOTES: [&str; 6] = [
+    "netem: the kernel's emulator at both exits of a bridge of the kernel's, with room for all frames on the way (limit \
+     10000)",
     "100 Mbit/s of UDP in frames of 1500 bytes by iperf3, which sends what is due each millisecond in one burst; its numbers \
      pair what both captures have; beside computation: as many threads as processors spin at ordinary priority",
     "time stamps are the kernel's: when a frame is put into the receive queue of in0, where softclock wan counts the delay from, \

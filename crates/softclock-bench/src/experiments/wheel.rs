@@ -12,10 +12,11 @@ mod trace;
 use std::error::Error;
 use std::io;
 
+use crate::best_peer::{Better, Comparison};
 use crate::peer_program::Workshop;
 use crate::report::{Context, Experiment, Report, Row};
 use coprocess::{Coprocess, Program};
-use peers::{Bitwheel, HashWheel, Heap, Nexus, Softclock, Tree};
+use peers::{Bitwheel, HashWheel, Heap, Nexus, Peer, Softclock, Tree};
 use player::{Operation, Play, Player};
 use trace::{Kind, Step, Trace};
 
@@ -32,16 +33,14 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     let workshop = Workshop::new()?;
     let programs = Program::all(&workshop, &mut notes);
-    for (done, size) in sizes.iter().enumerate() {
-        let what = format!("{} pending", size.pending);
-        context.progress(done * 2, sizes.len() * 2, &what);
+    for size in sizes {
         for kind in [Kind::Network, Kind::Firing] {
-            trace_rows(kind, size, &programs, &mut rows, &mut notes)?;
+            trace_rows(context, kind, size, &programs, &mut rows, &mut notes)?;
         }
-        context.progress(done * 2 + 1, sizes.len() * 2, &what);
-        operation_rows(size, &programs, &mut rows)?;
+        operation_rows(context, size, &programs, &mut rows)?;
     }
     context.progress(1, 1, "");
+    rows.extend(BESIDE_PEERS.rows(&rows));
     Ok(Report {
         title: "timer structures: ns an operation, by number of pending timers",
         notes,
@@ -93,6 +92,7 @@ fn bitwheel(pending: usize, initial_ns: &[u64]) -> Box<dyn Play> {
 }
 
 fn trace_rows(
+    context: &Context,
     kind: Kind,
     size: &Size,
     programs: &[Program],
@@ -106,37 +106,57 @@ fn trace_rows(
     let mut trace = Trace::new(kind, size.pending, SEED);
     let mut players = players(size, programs, kind, &trace.initial_ns)?;
     let mut samples = vec![Vec::with_capacity(size.rounds); players.len()];
-    let warm_up = (size.rounds / 8).max(1);
-    for round in 0..warm_up + size.rounds {
+    let mut play = || -> io::Result<Vec<f64>> {
         let steps: Vec<Step> = trace.by_ref().take(size.steps).collect();
-        for (player, samples) in players.iter_mut().zip(&mut samples) {
-            let ns = player.play(&steps)?;
-            if round >= warm_up {
-                samples.push(ns);
-            }
+        players
+            .iter_mut()
+            .map(|player| player.play(&steps))
+            .collect()
+    };
+    for _ in 0..(size.rounds / 8).max(1) {
+        play()?;
+    }
+    let what = format!("{name}, {} pending", size.pending);
+    for round in 0..size.rounds {
+        let each_ns = context.round(round, size.rounds, &what, &mut play)?;
+        for (samples, ns) in samples.iter_mut().zip(each_ns) {
+            samples.push(ns);
         }
     }
     for (player, samples) in players.iter().zip(&samples) {
-        let metric = format!("{name}, {} pending", size.pending);
-        rows.push(Row::of_samples(player.name(), metric, "ns", samples));
+        rows.push(Row::of_samples(player.name(), &*what, "ns", samples));
         let found = player.inexactness();
         notes.extend(found.note(player.name(), name, size.pending));
     }
     Ok(())
 }
 
-fn operation_rows(size: &Size, programs: &[Program], rows: &mut Vec<Row>) -> io::Result<()> {
+fn operation_rows(
+    context: &Context,
+    size: &Size,
+    programs: &[Program],
+    rows: &mut Vec<Row>,
+) -> io::Result<()> {
     for operation in Operation::ALL {
         let mut players = players_amid(size, programs)?;
         let mut samples = vec![Vec::with_capacity(size.operation_rounds); players.len()];
-        for round in 0..size.operation_rounds as u64 {
-            for (player, samples) in players.iter_mut().zip(&mut samples) {
-                samples.push(player.operation(operation, size.calls, SEED ^ (round + 1))?);
+        let what = format!("{}, {} pending", operation.name(), size.pending);
+        for round in 0..size.operation_rounds {
+            let seed = SEED ^ (round as u64 + 1);
+            let each_ns = context.round(round, size.operation_rounds, &what, || {
+                let operate =
+                    |player: &mut Box<dyn Play>| player.operation(operation, size.calls, seed);
+                players
+                    .iter_mut()
+                    .map(operate)
+                    .collect::<io::Result<Vec<f64>>>()
+            })?;
+            for (samples, ns) in samples.iter_mut().zip(each_ns) {
+                samples.push(ns);
             }
         }
         for (player, samples) in players.iter().zip(&samples) {
-            let metric = format!("{}, {} pending", operation.name(), size.pending);
-            rows.push(Row::of_samples(player.name(), metric, "ns", samples));
+            rows.push(Row::of_samples(player.name(), &*what, "ns", samples));
         }
     }
     Ok(())
@@ -152,9 +172,15 @@ fn players_amid(size: &Size, programs: &[Program]) -> io::Result<Vec<Box<dyn Pla
     Ok(players)
 }
 
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant == Softclock::NAME,
+    is_peer: |variant| variant != Softclock::NAME,
+    better: |_| Some(Better::Less),
+};
+
 const SEED: u64 = 0x736f_6674_636c_6f63;
 
-const NOTES: [&str; 9] = [
+const NOTES: [&str; 10] = [
     "trace: one step is a check for due timers, the cancelling of one timer, if it has not fired, \
      and its scheduling anew; 90 % are cancelled before they fire, delays are log-uniform from \
      10 us to 30 s, the same steps for all, played in turn in rounds of milliseconds",
@@ -175,6 +201,8 @@ const NOTES: [&str; 9] = [
      timers lie in the owners' table, so that there is no handle. libevent's base has the trace's time for its clock \
      and an epoll_wait that returns at once, without a system call: what a turn of its loop costs without the kernel \
      is part of each step, and its idle check",
+    "libevent's base is without locks and its environment (EVENT_BASE_FLAG_NOLOCK, EVENT_BASE_FLAG_IGNORE_ENV); its queues \
+     of common timeouts are for timers of one length, which are not here; rte_timer has one core, no huge pages",
     "rte_timer reads the processor's counter itself: a check contains that, and the trace, whose time it cannot be \
      given, cancels what the others fire (10 % of the steps); fire + schedule runs in real time, at a pace that it can \
      keep",

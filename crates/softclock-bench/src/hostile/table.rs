@@ -4,6 +4,7 @@ use std::error::Error;
 
 use super::subject::{Program, Subject};
 use super::trial::{self, Case, Ground, Sample, Stage};
+use crate::best_peer::{Better, Comparison};
 use crate::command;
 use crate::report::{Context, Report, Row};
 
@@ -29,13 +30,27 @@ pub fn report(
         .iter()
         .zip(&samples)
         .flat_map(|(case, samples)| rows(case, samples));
+    let mut rows: Vec<Row> = rows.collect();
+    rows.extend(BESIDE_PEERS.rows(&rows));
     Ok(Report {
         title,
-        rows: rows.collect(),
+        rows,
         notes: all_notes(&cases, &stage, notes),
         charts: Vec::new(),
     })
 }
+
+/// What other clients see under an attack.
+const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| variant.starts_with("softclock"),
+    is_peer: |variant| !variant.starts_with("softclock"),
+    better: |metric| {
+        let is_compared = metric.starts_with("p99 under it, ") || metric.starts_with(FAILED);
+        is_compared.then_some(Better::Less)
+    },
+};
+
+const FAILED: &str = "share of requests that failed under it";
 
 /// Leaves out what is not installed, and all but the first row of each program in a smoke run.
 pub fn keep_installed(subjects: &mut Vec<Subject>, context: &Context) {
@@ -74,9 +89,7 @@ const COLUMNS: [Column; 10] = [
         "x",
         |sample| sample.under.new.p99_ms / sample.without.new.p99_ms,
     ),
-    ("share of requests that failed under it", "%", |sample| {
-        sample.failed * 100.0
-    }),
+    (FAILED, "%", |sample| sample.failed * 100.0),
     ("normal again within", "s", |sample| {
         sample.recovery.as_secs_f64()
     }),

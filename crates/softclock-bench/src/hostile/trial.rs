@@ -280,8 +280,9 @@ pub fn run(
                 let index = (round + turn) % case.subjects.len();
                 let subject = &case.subjects[index];
                 let what = format!("{}: {}", case.name, subject.name);
-                context.progress(done, all * plan.rounds, &what);
-                let sample = stage.sample(case, subject, &plan);
+                let sample = context.round(done, all * plan.rounds, &what, || {
+                    stage.sample(case, subject, &plan)
+                });
                 samples[index].push(sample.map_err(|error| format!("{what}: {error}"))?);
                 done += 1;
             }

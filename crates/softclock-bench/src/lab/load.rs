@@ -19,6 +19,8 @@ pub enum Load {
     TcpPaced(Rate),
     /// iperf3, TCP (cubic) at this rate by SO_MAX_PACING_RATE: without the queueing discipline fq, TCP itself keeps it.
     TcpMaxPacing(Rate),
+    /// The same with fq on the sender's link, which then keeps it.
+    TcpFq(Rate),
     /// [`super::flows`]: datagrams to so many ports in turn, the first of each at the rate of all classes together, those
     /// behind them at the rate that is offered.
     Flows {
@@ -58,6 +60,9 @@ impl Load {
                 receiver: None,
             });
         }
+        if let Self::TcpFq(_) = self {
+            host.run("tc qdisc replace dev eth0 root fq")?;
+        }
         let mut server = lab.receiver.command("iperf3");
         server.args(["--server", "--one-off", "--forceflush"]);
         let mut server = spawn(&mut server)?;
@@ -90,7 +95,9 @@ impl Load {
             }
             Self::Tcp => TCP.into(),
             Self::TcpPaced(rate) => format!("{TCP} --bitrate {}", data(rate, TCP_DATA_BYTES)),
-            Self::TcpMaxPacing(rate) => format!("{TCP} --fq-rate {}", data(rate, TCP_DATA_BYTES)),
+            Self::TcpMaxPacing(rate) | Self::TcpFq(rate) => {
+                format!("{TCP} --fq-rate {}", data(rate, TCP_DATA_BYTES))
+            }
             Self::Flows { .. } => String::new(),
         }
     }

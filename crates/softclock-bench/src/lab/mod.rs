@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`Namespace`]: goes with us, however we end.
-//! - [`Shaper`]: `softclock pace`, `softclock wan`, or a bridge of the kernel's with HTB, TBF or nothing.
+//! - [`Shaper`]: `softclock pace`, `softclock wan`, or a bridge of the kernel's with HTB, TBF, netem or nothing.
 //! - [`Load`]: iperf3, or [`flows`] where it has too few streams.
 //! - [`Traffic`]: one shaper under one load, ready to be measured.
 //! - [`Study`]: several of them in turn.
@@ -17,6 +17,7 @@
 //! - [`Neighbours`]: other programs that compute.
 
 mod capture;
+mod disciplines;
 pub mod flows;
 mod load;
 mod namespace;
@@ -37,6 +38,7 @@ use crate::report::{Report, Row};
 use crate::servers::version;
 
 pub use capture::{Capture, Frames};
+pub use disciplines::{Burst, Htb};
 pub use load::Load;
 pub use namespace::{Namespace, Received};
 pub use neighbours::Neighbours;

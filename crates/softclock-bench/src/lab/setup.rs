@@ -266,11 +266,12 @@ pub fn rounds<R>(
             // Whoever is first is another one each time.
             let index = (round + turn) % results.len();
             let (setup, found) = &mut results[index];
-            context.progress(done, total, &setup.name);
+            let measured = context.round(done, total, &setup.name, || {
+                setup.start().map(|traffic| measure(setup, traffic))
+            });
             done += 1;
-            match setup.start() {
-                Ok(traffic) => {
-                    let measured = measure(setup, traffic);
+            match measured {
+                Ok(measured) => {
                     found.push(measured.map_err(|error| format!("{}: {error}", setup.name))?);
                 }
                 Err(error) if round == 0 => {

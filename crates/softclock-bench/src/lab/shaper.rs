@@ -10,8 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use softclock_core::Rate;
 
+use super::disciplines::{self, Htb};
 use super::flows::FIRST_PORT;
-use super::{FRAME_BYTES, Lab, Line};
+use super::{Lab, Line};
 use crate::command;
 
 /// A way to shape. Rates are of whole frames, all classes together; with more than one, classes are told apart by port.
@@ -23,10 +24,13 @@ pub enum Shaper {
     Pace(Pace),
     /// `softclock wan` with this delay each way.
     Wan(Duration),
-    /// A bridge of the kernel's with HTB at its exit, and so many classes.
-    Htb(Rate, u16),
-    /// A bridge of the kernel's with TBF at its exit.
-    Tbf(Rate),
+    /// A bridge of the kernel's with HTB at its exit.
+    Htb(Htb),
+    /// A bridge of the kernel's with TBF at its exit: the rate, and the peak rate if there is one. With it, TBF cuts
+    /// joined segments into frames.
+    Tbf(Rate, Option<Rate>),
+    /// A bridge of the kernel's with netem at both of its exits, with this delay.
+    Netem(Duration),
 }
 
 /// `softclock pace`, as it is started.
@@ -80,17 +84,16 @@ impl Shaper {
                 Program::start(lab, line, "wan", ["--delay".to_owned(), delay])
             }
             Self::Forward => forward(lab),
-            Self::Htb(rate, classes) => {
-                lab.bridge.batch("tc", &htb(rate, classes))?;
+            Self::Htb(htb) => {
+                lab.bridge.batch("tc", &htb.commands())?;
                 forward(lab)
             }
-            Self::Tbf(rate) => {
-                let burst = tbf_burst_bytes(rate);
-                let limit = u64::from(FRAME_BYTES) * QUEUE;
-                let bps = rate.bps();
-                lab.bridge.run(&format!(
-                    "tc qdisc add dev out0 root tbf rate {bps}bit burst {burst} limit {limit}"
-                ))?;
+            Self::Tbf(rate, peak) => {
+                lab.bridge.run(&disciplines::tbf(rate, peak))?;
+                forward(lab)
+            }
+            Self::Netem(delay) => {
+                lab.bridge.batch("tc", &disciplines::netem(delay))?;
                 forward(lab)
             }
         }
@@ -219,53 +222,17 @@ fn forward(lab: &Lab) -> io::Result<Shaped> {
     Ok(Shaped { program: None })
 }
 
-/// HTB with so many classes of equal rates, found through a table by the destination's port as fast as tc can.
-fn htb(rate: Rate, classes: u16) -> String {
-    let mut commands = "qdisc add dev out0 root handle 1: htb default 1\n".to_owned();
-    let each = share(rate, classes).bps();
-    let limit = limit(classes);
-    for class in 1..=classes {
-        let _ = write!(
-            commands,
-            "class add dev out0 parent 1: classid 1:{class:x} htb rate {each}bit quantum {FRAME_BYTES}\n\
-             qdisc add dev out0 parent 1:{class:x} pfifo limit {limit}\n"
-        );
-    }
-    if classes > 1 {
-        commands.push_str(
-            "filter add dev out0 parent 1: prio 1 handle 2: protocol ip u32 divisor 256\n\
-             filter add dev out0 parent 1: prio 1 protocol ip u32 ht 800:: match u8 0 0 at 0 \
-             hashkey mask 0x000000ff at 20 link 2:\n",
-        );
-    }
-    for class in (1..=classes).filter(|_| classes > 1) {
-        let port = FIRST_PORT + class - 1;
-        let _ = writeln!(
-            commands,
-            "filter add dev out0 parent 1: prio 1 protocol ip u32 ht 2:{:x} \
-             match u16 {port} 0xffff at 22 classid 1:{class:x}",
-            port & 0xff
-        );
-    }
-    commands
-}
-
-/// What TBF may send at once: a millisecond's worth, at least two frames.
-fn tbf_burst_bytes(rate: Rate) -> u64 {
-    (rate.bps() / 8_000).max(2 * u64::from(FRAME_BYTES))
-}
-
-fn share(rate: Rate, classes: u16) -> Rate {
+pub(super) fn share(rate: Rate, classes: u16) -> Rate {
     Rate::from_bps(rate.bps() / u64::from(classes)).expect("above the number of classes")
 }
 
 /// Packets that may wait in a class.
-fn limit(classes: u16) -> u64 {
+pub(super) fn limit(classes: u16) -> u64 {
     (QUEUE / u64::from(classes)).max(LEAST_QUEUE)
 }
 
 /// Packets that wait in all classes together.
-const QUEUE: u64 = 1000;
+pub(super) const QUEUE: u64 = 1000;
 const LEAST_QUEUE: u64 = 20;
 
 #[cfg(test)]
@@ -284,10 +251,6 @@ mod tests {
         };
         let two: Vec<String> = two.classes().collect();
         assert_eq!(two[1], "rate 50mbit limit 500 dport 20001 burst 64kb");
-        let commands = htb(mbit(100), 2);
-        assert!(commands.contains("classid 1:2 htb rate 50000000bit"));
-        assert!(commands.contains("ht 2:21 match u16 20001 0xffff"));
-        assert_eq!(htb(mbit(100), 1).lines().count(), 3);
     }
 
     #[test]

@@ -21,9 +21,10 @@ pub(super) fn proxy(
     address: SocketAddr,
     upstream: SocketAddr,
     descriptors: u64,
+    global: &str,
     directory: &Path,
 ) -> io::Result<Command> {
-    let configuration = configuration(address, upstream, descriptors);
+    let configuration = configuration(address, upstream, descriptors, global);
     let path = write_file(directory, "haproxy.cfg", &configuration)?;
     let mut command = Command::new(program());
     command.arg("-db").arg("-f").arg(path);
@@ -32,7 +33,13 @@ pub(super) fn proxy(
 
 /// Connections to the upstream are kept and any request may use them, also when most descriptors are in use, where it would
 /// stop to keep them; clients that send none are waited for. It wants two descriptors for each connection that it may have.
-fn configuration(address: SocketAddr, upstream: SocketAddr, descriptors: u64) -> String {
+/// `global` is one more line of that section.
+fn configuration(
+    address: SocketAddr,
+    upstream: SocketAddr,
+    descriptors: u64,
+    global: &str,
+) -> String {
     let connections = descriptors.saturating_sub(FOR_ITSELF) / 2;
     format!(
         "global
@@ -40,6 +47,7 @@ fn configuration(address: SocketAddr, upstream: SocketAddr, descriptors: u64) ->
     maxconn {connections}
     tune.pool-low-fd-ratio 100
     tune.pool-high-fd-ratio 100
+    {global}
 defaults
     mode http
     option http-keep-alive

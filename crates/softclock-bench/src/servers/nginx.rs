@@ -20,12 +20,13 @@ pub(crate) fn program() -> &'static str {
 /// How it sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// `sendfile on`.
+    /// `tcp_nopush on` and `sendfile on`, as in Debian's `nginx.conf`.
     Sendfile,
-    /// `sendfile off`: it reads and writes them.
-    Read,
-    /// `sendfile on`, and files stay open for a second.
-    Cached,
+    /// The same, and files stay open for a second: the best for large files.
+    SendfileCached,
+    /// `sendfile off`, and files stay open for a second: the best for small files, which it reads into the buffer that
+    /// their head is in, and writes with it by one call.
+    ReadCached,
 }
 
 pub(super) fn command(
@@ -34,17 +35,26 @@ pub(super) fn command(
     address: SocketAddr,
     directory: &Path,
 ) -> io::Result<Command> {
-    let files = match files {
-        Files::Sendfile => "sendfile on;",
-        Files::Read => "sendfile off;",
-        Files::Cached => {
-            "sendfile on; open_file_cache max=1000; open_file_cache_valid 1s; open_file_cache_min_uses 1;"
-        }
-    };
     let root = root.display();
-    let server = format!("{files} server {{ listen {address} backlog=1024; root {root}; }}");
+    let lines = files.lines();
+    let server = format!("{lines} server {{ listen {address} backlog=1024; root {root}; }}");
     start(&configuration(2048, &server), directory)
 }
+
+impl Files {
+    const fn lines(self) -> &'static str {
+        match self {
+            Self::Sendfile => SENDFILE,
+            Self::SendfileCached => {
+                "sendfile on; tcp_nopush on; open_file_cache max=1000; open_file_cache_valid 1s;"
+            }
+            Self::ReadCached => "sendfile off; open_file_cache max=1000; open_file_cache_valid 1s;",
+        }
+    }
+}
+
+/// Of Debian's `nginx.conf`.
+pub(crate) const SENDFILE: &str = "sendfile on; tcp_nopush on;";
 
 /// Passes requests on, with as many connections kept as ours keeps, and with patience for clients that send none.
 pub(super) fn proxy(
@@ -54,7 +64,7 @@ pub(super) fn proxy(
     directory: &Path,
 ) -> io::Result<Command> {
     let server = format!(
-        "client_header_timeout 1h; keepalive_timeout 1h;
+        "{SENDFILE} client_header_timeout 1h; keepalive_timeout 1h;
              upstream u {{ server {upstream}; keepalive 64; keepalive_requests 1000000000; }}
              server {{
                  listen {address} backlog=1024;
@@ -72,12 +82,12 @@ fn start(configuration: &str, directory: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Its defaults, but for what is compared, and for connections that may carry any number of requests.
+/// Its defaults, but for what is compared, for `multi_accept`, and for connections that may carry any number of requests.
 fn configuration(connections: u64, server: &str) -> String {
     let descriptors = connections.max(4096);
     format!(
         "daemon off; worker_processes 1; worker_rlimit_nofile {descriptors}; pid nginx.pid;
-         events {{ worker_connections {connections}; }}
+         events {{ worker_connections {connections}; multi_accept on; }}
          http {{
              access_log off; keepalive_requests 1000000000;
              client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;

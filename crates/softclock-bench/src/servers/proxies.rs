@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use ::softclock::events::Mechanism;
 use ::softclock::fs::raise_descriptor_limit;
 
+use crate::best_peer::{Better, Comparison};
+
 use super::{Server, haproxy, nginx, softclock, version};
 
 /// A proxy that can be compared.
@@ -17,10 +19,12 @@ pub enum ProxyKind {
     Nginx,
     /// HAProxy, with one thread.
     HaProxy,
+    /// The same with `busy-polling`, which its manual has for latency: it takes all of its processor.
+    HaProxyBusy,
 }
 
 impl ProxyKind {
-    /// All, in the order of tables.
+    /// All that wait, in the order of tables.
     pub const ALL: [Self; 6] = [
         Self::Softclock(Mechanism::Select),
         Self::Softclock(Mechanism::Poll),
@@ -45,6 +49,7 @@ impl ProxyKind {
             Self::Softclock(Mechanism::IoUring) => "softclock, io_uring",
             Self::Nginx => "nginx",
             Self::HaProxy => "HAProxy",
+            Self::HaProxyBusy => "HAProxy, busy-polling",
         }
     }
 
@@ -53,7 +58,7 @@ impl ProxyKind {
         match self {
             Self::Softclock(_) => None,
             Self::Nginx => Some("nginx"),
-            Self::HaProxy => Some("haproxy"),
+            Self::HaProxy | Self::HaProxyBusy => Some("haproxy"),
         }
     }
 
@@ -62,7 +67,7 @@ impl ProxyKind {
         match self {
             Self::Softclock(_) => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Self::Nginx => version(nginx::program(), "-v"),
-            Self::HaProxy => {
+            Self::HaProxy | Self::HaProxyBusy => {
                 let said = version(haproxy::program(), "-v")?;
                 said.split_whitespace().nth(2).map(str::to_owned)
             }
@@ -85,10 +90,24 @@ impl ProxyKind {
         Server::start(|address, directory| match self {
             Self::Softclock(mechanism) => softclock::proxy_command(address, upstream, mechanism),
             Self::Nginx => nginx::proxy(address, upstream, descriptors, directory),
-            Self::HaProxy => haproxy::proxy(address, upstream, descriptors, directory),
+            Self::HaProxy => haproxy::proxy(address, upstream, descriptors, "", directory),
+            Self::HaProxyBusy => {
+                haproxy::proxy(address, upstream, descriptors, "busy-polling", directory)
+            }
         })
     }
 }
+
+/// Which proxy by the epoll or io_uring of ours is compared with the best peer.
+pub const BESIDE_PEERS: Comparison = Comparison {
+    is_ours: |variant| {
+        [ProxyKind::OURS, ProxyKind::IO_URING]
+            .map(ProxyKind::name)
+            .contains(&variant)
+    },
+    is_peer: |variant| !variant.starts_with("softclock"),
+    better: |_| Some(Better::Less),
+};
 
 /// Descriptors are below this for `select`.
 const FD_SETSIZE: usize = 1024;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use super::{NGINX, SOFTCLOCK};
+use super::{NGINX, NGINX_LIMIT_REQ, NGINX_LIMITED, SOFTCLOCK};
 use crate::hostile::frames::{
     CONTINUATION, END_HEADERS, END_STREAM, HEADERS, MAX_WINDOW, RST_STREAM, field, frame,
     get_block, opening, request,
@@ -25,17 +25,12 @@ pub const EXPERIMENT: Experiment = Experiment {
 type Flood = fn(&mut Link<'_>, &Tally) -> io::Result<()>;
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    let nginx_limited = Subject {
-        name: "nginx, limit_req",
-        settings: "limit_req_zone $binary_remote_addr zone=r:1m rate=1000r/s; limit_req zone=r burst=200 nodelay;",
-        ..NGINX
-    };
     let floods: [(&str, &str, Flood, Vec<Subject>); 3] = [
         (
             "rapid reset",
             "requests",
             rapid_reset,
-            vec![SOFTCLOCK, NGINX, nginx_limited],
+            vec![SOFTCLOCK, NGINX, NGINX_LIMIT_REQ, NGINX_LIMITED],
         ),
         (
             "CONTINUATION flood",
@@ -47,7 +42,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             "HPACK bombs",
             "requests",
             hpack_bomb,
-            vec![SOFTCLOCK, NGINX],
+            vec![SOFTCLOCK, NGINX, NGINX_LIMIT_REQ],
         ),
     ];
     let cases = floods.map(|(name, units, flood, subjects)| Case {
@@ -128,7 +123,7 @@ const BATCH: u32 = 100;
 
 const NOTES: [&str; 2] = [
     "nginx's limits here are on by default: keepalive_requests 1000, http2_max_concurrent_streams 128, \
-     large_client_header_buffers 4 8k",
+     large_client_header_buffers 4 8k; limit_req and limit_conn are what its makers advise against rapid reset besides",
     "an attacker whose connection is ended makes another after 100 ms, with a handshake of TLS 1.3, which is what is left of \
      the attack then",
 ];

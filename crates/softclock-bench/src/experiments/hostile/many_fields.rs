@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use super::{NGINX, SOFTCLOCK};
+use super::{NGINX, NGINX_LIMIT_REQ, SOFTCLOCK};
 use crate::hostile::frames::{MAX_WINDOW, get_block, opening, request};
 use crate::hostile::link::{Link, again_and_again};
 use crate::hostile::table;
@@ -27,7 +27,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         }),
         threads: 8,
         units: "requests",
-        subjects: vec![SOFTCLOCK, NGINX],
+        subjects: vec![SOFTCLOCK, NGINX, NGINX_LIMIT_REQ],
         ground: Ground::Files,
     };
     let title = "HTTP/2 requests with 1000 fields";

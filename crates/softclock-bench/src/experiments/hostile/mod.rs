@@ -44,6 +44,13 @@ const NGINX_LIMITED: Subject = Subject {
     settings: "limit_conn_zone $binary_remote_addr zone=c:1m; limit_conn c 20;",
 };
 
+/// nginx with its documented limit of requests by client address.
+const NGINX_LIMIT_REQ: Subject = Subject {
+    name: "nginx, limit_req",
+    settings: "limit_req_zone $binary_remote_addr zone=r:1m rate=1000r/s; limit_req zone=r burst=200 nodelay;",
+    ..NGINX
+};
+
 /// HAProxy with its defaults.
 const HAPROXY: Subject = Subject {
     name: "HAProxy",

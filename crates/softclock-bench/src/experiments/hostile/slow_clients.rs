@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use super::{NGINX, SOFTCLOCK};
+use super::{NGINX, NGINX_LIMITED, SOFTCLOCK};
 use crate::hostile::hold::Hold;
+use crate::hostile::subject::Subject;
 use crate::hostile::table;
 use crate::hostile::trial::{Case, Ground, LARGE};
 use crate::report::{Context, Experiment, Report};
@@ -33,17 +34,32 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         buffer: Some(READ_BUFFER),
         ..heads(400)
     };
+    let softclock_second = Subject {
+        name: "softclock, --head-timeout 1",
+        settings: "--head-timeout 1",
+        ..SOFTCLOCK
+    };
+    let nginx_second = Subject {
+        name: "nginx, client_header_timeout 1s",
+        settings: "client_header_timeout 1s; reset_timedout_connection on;",
+        ..NGINX
+    };
+    let timed = vec![SOFTCLOCK, softclock_second, NGINX, nginx_second];
     let attacks = [
-        ("400 slow heads", heads(400)),
-        ("1000 slow heads", heads(1000)),
-        ("400 slow readers", readers),
+        ("400 slow heads", heads(400), timed.clone()),
+        ("1000 slow heads", heads(1000), timed),
+        (
+            "400 slow readers",
+            readers,
+            vec![SOFTCLOCK, NGINX, NGINX_LIMITED],
+        ),
     ];
-    let cases = attacks.map(|(name, hold)| Case {
+    let cases = attacks.map(|(name, hold, subjects)| Case {
         name: name.to_owned(),
         attack: Box::new(move |against| hold.run(against, against.front.plain)),
         threads: 1,
         units: "connections",
-        subjects: vec![SOFTCLOCK, NGINX],
+        subjects,
         ground: Ground::Files,
     });
     table::report(context, "slow clients", cases.into(), &NOTES)
@@ -58,6 +74,7 @@ const READ_BUFFER: usize = 128 << 10;
 
 const NOTES: [&str; 2] = [
     "a byte of each head, or 100 bytes of each response of 16 MB, every 200 ms; a connection that the server ends is replaced",
-    "nginx's limit_conn does not count connections whose head is not complete; of its defences client_header_timeout and \
-     send_timeout remain, both 60 s, as with ours (10 and 60 s): longer than the attack",
+    "nginx's limit_conn does not count connections whose head is not complete; of its defences against slow heads \
+     client_header_timeout remains, 60 s unless stated, and ours has 10 s: longer than the attack; with 1 s each also ends the \
+     attacker's",
 ];

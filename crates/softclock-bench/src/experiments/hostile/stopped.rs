@@ -55,12 +55,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             // Another one is first each time.
             let index = (round + turn) % subjects.len();
             let subject = &subjects[index];
-            context.progress(
-                round * subjects.len() + turn,
-                rounds * subjects.len(),
-                subject.name,
-            );
-            let sample = sample(&stage, subject);
+            let (done, total) = (round * subjects.len() + turn, rounds * subjects.len());
+            let sample = context.round(done, total, subject.name, || sample(&stage, subject));
             let sample = sample.map_err(|error| format!("{}: {error}", subject.name))?;
             samples[index].push(sample);
         }

@@ -74,8 +74,11 @@ const TRIAL: Order = Order {
     milliseconds: 2,
 };
 
+/// Ours with its defaults.
+pub(super) const SOFTCLOCK: &str = "softclock";
+
 const KINDS: [(Kind, &str); 6] = [
-    (Kind::Softclock, "softclock"),
+    (Kind::Softclock, SOFTCLOCK),
     (Kind::SoftclockNoSpin, "softclock, spin cap 0"),
     (Kind::Tokio, "tokio"),
     (Kind::TokioTimerfd, "tokio, timerfd"),
