@@ -234,6 +234,12 @@ const SERVER_SIGNALS: Section = Section {
             "Opens the file of --access-log again, after it was renamed, for instance by logrotate(8).",
         ),
         Item(
+            "SIGUSR2",
+            "Starts the program anew, by the same path and with the same arguments, and passes the listening sockets to \
+             it. When the new process is ready, this one ends as by SIGTERM, but for connections, which it lets go without \
+             refusing any. If the new one does not start within 60 s, this one goes on, and one line says why.",
+        ),
+        Item(
             "SIGTERM, SIGINT",
             "End the server: responses in progress, and tunnels after upgrades, have the time of --drain; then those \
              that are left are cut. The second such signal ends the process at once.",
