@@ -1,6 +1,7 @@
 //! The connections of one thread: how many there are, and how they learn that they shall end.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -24,12 +25,15 @@ struct State {
     /// One a member, reused.
     places: Vec<Place>,
     free: Vec<usize>,
-    /// Who waits for a member to leave.
+    /// Who waits for a member to leave, or for its turn.
     waiting: Vec<Waker>,
+    /// Those that are to be taken in, in the order of their arrival: listeners take turns.
+    turns: VecDeque<u64>,
+    next_turn: u64,
 }
 
-/// What a member waits for its client to send, in the order in which members leave to make room.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// What a member waits for its client to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaits {
     /// The rest of a head, or of a handshake of TLS. Most arrive in one piece.
     RestOfHead,
@@ -44,8 +48,8 @@ struct Place {
     waker: Option<Waker>,
     /// What it waits for its client to send, and since when.
     awaits: Option<(Awaits, Instant)>,
-    /// Whether it is asked to leave, to make room.
-    leave: bool,
+    /// When it was asked to leave, to make room.
+    asked: Option<Instant>,
 }
 
 impl Members {
@@ -70,44 +74,59 @@ impl Members {
     /// Changes the limit; nobody has to leave for it.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.set(limit);
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut self.state.borrow_mut().waiting);
         waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Takes one in; while there are as many as the limit allows, waits, and has those leave that wait for their clients.
     pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
-        if let Some(membership) = self.join() {
+        if self.state.borrow().turns.is_empty()
+            && let Some(membership) = self.join()
+        {
             return membership;
         }
         Limit::MaxConnections.reached(self.limit.get(), "new connections wait");
+        let turn = Turn::new(self);
         loop {
-            if let Some(membership) = self.join() {
+            if turn.is_next(&self.state.borrow())
+                && let Some(membership) = self.join()
+            {
                 return membership;
             }
-            let room = self.wait_for(|count| count < self.limit.get());
+            let room = self.wait_for(|state| turn.is_next(state) && state.count < self.limit.get());
             if timeout(SHED_AFTER, room).await.is_err() {
                 self.shed(softclock::now());
             }
         }
     }
 
-    /// Asks those to leave that have waited for their clients for longest: first for the rest of a head, then for a
-    /// request. None that waits for less than [`Awaits::shed_after`].
+    /// Asks those to leave that have waited for their clients for longest, beyond [`Awaits::shed_after`]. Counts those
+    /// that were asked a moment ago, and need that for leaving.
     pub(crate) fn shed(&self, now: Instant) {
         let mut state = self.state.borrow_mut();
-        let mut waiting: Vec<_> = (state.places.iter().enumerate())
-            .filter(|(_, place)| !place.leave)
-            .filter_map(|(index, place)| Some((place.awaits?, index)))
-            .filter(|&((awaits, since), _)| now.since(since) >= awaits.shed_after())
-            .collect();
-        let count = waiting.len().min(self.limit.get().div_ceil(SHED_PART));
+        let mut leaving = 0;
+        let mut waiting = Vec::new();
+        for (index, place) in state.places.iter().enumerate() {
+            match (place.asked, place.awaits) {
+                (Some(asked), _) => leaving += usize::from(now.since(asked) < LEAVE_TIME),
+                (None, Some((awaits, since))) => waiting.push((since + awaits.shed_after(), index)),
+                (None, None) => {}
+            }
+        }
+        waiting.retain(|&(over, _)| over <= now);
+        let most = self.limit.get().div_ceil(SHED_PART).saturating_sub(leaving);
+        let count = waiting.len().min(most);
         if let Some(last) = count.checked_sub(1) {
             waiting.select_nth_unstable(last);
         }
         let wakers: Vec<_> = (waiting[..count].iter())
             .filter_map(|&(_, index)| {
                 let place = &mut state.places[index];
-                place.leave = true;
+                place.asked = Some(now);
                 Limit::ShedConnections.count_one();
                 place.waker.take()
             })
@@ -149,13 +168,13 @@ impl Members {
 
     /// Waits until the last member has left.
     pub(crate) async fn empty(&self) {
-        self.wait_for(|count| count == 0).await;
+        self.wait_for(|state| state.count == 0).await;
     }
 
-    async fn wait_for(&self, accept: impl Fn(usize) -> bool) {
+    async fn wait_for(&self, accept: impl Fn(&State) -> bool) {
         poll_fn(|cx| {
             let mut state = self.state.borrow_mut();
-            if accept(state.count) {
+            if accept(&state) {
                 return Poll::Ready(());
             }
             if !state
@@ -168,6 +187,35 @@ impl Members {
             Poll::Pending
         })
         .await;
+    }
+}
+
+/// A turn in being taken in, given up when dropped.
+struct Turn<'a> {
+    members: &'a Members,
+    number: u64,
+}
+
+impl<'a> Turn<'a> {
+    fn new(members: &'a Members) -> Self {
+        let mut state = members.state.borrow_mut();
+        let number = state.next_turn;
+        state.next_turn += 1;
+        state.turns.push_back(number);
+        Self { members, number }
+    }
+
+    fn is_next(&self, state: &State) -> bool {
+        state.turns.front() == Some(&self.number)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.members.state.borrow_mut();
+        state.turns.retain(|&number| number != self.number);
+        drop(state);
+        self.members.wake_waiting();
     }
 }
 
@@ -227,7 +275,7 @@ impl Membership {
             return Poll::Ready(());
         }
         let place = &mut self.members.state.borrow_mut().places[self.place];
-        if place.leave {
+        if place.asked.is_some() {
             self.told = true;
             return Poll::Ready(());
         }
@@ -254,6 +302,9 @@ impl Drop for Membership {
 
 /// How long the limit must have been reached before members leave to make room.
 const SHED_AFTER: Duration = Duration::from_millis(50);
+
+/// How long those that are asked to leave may need for that: a client of HTTP/2 answers the GOAWAY first.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
 
 /// Of so many members one leaves at a time.
 const SHED_PART: usize = 32;
@@ -313,19 +364,52 @@ mod tests {
         assert_eq!(told(&members, 700), [false; 4]);
         assert_eq!(told(&members, 1_399), [true, false, false, false]);
         assert_eq!(told(&members, 1_399), [false; 4]);
-        assert_eq!(told(&members, 1_400), [false, false, false, true]);
+        assert_eq!(told(&members, 1_898), [false; 4], "one is leaving");
+        assert_eq!(told(&members, 1_899), [false, false, false, true]);
         assert_eq!(told(&members, 9_000), [false; 4]);
     }
 
     #[test]
-    fn slow_heads_leave_before_the_idle() {
-        let members = Members::new(2);
-        let mut all = [members.join().unwrap(), members.join().unwrap()];
-        let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
-        all[0].seat().note(Some((Awaits::Request, at(0))));
-        all[1].seat().note(Some((Awaits::RestOfHead, at(1_000))));
-        members.shed(at(2_000));
-        let cx = Context::from_waker(Waker::noop());
-        assert!(all[0].poll_end(&cx).is_pending() && all[1].poll_end(&cx).is_ready());
+    fn waiters_take_turns() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let members = Members::new(1);
+            let mut held = Some(members.join().unwrap());
+            let order = Rc::new(RefCell::new(Vec::new()));
+            // Each is like a listener at which clients wait: it asks again as soon as it was served.
+            let listeners: Vec<_> = (0..3)
+                .map(|listener| {
+                    let (members, order) = (Rc::clone(&members), Rc::clone(&order));
+                    softclock::spawn_local(async move {
+                        for _ in 0..2 {
+                            let membership = members.admit().await;
+                            order.borrow_mut().push(listener);
+                            drop(membership);
+                        }
+                    })
+                })
+                .collect();
+            softclock::yield_now().await;
+            held.take();
+            for listener in listeners {
+                listener.await;
+            }
+            assert_eq!(*order.borrow(), [0, 1, 2, 0, 1, 2]);
+            assert!(members.state.borrow().turns.is_empty() && members.count() == 0);
+        });
+    }
+
+    #[test]
+    fn a_turn_that_is_given_up_is_the_next_one_s() {
+        let members = Members::new(1);
+        let held = members.join().unwrap();
+        let (mut first, mut second) = (Box::pin(members.admit()), Box::pin(members.admit()));
+        let mut cx = Context::from_waker(Waker::noop());
+        softclock::Runtime::new().unwrap().block_on(async {
+            assert!(first.as_mut().poll(&mut cx).is_pending());
+            assert!(second.as_mut().poll(&mut cx).is_pending());
+            drop(first);
+            drop(held);
+            assert!(second.as_mut().poll(&mut cx).is_ready());
+        });
     }
 }

@@ -50,6 +50,14 @@ fn addresses_of_a_bridge_above_are_named() {
 }
 
 #[test]
+fn addresses_with_a_label_are_named() {
+    let lab = lab!();
+    lab.configure(Place::Middle, "addr add 10.79.0.1/32 dev veB label veB:1");
+    let line = mistake(&lab.softclock(&PACE));
+    assert!(line.contains("10.79.0.1/32"), "{line}");
+}
+
+#[test]
 fn a_terminal_is_asked() {
     softclock_testing::require!("script");
     let lab = lab!();

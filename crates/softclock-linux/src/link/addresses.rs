@@ -24,7 +24,9 @@ impl Link {
         while let Some(entry) = unsafe { next.as_ref() } {
             next = entry.ifa_next;
             // SAFETY: each entry has a name that ends with zero and lives as long as the list.
-            let is_own = unsafe { CStr::from_ptr(entry.ifa_name) }.to_bytes() == name.as_bytes();
+            let label = unsafe { CStr::from_ptr(entry.ifa_name) }.to_bytes();
+            // An IPv4 address may have a label in place of the name: eth0:1, see ip-address(8).
+            let is_own = label.split(|&byte| byte == b':').next() == Some(name.as_bytes());
             // SAFETY: both are null or socket addresses of the list, whole for their family.
             let found = unsafe { (ip(entry.ifa_addr), ip(entry.ifa_netmask)) };
             if let (true, (Some(address), mask)) = (is_own, found) {
