@@ -92,7 +92,10 @@ mod tests {
         }
         assert!(seconds("10d").unwrap_err().contains("500ms, 10s, 2m"));
         assert!(seconds("-1").unwrap_err().contains("time span"));
-        assert_eq!(time("40"), Err("write 40ms or 40us".into()));
+        assert_eq!(
+            time("40"),
+            Err("a time needs a unit: 40us, 40ms or 40s".into())
+        );
     }
 
     #[test]

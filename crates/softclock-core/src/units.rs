@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(rate("1xbps"), Err(UnitError::RateUnit));
         assert_eq!(
             parse_time("40").map_err(told),
-            Err("write 40ms or 40us".into())
+            Err("a time needs a unit: 40us, 40ms or 40s".into())
         );
     }
 

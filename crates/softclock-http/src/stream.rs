@@ -45,6 +45,8 @@ pub(crate) struct GuardedStream<S> {
     /// Whether hyper has asked for more after the end: then it has nothing more to answer.
     end_was_read: bool,
     shut_down: bool,
+    /// Whether the last write or flush had to wait.
+    blocked: bool,
 }
 
 /// Why nothing more is read.
@@ -102,6 +104,7 @@ impl<S: Socket> GuardedStream<S> {
             end: None,
             end_was_read: false,
             shut_down: false,
+            blocked: false,
         }
     }
 
@@ -333,9 +336,14 @@ impl<S: Socket> GuardedStream<S> {
         written: Poll<io::Result<usize>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        let was_blocked = std::mem::replace(&mut self.blocked, written.is_pending());
         if let Poll::Ready(written) = written {
             if let Ok(bytes) = &written {
                 self.patience.on_written(*bytes);
+            }
+            if was_blocked {
+                // hyper may have read the next request meanwhile, and would go on with it at the next event only.
+                cx.waker().wake_by_ref();
             }
             return Poll::Ready(written);
         }

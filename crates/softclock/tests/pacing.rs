@@ -135,7 +135,7 @@ fn what_is_left_at_the_runtime_s_end_is_sent_at_once() {
     let runtime = Runtime::new().unwrap();
     let stream = runtime.block_on(async {
         let stream = TcpStream::connect(address).await.unwrap();
-        let stream = stream.paced(&Pacer::new(Some(Pacing::of_rate(rate("9600")))));
+        let stream = stream.paced(&Pacer::new(Some(Pacing::of_rate(rate("9600bit")))));
         assert_eq!(stream.write(&[7; 3_000]).await.unwrap(), 3_000);
         stream
     });
@@ -384,7 +384,7 @@ fn a_stopped_thread_forgets_the_most_of_it() {
 fn a_stream_s_own_pacing_takes_effect_at_once() {
     run(async {
         let (writer, reader) = pair(&Pacer::default()).await;
-        let slow = Some(Pacing::of_rate(rate("9600")));
+        let slow = Some(Pacing::of_rate(rate("9600bit")));
         // The rest of each would take seconds.
         for next in [Some(Pacing::of_rate(rate("1gbit"))), None] {
             writer.set_pacing(slow);
@@ -420,7 +420,7 @@ fn a_stream_leaves_one_pacer_for_another() {
         writer.set_pacing(Some(Pacing::of_rate(rate("1gbit"))));
         writer.sent().await.unwrap();
         assert_eq!(pacer.release(1), 0);
-        pacer.set(Some(Pacing::of_rate(rate("9600"))));
+        pacer.set(Some(Pacing::of_rate(rate("9600bit"))));
         writer.write_all(&[1; 100_000]).await.unwrap();
         reader.read_exact(&mut [0; 103_000]).await.unwrap();
     });

@@ -52,7 +52,7 @@ fn mistakes_are_one_line() {
         ),
         (
             &["wan", "a", "b", "--delay", "40"],
-            "'--delay <TIME>': write 40ms or 40us",
+            "'--delay <TIME>': a time needs a unit: 40us, 40ms or 40s",
         ),
         (
             &["wan", "a", "b", "--rate", "50Mbps"],

@@ -183,3 +183,22 @@ fn responses_before_an_end_arrive_though_more_was_asked() {
         assert_eq!(client.response("POST").status, 405);
     }
 }
+
+/// The first response is paced, so the rest of a body arrives while another one waits to be sent.
+#[test]
+fn what_was_read_while_a_response_waited_is_answered() {
+    let (big, small) = (noise(300_000), noise(70_000));
+    let directory = directory(&[("big", &big), ("small", &small), ("empty", b"")]);
+    let server = Server::start(Some(directory.path()), &["--pace", "50mbit"]);
+    let mut client = server.connect();
+    client.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    client.send(b"GET /small HTTP/1.1\r\nHost: t\r\nContent-Length: 3000\r\n\r\n");
+    client.send(&[b'x'; 1500]);
+    thread::sleep(Duration::from_millis(10));
+    client.send(&[b'x'; 1500]);
+    client.send(b"GET /empty HTTP/1.1\r\nHost: t\r\n\r\nPRI bad\r\n\r\n");
+    assert!(client.response("GET").body == big);
+    assert!(client.response("GET").body == small);
+    assert_eq!(client.response("GET").status, 200);
+    assert_eq!(client.response("GET").status, 400);
+}
