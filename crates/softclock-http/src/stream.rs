@@ -253,8 +253,10 @@ impl<S: Socket> GuardedStream<S> {
         self.socket.poll_lost(cx)
     }
 
-    /// Ready when nothing of a response has come for [`HALF_CLOSED_SILENCE`], after its client has ended its side. To be called when all
-    /// that has come is written.
+    /// Ready when nothing of a response has come for [`HALF_CLOSED_SILENCE`], after its client has ended its side. To be
+    /// called when all that has come is written.
+    ///
+    /// [`HALF_CLOSED_SILENCE`]: crate::patience::HALF_CLOSED_SILENCE
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // An upstream may wait for the rest of the request.
         if self.client.on_leave() != OnLeave::LimitSilence

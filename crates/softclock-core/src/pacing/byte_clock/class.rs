@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::units::Rate;
 
-/// A class of a [`ByteClock`].
+/// A class of a [`ByteClock`](super::ByteClock).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClassId(pub(super) u32);
 
