@@ -105,7 +105,7 @@ impl Server {
     pub(crate) fn start(
         command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>,
     ) -> io::Result<Self> {
-        let address = free_address()?;
+        let [address] = free_addresses()?;
         let directory = tempfile::tempdir()?;
         readable_by_all(directory.path())?;
         let mut command = command(address, directory.path())?;
@@ -229,9 +229,17 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// One that nobody listens on, as long as nobody else takes it.
-pub(crate) fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+/// Different ones that nobody listens on, as long as nobody else takes them.
+pub(crate) fn free_addresses<const N: usize>() -> io::Result<[SocketAddr; N]> {
+    // All are bound at a time, as the kernel may give the port of one that was closed to the next.
+    let mut listeners = Vec::with_capacity(N);
+    let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); N];
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address)?;
+        *address = listener.local_addr()?;
+        listeners.push(listener);
+    }
+    Ok(addresses)
 }
 
 /// Lets the workers of servers that were started by root and gave that up read it.

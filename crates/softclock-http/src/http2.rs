@@ -183,13 +183,17 @@ impl Server {
         {
             return self.give_up(Limit::StalledConnection, Reason::NO_ERROR, cx);
         }
-        while let Some(request) = ready!(connection.poll_accept(cx)) {
+        for _ in 0..STREAMS_A_TURN {
+            let Some(request) = ready!(connection.poll_accept(cx)) else {
+                return Poll::Ready(Ok(()));
+            };
             let (request, stream) = request?;
             let id = stream.stream_id().as_u32();
             self.credit.on_request(id, field_count(request.headers()));
             begin(&self.client, &self.flows, request, stream);
         }
-        Poll::Ready(Ok(()))
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Asks the socket how much it has delivered, if it is time to check streams for stalls. The socket reports when h2
@@ -399,6 +403,10 @@ const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;
+
+/// Streams that a connection begins before other connections have their turn. Each begins a task, and with all of them
+/// at once a few connections hold every other client up for as long as their first responses take.
+const STREAMS_A_TURN: u32 = 4;
 
 /// The receive windows of a stream and of the connection: how many bytes of bodies a client may send before they are
 /// read.

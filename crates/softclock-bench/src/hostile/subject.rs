@@ -13,7 +13,9 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::command;
-use crate::servers::{Server, free_address, haproxy, nginx, readable_by_all, version, write_file};
+use crate::servers::{
+    Server, free_addresses, haproxy, nginx, readable_by_all, version, write_file,
+};
 
 /// A program with settings.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +94,7 @@ impl Subject {
     /// # Errors
     /// It does not start, with what it said.
     pub fn start(&self, role: Role<'_>, identity: &Identity) -> io::Result<(Server, Front)> {
-        let (tls, metrics) = (free_address()?, free_address()?);
+        let [tls, metrics] = free_addresses()?;
         let server = Server::start(|plain, directory| {
             let front = Front {
                 plain,

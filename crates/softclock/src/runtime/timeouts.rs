@@ -7,14 +7,15 @@
 //!
 //! 1. takes from the kernel all events that were ready when this look began,
 //! 2. runs each task that is then ready once, which reads the bytes or hands them to another task,
-//! 3. wakes the tasks whose timeouts were due before the look; their [`Sleep`](crate::Sleep) finds that it is over.
+//! 3. wakes the tasks whose timeouts were due before the look; their [`Sleep`](crate::Sleep) finds that it is over. Only
+//!    some in each turn, as those of a thousand connections may end together and others would wait behind them all.
 //!
 //! The wait that ended with the timer does not count as step 1: a stop interrupts it (EINTR), or comes between the
 //! kernel's last check and the thread's next instruction. No threshold tells short absences from long ones: any would
 //! be too long for some timeout.
 
 use std::cell::{Cell, RefCell};
-use std::mem;
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use softclock_core::Instant;
@@ -22,13 +23,15 @@ use softclock_core::Instant;
 /// The timeouts of a runtime that are due.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
-    /// Whether any is due and not yet known to be over.
+    /// Whether any is due and has not woken its task.
     pending: Cell<bool>,
     /// Tasks whose timeouts became due after the last look.
     due: RefCell<Vec<Waker>>,
     /// Tasks whose timeouts became due before it, to be woken when its round ends.
     looked_for: RefCell<Vec<Waker>>,
     round: Cell<Option<Round>>,
+    /// Tasks whose timeouts are over, to be woken some at a time.
+    ended: RefCell<VecDeque<Waker>>,
     /// When the look of the last finished round began: timeouts due before that are over.
     over: Cell<Instant>,
 }
@@ -48,6 +51,7 @@ impl Timeouts {
             due: RefCell::default(),
             looked_for: RefCell::default(),
             round: Cell::new(None),
+            ended: RefCell::default(),
             over: Cell::new(Instant::ORIGIN),
         }
     }
@@ -83,18 +87,23 @@ impl Timeouts {
         self.round.set(Some(Round { look_began, end }));
     }
 
-    /// Ends the round if its tasks stood before `position` and so have run. Returns the wakers of the timeouts that are
-    /// over.
+    /// Ends the round if its tasks stood before `position` and so have run. Returns the wakers of timeouts that are over,
+    /// as many as are to be woken in this turn.
     pub(crate) fn end_round(&self, position: u64) -> Vec<Waker> {
-        match self.round.get() {
-            Some(round) if position >= round.end => {
-                self.over.set(round.look_began);
-                self.round.set(None);
-                self.pending.set(!self.due.borrow().is_empty());
-                self.looked_for.take()
-            }
-            _ => Vec::new(),
+        let mut ended = self.ended.borrow_mut();
+        if let Some(round) = self.round.get()
+            && position >= round.end
+        {
+            self.over.set(round.look_began);
+            self.round.set(None);
+            ended.extend(self.looked_for.take());
         }
+        let turn = ended.len().min(WAKES_PER_TURN);
+        let wakers = ended.drain(..turn).collect();
+        let is_pending =
+            !ended.is_empty() || self.round.get().is_some() || !self.due.borrow().is_empty();
+        self.pending.set(is_pending);
+        wakers
     }
 
     /// Removes all wakers, for the runtime's end, and returns them to be dropped.
@@ -102,10 +111,14 @@ impl Timeouts {
         self.pending.set(false);
         self.round.set(None);
         let mut all = self.due.take();
-        all.append(&mut mem::take(&mut *self.looked_for.borrow_mut()));
+        all.append(&mut self.looked_for.borrow_mut());
+        all.extend(self.ended.take());
         all
     }
 }
+
+/// Tasks that ended timeouts wake in a turn.
+const WAKES_PER_TURN: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -132,6 +145,22 @@ mod tests {
         assert_eq!(timeouts.end_round(7).len(), 1);
         assert!(timeouts.is_over(at(3)) && !timeouts.is_over(at(5)));
         assert!(!timeouts.is_pending());
+    }
+
+    #[test]
+    fn many_that_end_together_wake_their_tasks_in_turns() {
+        let timeouts = Timeouts::new();
+        (0..WAKES_PER_TURN + 1).for_each(|_| due(&timeouts));
+        timeouts.begin_round(at(5), 1);
+        assert_eq!(timeouts.end_round(1).len(), WAKES_PER_TURN);
+        assert!(timeouts.is_pending() && !timeouts.needs_look());
+        due(&timeouts);
+        assert_eq!(timeouts.end_round(1).len(), 1);
+        assert!(timeouts.is_pending() && timeouts.needs_look());
+        (0..WAKES_PER_TURN).for_each(|_| due(&timeouts));
+        timeouts.begin_round(at(6), 2);
+        timeouts.end_round(2);
+        assert_eq!(timeouts.clear().len(), 1, "one had not been woken");
     }
 
     #[test]
