@@ -56,7 +56,7 @@ fn bench(arguments: &[String]) -> ExitCode {
     }
     match arguments.first().map(String::as_str) {
         None => command.arg("list"),
-        Some("list" | "run" | "help") => command.args(arguments),
+        Some("list" | "run" | "report" | "pages" | "load" | "help") => command.args(arguments),
         Some(option) if option.starts_with('-') => command.args(arguments),
         Some(_) => command.arg("run").args(arguments),
     };

@@ -1,7 +1,9 @@
-//! Results for other programs: the schema is `{"experiment", "environment", "steal", "rows"}`, and `"charts"` where there
-//! are figures. `"steal"` is null where the kernel does not tell steal time.
+//! Results for other programs: the schema is `{"experiment", "title", "date", "environment", "steal", "notes", "rows"}`, and
+//! `"charts"` where there are figures. `"date"` is the day of UTC on which the experiment ended, as `2026-11-30`; `"steal"` is
+//! null where the kernel does not tell steal time.
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::chart::Chart;
 use crate::environment::Environment;
@@ -13,15 +15,26 @@ use crate::steal::Steal;
 pub struct Record {
     /// The experiment's name.
     pub experiment: &'static str,
+    /// The table's heading.
+    pub title: &'static str,
+    /// The day on which it ended.
+    pub date: String,
     /// Where it ran.
     pub environment: Environment,
     /// The steal time of its rounds.
     pub steal: Option<Steal>,
+    /// What a reader must know to read the numbers.
+    pub notes: Vec<String>,
     /// What it found.
     pub rows: Vec<Row>,
     /// Its figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charts: Vec<Chart>,
+}
+
+/// Today in UTC, as `2026-11-30`.
+pub fn today() -> String {
+    OffsetDateTime::now_utc().date().to_string()
 }
 
 /// The records as an array if `several` were asked for, otherwise the one record by itself.
@@ -44,8 +57,11 @@ mod tests {
     fn several_experiments_make_an_array_even_of_one() {
         let record = Record {
             experiment: "group/name",
+            title: "a title",
+            date: today(),
             environment: Environment::detect(),
             steal: Some(Steal::default()),
+            notes: Vec::new(),
             rows: Vec::new(),
             charts: Vec::new(),
         };

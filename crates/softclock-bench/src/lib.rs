@@ -2,7 +2,7 @@
 //!
 //! An experiment is one file in [`experiments`]; it fills a [`report::Report`] with rows, and the
 //! rest of this crate shows them: [`table`] in the terminal, [`json`] for other programs, [`svg`]
-//! and [`page`] for the eye, each with the [`environment`] the numbers came from.
+//! and [`page`] for the eye, [`measurements`] in the documentation, each with the [`environment`] the numbers came from.
 #![forbid(unsafe_code)]
 
 pub mod best_peer;
@@ -20,6 +20,7 @@ pub mod json;
 pub mod lab;
 pub mod load;
 pub mod measure;
+pub mod measurements;
 pub mod output;
 pub mod page;
 pub mod peer_program;

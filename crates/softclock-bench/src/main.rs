@@ -18,7 +18,7 @@ use softclock_bench::load::{Hold, Load};
 use softclock_bench::page::{self, Outcome};
 use softclock_bench::report::{Context, Experiment, Report};
 use softclock_bench::servers::{proxy, serve};
-use softclock_bench::{experiments, output, sleepers, svg, table};
+use softclock_bench::{experiments, measurements, output, sleepers, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Command {
     Run(Run),
     /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
     Report(Page),
+    /// Writes pages in Markdown from the JSON of runs.
+    Pages(Pages),
     /// Sends requests to an HTTP server at a given rate, and holds idle connections open.
     Load(Load),
     /// Holds connections open for `load`.
@@ -86,6 +88,13 @@ struct Page {
 }
 
 #[derive(Args)]
+struct Pages {
+    /// Where the pages are written; its folder `results` has the JSON, one experiment a file.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+#[derive(Args)]
 struct Serve {
     /// Where it listens.
     address: SocketAddr,
@@ -125,6 +134,7 @@ fn main() -> ExitCode {
         Command::List => list(),
         Command::Run(run) => run.execute(),
         Command::Report(page) => page.execute(),
+        Command::Pages(pages) => pages.execute(),
         Command::Load(load) => load
             .execute()
             .map_err(went_wrong)
@@ -179,8 +189,11 @@ impl Run {
                     show(&table::report(experiment.name, &report))?;
                     let record = Record {
                         experiment: experiment.name,
+                        title: report.title,
+                        date: json::today(),
                         environment: environment.clone(),
                         steal,
+                        notes: report.notes.clone(),
                         rows: report.rows.clone(),
                         charts: report.charts.clone(),
                     };
@@ -234,6 +247,18 @@ impl Page {
             .map(|outcome| outcome.name)
             .collect();
         fail_if_any(&failed)
+    }
+}
+
+impl Pages {
+    fn execute(&self) -> Result<(), Failure> {
+        let results = self.directory.join("results");
+        let read = measurements::read(&results)
+            .map_err(|error| failure(1, format!("cannot read {}: {error}", results.display())))?;
+        for (name, page) in measurements::pages(&read) {
+            save_file(&self.directory.join(name), &page)?;
+        }
+        Ok(())
     }
 }
 

@@ -40,7 +40,8 @@ const STUDY: Study<[Shot; 2]> = Study {
 
 fn setups() -> Vec<Setup> {
     let rate = mbit(RATE_MBIT);
-    let pace = Shaper::Pace(Pace {
+    let pace = Shaper::Pace(Pace::of_rate(rate));
+    let patient = Shaper::Pace(Pace {
         class: CATCH_UP,
         ..Pace::of_rate(rate)
     });
@@ -67,6 +68,13 @@ fn setups() -> Vec<Setup> {
         Setup::new("TBF, peakrate 115 Mbit/s, UDP", tbf_with_peak, udp),
         Setup::new("softclock pace, TCP with TSO", pace, Load::Tcp).offload(Offload::Link),
         Setup::new("HTB, TCP with TSO", htb, Load::Tcp).offload(Offload::Link),
+        Setup::new("softclock pace, behind 100 ms, UDP", patient, udp),
+        Setup::new(
+            "softclock pace, behind 100 ms, TCP with TSO",
+            patient,
+            Load::Tcp,
+        )
+        .offload(Offload::Link),
         own("TCP's own pacing", Load::TcpMaxPacing(rate)),
         own("iperf3's pacing, UDP", Load::Udp(rate)),
         own("iperf3's pacing, TCP", Load::TcpPaced(rate)),
@@ -290,8 +298,9 @@ const PAPER: [(&str, f64, f64); 4] = [
 ];
 
 const NOTES: [&str; 6] = [
-    "all are to send 100 Mbit/s; shapers are offered 120 Mbit/s of UDP, or as much TCP as gets through; pace catches up at \
-     115 Mbit/s for 100 ms of lateness, HTB has tc's default burst (1600 bytes), TBF one of 1 ms (12.5 kB)",
+    "all are to send 100 Mbit/s; shapers are offered 120 Mbit/s of UDP, or as much TCP as gets through; pace has its \
+     defaults (at most 8 frames together, lateness beyond that is not made up for), or catches up at 115 Mbit/s for 100 ms of \
+     lateness; HTB has tc's default burst (1600 bytes), TBF one of 1 ms (12.5 kB)",
     "HTB with ceil has a burst of 1 ms and a cburst of one packet, as tc-htb(8) has for evening out; TBF with peakrate has a \
      minburst of one packet, as in tc-tbf(8), and so cuts joined segments, which HTB and TBF without it pass whole or in part",
     "TCP's own pacing is SO_MAX_PACING_RATE (iperf3 --fq-rate) without fq, fq's the same with it; iperf3's pacing is its \

@@ -44,14 +44,25 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         settings: "client_header_timeout 1s; reset_timedout_connection on;",
         ..NGINX
     };
-    let timed = vec![SOFTCLOCK, softclock_second, NGINX, nginx_second];
+    let softclock_limited = Subject {
+        name: "softclock, --max-client-connections",
+        settings: "--max-client-connections 20",
+        ..SOFTCLOCK
+    };
+    let timed = vec![
+        SOFTCLOCK,
+        softclock_second,
+        softclock_limited,
+        NGINX,
+        nginx_second,
+    ];
     let attacks = [
         ("400 slow heads", heads(400), timed.clone()),
         ("1000 slow heads", heads(1000), timed),
         (
             "400 slow readers",
             readers,
-            vec![SOFTCLOCK, NGINX, NGINX_LIMITED],
+            vec![SOFTCLOCK, softclock_limited, NGINX, NGINX_LIMITED],
         ),
     ];
     let cases = attacks.map(|(name, hold, subjects)| Case {
