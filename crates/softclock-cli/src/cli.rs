@@ -59,7 +59,16 @@ pub(crate) enum Command {
 
 /// The definition of the whole command line.
 pub(crate) fn definition() -> clap::Command {
-    Cli::command()
+    let mut command = Cli::command();
+    for subcommand in command.get_subcommands_mut() {
+        // So that the mistake names the option, and is not an unexpected argument.
+        let named = std::mem::take(subcommand).mut_args(|option| match option.get_long() {
+            Some(_) if option.get_action().takes_values() => option.allow_negative_numbers(true),
+            _ => option,
+        });
+        *subcommand = named;
+    }
+    command
 }
 
 /// The options of `softclock serve`.
@@ -338,12 +347,15 @@ mod tests {
                 else {
                     continue;
                 };
-                let written = format!("--{long}=1x!");
-                let all = ["softclock", command.get_name(), &written];
-                if let Err(Shown::Mistake(line)) = parse(all.map(OsString::from)) {
-                    let is_raw = line.contains("digit") || line.contains(" is not in ");
-                    let is_named = line.contains(long) || !line.starts_with("invalid value");
-                    assert!(is_named && !is_raw, "{line}");
+                for written in ["1x!", "-1"] {
+                    let flag = format!("--{long}");
+                    let all = ["softclock", command.get_name(), &flag, written];
+                    if let Err(Shown::Mistake(line)) = parse(all.map(OsString::from)) {
+                        let is_raw = line.contains("digit") || line.contains(" is not in ");
+                        let is_named = line.contains(long) || !line.starts_with("invalid value");
+                        assert!(is_named && !is_raw, "{line}");
+                        assert!(!line.contains("unexpected argument"), "{line}");
+                    }
                 }
             }
         }

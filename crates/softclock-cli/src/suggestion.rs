@@ -1,5 +1,7 @@
 //! Which name a misspelt one may have been.
 
+use std::cmp::Reverse;
+
 use clap::error::{ContextKind, ContextValue};
 
 /// The name that was meant, if one is near.
@@ -24,18 +26,25 @@ pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
     })
 }
 
-/// The nearest of `names` to `written`, unless all are far off. Dashes in front do not count.
+/// The nearest of `names` to `written`, unless all are far off; of several as near, one that begins like it. Dashes in
+/// front do not count.
 fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let bare = |name: &str| name.trim_start_matches('-').to_owned();
-    let written = bare(written.split('=').next().unwrap_or(written));
-    let near = |name: &&str| {
-        let name = bare(name);
-        let is_part = written.len() >= LEAST_PART && name.contains(&written);
-        let most = written.chars().count() / LETTERS_PER_MISTAKE;
-        is_part || distance(&written, &name) <= most
-    };
-    let near = names.into_iter().filter(near);
-    near.min_by_key(|name| distance(&written, &bare(name)))
+    let written = written.split('=').next().unwrap_or(written);
+    let written = written.trim_start_matches('-');
+    let most = written.chars().count() / LETTERS_PER_MISTAKE;
+    let by_distance = names.into_iter().map(|name| {
+        let bare = name.trim_start_matches('-');
+        let order = (distance(written, bare), Reverse(common(written, bare)));
+        (order, name)
+    });
+    let near = by_distance.filter(|((distance, _), _)| *distance <= most);
+    near.min_by_key(|(order, _)| *order).map(|(_, name)| name)
+}
+
+/// Letters with which both begin.
+fn common(one: &str, other: &str) -> usize {
+    let pairs = one.chars().zip(other.chars());
+    pairs.take_while(|(a, b)| a == b).count()
 }
 
 /// Letters to put in, leave out, change, or swap with their neighbour (optimal string alignment).
@@ -61,9 +70,6 @@ fn distance(from: &str, to: &str) -> usize {
 /// A name of this many letters may have one mistake, of twice as many two.
 const LETTERS_PER_MISTAKE: usize = 3;
 
-/// What is written may be part of a name if it has so many bytes.
-const LEAST_PART: usize = 4;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,11 +90,19 @@ mod tests {
 
     #[test]
     fn what_is_far_off_is_not_suggested() {
-        let names = ["--listen", "--threads", "--head-timeout", "--tls-key"];
+        let names = [
+            "--listen",
+            "--threads",
+            "--head-timeout",
+            "--tls-key",
+            "--class-ba",
+            "--class-ab",
+        ];
         for (written, name) in [
             ("--lisen", Some("--listen")),
             ("thread", Some("--threads")),
-            ("--timeout=3", Some("--head-timeout")),
+            ("--timeout=3", None),
+            ("--class-a", Some("--class-ab")),
             ("--tls", None),
             ("--quux", None),
             ("--port", None),

@@ -29,9 +29,8 @@ where
 /// A time with its unit; a number alone is seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
-        Ok(seconds) => {
-            Duration::try_from_secs_f64(seconds).map_err(|_| "not a time span".to_owned())
-        }
+        Ok(seconds) => Duration::try_from_secs_f64(seconds)
+            .map_err(|_| "write a number of seconds, 0 or more, or 500ms, 10s, 2m".to_owned()),
         Err(_) => {
             parse_time(text).map_err(|_| "write a number of seconds, or 500ms, 10s, 2m".into())
         }

@@ -141,6 +141,11 @@ impl Wan {
         self.bottleneck.iter().filter(|&&sent| sent > now).count()
     }
 
+    /// Packets that the bottleneck had behind the last one that arrived. O(1).
+    pub fn last_queued_packets(&self) -> usize {
+        self.bottleneck.len()
+    }
+
     /// When the bottleneck will have sent the packet; `None` if it has no room for it.
     fn pass_bottleneck(&mut self, wire_bytes: u64, now: Instant) -> Option<Instant> {
         let Some(rate) = self.options.rate else {

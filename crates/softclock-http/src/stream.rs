@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use softclock::GiveWay;
 
 use crate::connection::ConnectionOptions;
 use crate::exchange::{Client, OnLeave};
@@ -37,6 +38,7 @@ pub(crate) struct GuardedStream<S> {
     lane: Rc<FileLane>,
     scanner: Scanner,
     withheld: Withheld,
+    slow_head: GiveWay,
     patience: Patience,
     seat: Option<Seat>,
     /// Whether the client has sent anything at all.
@@ -98,6 +100,7 @@ impl<S: Socket> GuardedStream<S> {
             lane: Rc::default(),
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
+            slow_head: GiveWay::default(),
             patience: Patience::new(options.timeouts),
             seat,
             heard: false,
@@ -170,6 +173,10 @@ impl<S: Socket> GuardedStream<S> {
             if self.end.is_some() {
                 self.finish();
                 return Poll::Ready(false);
+            }
+            // A client that sends a head byte by byte goes behind those that have sent theirs.
+            if !self.withheld.is_empty() && self.socket.poll_readable(cx).is_ready() {
+                ready!(self.slow_head.poll(cx));
             }
             match self.poll_receive(cx, usize::MAX, None) {
                 Poll::Ready(Ok(_)) => {}

@@ -60,7 +60,7 @@ use std::time::Duration;
 pub use blocking::spawn_blocking;
 pub use descriptor::Descriptor;
 pub use runtime::{
-    Builder, EventContext, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
+    Builder, EventContext, GiveWay, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
     Statistics, UnknownMechanism,
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};

@@ -1,6 +1,7 @@
 //! Tasks, timers, soft events and the mailbox of a real runtime.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use softclock::events::Mechanism;
 use softclock::net::UdpSocket;
-use softclock::{FireWindow, Runtime, TriggerState};
+use softclock::{FireWindow, GiveWay, Runtime, TriggerState};
 
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
@@ -30,6 +31,30 @@ fn the_environment_names_the_mechanism() {
     let named = std::env::var("SOFTCLOCK_EVENTS").map(|name| name.parse().unwrap());
     let expected = named.unwrap_or(Mechanism::Epoll);
     assert_eq!(run(async { softclock::statistics().mechanism }), expected);
+}
+
+#[test]
+fn tasks_that_give_way_run_when_no_other_is_ready() {
+    run(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let spawn = |name, gives_way: bool| {
+            let order = order.clone();
+            softclock::spawn_local(async move {
+                let mut turn = GiveWay::default();
+                if gives_way {
+                    poll_fn(|cx| turn.poll(cx)).await;
+                }
+                // Others become ready meanwhile.
+                softclock::yield_now().await;
+                order.borrow_mut().push(name);
+            })
+        };
+        let tasks = [("late", true), ("one", false), ("two", false)];
+        for task in tasks.map(|(name, gives_way)| spawn(name, gives_way)) {
+            task.await;
+        }
+        assert_eq!(*order.borrow(), ["one", "two", "late"]);
+    });
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Report {
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut lines = self.settings();
         for way in &self.ways {
-            lines.push(way.head("longest queue"));
+            lines.push(way.head("most held"));
             for row in &way.rows {
                 let activity = &row.activity;
                 let most = (activity.most_queued_packets, activity.most_queued_bytes);

@@ -82,6 +82,13 @@ const SERVE: &[Section] = &[
                 "/var/log/softclock, /run/softclock",
                 "Where softclock.service may write: the file of --access-log, and sockets of unix:PATH.",
             ),
+            Item(
+                "softclock.service, softclock.socket",
+                "Units of systemd for softclock serve and for its socket, from which the service takes connections that \
+                 came while it restarted.",
+            ),
+            LOGROTATE,
+            SAMPLES,
             SOCKETS,
             Item(
                 "FILE.br, FILE.zst, FILE.gz",
@@ -111,7 +118,16 @@ const PROXY: &[Section] = &[
     SERVER_EXIT_STATUS,
     Section {
         title: FILES,
-        parts: &[CONFIGURATION_FILE, SOCKETS],
+        parts: &[
+            CONFIGURATION_FILE,
+            Item(
+                "softclock-proxy.service, softclock-proxy.socket",
+                "Units of systemd for softclock proxy and for its socket.",
+            ),
+            LOGROTATE,
+            SAMPLES,
+            SOCKETS,
+        ],
     },
 ];
 
@@ -319,8 +335,18 @@ const MISTAKES: Part = Text(
 );
 
 const CONFIGURATION_FILE: Part = Item(
-    "/etc/softclock.toml",
-    "The customary name of the configuration file. It is read only if --config names it.",
+    "/etc/softclock/serve.toml, /etc/softclock/proxy.toml",
+    "The customary names of the configuration files. One is read only if --config names it.",
+);
+
+const LOGROTATE: Part = Item(
+    "/etc/logrotate.d/softclock",
+    "Rotates the access logs of the units, and has the servers open them again by SIGUSR1.",
+);
+
+const SAMPLES: Part = Item(
+    "/usr/share/doc/softclock/examples",
+    "Configuration files to begin with.",
 );
 
 const SOCKETS: Part = Item(

@@ -53,27 +53,36 @@ pub(crate) struct PaceOptions {
 
 const NOTES: &str = "\
 A class is written as pairs of a name and a value:
-  rate 10mbit       what it may send on average, of bytes on the wire; needed
-  behind 100ms      how long its frames may have been kept from leaving, because the processor
-                    was taken away or the link was full, and still be made up for. The switch
-                    behind it then holds what the class sends in this time (1.2 MB at 100mbit),
-                    and seconds have more than the rate [default: at most 8 frames leave
-                    together, those of 1 ms or 3; the rest of the rate is lost and counted]
-  peak 20mbit       the rate at which it makes up for more than that, by behind or burst
-                    [default: 15 % above its rate; with a burst, the link's]
-  burst 15kb        how much it may send at once when it was idle. Packets that offloads have
-                    joined and that are no longer pass whole [default: as much as lateness is
-                    made up for; all are segmented]
-  limit 1000        packets that may wait
-  name web          how it is called in statistics
-  default           it takes what no other class wants; without one, that passes unpaced
-  src, dst, host    10.0.0.0/8, 2001:db8::1: the source's address, the destination's, either
-  sport, dport, port  80, 8000-8080
-  proto             tcp, udp, icmp, icmpv6, sctp, a number
-  dscp, vlan        ef, af11, 0 to 63; 0 to 4095
+
+rate 10mbit: what it may send on average, of bytes on the wire; needed
+
+behind 100ms: how long its frames may have been kept from leaving, because the processor was taken away or the \
+link was full, and still be made up for. The switch behind it then holds what the class sends in this time (1.2 MB \
+at 100mbit), and seconds have more than the rate [default: at most 8 frames wait at the switch, those of 1 ms or \
+3; the rest of the rate is lost and counted]
+
+peak 20mbit: the rate at which it makes up for more than that, by behind or burst [default: 15 % above its rate; \
+with a burst, the link's]
+
+burst 15kb: how much it may send at once when it was idle. Packets that offloads have joined and that are no \
+longer pass whole [default: as much as lateness is made up for; all are segmented]
+
+limit 1000: packets that may wait
+
+name web: how it is called in statistics
+
+default: it takes what no other class wants; without one, that passes unpaced
+
+src, dst, host 10.0.0.0/8: the source's address, the destination's, either; also 2001:db8::1
+
+sport, dport, port 80: the same of ports; also 8000-8080
+
+proto tcp: tcp, udp, icmp, icmpv6, sctp, a number
+
+dscp ef, vlan 5: ef, af11, 0 to 63; 0 to 4095
 
 Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). Refused, as readers understand it \
-differently: a number alone, and mbps, which is megabytes for tc.
+differently: a number alone, and mbps, which is megabytes for tc. The time of --duration may be a number of seconds.
 
 The host handles no frames of A and B while this runs, so its addresses and routes by them do not work; it asks \
 before it takes those, or wants --yes. An interface has one bridge at a time. All is as before when it ends, also \

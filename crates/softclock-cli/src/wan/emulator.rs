@@ -69,6 +69,11 @@ impl Emulator {
 
     fn fate(&mut self, wire_bytes: u64, arrived: Instant) -> Fate {
         let fate = self.model.on_arrival(wire_bytes, arrived);
+        let queued = self.model.last_queued_packets() as u64;
+        if queued > 0 {
+            let most = self.row.events.entry(MOST_QUEUED).or_default();
+            *most = queued.max(*most);
+        }
         match fate {
             Fate::Lost => self.count("lost"),
             Fate::QueueFull => self.count("dropped by a full queue"),
@@ -178,6 +183,8 @@ const ETHERNET_HEADER: usize = 14;
 
 /// Bytes on the way at most: 2 s at 1 Gbit/s.
 const MOST_BYTES: u64 = 256 << 20;
+
+const MOST_QUEUED: &str = "queued at most at the bottleneck";
 
 #[cfg(test)]
 mod tests {

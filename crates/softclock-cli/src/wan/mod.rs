@@ -72,7 +72,7 @@ One value holds for each direction; two, with a comma between, are for packets f
 count from the moment at which the kernel received the packet. Order is kept, but for --reorder.
 
 Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). Refused, as readers understand it \
-differently: a number alone, and mbps, which is megabytes for tc.
+differently: a number alone, and mbps, which is megabytes for tc. The time of --duration may be a number of seconds.
 
 The host handles no frames of A and B while this runs, so its addresses and routes by them do not work; it asks \
 before it takes those, or wants --yes. An interface has one bridge at a time. All is as before when it ends, also \
@@ -106,7 +106,8 @@ pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
             )));
         }
     }
-    let random = || RandomState::new().build_hasher().finish();
+    // Numbers of JSON are exact below 2^53 in all languages.
+    let random = || RandomState::new().build_hasher().finish() >> 11;
     let seed = options.seed.unwrap_or_else(random);
     let told = options.is_random().then_some(seed);
     bridge::run(&options.bridge, told, |_, _| {

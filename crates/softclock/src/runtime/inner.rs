@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each stands here at most once.
     pub(crate) ready: RefCell<Ready<Runnable>>,
+    /// The running task gives way: it is queued behind the others when it is woken.
+    pub(crate) gives_way: Cell<bool>,
     /// A waker of each task that has not ended, so that the runtime's end can drop it.
     pub(crate) active: RefCell<Slab<Waker>>,
     /// Closures for the end of the running task.
@@ -91,6 +93,7 @@ impl Inner {
             firing: Cell::new(false),
             alarms,
             ready: RefCell::default(),
+            gives_way: Cell::new(false),
             active: RefCell::default(),
             deferred: RefCell::default(),
             sources: RefCell::new(Sources::new()),
@@ -210,6 +213,8 @@ impl Inner {
         let mut ready = self.ready.borrow_mut();
         if self.firing.get() {
             ready.push_due(task);
+        } else if self.gives_way.take() {
+            ready.push_late(task);
         } else {
             ready.push(task);
         }

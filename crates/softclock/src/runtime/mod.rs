@@ -4,6 +4,7 @@
 //! - `turn`: the loop: trigger, receive, run tasks, transmit, sleep.
 //! - `events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles.
+//! - `give_way`: tasks whose next step is not urgent.
 //! - `far_timer`: the kernel timer for waits that events keep interrupting.
 //! - `mailbox`: how other threads reach a runtime.
 //! - `sources`: readiness, and who waits for it.
@@ -12,6 +13,7 @@
 
 pub(crate) mod events;
 mod far_timer;
+mod give_way;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
 mod ready;
@@ -27,6 +29,7 @@ use std::io;
 use std::rc::Rc;
 
 pub use events::{EventContext, SoftEvent};
+pub use give_way::GiveWay;
 use inner::Inner;
 pub use mailbox::{PostError, Remote};
 pub use softclock_linux::events::{Mechanism, UnknownMechanism};

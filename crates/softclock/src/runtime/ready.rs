@@ -3,16 +3,19 @@
 use std::collections::VecDeque;
 
 /// Those whose time has come run before those that events or other tasks woke: a timer that fired on time would else
-/// wait behind all work there is. Within each kind the first woken is the first to run, and neither kind starves the
-/// other.
+/// wait behind all work there is. Those that gave way ([`GiveWay`](crate::GiveWay)) run after both. Within each kind the
+/// first woken is the first to run, and no kind starves another.
 #[derive(Debug)]
 pub(crate) struct Ready<T> {
     due: VecDeque<T>,
     others: VecDeque<T>,
+    late: VecDeque<T>,
     /// Due ones taken since the last other.
     in_a_row: u32,
     /// Others taken since the start.
     taken: u64,
+    /// Of them, those since the last that gave way.
+    since_late: u32,
 }
 
 impl<T> Ready<T> {
@@ -26,8 +29,28 @@ impl<T> Ready<T> {
         self.others.push_back(task);
     }
 
+    /// Adds a task that gives way.
+    pub(crate) fn push_late(&mut self, task: T) {
+        self.late.push_back(task);
+    }
+
+    /// Ends the giving way of those that do so now.
+    pub(crate) fn hurry(&mut self) {
+        self.others.append(&mut self.late);
+    }
+
+    /// Whether the task that is to run next gave way.
+    pub(crate) fn is_late_next(&self) -> bool {
+        let has_waited = self.since_late >= OTHERS_PER_LATE;
+        !self.late.is_empty() && (has_waited || self.due.is_empty() && self.others.is_empty())
+    }
+
     /// Takes the task that is to run next.
     pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.is_late_next() {
+            self.since_late = 0;
+            return self.late.pop_front();
+        }
         let turn_of_due = self.in_a_row < DUE_IN_A_ROW || self.others.is_empty();
         match self.due.pop_front_if(|_| turn_of_due) {
             Some(task) => {
@@ -37,6 +60,7 @@ impl<T> Ready<T> {
             None => {
                 self.in_a_row = 0;
                 self.taken += 1;
+                self.since_late += 1;
                 self.others.pop_front()
             }
         }
@@ -53,7 +77,7 @@ impl<T> Ready<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.due.len() + self.others.len()
+        self.due.len() + self.others.len() + self.late.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,14 +90,19 @@ impl<T> Default for Ready<T> {
         Self {
             due: VecDeque::new(),
             others: VecDeque::new(),
+            late: VecDeque::new(),
             in_a_row: 0,
             taken: 0,
+            since_late: 0,
         }
     }
 }
 
 /// After so many due tasks one other runs.
 const DUE_IN_A_ROW: u32 = 16;
+
+/// After so many others a task runs that gave way.
+const OTHERS_PER_LATE: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -90,5 +119,22 @@ mod tests {
         assert_eq!(order[16], 0);
         assert_eq!(order[33], 1);
         assert_eq!(order[42], 2);
+    }
+
+    #[test]
+    fn tasks_that_gave_way_come_last_but_come() {
+        let mut ready = Ready::default();
+        [1000, 1001]
+            .into_iter()
+            .for_each(|task| ready.push_late(task));
+        (0..100).for_each(|task| ready.push(task));
+        assert!(!ready.is_late_next());
+        let order: Vec<_> = std::iter::from_fn(|| ready.pop()).collect();
+        assert_eq!(order[OTHERS_PER_LATE as usize], 1000);
+        assert_eq!(order[101], 1001);
+        ready.push_late(7);
+        ready.hurry();
+        assert!(!ready.is_late_next());
+        assert_eq!((ready.end(), ready.pop()), (101, Some(7)));
     }
 }

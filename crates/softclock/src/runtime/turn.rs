@@ -90,9 +90,18 @@ impl Inner {
         }
         self.end_spin();
         self.prepare_alarms();
+        let mut late = 0;
         for _ in 0..ready.min(TASKS_PER_TURN) {
-            let next = self.ready.borrow_mut().pop();
-            let Some(runnable) = next else { return };
+            let mut ready = self.ready.borrow_mut();
+            if ready.is_late_next() {
+                late += 1;
+                if late > LATE_PER_TURN {
+                    // Others may be ready by now.
+                    return;
+                }
+            }
+            let Some(runnable) = ready.pop() else { return };
+            drop(ready);
             self.call_budget.set(CALLS_PER_POLL);
             runnable.run();
             self.counts.tasks.set(self.counts.tasks.get() + 1);
@@ -112,6 +121,7 @@ impl Inner {
 
     /// The end of a task is a trigger state, and the time for what handlers left to it.
     fn end_task(&self) {
+        self.gives_way.set(false);
         self.trigger(TriggerState::TaskEnd);
         self.run_deferred();
     }
@@ -134,7 +144,10 @@ impl Inner {
             let began = self.clock.now();
             self.look_through(events, woken);
             self.looked.set(began);
-            let end = self.ready.borrow().end();
+            let mut ready = self.ready.borrow_mut();
+            ready.hurry();
+            let end = ready.end();
+            drop(ready);
             self.timeouts.begin_round(began, end);
         }
     }
@@ -304,3 +317,6 @@ const EVENTS_PER_LOOK: usize = 16;
 
 /// Tasks run between two looks at the kernel.
 const TASKS_PER_TURN: usize = 64;
+
+/// Of them, those that gave way.
+const LATE_PER_TURN: u32 = 4;
