@@ -378,9 +378,8 @@ impl<P> ByteClock<P> {
 /// What a blocking wait is late by, at most, as long as nothing else delays it.
 const WAIT: Duration = Duration::from_micros(50);
 
-/// Packets that a class makes up for at most: with the one that is due, and one before it that was early by a clock's
-/// error, eight may wait at a bottleneck of the class's rate.
-const MOST_PACKETS: u64 = 6;
+/// Packets that a class makes up for at most: with the one that is due, eight may leave at once.
+const MOST_PACKETS: u64 = 7;
 
 /// A packet that is late by about the time from one to the next is not to cost any rate.
 const LEAST_PACKETS: u64 = 2;
