@@ -1,12 +1,13 @@
 //! Tasks, timers, soft events and the mailbox of a real runtime.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,52 @@ fn the_environment_names_the_mechanism() {
     let named = std::env::var("SOFTCLOCK_EVENTS").map(|name| name.parse().unwrap());
     let expected = named.unwrap_or(Mechanism::Epoll);
     assert_eq!(run(async { softclock::statistics().mechanism }), expected);
+}
+
+/// As a soft event that polls a device does, whose readers are ordinary work.
+#[test]
+fn tasks_that_a_handler_wakes_run_behind_those_that_are_ready() {
+    run(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let note = |name| {
+            let order = order.clone();
+            async move { order.borrow_mut().push(name) }
+        };
+        let reader: Rc<RefCell<Option<Waker>>> = Rc::default();
+        let (its_waker, noted) = (reader.clone(), note("reader"));
+        let reading = softclock::spawn_local(async move {
+            let mut is_told = false;
+            poll_fn(|cx| {
+                if std::mem::replace(&mut is_told, true) {
+                    return Poll::Ready(());
+                }
+                *its_waker.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            noted.await;
+        });
+        let noted = note("sleeper");
+        let sleeping = softclock::spawn_local(async move {
+            softclock::sleep(MS).await;
+            noted.await;
+        });
+        while reader.borrow().is_none() {
+            softclock::sleep(US).await;
+        }
+        let ordinary = ["first", "second"].map(|name| softclock::spawn_local(note(name)));
+        let waker = reader.take().unwrap();
+        let event = softclock::schedule_soft_event(0, move |context| context.wake(&waker));
+        let begin = Instant::now();
+        while event.is_pending() || begin.elapsed() < 3 * MS {
+            softclock::trigger();
+        }
+        for task in [reading, sleeping].into_iter().chain(ordinary) {
+            task.await;
+        }
+        let expected = ["sleeper", "first", "second", "reader"];
+        assert_eq!(*order.borrow(), expected);
+    });
 }
 
 #[test]

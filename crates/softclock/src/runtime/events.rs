@@ -30,6 +30,16 @@ pub(crate) enum Event {
     Transmit(Rc<Paced>),
 }
 
+impl Event {
+    /// Whether the tasks that it wakes have waited for this time, and not for something that a handler has found.
+    fn is_time_of_tasks(&self) -> bool {
+        match self {
+            Self::Wake(_) | Self::Expire(_) | Self::Transmit(_) => true,
+            Self::Call(_) => false,
+        }
+    }
+}
+
 pub(crate) struct Handler {
     /// The number of the runtime that has the key.
     runtime: u64,
@@ -122,7 +132,7 @@ impl EventContext<'_> {
         event.cancel()
     }
 
-    /// Wakes a task.
+    /// Wakes a task. It runs after those that are ready already, as if woken by another task.
     pub fn wake(&self, waker: &Waker) {
         waker.wake_by_ref();
     }
@@ -163,6 +173,7 @@ impl Inner {
     /// Calls or wakes what is due.
     #[inline]
     pub(crate) fn deliver(&self, due: Due<Event>, now: Instant) {
+        self.wakes_are_due.set(due.value.is_time_of_tasks());
         match due.value {
             Event::Wake(waker) => waker.wake(),
             Event::Expire(waker) => self.timeouts.on_due(waker),

@@ -33,6 +33,8 @@ pub(crate) struct Inner {
     pub(crate) timers: RefCell<SoftTimers<Event>>,
     /// A trigger state is firing events; one inside it fires none.
     firing: Cell<bool>,
+    /// Tasks woken now are woken because their time has come.
+    pub(super) wakes_are_due: Cell<bool>,
     /// Alarm-safe events, and the timers that interrupt the thread for them.
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each stands here at most once.
@@ -89,6 +91,7 @@ impl Inner {
             clock,
             timers: RefCell::new(timers),
             firing: Cell::new(false),
+            wakes_are_due: Cell::new(false),
             alarms,
             ready: RefCell::default(),
             active: RefCell::default(),
@@ -167,7 +170,7 @@ impl Inner {
     #[inline(never)]
     fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
         self.firing.set(true);
-        let _guard = Firing(&self.firing);
+        let _guard = Firing(self);
         if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
             self.alarms.arm_if_needed(now);
         }
@@ -205,10 +208,11 @@ impl Inner {
         self.alarms.next_due() != Instant::FAR_FUTURE || self.timers.borrow().has_exact()
     }
 
-    /// A task was woken: by a timer, if one is just being fired.
+    /// Queues a task that was woken: ahead of others only if the event that is being delivered is the task's own time, such
+    /// as the end of its sleep. A handler may wake readers of a device, which are ordinary work.
     pub(crate) fn on_woken(&self, task: Runnable) {
         let mut ready = self.ready.borrow_mut();
-        if self.firing.get() {
+        if self.wakes_are_due.get() {
             ready.push_due(task);
         } else {
             ready.push(task);
@@ -267,11 +271,12 @@ impl Drop for EnterGuard {
     }
 }
 
-struct Firing<'a>(&'a Cell<bool>);
+struct Firing<'a>(&'a Inner);
 
 impl Drop for Firing<'_> {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.firing.set(false);
+        self.0.wakes_are_due.set(false);
     }
 }
 
