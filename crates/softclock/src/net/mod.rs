@@ -17,7 +17,8 @@ mod udp;
 mod unix;
 
 pub use listener::{TcpListener, bind_tcp};
-pub use pacing::{PacedBy, Pacer, Pacing, PacingStatistics, all_paced_sent};
+pub use pacing::{PacedBy, Pacer, Pacing, all_paced_sent};
+pub use crate::runtime::statistics::PacingStatistics;
 pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};
 pub use softclock_linux::socket::tcp::ListenOptions;
 pub use softclock_linux::socket::udp::BindOptions;

@@ -15,7 +15,6 @@ use softclock_core::time::TICK_NS;
 use softclock_core::{Due, FireWindow, Instant, SoftTimers, TimerKey};
 
 use super::inner::Inner;
-use crate::net::pacing::Paced;
 
 /// What waits in the timing wheel.
 #[derive(Debug)]
@@ -27,7 +26,13 @@ pub(crate) enum Event {
     /// Calls a handler.
     Call(Rc<Handler>),
     /// Sends the next piece of a paced stream.
-    Transmit(Rc<Paced>),
+    Transmit(Rc<dyn Transmit>),
+}
+
+/// A paced stream, to the runtime.
+pub(crate) trait Transmit: fmt::Debug {
+    /// Sends what may go by `now`. Is called from within a trigger state, so it passes none.
+    fn on_due(self: Rc<Self>, now: Instant);
 }
 
 impl Event {

@@ -1,6 +1,7 @@
 //! The state of a thread's runtime, and how code on that thread finds it.
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -20,9 +21,8 @@ use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
 use super::sources::Sources;
-use super::statistics::TurnCounts;
+use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
-use crate::net::pacing::PacingCounts;
 
 /// Everything that belongs to one runtime.
 ///
@@ -60,8 +60,9 @@ pub(crate) struct Inner {
     /// Time in which the thread could not run.
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
-    /// What paced streams did, and what they go by.
     pub(crate) pacing: PacingCounts,
+    /// What the sockets of this runtime have in common, which only they know.
+    pub(crate) common: OnceCell<Box<dyn Any>>,
 }
 
 thread_local! {
@@ -110,6 +111,7 @@ impl Inner {
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
+            common: OnceCell::new(),
         })
     }
 

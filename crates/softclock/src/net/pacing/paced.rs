@@ -19,10 +19,11 @@ use softclock_core::{Clock, FireWindow, Instant, TimerKey, TriggerState};
 use softclock_linux::socket;
 
 use super::state::{State, Waits};
-use super::{PacedBy, Pacer, Pacing};
+use super::{Estimator, PacedBy, Pacer, Pacing, transmitted};
 use crate::net::Source;
-use crate::runtime::events::Event;
+use crate::runtime::events::{Event, Transmit};
 use crate::runtime::sources::Direction;
+use crate::runtime::statistics::PacingCounts;
 use crate::time::timeout;
 
 /// A stream and what is to be sent on it.
@@ -48,6 +49,14 @@ impl Paced {
         })
     }
 
+    fn counts(&self) -> &PacingCounts {
+        &self.source.runtime().pacing
+    }
+
+    pub(super) fn estimator(&self) -> &Estimator {
+        Estimator::of(self.source.runtime())
+    }
+
     /// Another pacer has the stream, and what waits now goes as that one says.
     pub(super) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
         let mut state = self.state.borrow_mut();
@@ -71,9 +80,8 @@ impl Paced {
 
     /// Takes the event back that the stream waits for.
     fn cancel(&self, key: TimerKey) -> Option<Event> {
-        let runtime = self.source.runtime();
-        runtime.pacing.on_waited();
-        runtime.timers.borrow_mut().cancel(key)
+        self.estimator().on_waited();
+        self.source.runtime().timers.borrow_mut().cancel(key)
     }
 
     /// Nobody has the stream any more: what was written is still sent, unless closing `resets` the connection.
@@ -140,31 +148,6 @@ impl Paced {
         }
     }
 
-    /// Sends what may go by now: from a handler, without a trigger state.
-    pub(crate) fn on_due(self: Rc<Self>, now: Instant) {
-        let mut state = self.state.borrow_mut();
-        if let Waits::Event(_) = mem::replace(&mut state.waits, Waits::Nothing) {
-            self.source.runtime().pacing.on_waited();
-        }
-        if state.pending.is_empty() {
-            // Writers that are woken for each piece: none that waits is the end of the train.
-            if state.writers.is_empty() {
-                state.clock.end();
-            }
-        } else {
-            self.transmit(&mut state, now);
-        }
-        // While the runtime waits for the kernel, the writer is told so, to be patient or not.
-        let has_room = state.pending.len() <= state.room / 2 || state.waits == Waits::Kernel;
-        let wake = if has_room {
-            mem::take(&mut state.writers)
-        } else {
-            Vec::new()
-        };
-        drop(state);
-        wake.into_iter().for_each(Waker::wake);
-    }
-
     /// How the next piece goes may have changed.
     pub(super) fn resume(self: Rc<Self>) {
         let now = self.source.runtime().clock.now();
@@ -188,9 +171,8 @@ impl Paced {
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, piece);
         match self.source.quiet_call(Direction::Write, send) {
             Ok(sent) => {
-                let runtime = self.source.runtime();
-                state.pending.consume(sent, &runtime.pacing.spare);
-                runtime.pacing.on_gone(sent);
+                state.pending.consume(sent, &self.estimator().spare);
+                self.counts().on_gone(sent);
                 self.on_sent(state, now, sent);
                 self.on_taken(state, now);
             }
@@ -201,9 +183,9 @@ impl Paced {
 
     pub(super) fn on_sent(&self, state: &mut State, now: Instant, sent: usize) {
         let begins = !state.clock.is_in_train();
-        let counts = &self.source.runtime().pacing;
-        counts.on_piece(sent, begins);
-        counts.on_transmit(&mut state.clock, state.pacing, now, [sent, state.piece]);
+        self.counts().on_piece(sent, begins);
+        let forgotten = transmitted(&mut state.clock, state.pacing, now, [sent, state.piece]);
+        self.counts().on_forgotten(forgotten);
         state.reserved = None;
     }
 
@@ -239,9 +221,8 @@ impl Paced {
 
     fn discard(&self, state: &mut State) {
         let pending = state.pending.len();
-        let pacing = &self.source.runtime().pacing;
-        pacing.on_gone(pending);
-        state.pending.clear(&pacing.spare);
+        self.counts().on_gone(pending);
+        state.pending.clear(&self.estimator().spare);
     }
 
     /// Has the next piece sent at `at`, or when it is released.
@@ -254,7 +235,7 @@ impl Paced {
             return state.pacer.wait_for_release(Rc::clone(self));
         }
         let event = Event::Transmit(Rc::clone(self));
-        self.source.runtime().pacing.on_wait();
+        self.estimator().on_wait();
         let mut timers = self.source.runtime().timers.borrow_mut();
         state.waits = Waits::Event(timers.schedule(FireWindow::from(at), event));
     }
@@ -265,7 +246,7 @@ impl Paced {
         // The peer is late, not an event: there is nothing to catch up with.
         state.clock.end();
         let runtime = self.source.runtime();
-        runtime.pacing.on_blocked();
+        self.counts().on_blocked();
         let stream = Rc::clone(self);
         drop(runtime.spawn(async move {
             if stream.until_writable().await {
@@ -298,7 +279,7 @@ impl Paced {
     pub(super) fn follow(&self, state: &mut State, now: Instant) {
         let runtime = self.source.runtime();
         let version = Some(state.pacer.version());
-        let turn = runtime.pacing.turn(runtime, now);
+        let turn = self.estimator().turn(runtime, now);
         // What follows has divisions, and hardly ever a reason.
         if (state.version, state.turn) == (version, turn) {
             return;
@@ -323,6 +304,32 @@ impl Paced {
             // A kernel that cannot, does not pace.
             let _ = self.source.quiet_call(Direction::Write, set);
         }
+    }
+}
+
+impl Transmit for Paced {
+    fn on_due(self: Rc<Self>, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        if let Waits::Event(_) = mem::replace(&mut state.waits, Waits::Nothing) {
+            self.estimator().on_waited();
+        }
+        if state.pending.is_empty() {
+            // Writers that are woken for each piece: none that waits is the end of the train.
+            if state.writers.is_empty() {
+                state.clock.end();
+            }
+        } else {
+            self.transmit(&mut state, now);
+        }
+        // While the runtime waits for the kernel, the writer is told so, to be patient or not.
+        let has_room = state.pending.len() <= state.room / 2 || state.waits == Waits::Kernel;
+        let wake = if has_room {
+            mem::take(&mut state.writers)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -140,9 +140,8 @@ impl Paced {
         let now = runtime.clock.now();
         let mut state = self.state.borrow_mut();
         let room = state.room.saturating_sub(state.pending.len());
-        let taken = state
-            .pending
-            .append(parts, skip, room, &runtime.pacing.spare);
+        let spare = &self.estimator().spare;
+        let taken = state.pending.append(parts, skip, room, spare);
         runtime.pacing.on_accepted(taken);
         if state.waits == Waits::Nothing {
             let at = state.clock.next_send(now);
