@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use softclock::events::Mechanism;
-use softclock::net::UdpSocket;
+use softclock::net::{TcpListener, TcpStream, UdpSocket};
 use softclock::{FireWindow, Runtime, TriggerState};
 
 const US: Duration = Duration::from_micros(1);
@@ -457,6 +457,54 @@ fn no_loop_over_what_is_ready_starves_a_sleep() {
     others_sleep_beside("reads from memory", async || {
         file.read_at(Vec::new(), 64, 0).await.unwrap();
     });
+}
+
+/// The same of sockets, which the runtime of the loop has to own.
+#[test]
+fn no_loop_over_what_a_socket_knows_starves_a_sleep() {
+    let stream = Rc::new(RefCell::new(None));
+    let connected = async || {
+        if stream.borrow().is_none() {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+            let (server, _) = listener.accept().await.unwrap();
+            server.write_all(b"to be read").await.unwrap();
+            *stream.borrow_mut() = Some((Rc::new(client.unwrap()), server));
+        }
+        stream.borrow().as_ref().unwrap().0.clone()
+    };
+    others_sleep_beside("bytes that wait", async || {
+        let stream = connected().await;
+        poll_fn(|cx| stream.poll_readable(cx)).await;
+    });
+    stream.take();
+    others_sleep_beside("nothing to write", async || {
+        connected().await.write_all(b"").await.unwrap();
+    });
+    stream.take();
+    others_sleep_beside("nothing to read", async || {
+        connected().await.read_exact(&mut []).await.unwrap();
+    });
+    stream.take();
+    others_sleep_beside("all sent", async || {
+        connected().await.sent().await.unwrap();
+    });
+    stream.take();
+    #[cfg(feature = "futures-io")]
+    others_sleep_beside("nothing to flush", async || {
+        let stream = connected().await;
+        let flushed = futures_lite::io::AsyncWriteExt::flush(&mut &*stream).await;
+        flushed.unwrap();
+    });
+    stream.take();
+    let socket = RefCell::new(None);
+    others_sleep_beside("trains of no datagram", async || {
+        let taken = socket.take();
+        let taken = taken.unwrap_or_else(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        taken.send_train(b"", 100, None).await.unwrap();
+        socket.replace(Some(taken));
+    });
+    socket.take();
 }
 
 /// What uses up the calls of each turn does not outlast its timeout.

@@ -20,6 +20,8 @@ use super::events::Event;
 use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
+#[cfg(feature = "memory-net")]
+use super::ring::Ring;
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
@@ -61,6 +63,11 @@ pub(crate) struct Inner {
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
+    #[cfg(feature = "memory-net")]
+    pub(crate) rings: RefCell<Vec<Rc<dyn Ring>>>,
+    /// Whether its sockets are in memory.
+    #[cfg(feature = "memory-net")]
+    pub(crate) is_in_memory: bool,
     /// What the sockets of this runtime have in common, which only they know.
     pub(crate) common: OnceCell<Box<dyn Any>>,
 }
@@ -111,6 +118,10 @@ impl Inner {
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
+            #[cfg(feature = "memory-net")]
+            rings: RefCell::default(),
+            #[cfg(feature = "memory-net")]
+            is_in_memory: builder.is_in_memory,
             common: OnceCell::new(),
         })
     }

@@ -6,6 +6,7 @@
 //! - `task`: tasks and their handles.
 //! - `far_timer`: the kernel timer for waits that events keep interrupting.
 //! - `mailbox`: how other threads reach a runtime.
+//! - `ring`: queues in memory, where events arrive without the kernel.
 //! - `sources`: readiness, and who waits for it.
 //! - `timeouts`: when timeouts that are due are over.
 //! - `statistics`: what happened so far.
@@ -15,6 +16,8 @@ mod far_timer;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
 mod ready;
+#[cfg(feature = "memory-net")]
+pub(crate) mod ring;
 pub(crate) mod sources;
 pub(crate) mod statistics;
 mod task;
@@ -100,6 +103,8 @@ impl fmt::Debug for Runtime {
 pub struct Builder {
     pub(crate) spin_cap: f64,
     pub(crate) events: Option<Mechanism>,
+    #[cfg(feature = "memory-net")]
+    pub(crate) is_in_memory: bool,
 }
 
 impl Builder {
@@ -122,6 +127,15 @@ impl Builder {
         self
     }
 
+    /// Gives the runtime sockets in memory: those of TCP and UDP reach only each other. For tests of what is above them.
+    #[cfg(feature = "memory-net")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn in_memory(mut self) -> Self {
+        self.is_in_memory = true;
+        self
+    }
+
     /// Makes the runtime. Sets the thread's timer slack to 1 ns.
     ///
     /// # Errors
@@ -139,6 +153,8 @@ impl Default for Builder {
         Self {
             spin_cap: 0.05,
             events: None,
+            #[cfg(feature = "memory-net")]
+            is_in_memory: false,
         }
     }
 }

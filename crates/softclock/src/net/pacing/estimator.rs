@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use softclock_core::{Histogram, Instant};
 
-use super::buffer::SpareBuffers;
 use super::LONGEST_PIECE;
+use super::buffer::SpareBuffers;
+use crate::net::common::Common;
 use crate::runtime::inner::Inner;
 
-/// What the paced sockets of a runtime have in common: for how long pieces are made, and memory of buffers.
+/// For how long the pieces of a runtime's paced sockets are made, and memory of their buffers.
 #[derive(Default)]
 pub(crate) struct Estimator {
     pub(super) spare: SpareBuffers,
@@ -38,8 +39,7 @@ impl Estimator {
     /// The one of `runtime`.
     #[inline]
     pub(super) fn of(runtime: &Inner) -> &Self {
-        let common = runtime.common.get_or_init(|| Box::<Self>::default());
-        common.downcast_ref().expect("nothing else is stored there")
+        &Common::of(runtime).estimator
     }
 
     pub(crate) fn on_wait(&self) {
@@ -168,7 +168,11 @@ mod tests {
     fn without_time_to_spare_pieces_grow_to_a_millisecond() {
         let estimator = Estimator::default();
         let grain_after = |idle_ms| {
-            look(&estimator, &Histogram::new(), Duration::from_millis(idle_ms));
+            look(
+                &estimator,
+                &Histogram::new(),
+                Duration::from_millis(idle_ms),
+            );
             estimator.grain.get()
         };
         assert_eq!(grain_after(0), Duration::ZERO, "nothing known yet");

@@ -43,7 +43,7 @@ use crate::runtime::events::Transmit;
 use crate::runtime::inner::{Inner, allowance};
 
 pub(crate) use datagrams::DatagramPacing;
-use estimator::Estimator;
+pub(super) use estimator::Estimator;
 pub(crate) use handle::StreamPacing;
 pub(crate) use paced::Paced;
 
