@@ -9,9 +9,11 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::thread;
 use std::time::Duration;
+
+use crate::runtime::inner::{Inner, is_entered};
 
 /// Runs `f` on a helper thread and waits for its result without stopping the loop.
 ///
@@ -66,6 +68,9 @@ impl<R> Future for SpawnBlocking<R> {
         let this = &mut *self;
         // The waker first: the job may end before this returns.
         let mut outcome = lock(&this.outcome);
+        if outcome.result.is_some() && is_entered() {
+            ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
+        }
         match outcome.result.take() {
             Some(Ok(value)) => return Poll::Ready(value),
             Some(Err(panic)) => {

@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use softclock_core::TriggerState;
 
-use crate::net::Source;
+use crate::net::Kernel;
 use crate::runtime::sources::Direction;
 
 /// A nonblocking descriptor that the runtime watches for its owner. Dropping it closes it.
 pub struct Descriptor<F: AsFd = OwnedFd> {
-    source: Source<F>,
+    kernel: Kernel<F>,
 }
 
 impl<F: AsFd> Descriptor<F> {
@@ -22,13 +22,13 @@ impl<F: AsFd> Descriptor<F> {
     /// `PermissionDenied` for files that are always ready, which cannot be watched; outside a runtime.
     pub fn new(fd: F) -> io::Result<Self> {
         Ok(Self {
-            source: Source::duplicated(fd)?,
+            kernel: Kernel::duplicated(fd)?,
         })
     }
 
     /// The descriptor.
     pub fn descriptor(&self) -> &F {
-        self.source.descriptor()
+        self.kernel.descriptor()
     }
 
     /// Makes `call`, which reads, when the descriptor is readable, as often as it answers
@@ -41,7 +41,7 @@ impl<F: AsFd> Descriptor<F> {
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
         poll_fn(|cx| {
-            self.source
+            self.kernel
                 .poll_call(cx, Direction::Read, TriggerState::SystemCall, &mut call)
         })
         .await

@@ -11,7 +11,7 @@ use softclock_core::TriggerState;
 pub use softclock_linux::signal::Signal;
 use softclock_linux::signal::{SignalFd, SignalSet};
 
-use crate::net::Source;
+use crate::net::Kernel;
 use crate::runtime::sources::Direction;
 
 /// Signals that are waited for instead of ending the process.
@@ -20,7 +20,7 @@ use crate::runtime::sources::Direction;
 /// that has it unblocked.
 pub struct Signals {
     set: SignalSet,
-    source: OnceCell<Source<SignalFd>>,
+    descriptor: OnceCell<Kernel<SignalFd>>,
 }
 
 impl Signals {
@@ -31,7 +31,7 @@ impl Signals {
     pub fn block(signals: &[Signal]) -> io::Result<Self> {
         Ok(Self {
             set: SignalSet::block(signals)?,
-            source: OnceCell::new(),
+            descriptor: OnceCell::new(),
         })
     }
 
@@ -44,18 +44,18 @@ impl Signals {
     }
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<io::Result<Signal>> {
-        let source = match self.source.get() {
-            Some(source) => source,
+        let descriptor = match self.descriptor.get() {
+            Some(descriptor) => descriptor,
             None => {
-                let source = Source::new(self.set.descriptor()?)?;
-                self.source.get_or_init(|| source)
+                let descriptor = Kernel::new(self.set.descriptor()?)?;
+                self.descriptor.get_or_init(|| descriptor)
             }
         };
         let read = |_: BorrowedFd<'_>| {
-            let signal = source.descriptor().read()?;
+            let signal = descriptor.descriptor().read()?;
             signal.ok_or(io::ErrorKind::WouldBlock.into())
         };
-        source.poll_call(cx, Direction::Read, TriggerState::SystemCall, read)
+        descriptor.poll_call(cx, Direction::Read, TriggerState::SystemCall, read)
     }
 }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use softclock::events::Mechanism;
-use softclock::net::UdpSocket;
+use softclock::net::{TcpListener, TcpStream, UdpSocket};
 use softclock::{FireWindow, GiveWay, Runtime, TriggerState};
 
 const US: Duration = Duration::from_micros(1);
@@ -31,6 +31,52 @@ fn the_environment_names_the_mechanism() {
     let named = std::env::var("SOFTCLOCK_EVENTS").map(|name| name.parse().unwrap());
     let expected = named.unwrap_or(Mechanism::Epoll);
     assert_eq!(run(async { softclock::statistics().mechanism }), expected);
+}
+
+/// As a soft event that polls a device does, whose readers are ordinary work.
+#[test]
+fn tasks_that_a_handler_wakes_run_behind_those_that_are_ready() {
+    run(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let note = |name| {
+            let order = order.clone();
+            async move { order.borrow_mut().push(name) }
+        };
+        let reader: Rc<RefCell<Option<Waker>>> = Rc::default();
+        let (its_waker, noted) = (reader.clone(), note("reader"));
+        let reading = softclock::spawn_local(async move {
+            let mut is_told = false;
+            poll_fn(|cx| {
+                if std::mem::replace(&mut is_told, true) {
+                    return Poll::Ready(());
+                }
+                *its_waker.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            noted.await;
+        });
+        let noted = note("sleeper");
+        let sleeping = softclock::spawn_local(async move {
+            softclock::sleep(MS).await;
+            noted.await;
+        });
+        while reader.borrow().is_none() {
+            softclock::sleep(US).await;
+        }
+        let ordinary = ["first", "second"].map(|name| softclock::spawn_local(note(name)));
+        let waker = reader.take().unwrap();
+        let event = softclock::schedule_soft_event(0, move |context| context.wake(&waker));
+        let begin = Instant::now();
+        while event.is_pending() || begin.elapsed() < 3 * MS {
+            softclock::trigger();
+        }
+        for task in [reading, sleeping].into_iter().chain(ordinary) {
+            task.await;
+        }
+        let expected = ["sleeper", "first", "second", "reader"];
+        assert_eq!(*order.borrow(), expected);
+    });
 }
 
 #[test]
@@ -435,6 +481,54 @@ fn no_loop_over_what_is_ready_starves_a_sleep() {
     others_sleep_beside("reads from memory", async || {
         file.read_at(Vec::new(), 64, 0).await.unwrap();
     });
+}
+
+/// The same of sockets, which the runtime of the loop has to own.
+#[test]
+fn no_loop_over_what_a_socket_knows_starves_a_sleep() {
+    let stream = Rc::new(RefCell::new(None));
+    let connected = async || {
+        if stream.borrow().is_none() {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+            let (server, _) = listener.accept().await.unwrap();
+            server.write_all(b"to be read").await.unwrap();
+            *stream.borrow_mut() = Some((Rc::new(client.unwrap()), server));
+        }
+        stream.borrow().as_ref().unwrap().0.clone()
+    };
+    others_sleep_beside("bytes that wait", async || {
+        let stream = connected().await;
+        poll_fn(|cx| stream.poll_readable(cx)).await;
+    });
+    stream.take();
+    others_sleep_beside("nothing to write", async || {
+        connected().await.write_all(b"").await.unwrap();
+    });
+    stream.take();
+    others_sleep_beside("nothing to read", async || {
+        connected().await.read_exact(&mut []).await.unwrap();
+    });
+    stream.take();
+    others_sleep_beside("all sent", async || {
+        connected().await.sent().await.unwrap();
+    });
+    stream.take();
+    #[cfg(feature = "futures-io")]
+    others_sleep_beside("nothing to flush", async || {
+        let stream = connected().await;
+        let flushed = futures_lite::io::AsyncWriteExt::flush(&mut &*stream).await;
+        flushed.unwrap();
+    });
+    stream.take();
+    let socket = RefCell::new(None);
+    others_sleep_beside("trains of no datagram", async || {
+        let taken = socket.take();
+        let taken = taken.unwrap_or_else(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        taken.send_train(b"", 100, None).await.unwrap();
+        socket.replace(Some(taken));
+    });
+    socket.take();
 }
 
 /// What uses up the calls of each turn does not outlast its timeout.

@@ -15,10 +15,10 @@ use softclock::net::{ListenOptions, PacedBy, Pacer, Pacing, TcpListener, TcpStre
 use softclock::{Mechanism, Runtime, TriggerState};
 
 macro_rules! conformance {
-    ($($carrier:ident => $address:ident by $mechanism:ident, $pacing:expr;)*) => {$(
+    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address $mechanism, $pacing;
+            conformance!(@tests $address $by, $pacing;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
                 half_close_lets_the_answer_through
@@ -46,41 +46,72 @@ macro_rules! conformance {
             );
         }
     )*};
-    (@tests $address:ident $mechanism:ident, $pacing:expr; $($test:ident)*) => {$(
+    (@tests $address:ident $by:expr, $pacing:expr; $($test:ident)*) => {$(
         #[test]
         fn $test() {
-            let address: IpAddr = $address::LOCALHOST.into();
-            if std::net::UdpSocket::bind((address, 0)).is_err() {
-                softclock_testing::skip!("this machine has no {address}");
-            }
-            let mechanism = Mechanism::$mechanism;
-            let runtime = match Runtime::builder().events(mechanism).build() {
-                Ok(runtime) => runtime,
-                Err(error) => softclock_testing::skip!("{error}"),
-            };
-            assert_eq!(runtime.statistics().mechanism, mechanism);
-            PACING.set($pacing);
-            runtime.block_on(async {
-                let limited = softclock::timeout(LIMIT, super::$test(SocketAddr::new(address, 0)));
-                limited.await.expect("the test hangs");
-            });
+            run($by, $address::LOCALHOST.into(), $pacing, super::$test);
         }
     )*};
 }
 
 conformance! {
-    kernel_v4_by_epoll => Ipv4Addr by Epoll, None;
-    kernel_v4_by_io_uring => Ipv4Addr by IoUring, None;
-    kernel_v4_by_poll => Ipv4Addr by Poll, None;
-    kernel_v4_by_select => Ipv4Addr by Select, None;
-    kernel_v6_by_epoll => Ipv6Addr by Epoll, None;
-    kernel_v6_by_io_uring => Ipv6Addr by IoUring, None;
-    paced_v4 => Ipv4Addr by Epoll, Some(paced());
-    paced_v4_by_io_uring => Ipv4Addr by IoUring, Some(paced());
-    paced_v4_by_poll => Ipv4Addr by Poll, Some(paced());
-    paced_v6 => Ipv6Addr by Epoll, Some(paced());
-    paced_by_waking => Ipv4Addr by Epoll, Some(Pacing { buffer_bytes: Some(0), ..paced() });
-    paced_by_the_kernel => Ipv4Addr by Epoll, Some(Pacing { by: PacedBy::Kernel, ..paced() });
+    kernel_v4_by_epoll => Ipv4Addr by Kernel(Mechanism::Epoll), None;
+    kernel_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), None;
+    kernel_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), None;
+    kernel_v4_by_select => Ipv4Addr by Kernel(Mechanism::Select), None;
+    kernel_v6_by_epoll => Ipv6Addr by Kernel(Mechanism::Epoll), None;
+    kernel_v6_by_io_uring => Ipv6Addr by Kernel(Mechanism::IoUring), None;
+    paced_v4 => Ipv4Addr by Kernel(Mechanism::Epoll), Some(paced());
+    paced_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), Some(paced());
+    paced_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), Some(paced());
+    paced_v6 => Ipv6Addr by Kernel(Mechanism::Epoll), Some(paced());
+    paced_by_waking => Ipv4Addr by Kernel(Mechanism::Epoll), Some(Pacing { buffer_bytes: Some(0), ..paced() });
+    paced_by_the_kernel => Ipv4Addr by Kernel(Mechanism::Epoll), Some(Pacing { by: PacedBy::Kernel, ..paced() });
+}
+
+#[cfg(feature = "memory-net")]
+conformance! {
+    memory_v4 => Ipv4Addr by Memory, None;
+    memory_v6 => Ipv6Addr by Memory, None;
+    paced_in_memory => Ipv4Addr by Memory, Some(paced());
+    paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
+}
+
+/// What carries the sockets of a test.
+enum Carrier {
+    /// The kernel, whose sockets are watched by this mechanism.
+    Kernel(Mechanism),
+    #[cfg(feature = "memory-net")]
+    Memory,
+}
+
+use Carrier::*;
+
+fn run<F: Future>(
+    carrier: Carrier,
+    address: IpAddr,
+    pacing: Option<Pacing>,
+    test: impl FnOnce(SocketAddr) -> F,
+) {
+    let runtime = match carrier {
+        Kernel(_) if std::net::UdpSocket::bind((address, 0)).is_err() => {
+            softclock_testing::skip!("this machine has no {address}");
+        }
+        Kernel(mechanism) => match Runtime::builder().events(mechanism).build() {
+            Ok(runtime) => {
+                assert_eq!(runtime.statistics().mechanism, mechanism);
+                runtime
+            }
+            Err(error) => softclock_testing::skip!("{error}"),
+        },
+        #[cfg(feature = "memory-net")]
+        Memory => Runtime::builder().in_memory().build().unwrap(),
+    };
+    PACING.set(pacing);
+    runtime.block_on(async {
+        let limited = softclock::timeout(LIMIT, test(SocketAddr::new(address, 0)));
+        limited.await.expect("the test hangs");
+    });
 }
 
 thread_local! {

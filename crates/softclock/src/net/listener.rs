@@ -6,17 +6,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use softclock_core::TriggerState;
 use softclock_linux::socket;
 use softclock_linux::socket::tcp::ListenOptions;
 
 use super::TcpStream;
-use super::source::Source;
-use crate::runtime::sources::Direction;
+use super::carrier::ListenerIo;
 
 /// A TCP socket that accepts connections.
 pub struct TcpListener {
-    source: Source,
+    io: ListenerIo,
 }
 
 impl TcpListener {
@@ -33,7 +31,9 @@ impl TcpListener {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_with(address: impl Into<SocketAddr>, options: &ListenOptions) -> io::Result<Self> {
-        Self::from_std(bind_tcp(address.into(), options)?)
+        Ok(Self {
+            io: ListenerIo::bind(address.into(), options)?,
+        })
     }
 
     /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
@@ -41,9 +41,8 @@ impl TcpListener {
     /// # Errors
     /// When the descriptor cannot be watched; outside a runtime.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
         Ok(Self {
-            source: Source::duplicated(listener.into())?,
+            io: ListenerIo::from_std(listener)?,
         })
     }
 
@@ -62,16 +61,8 @@ impl TcpListener {
     /// # Errors
     /// As [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let accepted = self.source.poll_call(
-            cx,
-            Direction::Read,
-            TriggerState::IpInput,
-            socket::tcp::accept,
-        );
-        accepted.map(|accepted| {
-            let (fd, peer) = accepted?;
-            Ok((TcpStream::from_kernel(fd)?, peer))
-        })
+        let accepted = self.io.poll_accept(cx);
+        accepted.map_ok(|(stream, peer)| (TcpStream::new(stream), peer))
     }
 
     /// The address listened on, with the port that was chosen.
@@ -79,7 +70,7 @@ impl TcpListener {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.source.call(socket::local_addr)
+        self.io.local_addr()
     }
 }
 

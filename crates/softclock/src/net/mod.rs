@@ -1,27 +1,32 @@
 //! Sockets: TCP and UDP over IPv4 and IPv6, and streams within the machine.
 //!
 //! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread
-//! that made it. Each type hides what carries it, which is a descriptor of the kernel's; so there is no promise
-//! of a raw one.
+//! that made it. Each type hides what carries it (`carrier`), which is a descriptor of the kernel's (`kernel`) or, for
+//! tests, a queue in memory (`memory`); so there is no promise of a raw one.
 //!
 //! Writes to a TCP stream can be paced ([`Pacing`]): they go out in pieces, clocked by soft events.
 //!
 //! One poll of a task may make 128 socket calls; then it is put behind the other tasks.
 
+mod carrier;
+mod common;
+mod kernel;
 mod listener;
+#[cfg(feature = "memory-net")]
+mod memory;
 pub(crate) mod pacing;
 mod source;
 mod stream;
-mod transfer;
 mod udp;
 mod unix;
 
+pub use crate::runtime::statistics::PacingStatistics;
+pub(crate) use kernel::Kernel;
 pub use listener::{TcpListener, bind_tcp};
-pub use pacing::{PacedBy, Pacer, Pacing, PacingStatistics, all_paced_sent};
+pub use pacing::{PacedBy, Pacer, Pacing, all_paced_sent};
 pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};
 pub use softclock_linux::socket::tcp::ListenOptions;
 pub use softclock_linux::socket::udp::BindOptions;
-pub(crate) use source::Source;
 pub use stream::TcpStream;
 pub use udp::UdpSocket;
 pub use unix::{UnixListener, UnixStream, bind_unix};

@@ -5,17 +5,15 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use softclock_core::TriggerState;
-use softclock_linux::socket;
-
+use super::carrier::TcpIo;
 use super::pacing::{Paced, Pacer, Pacing, StreamPacing};
-use super::source::Source;
 use crate::fs::File;
+use crate::runtime::inner::allowance;
 use crate::runtime::sources::Direction;
 
 /// A TCP connection. Its methods take `&self`, so that one task may read while another writes.
@@ -23,7 +21,7 @@ use crate::runtime::sources::Direction;
 /// Dropping it closes the connection as `close(2)` does: data that was not read makes it a reset, and what
 /// was written is still delivered, for as long as [`set_linger`](Self::set_linger) says.
 pub struct TcpStream {
-    source: Rc<Source>,
+    io: Rc<TcpIo>,
     pacing: StreamPacing,
     written: Cell<u64>,
 }
@@ -34,20 +32,14 @@ impl TcpStream {
     /// # Errors
     /// Those of `socket(2)` and `connect(2)` (refused, unreachable, timed out); outside a runtime.
     pub async fn connect(address: impl Into<SocketAddr>) -> io::Result<Self> {
-        let source = Source::new(socket::tcp::connect_start(address.into())?)?;
-        let finish = socket::tcp::connect_finish;
-        poll_fn(|cx| source.poll_call(cx, Direction::Write, TriggerState::IpOutput, finish))
-            .await?;
-        Ok(Self::new(source))
+        let io = TcpIo::connect(address.into())?;
+        poll_fn(|cx| io.poll_connected(cx)).await?;
+        Ok(Self::new(io))
     }
 
-    pub(super) fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self::new(Source::new(fd)?))
-    }
-
-    fn new(source: Source) -> Self {
+    pub(super) fn new(io: TcpIo) -> Self {
         Self {
-            source: Rc::new(source),
+            io: Rc::new(io),
             pacing: StreamPacing::default(),
             written: Cell::new(0),
         }
@@ -55,7 +47,7 @@ impl TcpStream {
 
     /// What takes writes in place of the kernel, where they are paced.
     fn paced_writer(&self) -> Option<&Rc<Paced>> {
-        self.pacing.writer(&self.source)
+        self.pacing.writer(&self.io)
     }
 
     /// Paces what is written from now on, as `pacing` says; `None` no longer. Takes effect at once, also for what
@@ -110,7 +102,7 @@ impl TcpStream {
     pub fn is_held_back(&self) -> bool {
         match self.pacing.paced() {
             Some(paced) => paced.is_held_back(),
-            None => self.source.is_ready(Direction::Write),
+            None => self.io.source().is_ready(Direction::Write),
         }
     }
 
@@ -140,7 +132,7 @@ impl TcpStream {
     /// As [`sent`](Self::sent).
     pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match self.pacing.paced() {
-            None => self.source.runtime().poll_allowance(cx).map(Ok),
+            None => self.io.runtime().poll_allowance(cx).map(Ok),
             Some(paced) => paced.poll_sent(cx),
         }
     }
@@ -158,6 +150,9 @@ impl TcpStream {
     /// # Errors
     /// Those of `recv(2)`; [`io::ErrorKind::UnexpectedEof`] if the stream ends before.
     pub async fn read_exact(&self, mut buffer: &mut [u8]) -> io::Result<()> {
+        if buffer.is_empty() {
+            allowance().await;
+        }
         while !buffer.is_empty() {
             match self.read(buffer).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -180,6 +175,9 @@ impl TcpStream {
     /// # Errors
     /// Those of `send(2)`.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            allowance().await;
+        }
         while !bytes.is_empty() {
             let written = self.write(bytes).await?;
             bytes = &bytes[written..];
@@ -208,11 +206,7 @@ impl TcpStream {
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = match self.paced_writer() {
             Some(paced) => paced.try_write(bytes)?,
-            None => {
-                let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-                self.source
-                    .try_call(Direction::Write, TriggerState::IpOutput, send)?
-            }
+            None => self.io.try_send(bytes)?,
         };
         self.written.set(self.written.get() + written as u64);
         Ok(written)
@@ -231,7 +225,7 @@ impl TcpStream {
     /// # Errors
     /// As [`peek`](Self::peek).
     pub fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.source.poll_peek(cx, buffer)
+        self.io.poll_peek(cx, buffer)
     }
 
     /// As [`read`](Self::read), for futures written by hand.
@@ -239,33 +233,33 @@ impl TcpStream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.source.poll_recv(cx, buffer)
+        self.io.poll_recv(cx, buffer)
     }
 
     /// Ready when the connection is known to be lost: the peer has reset it, the kernel has given it up, or both
     /// directions have ended. A peer that has ended only its own may still read. Until then `cx` is woken by the loss,
     /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.source.poll_lost(cx)
+        self.io.source().poll_lost(cx)
     }
 
     /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
     /// Until then `cx` is woken when that changes. No system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.source.poll_readable(cx)
+        self.io.source().poll_ready(cx, Direction::Read)
     }
 
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
     /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
     /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.source.poll_ended(cx)
+        self.io.source().poll_ended(cx)
     }
 
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
     /// so that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
-        self.source.forget_waiters(Direction::Read);
+        self.io.source().forget_waiters(Direction::Read);
     }
 
     /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
@@ -276,7 +270,7 @@ impl TcpStream {
         max: usize,
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<()>> {
-        self.source.poll_recv_with(cx, max, take)
+        self.io.poll_recv_with(cx, max, take)
     }
 
     /// As [`write`](Self::write), for futures written by hand.
@@ -285,7 +279,7 @@ impl TcpStream {
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = match self.paced_writer() {
-            None => self.source.poll_send(cx, bytes),
+            None => self.io.poll_send(cx, bytes),
             Some(paced) => paced.poll_write(cx, &[IoSlice::new(bytes)]),
         };
         self.count(written)
@@ -301,7 +295,7 @@ impl TcpStream {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match self.paced_writer() {
-            None => self.source.poll_send_vectored(cx, buffers),
+            None => self.io.poll_send_vectored(cx, buffers),
             Some(paced) => paced.poll_write(cx, buffers),
         };
         self.count(written)
@@ -321,7 +315,7 @@ impl TcpStream {
         if let Some(paced) = self.pacing.paced() {
             ready!(paced.poll_sent(cx))?;
         }
-        let sent = self.source.poll_send_file(cx, file.as_fd(), offset, len);
+        let sent = self.io.poll_send_file(cx, file.as_fd(), offset, len);
         self.count(sent)
     }
 
@@ -332,13 +326,19 @@ impl TcpStream {
         written
     }
 
+    /// Ready if the task may go on without a call: what is ready at once in a loop would else starve others.
+    #[cfg(any(feature = "hyper", feature = "futures-io"))]
+    pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
+        self.io.runtime().poll_allowance(cx)
+    }
+
     /// Ends one direction or both: the peer reads the end of the stream after what was written.
     ///
     /// # Errors
     /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self.pacing.paced() {
-            None => self.source.shutdown(how),
+            None => self.io.shutdown(how),
             Some(paced) => paced.shutdown(how),
         }
     }
@@ -348,7 +348,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.source.call(|fd| socket::tcp::set_nodelay(fd, nodelay))
+        self.io.set_nodelay(nodelay)
     }
 
     /// How many bytes may wait in the kernel for the peer's window before it takes no more
@@ -361,8 +361,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `setsockopt(2)`.
     pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.source
-            .call(|fd| socket::tcp::set_notsent_lowat(fd, bytes))
+        self.io.set_notsent_lowat(bytes)
     }
 
     /// How long undelivered data outlives the connection's closing (`SO_LINGER`). `None` is the system's choice,
@@ -379,7 +378,7 @@ impl TcpStream {
             ));
         }
         self.pacing.set_resets(linger.is_some());
-        self.source.call(|fd| socket::tcp::set_linger(fd, linger))
+        self.io.set_linger(linger)
     }
 
     /// Bytes written that the peer's kernel has not acknowledged yet: progress that shows before the send buffer has
@@ -388,7 +387,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `ioctl(2)`.
     pub fn unacknowledged(&self) -> io::Result<u64> {
-        let with_kernel = self.source.call(socket::tcp::unacknowledged)?;
+        let with_kernel = self.io.unacknowledged()?;
         Ok(with_kernel + self.paced_bytes() as u64)
     }
 
@@ -397,7 +396,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.source.call(socket::local_addr)
+        self.io.local_addr()
     }
 
     /// The peer's address.
@@ -405,7 +404,7 @@ impl TcpStream {
     /// # Errors
     /// Those of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.source.call(socket::peer_addr)
+        self.io.peer_addr()
     }
 }
 

@@ -4,20 +4,18 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
-use softclock_core::TriggerState;
 use softclock_linux::socket;
 use softclock_linux::socket::udp::BindOptions;
 
+use super::carrier::UdpIo;
 use super::pacing::{DatagramPacing, Pacing};
-use super::source::Source;
-use crate::runtime::sources::Direction;
+use crate::runtime::inner::allowance;
 
 /// A UDP socket. Its methods take `&self`, so that tasks may share it.
 pub struct UdpSocket {
-    source: Source,
+    io: UdpIo,
     pacing: DatagramPacing,
 }
 
@@ -35,9 +33,8 @@ impl UdpSocket {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_with(address: impl Into<SocketAddr>, options: &BindOptions) -> io::Result<Self> {
-        let fd = socket::udp::bind(address.into(), options)?;
         Ok(Self {
-            source: Source::new(fd)?,
+            io: UdpIo::bind(address.into(), options)?,
             pacing: DatagramPacing::new(),
         })
     }
@@ -47,7 +44,7 @@ impl UdpSocket {
     /// # Errors
     /// Those of `connect(2)`.
     pub fn connect(&self, peer: impl Into<SocketAddr>) -> io::Result<()> {
-        self.source.call(|fd| socket::udp::connect(fd, peer.into()))
+        self.io.connect_to(peer.into())
     }
 
     /// Receives a datagram; what does not fit into `buffer` is lost.
@@ -67,9 +64,7 @@ impl UdpSocket {
         cx: &Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let recv = |fd: BorrowedFd<'_>| socket::udp::recv_from(fd, buffer);
-        self.source
-            .poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
+        self.io.poll_recv_from(cx, buffer)
     }
 
     /// Sends a datagram to `peer`, when the send buffer has room.
@@ -77,9 +72,8 @@ impl UdpSocket {
     /// # Errors
     /// Those of `sendto(2)`.
     pub async fn send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
-        let peer = peer.into();
-        let send = |fd: BorrowedFd<'_>| socket::udp::send_to(fd, bytes, peer);
-        self.when_writable(send).await
+        let peer = Some(peer.into());
+        poll_fn(|cx| self.io.poll_send_datagrams(cx, bytes, None, peer)).await
     }
 
     /// Sends a datagram now, from within a soft event's handler too.
@@ -87,10 +81,7 @@ impl UdpSocket {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if the send buffer is full; else those of `sendto(2)`.
     pub fn try_send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
-        let peer = peer.into();
-        let send = |fd: BorrowedFd<'_>| socket::udp::send_to(fd, bytes, peer);
-        self.source
-            .try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.io.try_send_to(bytes, peer.into())
     }
 
     /// Sends a datagram to the connected peer, when the send buffer has room.
@@ -98,8 +89,7 @@ impl UdpSocket {
     /// # Errors
     /// Those of `send(2)`.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let send = |fd: BorrowedFd<'_>| socket::udp::send(fd, bytes);
-        self.when_writable(send).await
+        poll_fn(|cx| self.io.poll_send_datagrams(cx, bytes, None, None)).await
     }
 
     /// Receives a datagram from the connected peer; what does not fit into `buffer` is lost.
@@ -107,12 +97,7 @@ impl UdpSocket {
     /// # Errors
     /// Those of `recv(2)`.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        poll_fn(|cx| {
-            let recv = |fd: BorrowedFd<'_>| socket::udp::recv(fd, buffer);
-            self.source
-                .poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
-        })
-        .await
+        poll_fn(|cx| self.io.poll_recv_datagram(cx, buffer)).await
     }
 
     /// Paces the trains of [`send_train`](Self::send_train) from the next batch on, by soft events that wake the sender;
@@ -140,7 +125,10 @@ impl UdpSocket {
         if segment_bytes == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let runtime = self.source.runtime();
+        if bytes.is_empty() {
+            allowance().await;
+        }
+        let runtime = self.io.runtime();
         let mut rest = bytes;
         while !rest.is_empty() {
             let batch = loop {
@@ -153,8 +141,8 @@ impl UdpSocket {
             };
             let due = self.pacing.due(runtime, batch, segment_bytes.into());
             let now = &rest[..rest.len().min(due)];
-            let send = |fd: BorrowedFd<'_>| send_batch(fd, now, segment_bytes, peer);
-            match self.when_writable(send).await {
+            let segment = Some(segment_bytes);
+            match poll_fn(|cx| self.io.poll_send_datagrams(cx, now, segment, peer)).await {
                 Ok(sent) => {
                     self.pacing.on_sent(runtime, sent, batch);
                     rest = &rest[sent..];
@@ -172,40 +160,12 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Makes `send` when the send buffer has room.
-    async fn when_writable(
-        &self,
-        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        let state = TriggerState::IpOutput;
-        poll_fn(|cx| {
-            self.source
-                .poll_call(cx, Direction::Write, state, &mut send)
-        })
-        .await
-    }
-
     /// The socket's own address.
     ///
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.source.call(socket::local_addr)
-    }
-}
-
-fn send_batch(
-    fd: BorrowedFd<'_>,
-    bytes: &[u8],
-    segment_bytes: u16,
-    peer: Option<SocketAddr>,
-) -> io::Result<usize> {
-    match peer {
-        _ if bytes.len() > segment_bytes.into() => {
-            socket::udp::send_segments(fd, bytes, segment_bytes, peer)
-        }
-        Some(peer) => socket::udp::send_to(fd, bytes, peer),
-        None => socket::udp::send(fd, bytes),
+        self.io.local_addr()
     }
 }
 

@@ -12,12 +12,13 @@ use std::task::{Context, Poll};
 use softclock_core::TriggerState;
 use softclock_linux::socket;
 
-use super::Source;
+use super::kernel::Kernel;
+use crate::runtime::inner::allowance;
 use crate::runtime::sources::Direction;
 
 /// A Unix socket that accepts connections. Dropping it leaves its path behind.
 pub struct UnixListener {
-    source: Source,
+    socket: Kernel,
 }
 
 impl UnixListener {
@@ -38,7 +39,7 @@ impl UnixListener {
     pub fn from_std(listener: std_unix::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
-            source: Source::duplicated(OwnedFd::from(listener))?,
+            socket: Kernel::duplicated(OwnedFd::from(listener))?,
         })
     }
 
@@ -56,7 +57,7 @@ impl UnixListener {
     /// As [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         let accept = socket::unix::accept;
-        self.source
+        self.socket
             .poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
             .map(|fd| UnixStream::from_kernel(fd?))
     }
@@ -78,7 +79,7 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<std_unix::UnixListener> {
 
 /// A connection over a Unix socket. Its methods take `&self`, so that one task may read while another writes.
 pub struct UnixStream {
-    source: Source,
+    socket: Kernel,
 }
 
 impl UnixStream {
@@ -98,13 +99,13 @@ impl UnixStream {
     pub fn from_std(stream: std_unix::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
-            source: Source::duplicated(OwnedFd::from(stream))?,
+            socket: Kernel::duplicated(OwnedFd::from(stream))?,
         })
     }
 
     fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
-            source: Source::new(fd)?,
+            socket: Kernel::new(fd)?,
         })
     }
 
@@ -129,6 +130,9 @@ impl UnixStream {
     /// # Errors
     /// Those of `send(2)`.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            allowance().await;
+        }
         while !bytes.is_empty() {
             let written = self.write(bytes).await?;
             bytes = &bytes[written..];
@@ -149,7 +153,7 @@ impl UnixStream {
     /// # Errors
     /// As [`peek`](Self::peek).
     pub fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.source.poll_peek(cx, buffer)
+        self.socket.poll_peek(cx, buffer)
     }
 
     /// As [`read`](Self::read), for futures written by hand.
@@ -157,33 +161,33 @@ impl UnixStream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.source.poll_recv(cx, buffer)
+        self.socket.poll_recv(cx, buffer)
     }
 
     /// Ready when the connection is known to be lost: the peer has closed it, or both directions have ended. A peer
     /// that has ended only its own may still read. Until then `cx` is woken by the loss, and by what arrives. No system
     /// call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.source.poll_lost(cx)
+        self.socket.source().poll_lost(cx)
     }
 
     /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
     /// Until then `cx` is woken when that changes. No system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.source.poll_readable(cx)
+        self.socket.source().poll_ready(cx, Direction::Read)
     }
 
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
     /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
     /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.source.poll_ended(cx)
+        self.socket.source().poll_ended(cx)
     }
 
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
     /// so that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
-        self.source.forget_waiters(Direction::Read);
+        self.socket.source().forget_waiters(Direction::Read);
     }
 
     #[cfg(feature = "hyper")]
@@ -193,7 +197,7 @@ impl UnixStream {
         max: usize,
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<()>> {
-        self.source.poll_recv_with(cx, max, take)
+        self.socket.poll_recv_with(cx, max, take)
     }
 
     /// As [`write`](Self::write), for futures written by hand.
@@ -201,7 +205,7 @@ impl UnixStream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.source.poll_send(cx, bytes)
+        self.socket.poll_send(cx, bytes)
     }
 
     /// As [`poll_write`](Self::poll_write), from several buffers.
@@ -213,7 +217,13 @@ impl UnixStream {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.source.poll_send_vectored(cx, buffers)
+        self.socket.poll_send_vectored(cx, buffers)
+    }
+
+    /// Ready if the task may go on without a call: what is ready at once in a loop would else starve others.
+    #[cfg(any(feature = "hyper", feature = "futures-io"))]
+    pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
+        self.socket.runtime().poll_allowance(cx)
     }
 
     /// Ends one direction or both: the peer reads the end of the stream after what was written.
@@ -221,7 +231,7 @@ impl UnixStream {
     /// # Errors
     /// Those of `shutdown(2)`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.source.shutdown(how)
+        self.socket.shutdown(how)
     }
 }
 

@@ -15,7 +15,6 @@ use softclock_core::time::TICK_NS;
 use softclock_core::{Due, FireWindow, Instant, SoftTimers, TimerKey};
 
 use super::inner::Inner;
-use crate::net::pacing::Paced;
 
 /// What waits in the timing wheel.
 #[derive(Debug)]
@@ -27,7 +26,23 @@ pub(crate) enum Event {
     /// Calls a handler.
     Call(Rc<Handler>),
     /// Sends the next piece of a paced stream.
-    Transmit(Rc<Paced>),
+    Transmit(Rc<dyn Transmit>),
+}
+
+/// A paced stream, to the runtime.
+pub(crate) trait Transmit: fmt::Debug {
+    /// Sends what may go by `now`. Is called from within a trigger state, so it passes none.
+    fn on_due(self: Rc<Self>, now: Instant);
+}
+
+impl Event {
+    /// Whether the tasks that it wakes have waited for this time, and not for something that a handler has found.
+    fn is_time_of_tasks(&self) -> bool {
+        match self {
+            Self::Wake(_) | Self::Expire(_) | Self::Transmit(_) => true,
+            Self::Call(_) => false,
+        }
+    }
 }
 
 pub(crate) struct Handler {
@@ -122,7 +137,7 @@ impl EventContext<'_> {
         event.cancel()
     }
 
-    /// Wakes a task.
+    /// Wakes a task. It runs after those that are ready already, as if woken by another task.
     pub fn wake(&self, waker: &Waker) {
         waker.wake_by_ref();
     }
@@ -163,6 +178,7 @@ impl Inner {
     /// Calls or wakes what is due.
     #[inline]
     pub(crate) fn deliver(&self, due: Due<Event>, now: Instant) {
+        self.wakes_are_due.set(due.value.is_time_of_tasks());
         match due.value {
             Event::Wake(waker) => waker.wake(),
             Event::Expire(waker) => self.timeouts.on_due(waker),

@@ -1,6 +1,7 @@
 //! The state of a thread's runtime, and how code on that thread finds it.
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -19,10 +20,11 @@ use super::events::Event;
 use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
+#[cfg(feature = "memory-net")]
+use super::ring::Ring;
 use super::sources::Sources;
-use super::statistics::TurnCounts;
+use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
-use crate::net::pacing::PacingCounts;
 
 /// Everything that belongs to one runtime.
 ///
@@ -33,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) timers: RefCell<SoftTimers<Event>>,
     /// A trigger state is firing events; one inside it fires none.
     firing: Cell<bool>,
+    /// Tasks woken now are woken because their time has come.
+    pub(super) wakes_are_due: Cell<bool>,
     /// Alarm-safe events, and the timers that interrupt the thread for them.
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each stands here at most once.
@@ -60,8 +64,14 @@ pub(crate) struct Inner {
     /// Time in which the thread could not run.
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
-    /// What paced streams did, and what they go by.
     pub(crate) pacing: PacingCounts,
+    #[cfg(feature = "memory-net")]
+    pub(crate) rings: RefCell<Vec<Rc<dyn Ring>>>,
+    /// Whether its sockets are in memory.
+    #[cfg(feature = "memory-net")]
+    pub(crate) is_in_memory: bool,
+    /// What the sockets of this runtime have in common, which only they know.
+    pub(crate) common: OnceCell<Box<dyn Any>>,
 }
 
 thread_local! {
@@ -91,6 +101,7 @@ impl Inner {
             clock,
             timers: RefCell::new(timers),
             firing: Cell::new(false),
+            wakes_are_due: Cell::new(false),
             alarms,
             ready: RefCell::default(),
             gives_way: Cell::new(false),
@@ -110,6 +121,11 @@ impl Inner {
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
+            #[cfg(feature = "memory-net")]
+            rings: RefCell::default(),
+            #[cfg(feature = "memory-net")]
+            is_in_memory: builder.is_in_memory,
+            common: OnceCell::new(),
         })
     }
 
@@ -170,7 +186,7 @@ impl Inner {
     #[inline(never)]
     fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
         self.firing.set(true);
-        let _guard = Firing(&self.firing);
+        let _guard = Firing(self);
         if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
             self.alarms.arm_if_needed(now);
         }
@@ -208,10 +224,11 @@ impl Inner {
         self.alarms.next_due() != Instant::FAR_FUTURE || self.timers.borrow().has_exact()
     }
 
-    /// A task was woken: by a timer, if one is just being fired.
+    /// Queues a task that was woken: ahead of others only if the event that is being delivered is the task's own time, such
+    /// as the end of its sleep. A handler may wake readers of a device, which are ordinary work.
     pub(crate) fn on_woken(&self, task: Runnable) {
         let mut ready = self.ready.borrow_mut();
-        if self.firing.get() {
+        if self.wakes_are_due.get() {
             ready.push_due(task);
         } else if self.gives_way.take() {
             ready.push_late(task);
@@ -272,11 +289,12 @@ impl Drop for EnterGuard {
     }
 }
 
-struct Firing<'a>(&'a Cell<bool>);
+struct Firing<'a>(&'a Inner);
 
 impl Drop for Firing<'_> {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.firing.set(false);
+        self.0.wakes_are_due.set(false);
     }
 }
 

@@ -7,6 +7,7 @@
 //! - `give_way`: tasks whose next step is not urgent.
 //! - `far_timer`: the kernel timer for waits that events keep interrupting.
 //! - `mailbox`: how other threads reach a runtime.
+//! - `ring`: queues in memory, where events arrive without the kernel.
 //! - `sources`: readiness, and who waits for it.
 //! - `timeouts`: when timeouts that are due are over.
 //! - `statistics`: what happened so far.
@@ -17,6 +18,8 @@ mod give_way;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
 mod ready;
+#[cfg(feature = "memory-net")]
+pub(crate) mod ring;
 pub(crate) mod sources;
 pub(crate) mod statistics;
 mod task;
@@ -103,6 +106,8 @@ impl fmt::Debug for Runtime {
 pub struct Builder {
     pub(crate) spin_cap: f64,
     pub(crate) events: Option<Mechanism>,
+    #[cfg(feature = "memory-net")]
+    pub(crate) is_in_memory: bool,
 }
 
 impl Builder {
@@ -125,6 +130,15 @@ impl Builder {
         self
     }
 
+    /// Gives the runtime sockets in memory: those of TCP and UDP reach only each other. For tests of what is above them.
+    #[cfg(feature = "memory-net")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn in_memory(mut self) -> Self {
+        self.is_in_memory = true;
+        self
+    }
+
     /// Makes the runtime. Sets the thread's timer slack to 1 ns.
     ///
     /// # Errors
@@ -142,6 +156,8 @@ impl Default for Builder {
         Self {
             spin_cap: 0.05,
             events: None,
+            #[cfg(feature = "memory-net")]
+            is_in_memory: false,
         }
     }
 }

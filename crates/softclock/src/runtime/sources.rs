@@ -8,7 +8,7 @@ use std::mem;
 use std::task::{Context, Waker};
 
 use softclock_core::{Delivery, EventQueues, QueueId, SourceId};
-use softclock_linux::events::{Readiness, Token};
+use softclock_linux::events::Readiness;
 
 /// The two directions in which a task may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,11 +71,11 @@ impl Sources {
         self.waiting.len()
     }
 
-    /// Adds a source that is taken to be ready until a call finds that it is not.
-    pub(crate) fn insert(&mut self) -> SourceId {
-        let ready = Readiness::READABLE | Readiness::WRITABLE;
-        let id = self.events.add_source(ready, Delivery::Each);
-        self.events.declare_interest(self.queue, id, ready);
+    /// Adds a source that is `initially` ready so far, such as a descriptor of which nothing is known: a call will find out.
+    pub(crate) fn insert(&mut self, initially: Readiness) -> SourceId {
+        let id = self.events.add_source(initially, Delivery::Each);
+        let interest = Readiness::READABLE | Readiness::WRITABLE;
+        self.events.declare_interest(self.queue, id, interest);
         if id.index() == self.waiting.len() {
             self.waiting.push(Waiting::default());
         }
@@ -142,9 +142,9 @@ impl Sources {
         self.events.consume(id, direction.own());
     }
 
-    /// The kernel says that a source has become ready.
-    pub(crate) fn post(&mut self, token: Token, readiness: Readiness) {
-        self.events.post(SourceId::from_bits(token.0), readiness);
+    /// A source has become ready. The tasks that wait for it are woken by the next [`deliver`](Self::deliver).
+    pub(crate) fn post(&mut self, source: SourceId, readiness: Readiness) {
+        self.events.post(source, readiness);
     }
 
     /// Moves the wakers of those for whom there are events to `woken`.

@@ -10,7 +10,6 @@ use softclock_linux::clock::{ClockSource, cpu_time_ns};
 use softclock_linux::events::Mechanism;
 
 use super::inner::Inner;
-use crate::net::PacingStatistics;
 
 /// All counts and histograms of a runtime, at one moment.
 #[derive(Clone, Debug)]
@@ -46,6 +45,66 @@ pub struct Statistics {
     pub not_running: Duration,
     /// Paced streams and datagrams.
     pub pacing: PacingStatistics,
+}
+
+/// What the paced streams and datagrams of a runtime did so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct PacingStatistics {
+    /// Trains begun.
+    pub trains: u64,
+    /// Pieces given to the kernel. Those that went together because they were late are one.
+    pub pieces: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Times the kernel had no room for a piece.
+    pub blocked: u64,
+    /// Bytes that the rate had time for while streams were late by more than they make up for.
+    pub forgotten_bytes: u64,
+    /// Bytes accepted from writers that the kernel has not got yet.
+    pub pending_bytes: u64,
+}
+
+/// Counts what paced sockets do.
+#[derive(Default)]
+pub(crate) struct PacingCounts {
+    so_far: Cell<PacingStatistics>,
+}
+
+impl PacingCounts {
+    pub(crate) fn statistics(&self) -> PacingStatistics {
+        self.so_far.get()
+    }
+
+    pub(crate) fn on_piece(&self, bytes: usize, begins_train: bool) {
+        self.change(|counts| {
+            counts.trains += u64::from(begins_train);
+            counts.pieces += 1;
+            counts.bytes += bytes as u64;
+        });
+    }
+
+    pub(crate) fn on_blocked(&self) {
+        self.change(|counts| counts.blocked += 1);
+    }
+
+    pub(crate) fn on_forgotten(&self, bytes: u64) {
+        self.change(|counts| counts.forgotten_bytes += bytes);
+    }
+
+    pub(crate) fn on_accepted(&self, bytes: usize) {
+        self.change(|counts| counts.pending_bytes += bytes as u64);
+    }
+
+    pub(crate) fn on_gone(&self, bytes: usize) {
+        self.change(|counts| counts.pending_bytes -= bytes as u64);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut PacingStatistics)) {
+        let mut so_far = self.so_far.get();
+        change(&mut so_far);
+        self.so_far.set(so_far);
+    }
 }
 
 #[derive(Default)]

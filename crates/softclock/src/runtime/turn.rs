@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use softclock_core::{Clock, IdleStep, Instant, TriggerState};
+use softclock_core::{Clock, IdleStep, Instant, SourceId, TriggerState};
 use softclock_linux::clock::cpu_time_ns;
 use softclock_linux::events::{BATCH, Event, Timeout, Token};
 
@@ -46,7 +46,10 @@ impl Inner {
             if self.timeouts.is_pending() {
                 self.judge_timeouts(&mut events, &mut woken);
             }
-            // 5. Receive, or sleep until there is something to receive or to fire.
+            // 5. Receive, or sleep until there is something to receive or to fire. Rings come first: what they bring makes
+            //    work, beside which the kernel is not waited for.
+            #[cfg(feature = "memory-net")]
+            self.look_at_rings(&mut woken);
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
             self.wake_for(&events, &mut woken);
         }
@@ -167,6 +170,15 @@ impl Inner {
         self.collect_mail();
     }
 
+    #[cfg(feature = "memory-net")]
+    fn look_at_rings(&self, woken: &mut Vec<Waker>) {
+        for ring in &*self.rings.borrow() {
+            ring.look(&mut self.sources.borrow_mut());
+        }
+        self.sources.borrow_mut().deliver(woken);
+        woken.drain(..).for_each(Waker::wake);
+    }
+
     fn receive(&self, events: &mut Vec<Event>, main_woken: bool) {
         self.counts.turns.set(self.counts.turns.get() + 1);
         self.clock.resync_if_due(self.timers.borrow().last_check());
@@ -280,7 +292,7 @@ impl Inner {
             match event.token {
                 Token::WAKEUP => self.wakeup.drain(&mut self.poller.borrow_mut()),
                 Token::TIMER => self.far_timer.borrow_mut().on_fired(),
-                token => sources.post(token, event.readiness),
+                Token(bits) => sources.post(SourceId::from_bits(bits), event.readiness),
             }
         }
         sources.deliver(woken);

@@ -7,7 +7,7 @@ use softclock_core::pacing::RateClock;
 use softclock_core::{Clock, Instant};
 use softclock_linux::socket::udp::MOST_SEGMENTS;
 
-use super::Pacing;
+use super::{Estimator, Pacing, transmitted};
 use crate::runtime::inner::Inner;
 
 /// How the trains of a socket are paced.
@@ -46,7 +46,7 @@ impl DatagramPacing {
             self.clocked.set((None, self.clocked.get().1));
             return (self.whole_segments(MOST_BATCH, segment), now);
         };
-        let piece = pacing.piece(runtime.pacing.trigger_interval(runtime, now));
+        let piece = pacing.piece(Estimator::of(runtime).trigger_interval(runtime, now));
         let batch = self.whole_segments(piece, segment);
         let mut clock = self.clock.borrow_mut();
         let (before, former) = self.clocked.replace((Some(pacing), batch));
@@ -70,14 +70,10 @@ impl DatagramPacing {
 
     pub(crate) fn on_sent(&self, runtime: &Inner, sent: usize, batch: usize) {
         let mut clock = self.clock.borrow_mut();
-        let counts = &runtime.pacing;
-        counts.on_piece(sent, !clock.is_in_train());
-        counts.on_transmit(
-            &mut clock,
-            self.pacing.get(),
-            runtime.clock.now(),
-            [sent, batch],
-        );
+        runtime.pacing.on_piece(sent, !clock.is_in_train());
+        let (pacing, now) = (self.pacing.get(), runtime.clock.now());
+        let forgotten = transmitted(&mut clock, pacing, now, [sent, batch]);
+        runtime.pacing.on_forgotten(forgotten);
     }
 
     /// There is nothing more to be sent.

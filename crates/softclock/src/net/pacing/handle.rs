@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use super::{Paced, Pacer};
-use crate::net::Source;
+use crate::net::carrier::TcpIo;
 
 /// Which pacer a stream follows, and what paces it once that has begun: a stream that is never paced pays for neither
 /// a buffer nor a clock.
@@ -40,11 +40,11 @@ impl StreamPacing {
 
     /// What takes the writes of the stream: nothing as long as none was to be paced.
     #[inline]
-    pub(crate) fn writer(&self, source: &Rc<Source>) -> Option<&Rc<Paced>> {
+    pub(crate) fn writer(&self, io: &Rc<TcpIo>) -> Option<&Rc<Paced>> {
         self.paced.get().or_else(|| {
             let pacer = self.pacer.borrow();
             let pacer = pacer.as_ref().filter(|pacer| pacer.pacing().is_some())?;
-            let begin = || Paced::new(Rc::clone(source), pacer);
+            let begin = || Paced::new(Rc::clone(io), pacer);
             Some(self.paced.get_or_init(begin))
         })
     }

@@ -20,11 +20,11 @@
 //!   what it knows.
 //! - `datagrams`: trains of datagrams.
 //! - `buffer`: what a write accepted and the kernel has not got yet.
-//! - `counts`: statistics, and for how long pieces are made.
+//! - `estimator`: for how long pieces are made.
 
 mod buffer;
-mod counts;
 mod datagrams;
+mod estimator;
 mod handle;
 mod paced;
 mod state;
@@ -39,11 +39,11 @@ use softclock_core::pacing::{MOST_BEHIND, RateClock, SharedRate};
 use softclock_core::time::TICK_NS;
 use softclock_core::{Instant, Rate};
 
+use crate::runtime::events::Transmit;
 use crate::runtime::inner::{Inner, allowance};
 
-pub(crate) use counts::PacingCounts;
-pub use counts::PacingStatistics;
 pub(crate) use datagrams::DatagramPacing;
+pub(super) use estimator::Estimator;
 pub(crate) use handle::StreamPacing;
 pub(crate) use paced::Paced;
 
@@ -231,12 +231,26 @@ impl Pacer {
     }
 }
 
+/// Tells `clock`, which goes as `pacing` says, that `sent` bytes went where a piece has so many; returns the bytes that the
+/// rate had time for and that are not made up for.
+fn transmitted(
+    clock: &mut RateClock,
+    pacing: Option<Pacing>,
+    now: Instant,
+    [sent, piece]: [usize; 2],
+) -> u64 {
+    let before = clock.forgotten();
+    clock.on_transmit_bytes(now, sent as u64, piece as u64);
+    let forgotten = clock.forgotten() - before;
+    pacing.map_or(0, |pacing| pacing.rate.bytes_in(forgotten))
+}
+
 /// Waits until the kernel has all that paced streams of this thread accepted, those that were dropped too.
 ///
 /// # Panics
 /// Outside a runtime.
 pub async fn all_paced_sent() {
-    let pending = || Inner::with_current(|runtime| runtime.pacing.pending());
+    let pending = || Inner::with_current(|runtime| runtime.pacing.statistics().pending_bytes);
     allowance().await;
     while pending() > 0 {
         crate::sleep(LOOK_AGAIN).await;

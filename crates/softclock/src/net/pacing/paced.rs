@@ -10,24 +10,23 @@ use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::net::Shutdown;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock_core::{Clock, FireWindow, Instant, TimerKey, TriggerState};
-use softclock_linux::socket;
+use softclock_core::{Clock, FireWindow, Instant, TimerKey};
 
 use super::state::{State, Waits};
-use super::{PacedBy, Pacer, Pacing};
-use crate::net::Source;
-use crate::runtime::events::Event;
+use super::{Estimator, PacedBy, Pacer, Pacing, transmitted};
+use crate::net::carrier::TcpIo;
+use crate::runtime::events::{Event, Transmit};
 use crate::runtime::sources::Direction;
+use crate::runtime::statistics::PacingCounts;
 use crate::time::timeout;
 
 /// A stream and what is to be sent on it.
 pub(crate) struct Paced {
-    pub(super) source: Rc<Source>,
+    pub(super) io: Rc<TcpIo>,
     pub(super) state: RefCell<State>,
     /// Nobody has the stream any more.
     is_dropped: Cell<bool>,
@@ -38,14 +37,22 @@ pub(crate) struct Paced {
 }
 
 impl Paced {
-    pub(super) fn new(source: Rc<Source>, pacer: &Pacer) -> Rc<Self> {
+    pub(super) fn new(io: Rc<TcpIo>, pacer: &Pacer) -> Rc<Self> {
         Rc::new(Self {
-            source,
+            io,
             state: RefCell::new(State::new(pacer.clone())),
             is_dropped: Cell::new(false),
             is_reset: Cell::new(false),
             kernel_waiter: Cell::new(None),
         })
+    }
+
+    fn counts(&self) -> &PacingCounts {
+        &self.io.runtime().pacing
+    }
+
+    pub(super) fn estimator(&self) -> &Estimator {
+        Estimator::of(self.io.runtime())
     }
 
     /// Another pacer has the stream, and what waits now goes as that one says.
@@ -71,9 +78,8 @@ impl Paced {
 
     /// Takes the event back that the stream waits for.
     fn cancel(&self, key: TimerKey) -> Option<Event> {
-        let runtime = self.source.runtime();
-        runtime.pacing.on_waited();
-        runtime.timers.borrow_mut().cancel(key)
+        self.estimator().on_waited();
+        self.io.runtime().timers.borrow_mut().cancel(key)
     }
 
     /// Nobody has the stream any more: what was written is still sent, unless closing `resets` the connection.
@@ -106,7 +112,7 @@ impl Paced {
             None if state.pending.is_empty() => {
                 // The waker may own what has the stream.
                 drop(state);
-                self.source.runtime().poll_allowance(cx).map(Ok)
+                self.io.runtime().poll_allowance(cx).map(Ok)
             }
             None => {
                 state.add_writer(cx.waker());
@@ -123,51 +129,27 @@ impl Paced {
     /// Whether it is the rate that the next piece waits for, or a task's next turn, not the peer.
     pub(crate) fn is_held_back(&self) -> bool {
         let waits = self.state.borrow().waits;
-        matches!(waits, Waits::Event(_) | Waits::Release) || self.source.is_ready(Direction::Write)
+        matches!(waits, Waits::Event(_) | Waits::Release)
+            || self.io.source().is_ready(Direction::Write)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let mut state = self.state.borrow_mut();
         if how == Shutdown::Read || state.pending.is_empty() {
             drop(state);
-            return self.source.shutdown(how);
+            return self.io.shutdown(how);
         }
         state.end = true;
         drop(state);
         match how {
-            Shutdown::Both => self.source.shutdown(Shutdown::Read),
+            Shutdown::Both => self.io.shutdown(Shutdown::Read),
             _ => Ok(()),
         }
     }
 
-    /// Sends what may go by now: from a handler, without a trigger state.
-    pub(crate) fn on_due(self: Rc<Self>, now: Instant) {
-        let mut state = self.state.borrow_mut();
-        if let Waits::Event(_) = mem::replace(&mut state.waits, Waits::Nothing) {
-            self.source.runtime().pacing.on_waited();
-        }
-        if state.pending.is_empty() {
-            // Writers that are woken for each piece: none that waits is the end of the train.
-            if state.writers.is_empty() {
-                state.clock.end();
-            }
-        } else {
-            self.transmit(&mut state, now);
-        }
-        // While the runtime waits for the kernel, the writer is told so, to be patient or not.
-        let has_room = state.pending.len() <= state.room / 2 || state.waits == Waits::Kernel;
-        let wake = if has_room {
-            mem::take(&mut state.writers)
-        } else {
-            Vec::new()
-        };
-        drop(state);
-        wake.into_iter().for_each(Waker::wake);
-    }
-
     /// How the next piece goes may have changed.
     pub(super) fn resume(self: Rc<Self>) {
-        let now = self.source.runtime().clock.now();
+        let now = self.io.runtime().clock.now();
         let mut state = self.state.borrow_mut();
         state.waits = Waits::Nothing;
         self.follow(&mut state, now);
@@ -185,12 +167,10 @@ impl Paced {
         // While it is not paced, what is left goes at once.
         let max = state.pacing.map_or(usize::MAX, |_| state.due(now));
         let piece = state.pending.front(max);
-        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, piece);
-        match self.source.quiet_call(Direction::Write, send) {
+        match self.io.send_quietly(piece) {
             Ok(sent) => {
-                let runtime = self.source.runtime();
-                state.pending.consume(sent, &runtime.pacing.spare);
-                runtime.pacing.on_gone(sent);
+                state.pending.consume(sent, &self.estimator().spare);
+                self.counts().on_gone(sent);
                 self.on_sent(state, now, sent);
                 self.on_taken(state, now);
             }
@@ -201,9 +181,9 @@ impl Paced {
 
     pub(super) fn on_sent(&self, state: &mut State, now: Instant, sent: usize) {
         let begins = !state.clock.is_in_train();
-        let counts = &self.source.runtime().pacing;
-        counts.on_piece(sent, begins);
-        counts.on_transmit(&mut state.clock, state.pacing, now, [sent, state.piece]);
+        self.counts().on_piece(sent, begins);
+        let forgotten = transmitted(&mut state.clock, state.pacing, now, [sent, state.piece]);
+        self.counts().on_forgotten(forgotten);
         state.reserved = None;
     }
 
@@ -225,8 +205,7 @@ impl Paced {
         state.clock.end();
         if mem::take(&mut state.end) {
             // A connection that is gone needs no end.
-            let end = |fd: BorrowedFd<'_>| socket::tcp::shutdown(fd, Shutdown::Write);
-            let _ = self.source.quiet_call(Direction::Write, end);
+            let _ = self.io.end_quietly();
         }
     }
 
@@ -239,9 +218,8 @@ impl Paced {
 
     fn discard(&self, state: &mut State) {
         let pending = state.pending.len();
-        let pacing = &self.source.runtime().pacing;
-        pacing.on_gone(pending);
-        state.pending.clear(&pacing.spare);
+        self.counts().on_gone(pending);
+        state.pending.clear(&self.estimator().spare);
     }
 
     /// Has the next piece sent at `at`, or when it is released.
@@ -253,9 +231,9 @@ impl Paced {
             state.waits = Waits::Release;
             return state.pacer.wait_for_release(Rc::clone(self));
         }
-        let event = Event::Transmit(Rc::clone(self));
-        self.source.runtime().pacing.on_wait();
-        let mut timers = self.source.runtime().timers.borrow_mut();
+        let event = Event::Transmit(self.clone());
+        self.estimator().on_wait();
+        let mut timers = self.io.runtime().timers.borrow_mut();
         state.waits = Waits::Event(timers.schedule(FireWindow::from(at), event));
     }
 
@@ -264,8 +242,8 @@ impl Paced {
         state.waits = Waits::Kernel;
         // The peer is late, not an event: there is nothing to catch up with.
         state.clock.end();
-        let runtime = self.source.runtime();
-        runtime.pacing.on_blocked();
+        let runtime = self.io.runtime();
+        self.counts().on_blocked();
         let stream = Rc::clone(self);
         drop(runtime.spawn(async move {
             if stream.until_writable().await {
@@ -279,12 +257,10 @@ impl Paced {
         loop {
             let writable = poll_fn(|cx| {
                 if self.is_reset.get() {
-                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                    return Poll::Ready(());
                 }
                 self.kernel_waiter.set(Some(cx.waker().clone()));
-                let nothing = |_: BorrowedFd<'_>| Ok(());
-                self.source
-                    .poll_call(cx, Direction::Write, TriggerState::TcpIpOther, nothing)
+                self.io.source().poll_ready(cx, Direction::Write)
             });
             match timeout(LINGER, writable).await {
                 Ok(_) => return !self.is_reset.get(),
@@ -296,9 +272,9 @@ impl Paced {
 
     /// Learns what has changed at the pacer, and for how long pieces are made now.
     pub(super) fn follow(&self, state: &mut State, now: Instant) {
-        let runtime = self.source.runtime();
+        let runtime = self.io.runtime();
         let version = Some(state.pacer.version());
-        let turn = runtime.pacing.turn(runtime, now);
+        let turn = self.estimator().turn(runtime, now);
         // What follows has divisions, and hardly ever a reason.
         if (state.version, state.turn) == (version, turn) {
             return;
@@ -319,10 +295,35 @@ impl Paced {
             Some(pacing.rate.bps().div_ceil(8))
         };
         if rate(before) != rate(now) {
-            let set = |fd: BorrowedFd<'_>| socket::tcp::set_max_pacing_rate(fd, rate(now));
             // A kernel that cannot, does not pace.
-            let _ = self.source.quiet_call(Direction::Write, set);
+            let _ = self.io.set_max_pacing_rate(rate(now));
         }
+    }
+}
+
+impl Transmit for Paced {
+    fn on_due(self: Rc<Self>, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        if let Waits::Event(_) = mem::replace(&mut state.waits, Waits::Nothing) {
+            self.estimator().on_waited();
+        }
+        if state.pending.is_empty() {
+            // Writers that are woken for each piece: none that waits is the end of the train.
+            if state.writers.is_empty() {
+                state.clock.end();
+            }
+        } else {
+            self.transmit(&mut state, now);
+        }
+        // While the runtime waits for the kernel, the writer is told so, to be patient or not.
+        let has_room = state.pending.len() <= state.room / 2 || state.waits == Waits::Kernel;
+        let wake = if has_room {
+            mem::take(&mut state.writers)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -340,9 +341,8 @@ impl Drop for Paced {
         let state = self.state.get_mut();
         let rest = state.pending.front(usize::MAX);
         if !rest.is_empty() {
-            let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, rest);
-            let _ = self.source.quiet_call(Direction::Write, send);
-            self.source.runtime().pacing.on_gone(rest.len());
+            let _ = self.io.send_quietly(rest);
+            self.io.runtime().pacing.on_gone(rest.len());
         }
     }
 }

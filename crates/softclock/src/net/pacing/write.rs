@@ -1,17 +1,14 @@
 //! The writer's side of a paced stream: what begins a train goes out at once, the rest is queued.
 
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use softclock_core::{Clock, TriggerState};
-use softclock_linux::socket;
+use softclock_core::Clock;
 
 use super::buffer::with_front;
 use super::state::Waits;
 use super::{Paced, PacedBy, TICK};
-use crate::runtime::sources::Direction;
 
 /// What a write is to do.
 enum Step {
@@ -23,26 +20,19 @@ enum Step {
     Queue,
 }
 
-/// A call that sends.
-type Send<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<usize>;
-
 impl Paced {
     pub(crate) fn poll_write(
         self: &Rc<Self>,
         cx: &Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let allowance = || self.source.runtime().poll_allowance(cx);
+        let allowance = || self.io.runtime().poll_allowance(cx);
         if parts.iter().all(|part| part.is_empty()) {
             return allowance().map(|()| Ok(0));
         }
-        let call = |send: Send<'_>| {
-            let state = TriggerState::IpOutput;
-            self.source.poll_call(cx, Direction::Write, state, send)
-        };
         let begun = match self.next_step()? {
-            Step::Unpaced => return self.source.poll_send_vectored(cx, parts),
-            Step::Begin => ready!(self.begin(parts, call))?,
+            Step::Unpaced => return self.io.poll_send_vectored(cx, parts),
+            Step::Begin => ready!(self.begin(parts, |piece| self.io.poll_send_piece(cx, piece)))?,
             // Which makes no call.
             Step::Queue => {
                 ready!(allowance());
@@ -64,13 +54,10 @@ impl Paced {
             return Ok(0);
         }
         let parts = [IoSlice::new(bytes)];
-        let call = |send: Send<'_>| {
-            let state = TriggerState::IpOutput;
-            self.source.try_call(Direction::Write, state, send)
-        };
+        let send = |piece: &[IoSlice<'_>]| Poll::Ready(self.io.try_send_piece(piece));
         let begun = match self.next_step()? {
-            Step::Unpaced => return call(&mut |fd| socket::tcp::send(fd, bytes)),
-            Step::Begin => match self.begin(&parts, |send| Poll::Ready(call(send))) {
+            Step::Unpaced => return self.io.try_send(bytes),
+            Step::Begin => match self.begin(&parts, send) {
                 Poll::Ready(begun) => begun?,
                 Poll::Pending => 0,
             },
@@ -93,7 +80,7 @@ impl Paced {
         if !state.pending.is_empty() || state.waits != Waits::Nothing {
             return Ok(Step::Queue);
         }
-        let now = self.source.runtime().clock.now();
+        let now = self.io.runtime().clock.now();
         if state.ends_at.take().is_some_and(|end| end < now) {
             state.clock.end();
         }
@@ -107,25 +94,25 @@ impl Paced {
         })
     }
 
-    /// Sends the first piece of a train by `call`, or all of them where none has to wait; gives how much was sent.
+    /// Sends the first piece of a train by `send`, or all of them where none has to wait; gives how much was sent.
     fn begin(
         &self,
         parts: &[IoSlice<'_>],
-        mut call: impl FnMut(Send<'_>) -> Poll<io::Result<usize>>,
+        mut send: impl FnMut(&[IoSlice<'_>]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let offered: usize = parts.iter().map(|part| part.len()).sum();
         let mut begun = 0;
         loop {
-            let now = self.source.runtime().clock.now();
+            let now = self.io.runtime().clock.now();
             let due = self.state.borrow().due(now);
-            let sent = match call(&mut |fd| send_front(fd, parts, begun, due)) {
+            let sent = match with_front(parts, begun, due, &mut send) {
                 Poll::Ready(Ok(sent)) => sent,
                 // Comes again with the next call.
                 _ if begun > 0 => return Poll::Ready(Ok(begun)),
                 nothing => return nothing,
             };
             begun += sent;
-            let now = self.source.runtime().clock.now();
+            let now = self.io.runtime().clock.now();
             let mut state = self.state.borrow_mut();
             self.on_sent(&mut state, now, sent);
             if begun == offered || state.clock.target() >= TICK {
@@ -136,13 +123,12 @@ impl Paced {
 
     /// Accepts what there is room for of `parts` behind their first `skip` bytes; returns how much.
     fn queue(self: &Rc<Self>, parts: &[IoSlice<'_>], skip: usize) -> usize {
-        let runtime = self.source.runtime();
+        let runtime = self.io.runtime();
         let now = runtime.clock.now();
         let mut state = self.state.borrow_mut();
         let room = state.room.saturating_sub(state.pending.len());
-        let taken = state
-            .pending
-            .append(parts, skip, room, &runtime.pacing.spare);
+        let spare = &self.estimator().spare;
+        let taken = state.pending.append(parts, skip, room, spare);
         runtime.pacing.on_accepted(taken);
         if state.waits == Waits::Nothing {
             let at = state.clock.next_send(now);
@@ -155,17 +141,4 @@ impl Paced {
         }
         taken
     }
-}
-
-/// Gives `max` bytes of `parts`, behind the first `skip`, to the kernel.
-fn send_front(
-    fd: BorrowedFd<'_>,
-    parts: &[IoSlice<'_>],
-    skip: usize,
-    max: usize,
-) -> io::Result<usize> {
-    with_front(parts, skip, max, |front| match front {
-        [part] => socket::tcp::send(fd, part),
-        _ => socket::tcp::send_vectored(fd, front),
-    })
 }

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use softclock_core::TriggerState;
 use softclock_linux::socket;
 
-use super::Source;
+use super::Kernel;
 use crate::runtime::sources::Direction;
 
-impl Source {
+impl Kernel {
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let offered = buffer.len();
         let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
@@ -89,6 +89,12 @@ impl Source {
             self.on_transferred(Direction::Write, n, offered);
         }
         sent
+    }
+
+    /// Sends now what the send buffer takes.
+    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
+        self.try_call(Direction::Write, TriggerState::IpOutput, send)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {

@@ -1,38 +1,20 @@
-//! What paced streams of a runtime did, and how fine it makes sense to pace them.
+//! How fine it makes sense to pace the sockets of a runtime: by how often it passes trigger states, and how busy it is.
 
 use std::cell::{Cell, RefCell};
 use std::mem;
 use std::time::Duration;
 
-use softclock_core::pacing::RateClock;
 use softclock_core::{Histogram, Instant};
 
+use super::LONGEST_PIECE;
 use super::buffer::SpareBuffers;
-use super::{LONGEST_PIECE, Pacing};
+use crate::net::common::Common;
 use crate::runtime::inner::Inner;
 
-/// What the paced streams and datagrams of a runtime did so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct PacingStatistics {
-    /// Trains begun.
-    pub trains: u64,
-    /// Pieces given to the kernel. Those that went together because they were late are one.
-    pub pieces: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Times the kernel had no room for a piece.
-    pub blocked: u64,
-    /// Bytes that the rate had time for while streams were late by more than they make up for.
-    pub forgotten_bytes: u64,
-    /// Bytes accepted from writers that the kernel has not got yet.
-    pub pending_bytes: u64,
-}
-
+/// For how long the pieces of a runtime's paced sockets are made, and memory of their buffers.
 #[derive(Default)]
-pub(crate) struct PacingCounts {
+pub(crate) struct Estimator {
     pub(super) spare: SpareBuffers,
-    statistics: Cell<PacingStatistics>,
     /// Streams that wait for an event.
     waiting: Cell<u32>,
     interval: Cell<Duration>,
@@ -53,50 +35,11 @@ struct LastLook {
     grain: Duration,
 }
 
-impl PacingCounts {
-    pub(crate) fn statistics(&self) -> PacingStatistics {
-        self.statistics.get()
-    }
-
-    pub(crate) fn pending(&self) -> u64 {
-        self.statistics.get().pending_bytes
-    }
-
-    pub(crate) fn on_piece(&self, bytes: usize, begins_train: bool) {
-        self.change(|counts| {
-            counts.trains += u64::from(begins_train);
-            counts.pieces += 1;
-            counts.bytes += bytes as u64;
-        });
-    }
-
-    pub(crate) fn on_blocked(&self) {
-        self.change(|counts| counts.blocked += 1);
-    }
-
-    /// `sent` bytes went, where a piece has so many, by a clock that goes as `pacing` says.
-    pub(crate) fn on_transmit(
-        &self,
-        clock: &mut RateClock,
-        pacing: Option<Pacing>,
-        now: Instant,
-        [sent, piece]: [usize; 2],
-    ) {
-        let before = clock.forgotten();
-        clock.on_transmit_bytes(now, sent as u64, piece as u64);
-        let forgotten = clock.forgotten() - before;
-        if let Some(pacing) = pacing.filter(|_| !forgotten.is_zero()) {
-            let bytes = pacing.rate.bytes_in(forgotten);
-            self.change(|counts| counts.forgotten_bytes += bytes);
-        }
-    }
-
-    pub(crate) fn on_accepted(&self, bytes: usize) {
-        self.change(|counts| counts.pending_bytes += bytes as u64);
-    }
-
-    pub(crate) fn on_gone(&self, bytes: usize) {
-        self.change(|counts| counts.pending_bytes -= bytes as u64);
+impl Estimator {
+    /// The one of `runtime`.
+    #[inline]
+    pub(super) fn of(runtime: &Inner) -> &Self {
+        &Common::of(runtime).estimator
     }
 
     pub(crate) fn on_wait(&self) {
@@ -105,12 +48,6 @@ impl PacingCounts {
 
     pub(crate) fn on_waited(&self) {
         self.waiting.set(self.waiting.get() - 1);
-    }
-
-    fn change(&self, change: impl FnOnce(&mut PacingStatistics)) {
-        let mut statistics = self.statistics.get();
-        change(&mut statistics);
-        self.statistics.set(statistics);
     }
 
     /// The time from one turn of a stream to its next if each trigger state served one: the median time between trigger
@@ -197,21 +134,21 @@ const LEAST_GRAIN: Duration = Duration::from_micros(12);
 mod tests {
     use super::*;
 
-    /// As [`PacingCounts::look`], of a thread that was idle for so long of a second since the last.
-    fn look(counts: &PacingCounts, all: &Histogram, idle: Duration) {
-        let last = counts.last_look.borrow();
+    /// As [`Estimator::look`], of a thread that was idle for so long of a second since the last.
+    fn look(estimator: &Estimator, all: &Histogram, idle: Duration) {
+        let last = estimator.last_look.borrow();
         let now = last.at.unwrap_or(Instant::ORIGIN) + Duration::from_secs(1);
         let idle = last.idle + idle;
         drop(last);
-        counts.look(now, Some(all.clone()), idle);
+        estimator.look(now, Some(all.clone()), idle);
     }
 
     #[test]
     fn the_interval_is_that_of_late() {
-        let counts = PacingCounts::default();
+        let estimator = Estimator::default();
         let interval_after = |all: &Histogram| {
-            look(&counts, all, Duration::ZERO);
-            counts.interval.get()
+            look(&estimator, all, Duration::ZERO);
+            estimator.interval.get()
         };
         let mut all = Histogram::new();
         (0..FEW - 1).for_each(|_| all.record(1_000));
@@ -221,18 +158,22 @@ mod tests {
         (0..FEW).for_each(|_| all.record(50_000));
         let late = interval_after(&all);
         assert!(late > early * 10);
-        (0..3).for_each(|_| counts.on_wait());
-        counts.on_waited();
+        (0..3).for_each(|_| estimator.on_wait());
+        estimator.on_waited();
         (0..2 * FEW).for_each(|_| all.record(50_000));
         assert_eq!(interval_after(&all), 2 * late);
     }
 
     #[test]
     fn without_time_to_spare_pieces_grow_to_a_millisecond() {
-        let counts = PacingCounts::default();
+        let estimator = Estimator::default();
         let grain_after = |idle_ms| {
-            look(&counts, &Histogram::new(), Duration::from_millis(idle_ms));
-            counts.grain.get()
+            look(
+                &estimator,
+                &Histogram::new(),
+                Duration::from_millis(idle_ms),
+            );
+            estimator.grain.get()
         };
         assert_eq!(grain_after(0), Duration::ZERO, "nothing known yet");
         assert_eq!(

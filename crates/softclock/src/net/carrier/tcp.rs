@@ -1,0 +1,241 @@
+//! TCP connections.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::net::kernel::Kernel;
+#[cfg(feature = "memory-net")]
+use crate::net::memory::MemoryTcp;
+use crate::net::source::Source;
+use crate::runtime::inner::Inner;
+
+/// A TCP connection. Dropping it closes it.
+pub(crate) enum TcpIo {
+    /// A socket of the kernel.
+    Kernel(Kernel),
+    #[cfg(feature = "memory-net")]
+    Memory(MemoryTcp),
+}
+
+impl TcpIo {
+    /// Begins to connect; [`poll_connected`](Self::poll_connected) tells the outcome.
+    pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
+        #[cfg(feature = "memory-net")]
+        if Inner::current()?.is_in_memory {
+            return Ok(Self::Memory(MemoryTcp::connect(peer)?));
+        }
+        Ok(Self::Kernel(Kernel::connect(peer)?))
+    }
+
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        self.source().runtime()
+    }
+
+    /// The place in the runtime's table, for what is known without a call.
+    pub(crate) fn source(&self) -> &Source {
+        match self {
+            Self::Kernel(kernel) => kernel.source(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.source(),
+        }
+    }
+
+    /// Ready when the connection is made, or cannot be.
+    pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_connected(cx),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_connected(cx),
+        }
+    }
+
+    /// Receives up to the size of `buffer`; 0 at the end of the stream.
+    pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_recv(cx, buffer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_recv(cx, buffer),
+        }
+    }
+
+    /// As [`poll_recv`](Self::poll_recv), and leaves the bytes to be received again.
+    pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_peek(cx, buffer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_peek(cx, buffer),
+        }
+    }
+
+    /// Sends as much as there is room for.
+    pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_send(cx, bytes),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_send(cx, bytes),
+        }
+    }
+
+    /// As [`poll_send`](Self::poll_send), from several buffers.
+    pub(crate) fn poll_send_vectored(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_send_vectored(cx, buffers),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_send_vectored(cx, buffers),
+        }
+    }
+
+    /// Sends up to `len` bytes of `file` from `offset` on.
+    pub(crate) fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_send_file(cx, file, offset, len),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_send_file(cx, file, offset, len),
+        }
+    }
+
+    /// Sends now what there is room for.
+    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.try_send(bytes),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.try_send(bytes),
+        }
+    }
+
+    /// Sends a piece of a paced stream when there is room. That less was sent than offered is the pacing's to deal with.
+    pub(crate) fn poll_send_piece(
+        &self,
+        cx: &Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_send_piece(cx, parts),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_send_piece(cx, parts),
+        }
+    }
+
+    /// As [`poll_send_piece`](Self::poll_send_piece), now.
+    pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.try_send_piece(parts),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.try_send_piece(parts),
+        }
+    }
+
+    /// Sends now, from within a trigger state: passes none.
+    pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.send_quietly(bytes),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.send_quietly(bytes),
+        }
+    }
+
+    /// Ends the direction of writing, from within a trigger state.
+    pub(crate) fn end_quietly(&self) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.end_quietly(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.end_quietly(),
+        }
+    }
+
+    /// Ends one direction or both.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.shutdown(how),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.shutdown(how),
+        }
+    }
+
+    /// Has the carrier itself pace, in bytes of packets; `None` for no rate.
+    pub(crate) fn set_max_pacing_rate(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.set_max_pacing_rate(bytes_per_second),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.set_nodelay(on),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.set_nothing(),
+        }
+    }
+
+    pub(crate) fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.set_notsent_lowat(bytes),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.set_nothing(),
+        }
+    }
+
+    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.set_linger(linger),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.set_linger(linger),
+        }
+    }
+
+    /// Bytes sent that the peer has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
+        match self {
+            Self::Kernel(kernel) => kernel.unacknowledged(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.unacknowledged(),
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Kernel(kernel) => kernel.local_addr(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.local_addr(),
+        }
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Kernel(kernel) => kernel.peer_addr(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.peer_addr(),
+        }
+    }
+
+    /// Receives up to `max` bytes into the runtime's own buffer, for `take` to copy from.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn poll_recv_with(
+        &self,
+        cx: &Context<'_>,
+        max: usize,
+        take: impl FnOnce(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_recv_with(cx, max, take),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_recv_with(cx, max, take),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! UDP sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use softclock_linux::socket::udp::BindOptions;
+
+use crate::net::kernel::Kernel;
+#[cfg(feature = "memory-net")]
+use crate::net::memory::MemoryUdp;
+use crate::runtime::inner::Inner;
+
+/// A UDP socket. Dropping it closes it.
+pub(crate) enum UdpIo {
+    /// A socket of the kernel.
+    Kernel(Kernel),
+    #[cfg(feature = "memory-net")]
+    Memory(MemoryUdp),
+}
+
+impl UdpIo {
+    pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<Self> {
+        #[cfg(feature = "memory-net")]
+        if Inner::current()?.is_in_memory {
+            return Ok(Self::Memory(MemoryUdp::bind(address, options)?));
+        }
+        Ok(Self::Kernel(Kernel::bind(address, options)?))
+    }
+
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        match self {
+            Self::Kernel(kernel) => kernel.runtime(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.runtime(),
+        }
+    }
+
+    /// Sends to and receives from `peer` only.
+    pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.connect_to(peer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.connect_to(peer),
+        }
+    }
+
+    /// Receives a datagram; bytes that do not fit into `buffer` are lost.
+    pub(crate) fn poll_recv_from(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_recv_from(cx, buffer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_recv_from(cx, buffer),
+        }
+    }
+
+    /// As [`poll_recv_from`](Self::poll_recv_from), from the connected peer.
+    pub(crate) fn poll_recv_datagram(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_recv_datagram(cx, buffer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_recv_datagram(cx, buffer),
+        }
+    }
+
+    /// Sends `bytes` as one datagram, or as several of so many bytes each, to `peer` or the connected one.
+    pub(crate) fn poll_send_datagrams(
+        &self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        segment_bytes: Option<u16>,
+        peer: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_send_datagrams(cx, bytes, segment_bytes, peer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_send_datagrams(cx, bytes, segment_bytes, peer),
+        }
+    }
+
+    /// Sends a datagram now.
+    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.try_send_to(bytes, peer),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.try_send_to(bytes, peer),
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Kernel(kernel) => kernel.local_addr(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.local_addr(),
+        }
+    }
+}

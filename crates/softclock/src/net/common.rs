@@ -1,0 +1,26 @@
+//! What the sockets of one runtime have in common. The runtime stores it and does not look into it.
+
+#[cfg(feature = "memory-net")]
+use std::{cell::OnceCell, rc::Rc};
+
+#[cfg(feature = "memory-net")]
+use super::memory::Network;
+use super::pacing::Estimator;
+use crate::runtime::inner::Inner;
+
+/// For each runtime, made when a socket first needs it.
+#[derive(Default)]
+pub(crate) struct Common {
+    pub(super) estimator: Estimator,
+    #[cfg(feature = "memory-net")]
+    pub(super) memory: OnceCell<Rc<Network>>,
+}
+
+impl Common {
+    /// That of `runtime`.
+    #[inline]
+    pub(super) fn of(runtime: &Inner) -> &Self {
+        let common = runtime.common.get_or_init(|| Box::<Self>::default());
+        common.downcast_ref().expect("nothing else is stored there")
+    }
+}

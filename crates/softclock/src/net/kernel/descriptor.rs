@@ -1,0 +1,167 @@
+//! A descriptor among the runtime's sources.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+use softclock_linux::events::Readiness;
+
+use crate::net::source::Source;
+use crate::runtime::inner::Inner;
+use crate::runtime::sources::Direction;
+
+/// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
+pub(crate) struct Kernel<F: AsFd = OwnedFd> {
+    source: Source,
+    fd: F,
+    watch: Watch,
+}
+
+/// What the poller knows of a descriptor.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// Nothing yet.
+    None,
+    /// Its open file has no other descriptor.
+    Own,
+    /// Others may have the same open file, so that closing this descriptor does not end the watch.
+    Duplicated,
+}
+
+impl<F: AsFd> Kernel<F> {
+    pub(crate) fn new(fd: F) -> io::Result<Self> {
+        Self::watched(fd, Watch::Own)
+    }
+
+    /// As [`new`](Self::new), for an open file that others may have too.
+    pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
+        Self::watched(fd, Watch::Duplicated)
+    }
+
+    /// The descriptor is taken to be ready until a call finds that it is not.
+    fn watched(fd: F, watch: Watch) -> io::Result<Self> {
+        let source = Source::new(Readiness::READABLE | Readiness::WRITABLE)?;
+        let mut kernel = Self {
+            source,
+            fd,
+            watch: Watch::None,
+        };
+        let runtime = kernel.source.runtime();
+        let mut poller = runtime.poller.borrow_mut();
+        poller.add(kernel.fd.as_fd(), kernel.source.token())?;
+        drop(poller);
+        runtime.trigger(TriggerState::SystemCall);
+        kernel.watch = watch;
+        Ok(kernel)
+    }
+
+    pub(crate) fn descriptor(&self) -> &F {
+        &self.fd
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        self.source.runtime()
+    }
+
+    /// Makes `call` when the descriptor is ready for it, as often as it is interrupted; then passes a trigger
+    /// state of the kind `state`.
+    pub(crate) fn poll_call<R>(
+        &self,
+        cx: &Context<'_>,
+        direction: Direction,
+        state: TriggerState,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.source.poll_call(cx, direction, state, || {
+            self.quiet_call(direction, &mut call)
+        })
+    }
+
+    /// Makes `call` now, whether or not the descriptor is ready.
+    pub(crate) fn try_call<R>(
+        &self,
+        direction: Direction,
+        state: TriggerState,
+        call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let result = self.quiet_call(direction, call);
+        self.runtime().trigger(state);
+        result
+    }
+
+    /// As [`try_call`](Self::try_call), without a trigger state: nothing else happens meanwhile.
+    pub(crate) fn quiet_call<R>(
+        &self,
+        direction: Direction,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            let result = call(self.fd.as_fd());
+            if let Err(error) = &result {
+                match error.kind() {
+                    io::ErrorKind::Interrupted => continue,
+                    io::ErrorKind::WouldBlock => self.on_would_block(direction),
+                    _ => {}
+                }
+            }
+            return result;
+        }
+    }
+
+    /// Tells how much of what it offered the last call took: less means that the next has to wait.
+    pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
+        self.runtime().take_bytes(bytes);
+        if bytes < offered {
+            self.source.on_short(direction);
+            self.rearm(direction);
+        }
+    }
+
+    fn on_would_block(&self, direction: Direction) {
+        self.source.on_would_block(direction);
+        self.rearm(direction);
+    }
+
+    /// The next readiness in this direction is to be an event.
+    fn rearm(&self, direction: Direction) {
+        let mut poller = self.runtime().poller.borrow_mut();
+        poller.rearm(self.fd.as_fd(), direction.own());
+    }
+
+    /// Makes a call that never waits, and passes a trigger state.
+    pub(crate) fn call<R>(&self, call: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
+        let result = call(self.fd.as_fd());
+        self.runtime().trigger(TriggerState::SystemCall);
+        result
+    }
+
+    /// Lends the runtime's buffer.
+    pub(super) fn with_buffer<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut buffer = self.runtime().buffer.take();
+        buffer.resize(BUFFER_BYTES, 0);
+        let result = f(&mut buffer);
+        self.runtime().buffer.set(buffer);
+        result
+    }
+}
+
+/// As much as hyper reads at once by default, or a little more.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+impl<F: AsFd> Drop for Kernel<F> {
+    fn drop(&mut self) {
+        let mut poller = self.source.runtime().poller.borrow_mut();
+        // Nothing can be done about an error; a late event would find no source.
+        let _ = match self.watch {
+            Watch::None => Ok(()),
+            Watch::Own => poller.remove_closing(self.fd.as_fd()),
+            Watch::Duplicated => poller.remove(self.fd.as_fd()),
+        };
+    }
+}

@@ -1,0 +1,103 @@
+//! TCP sockets of the kernel.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use softclock_core::TriggerState;
+use softclock_linux::socket;
+use softclock_linux::socket::tcp::ListenOptions;
+
+use super::Kernel;
+use crate::runtime::sources::Direction;
+
+impl Kernel {
+    pub(crate) fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<Self> {
+        Self::duplicated(socket::tcp::listen(address, options)?)
+    }
+
+    pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(Self, SocketAddr)>> {
+        let accept = socket::tcp::accept;
+        let accepted = self.poll_call(cx, Direction::Read, TriggerState::IpInput, accept);
+        accepted.map(|accepted| {
+            let (fd, peer) = accepted?;
+            Ok((Self::new(fd)?, peer))
+        })
+    }
+
+    /// Begins to connect; [`poll_connected`](Self::poll_connected) tells the outcome.
+    pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
+        Self::new(socket::tcp::connect_start(peer)?)
+    }
+
+    pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let finish = socket::tcp::connect_finish;
+        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, finish)
+    }
+
+    /// Sends a piece of a paced stream when the send buffer has room: its writer does not go on if that takes less.
+    pub(crate) fn poll_send_piece(
+        &self,
+        cx: &Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let send = |fd: BorrowedFd<'_>| send_parts(fd, parts);
+        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+    }
+
+    /// As [`poll_send_piece`](Self::poll_send_piece), now.
+    pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let send = |fd: BorrowedFd<'_>| send_parts(fd, parts);
+        self.try_call(Direction::Write, TriggerState::IpOutput, send)
+    }
+
+    /// Sends now, from within a trigger state.
+    pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.quiet_call(Direction::Write, |fd| socket::tcp::send(fd, bytes))
+    }
+
+    /// Ends the direction of writing, from within a trigger state.
+    pub(crate) fn end_quietly(&self) -> io::Result<()> {
+        let end = |fd: BorrowedFd<'_>| socket::tcp::shutdown(fd, Shutdown::Write);
+        self.quiet_call(Direction::Write, end)
+    }
+
+    pub(crate) fn set_max_pacing_rate(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
+        self.quiet_call(Direction::Write, |fd| {
+            socket::tcp::set_max_pacing_rate(fd, bytes_per_second)
+        })
+    }
+
+    pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.call(|fd| socket::tcp::set_nodelay(fd, on))
+    }
+
+    pub(crate) fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
+        self.call(|fd| socket::tcp::set_notsent_lowat(fd, bytes))
+    }
+
+    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.call(|fd| socket::tcp::set_linger(fd, linger))
+    }
+
+    pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
+        self.call(socket::tcp::unacknowledged)
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.call(socket::local_addr)
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.call(socket::peer_addr)
+    }
+}
+
+fn send_parts(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    match parts {
+        [part] => socket::tcp::send(fd, part),
+        _ => socket::tcp::send_vectored(fd, parts),
+    }
+}

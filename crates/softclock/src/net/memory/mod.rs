@@ -1,0 +1,109 @@
+//! Sockets in memory, between tasks of one runtime (feature `memory-net`): a fast carrier for tests of what is above the
+//! sockets, without the kernel's networking.
+//!
+//! Addresses are names in a table of the runtime's own. A connection is two bounded pipes; a datagram goes into its
+//! receiver's bounded queue, or is lost. Nothing takes time, and nothing is lost on the way.
+
+mod tcp;
+mod udp;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+
+use softclock_core::SourceId;
+use softclock_linux::events::Readiness;
+
+pub(crate) use tcp::{MemoryListener, MemoryTcp};
+pub(crate) use udp::MemoryUdp;
+
+use crate::net::common::Common;
+use crate::runtime::inner::Inner;
+use crate::runtime::ring::Ring;
+use crate::runtime::sources::Sources;
+
+/// What is bound in a runtime.
+#[derive(Default)]
+pub(crate) struct Network {
+    listeners: Names<tcp::Queue>,
+    datagrams: Names<udp::Queue>,
+    last_port: Cell<u16>,
+    /// Events since the loop last looked.
+    arrived: RefCell<Vec<(SourceId, Readiness)>>,
+}
+
+impl Ring for Network {
+    fn look(&self, sources: &mut Sources) {
+        let mut arrived = self.arrived.borrow_mut();
+        arrived
+            .drain(..)
+            .for_each(|(source, readiness)| sources.post(source, readiness));
+    }
+}
+
+impl Network {
+    fn of(runtime: &Inner) -> &Rc<Self> {
+        Common::of(runtime).memory.get_or_init(|| {
+            let network = Rc::new(Self::default());
+            runtime.rings.borrow_mut().push(network.clone());
+            network
+        })
+    }
+
+    fn post(&self, source: SourceId, readiness: Readiness) {
+        self.arrived.borrow_mut().push((source, readiness));
+    }
+
+    /// `address`, with a port of its own if it has none.
+    fn named(&self, address: SocketAddr) -> SocketAddr {
+        let mut named = address;
+        if named.port() == 0 {
+            let port = FIRST_PORT.max(self.last_port.get().wrapping_add(1));
+            self.last_port.set(port);
+            named.set_port(port);
+        }
+        named
+    }
+}
+
+/// Who is bound to which address.
+struct Names<T> {
+    by_address: RefCell<BTreeMap<SocketAddr, Vec<Weak<T>>>>,
+}
+
+impl<T> Default for Names<T> {
+    fn default() -> Self {
+        Self {
+            by_address: RefCell::default(),
+        }
+    }
+}
+
+impl<T> Names<T> {
+    /// Binds `bound`, which may have the address beside others if it and they are `shared`.
+    fn bind(&self, address: SocketAddr, bound: &Rc<T>, shared: bool) -> io::Result<()> {
+        let mut names = self.by_address.borrow_mut();
+        let there = names.entry(address).or_default();
+        there.retain(|other| other.strong_count() > 0);
+        if !there.is_empty() && !shared {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        there.push(Rc::downgrade(bound));
+        Ok(())
+    }
+
+    /// Returns one that is bound to `address`; those that share it take turns.
+    fn find(&self, address: SocketAddr) -> Option<Rc<T>> {
+        let mut names = self.by_address.borrow_mut();
+        let there = names.get_mut(&address)?;
+        there.retain(|bound| bound.strong_count() > 0);
+        let next = there.first()?.upgrade();
+        there.rotate_left(1);
+        next
+    }
+}
+
+/// Of the range that is nobody's.
+const FIRST_PORT: u16 = 49_152;

@@ -1,0 +1,384 @@
+//! Connections in memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use softclock_core::{SourceId, TriggerState};
+use softclock_linux::events::Readiness;
+use softclock_linux::socket::tcp::ListenOptions;
+
+use super::Network;
+use crate::net::source::Source;
+use crate::runtime::sources::Direction;
+
+/// Connections that wait to be accepted.
+pub(super) struct Queue {
+    source: SourceId,
+    waiting: RefCell<VecDeque<MemoryTcp>>,
+    shared: bool,
+}
+
+/// A listener; connections that it has not accepted are reset when it is dropped.
+pub(crate) struct MemoryListener {
+    source: Source,
+    address: SocketAddr,
+    queue: Rc<Queue>,
+}
+
+impl MemoryListener {
+    pub(crate) fn bind(address: SocketAddr, options: &ListenOptions) -> io::Result<Self> {
+        let source = Source::new(Readiness::NONE)?;
+        let network = Network::of(source.runtime());
+        let address = network.named(address);
+        let queue = Rc::new(Queue {
+            source: source.id(),
+            waiting: RefCell::default(),
+            shared: options.reuse_port,
+        });
+        let beside = network.listeners.find(address);
+        let shared = options.reuse_port && beside.is_none_or(|other| other.shared);
+        network.listeners.bind(address, &queue, shared)?;
+        Ok(Self {
+            source,
+            address,
+            queue,
+        })
+    }
+
+    pub(crate) fn poll_accept(
+        &self,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<(MemoryTcp, SocketAddr)>> {
+        let accept = || {
+            let accepted = self.queue.waiting.borrow_mut().pop_front();
+            let accepted = accepted.ok_or_else(|| would_block(&self.source, Direction::Read))?;
+            let peer = accepted.pair.addresses[1 - accepted.end];
+            Ok((accepted, peer))
+        };
+        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.source.runtime().trigger(TriggerState::SystemCall);
+        Ok(self.address)
+    }
+}
+
+impl Drop for MemoryListener {
+    fn drop(&mut self) {
+        // Each is reset by its drop, which wakes its client.
+        let waiting = self.queue.waiting.take();
+        waiting.iter().for_each(|stream| stream.resets.set(true));
+    }
+}
+
+/// One end of a connection.
+pub(crate) struct MemoryTcp {
+    source: Source,
+    pair: Rc<Pair>,
+    /// Which of the two it is: it reads from the pipe of this number, and writes into the other.
+    end: usize,
+    /// Dropping it resets the connection.
+    resets: Cell<bool>,
+}
+
+struct Pair {
+    addresses: [SocketAddr; 2],
+    /// `None` where the end was dropped.
+    sources: [Cell<Option<SourceId>>; 2],
+    pipes: [RefCell<Pipe>; 2],
+    is_reset: Cell<bool>,
+}
+
+/// Bytes on their way to one end.
+#[derive(Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    /// No more will come.
+    ended: bool,
+    /// The writer waits for room.
+    full: bool,
+    /// The reset of the connection has been reported.
+    told: bool,
+}
+
+impl MemoryTcp {
+    pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
+        let source = Source::new(Readiness::WRITABLE)?;
+        let network = Rc::clone(Network::of(source.runtime()));
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let listener = network.listeners.find(peer).ok_or_else(refused)?;
+        let mut own = peer;
+        own.set_port(0);
+        let accepted = Source::new(Readiness::WRITABLE)?;
+        let pair = Rc::new(Pair {
+            addresses: [network.named(own), peer],
+            sources: [&source, &accepted].map(|source| Cell::new(Some(source.id()))),
+            pipes: Default::default(),
+            is_reset: Cell::new(false),
+        });
+        let end = |source, end| Self {
+            source,
+            pair: pair.clone(),
+            end,
+            resets: Cell::new(false),
+        };
+        listener.waiting.borrow_mut().push_back(end(accepted, 1));
+        let client = end(source, 0);
+        let runtime = client.source.runtime();
+        network.post(listener.source, Readiness::READABLE);
+        runtime.trigger(TriggerState::SystemCall);
+        Ok(client)
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let connected = || Ok(());
+        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, connected)
+    }
+
+    pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let offered = buffer.len();
+        let read = self.poll_take(cx, buffer, true);
+        if let Poll::Ready(Ok(n @ 1..)) = read {
+            self.source.runtime().take_bytes(n);
+            if n < offered && !self.pair.pipes[self.end].borrow().ended {
+                self.source.on_short(Direction::Read);
+            }
+        }
+        read
+    }
+
+    pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_take(cx, buffer, false)
+    }
+
+    #[cfg(feature = "hyper")]
+    pub(crate) fn poll_recv_with(
+        &self,
+        cx: &Context<'_>,
+        max: usize,
+        take: impl FnOnce(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        let mut buffer = vec![0; max.min(PIPE_BYTES)];
+        self.poll_recv(cx, &mut buffer)
+            .map_ok(|n| take(&buffer[..n]))
+    }
+
+    fn poll_take(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+        removes: bool,
+    ) -> Poll<io::Result<usize>> {
+        let take = || self.take(buffer, removes);
+        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, take)
+    }
+
+    fn take(&self, buffer: &mut [u8], removes: bool) -> io::Result<usize> {
+        let mut pipe = self.pair.pipes[self.end].borrow_mut();
+        let count = buffer.len().min(pipe.bytes.len());
+        if count == 0 && !buffer.is_empty() {
+            return match (self.pair.is_reset.get(), pipe.ended) {
+                (true, _) if !pipe.told => {
+                    pipe.told = true;
+                    Err(io::ErrorKind::ConnectionReset.into())
+                }
+                (true, _) | (_, true) => Ok(0),
+                _ => Err(would_block(&self.source, Direction::Read)),
+            };
+        }
+        let front = pipe.bytes.iter().take(count);
+        buffer
+            .iter_mut()
+            .zip(front)
+            .for_each(|(to, &from)| *to = from);
+        if removes {
+            pipe.bytes.drain(..count);
+            if std::mem::take(&mut pipe.full) {
+                drop(pipe);
+                self.post_to_peer(Readiness::WRITABLE);
+            }
+        }
+        Ok(count)
+    }
+
+    pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_send_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    pub(crate) fn poll_send_vectored(
+        &self,
+        cx: &Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = self.poll_send_piece(cx, parts);
+        if let Poll::Ready(Ok(n)) = sent {
+            self.source.runtime().take_bytes(n);
+        }
+        sent
+    }
+
+    pub(crate) fn poll_send_file(
+        &self,
+        cx: &Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let file = std::fs::File::from(file.try_clone_to_owned()?);
+        let mut bytes = vec![0; len.min(PIPE_BYTES)];
+        let read = file.read_at(&mut bytes, offset)?;
+        match read {
+            0 => Poll::Ready(Ok(0)),
+            _ => self.poll_send(cx, &bytes[..read]),
+        }
+    }
+
+    pub(crate) fn poll_send_piece(
+        &self,
+        cx: &Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let give = || self.give(parts);
+        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, give)
+    }
+
+    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_send_piece(&[IoSlice::new(bytes)])
+    }
+
+    pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sent = self.give(parts);
+        self.source.runtime().trigger(TriggerState::IpOutput);
+        sent
+    }
+
+    pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.give(&[IoSlice::new(bytes)])
+    }
+
+    fn give(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let peer = 1 - self.end;
+        let mut pipe = self.pair.pipes[peer].borrow_mut();
+        if pipe.ended || self.pair.is_reset.get() || self.pair.sources[peer].get().is_none() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let before = pipe.bytes.len();
+        for part in parts {
+            let room = PIPE_BYTES - pipe.bytes.len();
+            pipe.bytes.extend(&part[..part.len().min(room)]);
+        }
+        let taken = pipe.bytes.len() - before;
+        if taken == 0 && parts.iter().any(|part| !part.is_empty()) {
+            pipe.full = true;
+            return Err(would_block(&self.source, Direction::Write));
+        }
+        drop(pipe);
+        self.post_to_peer(Readiness::READABLE);
+        Ok(taken)
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if self.pair.is_reset.get() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        if how != Shutdown::Write {
+            self.pair.pipes[self.end].borrow_mut().ended = true;
+        }
+        if how != Shutdown::Read {
+            self.end_quietly()?;
+        }
+        self.source.runtime().trigger(TriggerState::SystemCall);
+        Ok(())
+    }
+
+    pub(crate) fn end_quietly(&self) -> io::Result<()> {
+        self.pair.pipes[1 - self.end].borrow_mut().ended = true;
+        self.post_to_peer(Readiness::READABLE | Readiness::READ_CLOSED);
+        if self.pair.pipes[self.end].borrow().ended {
+            // Both directions have ended.
+            self.post_to_peer(Readiness::WRITE_CLOSED);
+            let source = self.source.id();
+            self.network().post(source, Readiness::WRITE_CLOSED);
+        }
+        Ok(())
+    }
+
+    fn network(&self) -> &Network {
+        Network::of(self.source.runtime())
+    }
+
+    fn post_to_peer(&self, readiness: Readiness) {
+        if let Some(source) = self.pair.sources[1 - self.end].get() {
+            self.network().post(source, readiness);
+        }
+    }
+
+    /// What the peer has received is acknowledged at once.
+    pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
+        self.pass_call();
+        Ok(0)
+    }
+
+    /// A setting of what there is not in memory.
+    pub(crate) fn set_nothing(&self) -> io::Result<()> {
+        self.pass_call();
+        Ok(())
+    }
+
+    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.resets.set(linger.is_some());
+        self.set_nothing()
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.pass_call();
+        Ok(self.pair.addresses[self.end])
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.pass_call();
+        Ok(self.pair.addresses[1 - self.end])
+    }
+
+    fn pass_call(&self) {
+        self.source.runtime().trigger(TriggerState::SystemCall);
+    }
+}
+
+impl Drop for MemoryTcp {
+    /// Ends the connection as closing a socket does: bytes that were not read make it a reset.
+    fn drop(&mut self) {
+        self.pair.sources[self.end].set(None);
+        let unread = !self.pair.pipes[self.end].borrow().bytes.is_empty();
+        if self.resets.get() || unread {
+            self.pair.is_reset.set(true);
+            let closed = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED;
+            let ready = Readiness::READABLE | Readiness::WRITABLE;
+            self.post_to_peer(closed | ready | Readiness::ERROR);
+        } else {
+            let _ = self.end_quietly();
+            // A writer that waits for room learns that it waits in vain.
+            self.post_to_peer(Readiness::WRITABLE);
+        }
+    }
+}
+
+fn would_block(source: &Source, direction: Direction) -> io::Error {
+    source.on_would_block(direction);
+    io::ErrorKind::WouldBlock.into()
+}
+
+/// As much as a socket of the kernel takes at least.
+const PIPE_BYTES: usize = 256 << 10;

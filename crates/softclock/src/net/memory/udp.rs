@@ -1,0 +1,147 @@
+//! Datagrams in memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use softclock_core::{SourceId, TriggerState};
+use softclock_linux::events::Readiness;
+use softclock_linux::socket::udp::BindOptions;
+
+use super::Network;
+use crate::net::source::Source;
+use crate::runtime::inner::Inner;
+use crate::runtime::sources::Direction;
+
+/// Datagrams that wait for their receiver.
+pub(super) struct Queue {
+    source: SourceId,
+    waiting: RefCell<VecDeque<(Vec<u8>, SocketAddr)>>,
+    shared: bool,
+}
+
+/// A socket for datagrams.
+pub(crate) struct MemoryUdp {
+    source: Source,
+    address: SocketAddr,
+    queue: Rc<Queue>,
+    peer: Cell<Option<SocketAddr>>,
+    /// A datagram to the connected peer had no receiver.
+    is_refused: Cell<bool>,
+}
+
+impl MemoryUdp {
+    pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<Self> {
+        let source = Source::new(Readiness::WRITABLE)?;
+        let network = Network::of(source.runtime());
+        let address = network.named(address);
+        let queue = Rc::new(Queue {
+            source: source.id(),
+            waiting: RefCell::default(),
+            shared: options.reuse_port,
+        });
+        let beside = network.datagrams.find(address);
+        let shared = options.reuse_port && beside.is_none_or(|other| other.shared);
+        network.datagrams.bind(address, &queue, shared)?;
+        Ok(Self {
+            source,
+            address,
+            queue,
+            peer: Cell::new(None),
+            is_refused: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        self.source.runtime()
+    }
+
+    pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
+        self.peer.set(Some(peer));
+        self.runtime().trigger(TriggerState::SystemCall);
+        Ok(())
+    }
+
+    pub(crate) fn poll_recv_from(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let receive = || {
+            if self.is_refused.take() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let next = self.queue.waiting.borrow_mut().pop_front();
+            let Some((bytes, from)) = next else {
+                self.source.on_would_block(Direction::Read);
+                return Err(io::ErrorKind::WouldBlock.into());
+            };
+            let count = bytes.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            Ok((count, from))
+        };
+        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, receive)
+    }
+
+    pub(crate) fn poll_recv_datagram(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_recv_from(cx, buffer).map_ok(|(count, _)| count)
+    }
+
+    pub(crate) fn poll_send_datagrams(
+        &self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        segment_bytes: Option<u16>,
+        peer: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        let send = || {
+            let not_connected = || io::Error::from(io::ErrorKind::NotConnected);
+            let peer = peer.or(self.peer.get()).ok_or_else(not_connected)?;
+            match segment_bytes {
+                Some(segment) => (bytes.chunks(segment.into())).for_each(|one| self.put(one, peer)),
+                None => self.put(bytes, peer),
+            }
+            Ok(bytes.len())
+        };
+        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+    }
+
+    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        self.put(bytes, peer);
+        self.runtime().trigger(TriggerState::IpOutput);
+        Ok(bytes.len())
+    }
+
+    /// Gives a datagram to its receiver, if there is one and it has room.
+    fn put(&self, bytes: &[u8], peer: SocketAddr) {
+        let Some(receiver) = Network::of(self.runtime()).datagrams.find(peer) else {
+            if self.peer.get() == Some(peer) {
+                self.is_refused.set(true);
+                let readiness = Readiness::READABLE | Readiness::ERROR;
+                Network::of(self.runtime()).post(self.source.id(), readiness);
+            }
+            return;
+        };
+        let mut waiting = receiver.waiting.borrow_mut();
+        if waiting.len() < QUEUED {
+            waiting.push_back((bytes.to_vec(), self.address));
+            drop(waiting);
+            Network::of(self.runtime()).post(receiver.source, Readiness::READABLE);
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.runtime().trigger(TriggerState::SystemCall);
+        Ok(self.address)
+    }
+}
+
+/// Datagrams that wait at one socket; more are lost.
+const QUEUED: usize = 256;
