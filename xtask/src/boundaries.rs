@@ -12,6 +12,7 @@ const PLATFORM: &str = "crates/softclock-linux";
 /// From the bottom up: a crate may depend on crates of the layers before its own.
 const LAYERS: &[&[&str]] = &[
     &["softclock-core", "softclock-testing", "xtask"],
+    &["softclock-wire"],
     &["softclock-linux", "softclock-net"],
     &["softclock", "softclock-sim"],
     &["softclock-http"],
