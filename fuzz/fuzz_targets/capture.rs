@@ -1,9 +1,9 @@
 //! Arbitrary bytes for the decoder of captures.
 #![no_main]
 
-use softclock_core::capture::{Decoded, Decoder};
+use softclock_wire::capture::{Decoded, Decoder};
 
-#[path = "../../crates/softclock-core/src/capture/target.rs"]
+#[path = "../../crates/softclock-wire/src/capture/target.rs"]
 mod target;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| target::check(data));

@@ -12,6 +12,7 @@ const PLATFORM: &str = "crates/softclock-linux";
 /// From the bottom up: a crate may depend on crates of the layers before its own.
 const LAYERS: &[&[&str]] = &[
     &["softclock-core", "softclock-testing", "xtask"],
+    &["softclock-wire"],
     &["softclock-linux", "softclock-net"],
     &["softclock", "softclock-sim"],
     &["softclock-http"],
@@ -95,13 +96,14 @@ fn own_dependencies(name: &str) -> Result<Vec<String>, String> {
     Ok(own.map(str::to_owned).collect())
 }
 
-/// `softclock-core` is `no_std` at its root and depends on nothing that is not.
-pub(crate) fn core_declares_no_std() -> Result<(), String> {
-    let root = text(Path::new("crates/softclock-core/src/lib.rs")).unwrap_or_default();
+/// The crate `name` is `no_std` at its root. A build for a target without std shows that its dependencies are.
+pub(crate) fn declares_no_std(name: &str) -> Result<(), String> {
+    let root = Path::new("crates").join(name).join("src/lib.rs");
+    let root = text(&root).unwrap_or_default();
     if root.lines().any(|line| line == "#![no_std]") {
         Ok(())
     } else {
-        Err("softclock-core does not say #![no_std]".to_owned())
+        Err(format!("{name} does not say #![no_std]"))
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn task() -> ExitCode {
     steps.run("licences and bans", deny);
     steps.run("clippy", clippy);
     steps.run("rustdoc", rustdoc);
-    steps.run("core without an operating system", no_os::core_without_os);
+    steps.run("core and wire: no operating system", no_os::without_os);
     steps.run("type check for aarch64", no_os::other_processor);
     steps.run("packages", packages::install_missing);
     steps.run("programs in Go", go_programs::install_missing);

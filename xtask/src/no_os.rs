@@ -1,11 +1,15 @@
-//! The proof that `softclock-core` needs no operating system, and the check for another processor.
+//! The proof that some crates need no operating system, and the check for another processor.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::boundaries::core_declares_no_std;
+use crate::boundaries::declares_no_std;
 use crate::command::{cargo, output, program, root, run};
 use crate::packages;
 use crate::steps::Outcome;
+
+/// The crates that need no operating system.
+const WITHOUT_OS: [&str; 2] = ["softclock-core", "softclock-wire"];
 
 const BARE_METAL: &str = "x86_64-unknown-none";
 const CROSS_COMPILER: &str = "aarch64-linux-gnu-gcc";
@@ -16,18 +20,16 @@ const WITH_C: [&str; 3] = ["softclock-http", "softclock-cli", "softclock-bench"]
 
 const OTHER_PROCESSOR: &str = "aarch64-unknown-linux-gnu";
 
-/// Builds the core for a target that has no standard library; where that cannot be had, proves on
-/// the host that the core brings none along.
-pub(crate) fn core_without_os() -> Result<Outcome, String> {
-    core_declares_no_std()?;
+/// Builds these crates for a target that has no standard library; where that cannot be had, proves on
+/// the host that they do not use one.
+pub(crate) fn without_os() -> Result<Outcome, String> {
+    for name in WITHOUT_OS {
+        declares_no_std(name)?;
+    }
     if have_target(BARE_METAL) {
-        run(cargo([
-            "build",
-            "--package",
-            "softclock-core",
-            "--target",
-            BARE_METAL,
-        ]))?;
+        let mut build = build_command();
+        build.args(["--target", BARE_METAL]);
+        run(build)?;
         return Ok(Outcome::Notice(format!("built for {BARE_METAL}")));
     }
     link_with_own_panic_handler()?;
@@ -37,7 +39,8 @@ pub(crate) fn core_without_os() -> Result<Outcome, String> {
     )))
 }
 
-/// Type-checks everything for the other processor, as far as its C compiler is there and if its standard library can be had.
+/// Type-checks everything for the other processor, as far as its C compiler is there and if its standard library can be
+/// had.
 pub(crate) fn other_processor() -> Result<Outcome, String> {
     if !have_target(OTHER_PROCESSOR) {
         let notice = format!("left out: {OTHER_PROCESSOR} cannot be had");
@@ -83,35 +86,45 @@ fn is_installed(target: &str) -> bool {
     directory.is_ok_and(|directory| Path::new(directory.trim()).is_dir())
 }
 
+/// Builds all of these crates, for the host or for the target that is added.
+fn build_command() -> Command {
+    let mut command = cargo(["build"]);
+    for name in WITHOUT_OS {
+        command.args(["--package", name]);
+    }
+    command
+}
+
 /// Two panic handlers cannot meet in one program, and std has one: if a crate with its own compiles
-/// against the core, nothing below the core uses std.
+/// against a library, nothing in or below that library uses std.
 fn link_with_own_panic_handler() -> Result<(), String> {
     let directory = root().join("target/no-os");
-    let mut build = cargo(["build", "--package", "softclock-core", "--target-dir"]);
-    build.arg(&directory);
+    let mut build = build_command();
+    build.arg("--target-dir").arg(&directory);
     run(build)?;
     let source = directory.join("proof.rs");
     std::fs::write(&source, PROOF)
         .map_err(|error| format!("cannot write {}: {error}", source.display()))?;
     let built = directory.join("debug");
-    let mut compile = program("rustc", ["--edition=2024", "--crate-type=rlib"]);
-    compile
-        .arg("--extern")
-        .arg(format!(
-            "softclock_core={}",
-            built.join("libsoftclock_core.rlib").display()
-        ))
-        .arg("-L")
-        .arg(built.join("deps"))
-        .arg("--out-dir")
-        .arg(&directory)
-        .arg(&source);
-    run(compile)
+    for name in WITHOUT_OS {
+        let library = built.join(format!("lib{}.rlib", name.replace('-', "_")));
+        let mut compile = program("rustc", ["--edition=2024", "--crate-type=rlib"]);
+        compile
+            .arg("--extern")
+            .arg(format!("library={}", library.display()))
+            .arg("-L")
+            .arg(built.join("deps"))
+            .arg("--out-dir")
+            .arg(&directory)
+            .arg(&source);
+        run(compile)?;
+    }
+    Ok(())
 }
 
 const PROOF: &str = "\
 #![no_std]
-pub use softclock_core::*;
+pub use library::*;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

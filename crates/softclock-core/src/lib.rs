@@ -9,9 +9,6 @@
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
 //! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
-//! - [`burstiness`]: how bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, III-A), trains, gaps, peaks.
-//! - [`capture`]: packets of captures in the formats pcap and pcapng.
-//! - [`packet`]: headers of packets, filters on them, segmentation and checksums.
 //! - [`wan`]: a wide-area link as a model: delay, loss and the like, by a seed.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 #![no_std]
@@ -19,13 +16,10 @@
 
 extern crate alloc;
 
-pub mod burstiness;
-pub mod capture;
 pub mod events;
 pub mod histogram;
 pub mod idle;
 pub mod pacing;
-pub mod packet;
 pub mod soft_timers;
 pub mod time;
 pub mod trace;
@@ -34,7 +28,6 @@ pub mod units;
 pub mod wan;
 pub mod wheel;
 
-pub use burstiness::Burstiness;
 pub use events::{Delivery, EventQueues, QueueId, Readiness, SourceEvent, SourceId};
 pub use histogram::Histogram;
 pub use idle::{IdleRule, IdleStep};

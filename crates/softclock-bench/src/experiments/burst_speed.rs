@@ -266,7 +266,7 @@ const NOTES: [&str; 3] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softclock_core::capture::{Decoded, Decoder};
+    use softclock_wire::capture::{Decoded, Decoder};
 
     #[test]
     fn what_is_written_is_a_capture() {

@@ -6,8 +6,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use softclock_core::burstiness::Options;
-use softclock_core::{Burstiness, Instant, Rate};
+use softclock_core::{Instant, Rate};
+use softclock_wire::Burstiness;
+use softclock_wire::burstiness::Options;
 
 use crate::lab::{self, FRAME_BYTES, Load, Offload, Pace, Setup, Shaper, mbit};
 use crate::report::{Context, Experiment, Report, Row};

@@ -6,9 +6,10 @@ use std::process::{Child, ChildStderr, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use softclock_core::burstiness::Options;
-use softclock_core::capture::{Decoded, Decoder, Packet};
-use softclock_core::{Burstiness, Histogram, Instant, Rate};
+use softclock_core::{Histogram, Instant, Rate};
+use softclock_wire::Burstiness;
+use softclock_wire::burstiness::Options;
+use softclock_wire::capture::{Decoded, Decoder, Packet};
 use tempfile::NamedTempFile;
 
 use super::{Datagrams, FRAME_BYTES, Namespace, TCP_DATA_BYTES, TCP_HEADER_BYTES};

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use softclock_core::Instant;
-use softclock_core::packet::Headers;
+use softclock_wire::packet::Headers;
 
 use super::capture::each_packet;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use softclock_core::Instant;
-use softclock_core::packet::Offload;
+use softclock_wire::packet::Offload;
 
 /// A frame of Ethernet.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 impl Frame {
     /// TCP over IPv4 to port 80: a frame, or several segments that an offload has joined.
     pub(crate) fn tcp4(payload_bytes: usize, segment_bytes: Option<u16>) -> Self {
-        use softclock_core::packet::{PartialChecksum, SegmentKind, Segmentation};
+        use softclock_wire::packet::{PartialChecksum, SegmentKind, Segmentation};
 
         let mut bytes = vec![2; 12];
         bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0]);

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use softclock_core::burstiness::{Options, Volume};
-use softclock_core::capture::{Direction, Directions, Packet};
-use softclock_core::packet::Filter;
-use softclock_core::{Burstiness, Instant, Rate};
+use softclock_core::{Instant, Rate};
+use softclock_wire::Burstiness;
+use softclock_wire::burstiness::{Options, Volume};
+use softclock_wire::capture::{Direction, Directions, Packet};
+use softclock_wire::packet::Filter;
 
 use super::progress::Progress;
 use super::reader::{ReadError, read};

@@ -1,7 +1,7 @@
 //! What was found out, as rows of text. Pure.
 
 use softclock_core::Histogram;
-use softclock_core::capture::Direction;
+use softclock_wire::capture::Direction;
 
 use super::analysis::Stream;
 use crate::values::format_time;
@@ -107,7 +107,7 @@ fn peak(stream: &Stream, index: usize) -> String {
 
 fn queue(
     stream: &Stream,
-    cell: fn(&softclock_core::burstiness::QueueStatistics) -> String,
+    cell: fn(&softclock_wire::burstiness::QueueStatistics) -> String,
 ) -> String {
     stream.burstiness.queue().map_or(NONE.into(), cell)
 }

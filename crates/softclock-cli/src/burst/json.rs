@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use softclock_core::Histogram;
-use softclock_core::burstiness::{QueueStatistics, Window};
+use softclock_wire::burstiness::{QueueStatistics, Window};
 
 use super::analysis::Stream;
 use crate::values::format_time;

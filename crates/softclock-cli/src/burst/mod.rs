@@ -1,7 +1,7 @@
 //! `softclock burst`: how bursty captured traffic is (*PSPacer/HT*, section III).
 //!
 //! - [`reader`]: packets of files, in large pieces; [`progress`] shows how far it is.
-//! - [`analysis`]: streams of packets into figures, by `softclock_core::burstiness`.
+//! - [`analysis`]: streams of packets into figures, by `softclock_wire::burstiness`.
 //! - [`figures`]: the figures as rows of text, shared by [`table`] (terminal) and [`page`] (HTML); [`json`].
 //! - [`chart`]: the gap histogram and the occupancy over time, as SVG.
 
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use softclock_core::Rate;
-use softclock_core::packet::Filter;
 use softclock_core::units::parse_size;
+use softclock_wire::packet::Filter;
 
 use crate::values::time;
 use analysis::Stream;

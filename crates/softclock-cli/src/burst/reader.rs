@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
-use softclock_core::capture::{CaptureError, Decoded, Decoder, Packet};
+use softclock_wire::capture::{CaptureError, Decoded, Decoder, Packet};
 
 /// Why a capture could not be read to its end.
 #[derive(Debug)]

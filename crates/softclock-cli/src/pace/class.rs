@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use softclock_core::Rate;
 use softclock_core::pacing::ClassOptions;
-use softclock_core::packet::Filter;
 use softclock_core::units::{parse_size, parse_time};
+use softclock_wire::packet::Filter;
 
 /// A class, and which packets belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
-use softclock_core::packet::{Classifier, Headers, segments};
 use softclock_core::{Instant, Rate};
+use softclock_wire::packet::{Classifier, Headers, segments};
 
 use super::class::Class;
 use crate::bridge::frame::{Activity, Counts, Discipline, Frame, Next, Row};
@@ -228,7 +228,7 @@ fn settings(classes: &[Class], link: Rate, tolerance: Duration) -> Vec<(String, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softclock_core::packet::Offload;
+    use softclock_wire::packet::Offload;
 
     #[test]
     fn a_link_that_is_promised_too_often_is_shared() {

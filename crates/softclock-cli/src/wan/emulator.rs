@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use softclock_core::Instant;
 use softclock_core::pacing::wire_bytes;
-use softclock_core::packet::{Headers, Offload, complete_checksum, segments};
 use softclock_core::wan::{Fate, Wan};
+use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
 use crate::bridge::frame::{Discipline, Frame, Next, Row};
 

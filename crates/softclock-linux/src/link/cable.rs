@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use softclock_core::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
+use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
 
 use super::Link;
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use std::{fs, io, mem};
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
-use softclock_core::packet::Offload;
+use softclock_wire::packet::Offload;
 
 pub use claim::{Claim, ClaimError};
 pub use packet_socket::PacketSocket;

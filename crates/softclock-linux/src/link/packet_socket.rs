@@ -10,7 +10,7 @@ use std::mem::{size_of, size_of_val, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket_with};
-use softclock_core::packet::Offload;
+use softclock_wire::packet::Offload;
 
 use super::{Link, Received, Refused};
 use crate::socket::NEW_SOCKET;

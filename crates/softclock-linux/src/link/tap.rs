@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{readv, writev};
 use rustix::net::{AddressFamily, SocketType, socket};
-use softclock_core::packet::Offload;
+use softclock_wire::packet::Offload;
 
 use super::{BATCH, Link, PacketSocket, Received, Refused};
 

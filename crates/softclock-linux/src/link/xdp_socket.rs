@@ -22,7 +22,7 @@ use rustix::net::xdp::{
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket_with, sockopt,
 };
-use softclock_core::packet::{Headers, Offload, complete_checksum, partial_checksum, segments};
+use softclock_wire::packet::{Headers, Offload, complete_checksum, partial_checksum, segments};
 
 use super::packet_socket::promiscuous;
 use super::{BATCH, Link, Received, Refused};

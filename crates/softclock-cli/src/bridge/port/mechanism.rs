@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clap::ValueEnum;
-use softclock_core::packet::Offload;
 use softclock_linux::bpf::Attachment;
 use softclock_linux::link::{Copies, Link, PacketSocket, Received, Refused, Tap, XdpSocket};
+use softclock_wire::packet::Offload;
 
 use super::{packet, xdp};
 use crate::bridge::BridgeError;

@@ -2,7 +2,7 @@
 //! has.
 
 use super::*;
-use crate::burstiness::VirtualQueue;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 use proptest::prelude::*;
@@ -100,13 +100,21 @@ impl Outcome {
         self.bytes() as f64 / rate.bytes_in(time) as f64
     }
 
-    /// The most packets and bytes that wait at a bottleneck of this rate.
+    /// The most packets and bytes that wait at a bottleneck of this rate, which takes whole packets, first in, first
+    /// out. A packet waits until its last bit has left.
     fn bottleneck(&self, rate: Rate) -> (u64, u64) {
-        let mut queue = VirtualQueue::new(rate, None);
-        let mut most = (0, 0);
-        for &(at, bytes) in &self.sent {
-            let now = queue.on_packet(Instant::from_ns(at), bytes as u32).unwrap();
-            most = (most.0.max(now.packets), most.1.max(now.bytes));
+        let mut waiting = VecDeque::new();
+        let (mut free_at, mut bytes_waiting, mut most) = (0, 0, (0, 0));
+        for &(at_ns, bytes) in &self.sent {
+            // Times are exact: in bits over 10^9, of which a rate of r bits a second sends r each nanosecond.
+            let now = u128::from(at_ns) * u128::from(rate.bps());
+            while let Some((_, left)) = waiting.pop_front_if(|(leaves, _)| *leaves <= now) {
+                bytes_waiting -= left;
+            }
+            free_at = now.max(free_at) + u128::from(bytes) * 8_000_000_000;
+            waiting.push_back((free_at, bytes));
+            bytes_waiting += bytes;
+            most = (most.0.max(waiting.len() as u64), most.1.max(bytes_waiting));
         }
         most
     }

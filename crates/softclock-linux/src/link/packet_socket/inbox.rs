@@ -7,7 +7,7 @@ use std::ptr;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use softclock_core::packet::Offload;
+use softclock_wire::packet::Offload;
 
 use super::{AUXILIARY_DATA, MOST_BYTES};
 use crate::link::{BATCH, Received, Refused};

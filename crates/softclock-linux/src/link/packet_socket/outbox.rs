@@ -4,7 +4,7 @@ use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use softclock_core::packet::Offload;
+use softclock_wire::packet::Offload;
 
 use crate::link::BATCH;
 

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use softclock_core::packet::ones_complement_sum;
+use softclock_wire::packet::ones_complement_sum;
 
 use super::*;
 use crate::link::PacketSocket;

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::Histogram;
-use crate::time::saturating_ns;
+use softclock_core::Histogram;
+use softclock_core::time::saturating_ns;
 
 /// Trains: packets whose gaps are below a threshold. A packet alone is a train of one.
 #[derive(Clone, Debug)]

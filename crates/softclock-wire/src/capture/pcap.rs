@@ -1,7 +1,8 @@
 //! The format of libpcap: a header, then records.
 
+use softclock_core::Instant;
+
 use super::{CaptureError, Decoded, LinkType, MOST_BLOCK_BYTES, Order, Packet};
-use crate::Instant;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pcap {

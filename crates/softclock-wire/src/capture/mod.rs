@@ -16,10 +16,11 @@ mod pcapng;
 
 use core::fmt;
 
+use softclock_core::Instant;
+
 pub use direction::{Direction, Directions, Station};
 pub use link::LinkType;
 
-use crate::Instant;
 use pcap::Pcap;
 use pcapng::Pcapng;
 

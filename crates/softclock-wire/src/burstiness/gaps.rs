@@ -1,6 +1,6 @@
 //! The times between packets.
 
-use crate::Histogram;
+use softclock_core::Histogram;
 
 /// Gaps between packets: their distribution, and their mean and variation from exact sums.
 #[derive(Clone, Debug, Default)]

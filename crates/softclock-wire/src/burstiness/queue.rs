@@ -2,8 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use crate::Instant;
-use crate::units::Rate;
+use softclock_core::{Instant, Rate};
 
 /// A queue in front of a link of a given rate (*PSPacer/HT*, Figure 6): first in, first out, without loss.
 ///

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::Histogram;
-use crate::time::saturating_ns;
+use softclock_core::Histogram;
+use softclock_core::time::saturating_ns;
 
 /// The bytes in successive windows of one length, the first of which begins with the first packet.
 ///

@@ -19,15 +19,14 @@ mod windows;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use softclock_core::{Histogram, Instant, Rate};
+
 pub use envelope::Envelope;
 pub use gaps::Gaps;
 pub use queue::{MOST_RUNS, Occupancy, QueueFull, VirtualQueue};
 pub use trains::Trains;
 pub use volume::Volume;
 pub use windows::Window;
-
-use crate::units::Rate;
-use crate::{Histogram, Instant};
 
 /// What is to be found out about a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]

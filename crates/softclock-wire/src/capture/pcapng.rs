@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
+use softclock_core::Instant;
+
 use super::{CaptureError, Decoded, LinkType, MOST_BLOCK_BYTES, MOST_INTERFACES, Order, Packet};
-use crate::Instant;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pcapng {

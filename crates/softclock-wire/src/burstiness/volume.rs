@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 
-use crate::Instant;
-use crate::units::Rate;
+use softclock_core::{Instant, Rate};
 
 /// Packets, bytes, and the time from the first packet to the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
