@@ -12,13 +12,13 @@ use http::{Response, StatusCode};
 use softclock::Rate;
 use softclock::fs::Failure;
 
-use crate::address::{ListenAddress, Place};
-use crate::body::Body;
-use crate::error_page::ErrorPage;
-use crate::path::PathError;
+use crate::net::address::{ListenAddress, Place};
+use crate::net::tls::TlsError;
 use crate::proxy::UpstreamUrl;
-use crate::range;
-use crate::tls::TlsError;
+use crate::site::body::Body;
+use crate::site::error_page::ErrorPage;
+use crate::syntax::path::PathError;
+use crate::syntax::range;
 
 /// Why a request gets an error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

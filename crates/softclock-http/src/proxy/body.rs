@@ -12,8 +12,8 @@ use super::ProxyOptions;
 use super::headers::prepare_trailers;
 use super::link::Link;
 use super::upstream::Attempt;
-use crate::body::Body;
-use crate::exchange::AnyBody;
+use crate::exchange::answer::AnyBody;
+use crate::site::body::Body;
 
 /// A body that did not come whole with its head.
 pub(crate) struct ResponseBody {

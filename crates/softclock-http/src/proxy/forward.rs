@@ -22,12 +22,12 @@ use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::url;
 use super::via::Via;
 use super::{Proxy, ProxyOptions};
-use crate::body::Body;
-use crate::exchange::{AnyBody, Client, own_page};
-use crate::limit::Limit;
-use crate::patience::HALF_CLOSED_SILENCE;
-use crate::request_body::RequestBody;
-use crate::response::Head;
+use crate::client::patience::HALF_CLOSED_SILENCE;
+use crate::client::request_body::RequestBody;
+use crate::exchange::answer::{AnyBody, Client, own_page};
+use crate::observe::limit::Limit;
+use crate::site::body::Body;
+use crate::syntax::response::Head;
 
 /// A proxy's part in one thread.
 pub(crate) struct Forwarder {
@@ -98,7 +98,7 @@ impl Forwarder {
         client: &'a Client,
         request: Request<RequestBody>,
     ) -> impl Future<Output = (Response<AnyBody>, Option<Passed>)> + use<'a> {
-        crate::service::on_request();
+        crate::site::service::on_request();
         let is_head = request.method() == Method::HEAD;
         // Not in the future, which would keep room for both.
         let mut outgoing = self.take(client, request);

@@ -15,8 +15,8 @@ use super::receiving::Receiving;
 use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Attempt;
-use crate::carrier::{Carrier, Stream};
-use crate::response::Head;
+use crate::net::carrier::{Carrier, Stream};
+use crate::syntax::response::Head;
 
 /// A socket and its place among the connections to upstreams.
 pub(super) struct PlacedCarrier {

@@ -16,10 +16,10 @@ use super::upload_share::Take;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use super::via::Via;
-use crate::exchange::Client;
-use crate::late_timer::timeout;
-use crate::limit::Limit;
-use crate::request_body::RequestBody;
+use crate::client::request_body::RequestBody;
+use crate::exchange::answer::Client;
+use crate::net::late_timer::timeout;
+use crate::observe::limit::Limit;
 
 /// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
@@ -50,7 +50,7 @@ impl Outgoing {
         client: &Client,
         via: &Via,
     ) -> Result<Self, (StatusCode, &'static str)> {
-        crate::service::check_host(&request)
+        crate::site::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
         let (parts, body) = request.into_parts();
         if parts.method == Method::CONNECT {

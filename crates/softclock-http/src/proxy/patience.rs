@@ -7,8 +7,8 @@ use softclock::Instant;
 
 use super::UpstreamTimeouts;
 use super::failure::Failure;
-use crate::late_timer::LateTimer;
-use crate::limit::Limit;
+use crate::net::late_timer::LateTimer;
+use crate::observe::limit::Limit;
 
 /// What an upstream may take its time for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

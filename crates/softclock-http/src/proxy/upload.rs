@@ -16,11 +16,11 @@ use http_body::{Body, Frame};
 use super::failure::Failure;
 use super::upload_patience::UploadPatience;
 use super::upload_share::UploadPlace;
-use crate::carrier::Peer;
-use crate::exchange::Client;
-use crate::head::field_count;
-use crate::limit::Limit;
-use crate::request_body::RequestBody;
+use crate::client::request_body::RequestBody;
+use crate::exchange::answer::Client;
+use crate::net::carrier::Peer;
+use crate::observe::limit::Limit;
+use crate::syntax::head::field_count;
 
 /// A request's body on its way from the client.
 pub(super) struct Upload {

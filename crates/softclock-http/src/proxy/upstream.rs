@@ -21,9 +21,9 @@ use super::link::{Link, PlacedCarrier};
 use super::pool::Pool;
 use super::target::Target;
 use super::url::UpstreamPlace;
-use crate::carrier::Carrier;
-use crate::late_timer::timeout;
-use crate::limit::Limit;
+use crate::net::carrier::Carrier;
+use crate::net::late_timer::timeout;
+use crate::observe::limit::Limit;
 
 /// One upstream: its health, connections and counters.
 pub(crate) struct Upstream {
