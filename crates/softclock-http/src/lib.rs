@@ -62,8 +62,9 @@ mod site;
 mod syntax;
 
 pub use client::by_address::ClientLimits;
+pub use client::options::{ConnectionOptions, Timeouts};
 pub use error::{Refusal, StartError};
-pub use exchange::connection::{ConnectionOptions, Timeouts, serve_connection};
+pub use exchange::connection::serve_connection;
 pub use exchange::served::Served;
 pub use input::{InputKind, read_input};
 pub use net::address::{AddressError, ListenAddress, Place};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use softclock::Instant;
 
 use crate::client::members::Awaits;
-use crate::exchange::connection::Timeouts;
+use crate::client::options::Timeouts;
 use crate::net::late_timer::LateTimer;
 use crate::net::socket::Socket;
 

@@ -19,9 +19,9 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 
 use crate::client::members::Membership;
+use crate::client::options::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::answer::{Client, answer};
 use crate::exchange::closing;
-use crate::exchange::connection::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::stream::{End, GuardedStream};
 use crate::net::carrier::Stream;
 use crate::observe::limit::Limit;

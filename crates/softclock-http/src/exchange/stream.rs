@@ -20,9 +20,9 @@ use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::client::members::{Awaits, Seat};
+use crate::client::options::ConnectionOptions;
 use crate::client::patience::{Patience, Wait};
 use crate::exchange::answer::{Client, OnLeave};
-use crate::exchange::connection::ConnectionOptions;
 use crate::net::buffers;
 use crate::net::file_lane::FileLane;
 use crate::net::socket::Socket;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use softclock::Instant;
 
-use crate::exchange::connection::Timeouts;
+use crate::client::options::Timeouts;
 use crate::net::late_timer::LateTimer;
 use crate::observe::limit::Limit;
 

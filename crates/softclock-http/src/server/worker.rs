@@ -16,8 +16,9 @@ use softclock::net::{Pacer, TcpListener, all_paced_sent};
 
 use crate::client::by_address::{ClientLimits, Clients, ConnectionPermit};
 use crate::client::members::{Members, Membership};
+use crate::client::options::ConnectionOptions;
 use crate::exchange::answer::Client;
-use crate::exchange::connection::{ConnectionOptions, serve_tls};
+use crate::exchange::connection::serve_tls;
 use crate::exchange::http1::Conversation;
 use crate::exchange::served::LiveServed;
 use crate::net::carrier::{Carrier, Peer, Stream};

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use super::meter::Meter;
-use crate::exchange::connection::ConnectionOptions;
+use crate::client::options::ConnectionOptions;
 use crate::net::carrier::Peer;
 use crate::observe::limit::Limit;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use softclock::Instant;
 
-use crate::exchange::connection::Timeouts;
+use crate::client::options::Timeouts;
 
 /// The responses in progress on a connection.
 pub(super) struct Flows {

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::credit::Credit;
 use super::flow::{Delivery, Transport};
+use crate::client::options::Timeouts;
 use crate::client::patience::Patience;
-use crate::exchange::connection::Timeouts;
 use crate::net::buffers;
 use crate::net::carrier::Stream;
 use crate::net::socket::Socket;

@@ -20,8 +20,8 @@ use softclock::Runtime;
 use softclock::fs::Root;
 
 use super::*;
+use crate::client::options::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::answer::Client;
-use crate::exchange::connection::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::stream::GuardedStream;
 
 /// What has left by a socket.
