@@ -63,7 +63,7 @@ mod syntax;
 
 pub use client::by_address::ClientLimits;
 pub use client::options::{ConnectionOptions, Timeouts};
-pub use error::{Refusal, StartError};
+pub use error::StartError;
 pub use exchange::connection::serve_connection;
 pub use exchange::served::Served;
 pub use input::{InputKind, read_input};
@@ -85,5 +85,6 @@ pub use site::body;
 pub use site::content::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
 pub use site::error_page::{ErrorPage, ErrorPageError};
 pub use site::header_rule::{HeaderRule, HeaderRuleError};
+pub use site::refusal::Refusal;
 pub use site::service::requests_answered;
 pub use syntax::{coding, conditional, head, path, range, response};

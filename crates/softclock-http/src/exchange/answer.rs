@@ -9,17 +9,13 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{
-    CONNECTION, EXPECT, HeaderValue, REFERER, RETRY_AFTER, SERVER, USER_AGENT,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CONNECTION, EXPECT, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use softclock::Instant;
 
 use crate::client::by_address::{ConnectionPermit, StreamPermit};
 use crate::client::request_body::RequestBody;
-use crate::error::Refusal;
 use crate::exchange::served::LiveServed;
 use crate::exchange::unread;
 use crate::net::carrier::Peer;
@@ -29,6 +25,7 @@ use crate::observe::limit::Limit;
 use crate::proxy::{Passed, ResponseBody, Tunnel};
 use crate::server::worker::{Live, Worker};
 use crate::site::body::Body;
+use crate::site::refusal::own_page;
 use crate::syntax::head::{Fault, check_parsed};
 
 /// Answers a request by the settings of this moment. The exchange begins with the call.
@@ -44,7 +41,7 @@ pub(crate) fn answer(
             _ if let Some(fault) = exchange.fault(&request) => {
                 exchange.client.on_fault(fault, "request refused");
                 let is_head = *request.method() == Method::HEAD;
-                own_page(fault.status(), fault.sentence(), is_head)
+                own_page(fault.status(), fault.sentence(), is_head).map(AnyBody::Own)
             }
             LiveServed::Site(site) => {
                 // A client that waits to be asked sends nothing.
@@ -79,21 +76,6 @@ pub(crate) fn answer(
         }
         response.map(|body| CountedBody { body, exchange })
     }
-}
-
-/// A small page that no site has made.
-pub(crate) fn own_page(status: StatusCode, sentence: &str, is_head: bool) -> Response<AnyBody> {
-    let mut response = Refusal::page(status, sentence);
-    let headers = response.headers_mut();
-    headers.insert(SERVER, HeaderValue::from_static("softclock"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response.map(|body| match is_head {
-        true => AnyBody::Own(Body::empty()),
-        false => AnyBody::Own(body),
-    })
 }
 
 /// Who sends requests over one connection.

@@ -7,8 +7,6 @@ use std::cell::{Cell, RefCell};
 
 use bytes::Bytes;
 
-use crate::site::body::CHUNK_BYTES;
-
 /// An empty buffer with room for `max` bytes.
 pub(crate) fn buffer(max: usize) -> Vec<u8> {
     if max < REUSED_BYTES {
@@ -72,6 +70,9 @@ impl Drop for Pooled {
         });
     }
 }
+
+/// What is read of a file at once: small enough to be in the processor's own cache still when it is sent.
+pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// Below this a fresh buffer comes from the allocator's own lists.
 const REUSED_BYTES: usize = CHUNK_BYTES / 2;

@@ -24,9 +24,10 @@ use super::via::Via;
 use super::{Proxy, ProxyOptions};
 use crate::client::patience::HALF_CLOSED_SILENCE;
 use crate::client::request_body::RequestBody;
-use crate::exchange::answer::{AnyBody, Client, own_page};
+use crate::exchange::answer::{AnyBody, Client};
 use crate::observe::limit::Limit;
 use crate::site::body::Body;
+use crate::site::refusal::own_page;
 use crate::syntax::response::Head;
 
 /// A proxy's part in one thread.
@@ -105,7 +106,10 @@ impl Forwarder {
         async move {
             let outgoing = match &mut outgoing {
                 Ok(outgoing) => outgoing,
-                Err((status, sentence)) => return (own_page(*status, sentence, is_head), None),
+                Err((status, sentence)) => {
+                    let page = own_page(*status, sentence, is_head);
+                    return (page.map(AnyBody::Own), None);
+                }
             };
             // Held until there is a head to send: while connecting, reading the body, and trying other upstreams.
             let _guard = (!self.options.half_close).then(|| client.end_on_leave());
@@ -384,5 +388,5 @@ fn own_answer(failure: &Failure, outgoing: &Outgoing, is_head: bool) -> Response
         let close = HeaderValue::from_static("close");
         page.headers_mut().insert(CONNECTION, close);
     }
-    page
+    page.map(AnyBody::Own)
 }

@@ -48,7 +48,7 @@ mod upload;
 mod upload_patience;
 mod upload_share;
 mod upstream;
-mod url;
+pub(crate) mod url;
 mod via;
 
 use std::sync::Arc;

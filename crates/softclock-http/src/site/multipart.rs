@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::HeaderValue;
 
-use crate::site::body::FileBody;
+use crate::site::file_body::FileBody;
 use crate::site::open_files::OpenFile;
 use crate::syntax::range::ByteRange;
 

@@ -232,8 +232,8 @@ mod tests {
     use std::path::Path;
     use std::task::Waker;
 
-    use crate::site::body::FileBody;
     use crate::site::disk_reads::READS;
+    use crate::site::file_body::FileBody;
 
     fn read(file: &OpenFile) -> io::Result<Vec<u8>> {
         let mut cx = Context::from_waker(Waker::noop());

@@ -11,12 +11,13 @@ use http::header::{
 use http::{Response, StatusCode};
 use softclock::fs::Metadata;
 
-use crate::error::Refusal;
-use crate::site::body::{Body, FileBody};
+use crate::site::body::Body;
 use crate::site::bundled::BundledFile;
+use crate::site::file_body::FileBody;
 use crate::site::media;
 use crate::site::multipart::Multipart;
 use crate::site::open_files::OpenFile;
+use crate::site::refusal::Refusal;
 use crate::syntax::coding::Coding;
 use crate::syntax::conditional::{
     EntityTag, HttpTime, Outcome, Validators, evaluate, if_range_holds,

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION};
 use http::{Method, Request, Response, StatusCode, Version};
 
-use crate::error::{ALLOWED_METHODS, Refusal};
 use crate::site::body::Body;
 use crate::site::bundled;
 use crate::site::content::{Content, DEFAULT_INDEX, Site};
 use crate::site::listing;
 use crate::site::media;
+use crate::site::refusal::{ALLOWED_METHODS, Refusal};
 use crate::site::representation::{Data, Head, Wanted};
 use crate::site::store::{Handle, LoadError, Resource, Store, refusal_of};
 use crate::syntax::coding::{Coding, Preference};

@@ -19,11 +19,11 @@ use bytes::Bytes;
 use softclock::Instant;
 use softclock::fs::{File, Metadata, Root};
 
-use crate::error::Refusal;
+use crate::net::buffers::CHUNK_BYTES;
 use crate::observe::limit::{Limit, Throttle};
-use crate::site::body::CHUNK_BYTES;
 use crate::site::cache::{Cache, Limits, Lookup};
 use crate::site::open_files::{self, OpenFile, is_exhausted};
+use crate::site::refusal::Refusal;
 use crate::site::representation::{Data, Head};
 use crate::syntax::coding::{CODINGS, Coding};
 use crate::syntax::path::RequestPath;

@@ -13,7 +13,7 @@ use http_body::{Body, Frame};
 use super::flow::{AHEAD_BYTES, Flow, Piece};
 use super::head;
 use crate::exchange::answer::CountedBody;
-use crate::site::body::CHUNK_BYTES;
+use crate::net::buffers::CHUNK_BYTES;
 
 /// Awaits `answer` and sends it. Returns when all of it is sent, or when either side has reset the stream.
 pub(super) async fn send(
