@@ -73,10 +73,10 @@ pub use net::tls::{Tls, TlsError, Validity};
 pub use observe::access_log::{AccessLog, LogFormat, UnknownFormat};
 pub use observe::limit::limit_names;
 pub use observe::line_log::{LineLog, LogTarget};
-pub use proxy::{
-    HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError, ViaName,
-    ViaNameError,
-};
+pub use proxy::health::HealthOptions;
+pub use proxy::options::{Proxy, ProxyOptions, UpstreamTimeouts};
+pub use proxy::url::{UpstreamUrl, UpstreamUrlError};
+pub use proxy::via::{ViaName, ViaNameError};
 pub use server::control::Control;
 pub use server::settings::{DEFAULT_SOCKET_MODE, Settings};
 pub use server::threads::{Builder, DEFAULT_SPIN_CAP, Server};

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::proxy::{Forwarder, Proxy};
+use crate::proxy::forward::Forwarder;
+use crate::proxy::options::Proxy;
 use crate::server::worker::Live;
 use crate::site::content::Site;
 

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::ProxyOptions;
 use super::headers::prepare_trailers;
 use super::link::Link;
+use super::options::ProxyOptions;
 use super::upstream::Attempt;
 use crate::exchange::answer::AnyBody;
 use crate::site::body::Body;

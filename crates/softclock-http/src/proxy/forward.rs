@@ -15,13 +15,13 @@ use super::failure::Failure;
 use super::headers;
 use super::health::{self, Tries};
 use super::link::Link;
+use super::options::{Proxy, ProxyOptions};
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
 use super::upload_share::UploadShare;
 use super::upstream::{Attempt, Upstream, UpstreamReport};
 use super::url;
 use super::via::Via;
-use super::{Proxy, ProxyOptions};
 use crate::client::patience::HALF_CLOSED_SILENCE;
 use crate::client::request_body::RequestBody;
 use crate::exchange::answer::{AnyBody, Client};
@@ -334,7 +334,7 @@ impl Forwarder {
                 _place: place,
             });
         } else {
-            link.detach_upload(outgoing, &mut attempt);
+            detach_upload(&mut link, outgoing, &mut attempt);
             *response.body_mut() = ResponseBody::of(link, attempt, &self.options);
         }
         response
@@ -353,6 +353,19 @@ impl Forwarder {
         self.next.set((chosen + 1) % count);
         Some(chosen)
     }
+}
+
+/// Leaves what is not sent yet to a task: a client that does not read the response yet must be able to send the rest of
+/// its request. Until then the connection is in use.
+fn detach_upload(link: &mut Link, outgoing: &mut Outgoing, attempt: &mut Attempt) {
+    let Some(sending) = link.take_unfinished() else {
+        return;
+    };
+    let (upload, share) = (outgoing.upload.take(), attempt.share());
+    softclock::spawn_local(async move {
+        sending.finish(upload).await;
+        drop(share);
+    });
 }
 
 /// Logs why there is no response: as a warning what somebody can mend.

@@ -7,10 +7,10 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Version};
 
-use super::ProxyOptions;
 use super::failure::{Failure, Sent};
 use super::headers::{self, Host, Length, Received};
 use super::link::Link;
+use super::options::ProxyOptions;
 use super::upload::Upload;
 use super::upload_share::Take;
 use super::upstream::Upstream;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use softclock::Instant;
 
-use super::UpstreamTimeouts;
 use super::failure::Failure;
+use super::options::UpstreamTimeouts;
 use crate::net::late_timer::LateTimer;
 use crate::observe::limit::Limit;
 

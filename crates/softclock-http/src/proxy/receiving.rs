@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
-use super::UpstreamTimeouts;
+use super::budget::PlacedCarrier;
 use super::failure::Failure;
-use super::link::PlacedCarrier;
+use super::options::UpstreamTimeouts;
 use super::patience::{Patience, Phase};
 use crate::net::buffers::{self, with_scratch};
 use crate::syntax::response::{Head, ResponseReader};

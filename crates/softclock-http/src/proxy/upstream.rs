@@ -13,11 +13,11 @@ use std::time::Duration;
 use softclock::net::{TcpStream, UnixStream};
 use softclock::{Histogram, Instant};
 
-use super::ProxyOptions;
-use super::budget::Budget;
+use super::budget::{Budget, PlacedCarrier};
 use super::failure::Failure;
 use super::health::{Health, HealthOptions};
-use super::link::{Link, PlacedCarrier};
+use super::link::Link;
+use super::options::ProxyOptions;
 use super::pool::Pool;
 use super::target::Target;
 use super::url::UpstreamPlace;

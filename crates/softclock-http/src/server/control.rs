@@ -21,7 +21,7 @@ use crate::net::address::ListenAddress;
 use crate::net::listener::{Binder, Bound};
 use crate::observe::metrics::Endpoints;
 use crate::observe::telemetry::Counts;
-use crate::proxy::UpstreamReport;
+use crate::proxy::upstream::UpstreamReport;
 use crate::server::settings::Settings;
 use crate::server::worker::{ListenerId, Worker};
 

@@ -28,7 +28,7 @@ use crate::net::tls::Tls;
 use crate::observe::access_log::AccessLog;
 use crate::observe::limit::Limit;
 use crate::observe::telemetry::Telemetry;
-use crate::proxy::UpstreamReport;
+use crate::proxy::upstream::UpstreamReport;
 use crate::site::content::Site;
 use crate::site::open_files;
 

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::client::members::Members;
 use crate::net::carrier::Peer;
-use crate::proxy::{Proxy, ProxyOptions};
+use crate::proxy::options::{Proxy, ProxyOptions};
 use crate::server::worker::{Live, Worker, WorkerOptions};
 use crate::site::content::Site;
 

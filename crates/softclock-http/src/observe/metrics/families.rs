@@ -10,7 +10,7 @@ use super::text::{Page, seconds};
 use crate::observe::access_log::LogCounts;
 use crate::observe::limit::Limit;
 use crate::observe::telemetry::{CLASSES, Counts, METHODS};
-use crate::proxy::UpstreamReport;
+use crate::proxy::upstream::UpstreamReport;
 use crate::server::control::Report;
 
 /// The page that tells what the threads have done; one report a thread.
