@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 by hyper or HTTP/2 by h2, over TCP, TLS or a Unix socket.
+//! A connection through TLS: the handshake, and then the version of HTTP that it has agreed on.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,65 +9,38 @@ use std::time::Duration;
 
 use futures_rustls::TlsAcceptor;
 use futures_rustls::server::TlsStream;
-use softclock::net::TcpStream;
 
 use crate::client::members::{Awaits, Membership};
 use crate::client::options::ConnectionOptions;
-use crate::exchange::answer::Client;
 use crate::exchange::http1::Conversation;
 use crate::exchange::http2;
+use crate::exchange::session::Session;
 use crate::net::carrier::{Carrier, Peer, Stream};
 use crate::net::late_timer::LateTimer;
 use crate::observe::limit::Limit;
-use crate::server::worker::{Worker, WorkerOptions};
-use crate::site::content::Site;
-
-/// Answers the requests on `stream` until either side closes it.
-///
-/// # Errors
-/// hyper's: lost connections, timeouts, files that shrink while they are sent. A refused request is none.
-pub async fn serve_connection(
-    stream: TcpStream,
-    site: Rc<Site>,
-    options: &ConnectionOptions,
-) -> Result<(), hyper::Error> {
-    let peer = stream.peer_addr();
-    let peer = peer.map_or(Peer::Local, |address| Peer::Internet(address.ip()));
-    let worker = Worker::of_site(
-        site,
-        WorkerOptions {
-            connection: *options,
-            ..WorkerOptions::default()
-        },
-    );
-    let client = Client::new(worker, peer, false);
-    Conversation::new(stream.into(), client, options, None)
-        .run()
-        .await
-}
 
 /// Answers the requests of a client through TLS until either side closes the connection; when idle once the membership
 /// ends.
 pub(crate) async fn serve_tls(
     carrier: Carrier,
     acceptor: TlsAcceptor,
-    client: Rc<Client>,
+    session: Rc<Session>,
     options: ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let peer = client.peer;
+    let peer = session.client.peer;
     let handshake = handshake(carrier, acceptor, peer, &options, &mut membership);
     let tls = match Box::pin(handshake).await {
         Ok(tls) => tls,
         Err(error) => {
-            client.worker.telemetry.on_handshake_failed();
+            session.exchanges.telemetry.on_handshake_failed();
             return Err(error.into());
         }
     };
     let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Stream::Tls(Box::new(tls));
     if is_version_2 {
-        let conversation = http2::converse(stream, client, &options, membership);
+        let conversation = http2::converse(stream, session, &options, membership);
         let result = Box::pin(conversation).await;
         if let Err(error) = &result
             && http2::is_flood(error)
@@ -76,7 +49,7 @@ pub(crate) async fn serve_tls(
         }
         result?;
     } else {
-        let conversation = Conversation::new(stream, client, &options, Some(membership));
+        let conversation = Conversation::new(stream, session, &options, Some(membership));
         Box::pin(conversation.run()).await?;
     }
     Ok(())

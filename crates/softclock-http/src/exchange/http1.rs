@@ -20,8 +20,9 @@ use hyper::service::service_fn;
 
 use crate::client::members::Membership;
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions};
-use crate::exchange::answer::{Client, answer};
+use crate::exchange::answer::answer;
 use crate::exchange::closing;
+use crate::exchange::session::Session;
 use crate::exchange::stream::{End, GuardedStream};
 use crate::net::carrier::Stream;
 use crate::observe::limit::Limit;
@@ -30,7 +31,7 @@ use crate::syntax::head::HeadLimits;
 /// A connection from its first byte to its close.
 pub(crate) struct Conversation {
     stream: GuardedStream<Stream>,
-    client: Rc<Client>,
+    session: Rc<Session>,
     head: HeadLimits,
     membership: Option<Membership>,
 }
@@ -38,14 +39,14 @@ pub(crate) struct Conversation {
 impl Conversation {
     pub(crate) fn new(
         stream: Stream,
-        client: Rc<Client>,
+        session: Rc<Session>,
         options: &ConnectionOptions,
         membership: Option<Membership>,
     ) -> Self {
         let seat = membership.as_ref().map(Membership::seat);
         Self {
-            stream: GuardedStream::new(stream, Rc::clone(&client), options, seat),
-            client,
+            stream: GuardedStream::new(stream, Rc::clone(&session), options, seat),
+            session,
             head: options.head,
             membership,
         }
@@ -62,7 +63,7 @@ impl Conversation {
             while result.is_ok() && poll_fn(|cx| self.poll_request(cx)).await {
                 let early;
                 (result, early) = self.answer_requests().await;
-                if let Some(tunnel) = self.client.take_tunnel() {
+                if let Some(tunnel) = self.session.take_tunnel() {
                     if result.is_ok() {
                         let (stream, early) = self.stream.into_tunnel(early);
                         Box::pin(tunnel.run(stream, early)).await;
@@ -77,17 +78,20 @@ impl Conversation {
                     break;
                 }
             }
-            let Self { stream, client, .. } = self;
+            let Self {
+                stream, session, ..
+            } = self;
+            let peer = session.client.peer;
             if let Err(error) = &result {
-                tracing::debug!(%error, peer = %client.peer, "connection ended");
+                tracing::debug!(%error, %peer, "connection ended");
             }
             let ending = stream.into_ending();
             if let Some(End::Refused { fault, .. }) = ending.end {
-                client.on_fault(fault, "refused, and the connection closed");
+                session.on_fault(fault, "refused, and the connection closed");
             }
-            let on_refused = |status| client.on_refused(status);
+            let on_refused = |status| session.on_refused(status);
             if Box::pin(closing::close(ending, on_refused)).await.is_err() {
-                Limit::StalledConnection.reached(client.peer, "connection reset");
+                Limit::StalledConnection.reached(peer, "connection reset");
             }
             result
         }
@@ -106,12 +110,12 @@ impl Conversation {
     /// Has hyper answer requests until there is a pause, or no more will come. Also gives what hyper has read and made
     /// nothing of, which is something only where the connection has become a tunnel.
     async fn answer_requests(&mut self) -> (Result<(), hyper::Error>, Bytes) {
-        let client = &self.client;
+        let session = &self.session;
         let lane = self.stream.lane().cloned();
         let service = service_fn(|request: Request<Incoming>| {
-            let (client, lane) = (Rc::clone(client), lane.as_ref());
+            let (session, lane) = (Rc::clone(session), lane.as_ref());
             async move {
-                let mut response = answer(client, request.map(Into::into)).await;
+                let mut response = answer(session, request.map(Into::into)).await;
                 if let Some(lane) = lane
                     && response.headers().contains_key(CONTENT_LENGTH)
                 {

@@ -26,7 +26,8 @@ use self::io::Watched;
 use self::keep_alive::KeepAlive;
 use crate::client::members::{Awaits, Membership, Seat};
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions, Timeouts};
-use crate::exchange::answer::{Client, answer};
+use crate::exchange::answer::answer;
+use crate::exchange::session::Session;
 use crate::net::carrier::Stream;
 use crate::net::late_timer::LateTimer;
 use crate::observe::limit::Limit;
@@ -46,12 +47,12 @@ mod reply;
 /// Answers requests until either side closes the connection. Once the membership ends, closes it as soon as it is idle.
 pub(crate) async fn converse(
     stream: Stream,
-    client: Rc<Client>,
+    session: Rc<Session>,
     options: &ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), h2::Error> {
-    let mut idle = IdleWatch::new(&client, membership.seat(), options.timeouts);
-    let mut server = Server::new(stream, client, options);
+    let mut idle = IdleWatch::new(&session, membership.seat(), options.timeouts);
+    let mut server = Server::new(stream, session, options);
     poll_fn(|cx| {
         let is_over = idle.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
         if is_over {
@@ -74,7 +75,7 @@ pub(crate) fn is_flood(error: &h2::Error) -> bool {
 
 /// The server's side of a connection.
 struct Server {
-    client: Rc<Client>,
+    session: Rc<Session>,
     timeouts: Timeouts,
     phase: Phase,
     transport: Rc<Transport>,
@@ -103,14 +104,14 @@ enum Phase {
 }
 
 impl Server {
-    fn new(stream: Stream, client: Rc<Client>, options: &ConnectionOptions) -> Self {
+    fn new(stream: Stream, session: Rc<Session>, options: &ConnectionOptions) -> Self {
         let timeouts = options.timeouts;
         let transport = Rc::<Transport>::default();
         let flows = Flows::new(timeouts, Rc::clone(&transport), softclock::now());
-        let credit = Credit::new(client.peer, options);
+        let credit = Credit::new(session.client.peer, options);
         let socket = Watched::new(stream, timeouts, Rc::clone(&transport), Rc::clone(&credit));
         Self {
-            client,
+            session,
             timeouts,
             phase: Phase::Handshake {
                 handshake: builder(options).handshake(socket),
@@ -162,7 +163,7 @@ impl Server {
         self.poll_look(cx);
         let result = self.poll_requests(cx);
         if self.transport.is_stuck.take() {
-            Limit::StalledConnection.reached(self.client.peer, "connection ended");
+            Limit::StalledConnection.reached(self.session.client.peer, "connection ended");
         }
         if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {
             return self.give_up(Limit::StalledConnection, Reason::ENHANCE_YOUR_CALM, cx);
@@ -190,7 +191,7 @@ impl Server {
             let (request, stream) = request?;
             let id = stream.stream_id().as_u32();
             self.credit.on_request(id, field_count(request.headers()));
-            begin(&self.client, &self.flows, request, stream);
+            begin(&self.session, &self.flows, request, stream);
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -214,7 +215,7 @@ impl Server {
         let verdict = self.flows.judge(softclock::now(), delivery);
         if let Verdict::Stalled(streams) = verdict {
             for _ in 0..streams {
-                Limit::StalledStream.reached(self.client.peer, "stream reset");
+                Limit::StalledStream.reached(self.session.client.peer, "stream reset");
             }
         }
         // So that the timer is set for the next check.
@@ -231,7 +232,7 @@ impl Server {
     ) -> Poll<Result<(), h2::Error>> {
         // Another limit may have been reached in the same turn.
         if !matches!(self.phase, Phase::Leaving { .. }) {
-            limit.reached(self.client.peer, "connection ended");
+            limit.reached(self.session.client.peer, "connection ended");
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Serving { mut connection, .. } => {
@@ -261,16 +262,16 @@ impl Server {
 
 /// Spawns a task that answers one request, or refuses the stream if its client has too many.
 fn begin(
-    client: &Rc<Client>,
+    session: &Rc<Session>,
     flows: &Rc<Flows>,
     request: Request<RecvStream>,
     mut stream: SendResponse<Piece>,
 ) {
-    let Some(permit) = client.open_stream() else {
+    let Some(permit) = session.open_stream() else {
         return stream.send_reset(Reason::REFUSED_STREAM);
     };
     // Begun at once, so that the connection knows of it before the stream's task runs.
-    let answer = answer(Rc::clone(client), request.map(Into::into));
+    let answer = answer(Rc::clone(session), request.map(Into::into));
     let flow = flows.begin();
     drop(softclock::spawn_local(async move {
         reply::send(answer, stream, flow).await;
@@ -291,7 +292,7 @@ fn builder(options: &ConnectionOptions) -> Builder {
 
 /// Watches how long no request has been in progress, before and after the connection is told to end.
 struct IdleWatch {
-    client: Rc<Client>,
+    session: Rc<Session>,
     seat: Seat,
     timeouts: Timeouts,
     /// Since when no request has been in progress.
@@ -306,9 +307,9 @@ struct IdleWatch {
 }
 
 impl IdleWatch {
-    fn new(client: &Rc<Client>, seat: Seat, timeouts: Timeouts) -> Self {
+    fn new(session: &Rc<Session>, seat: Seat, timeouts: Timeouts) -> Self {
         Self {
-            client: Rc::clone(client),
+            session: Rc::clone(session),
             seat,
             timeouts,
             since: None,
@@ -326,10 +327,10 @@ impl IdleWatch {
 
     /// Brings `since` up to date.
     fn look(&mut self, cx: &Context<'_>) {
-        let active = self.client.take_activity();
+        let active = self.session.take_activity();
         self.asked |= active;
         if active || self.since.is_none() {
-            let is_idle = self.client.poll_idle(cx).is_ready();
+            let is_idle = self.session.poll_idle(cx).is_ready();
             self.since = is_idle.then(softclock::now);
             self.seat
                 .note(self.since.map(|since| (Awaits::Request, since)));

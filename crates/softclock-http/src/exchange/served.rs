@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use crate::proxy::forward::Forwarder;
 use crate::proxy::options::Proxy;
-use crate::server::worker::Live;
 use crate::site::content::Site;
 
 /// What a server answers requests with: files, or the responses of others.
@@ -18,11 +17,11 @@ pub enum Served {
 
 impl Served {
     /// What one of `threads` answers with. What stays of the `previous` is taken over.
-    pub(crate) fn live(&self, threads: usize, previous: Option<&Live>) -> LiveServed {
+    pub(crate) fn live(&self, threads: usize, previous: Option<&LiveServed>) -> LiveServed {
         match self {
             Self::Site(site) => LiveServed::Site(site.clone().for_one_of(threads).into()),
             Self::Proxy(proxy) => {
-                let previous = previous.and_then(|live| live.served.forwarder());
+                let previous = previous.and_then(LiveServed::forwarder);
                 let proxy = proxy.clone().for_one_of(threads);
                 LiveServed::Proxy(Forwarder::new(proxy, previous).into())
             }

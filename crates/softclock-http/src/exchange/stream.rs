@@ -19,10 +19,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
+use crate::client::OnLeave;
 use crate::client::members::{Awaits, Seat};
 use crate::client::options::ConnectionOptions;
 use crate::client::patience::{Patience, Wait};
-use crate::exchange::answer::{Client, OnLeave};
+use crate::exchange::session::Session;
 use crate::net::buffers;
 use crate::net::file_lane::FileLane;
 use crate::net::socket::Socket;
@@ -32,7 +33,7 @@ use crate::syntax::head::{Fault, Position, Scanner};
 /// A socket whose client is watched.
 pub(crate) struct GuardedStream<S> {
     socket: S,
-    client: Rc<Client>,
+    session: Rc<Session>,
     /// Where files are sent past hyper.
     lane: Rc<FileLane>,
     scanner: Scanner,
@@ -88,13 +89,13 @@ struct Withheld {
 impl<S: Socket> GuardedStream<S> {
     pub(crate) fn new(
         socket: S,
-        client: Rc<Client>,
+        session: Rc<Session>,
         options: &ConnectionOptions,
         seat: Option<Seat>,
     ) -> Self {
         Self {
             socket,
-            client,
+            session,
             lane: Rc::default(),
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
@@ -243,7 +244,7 @@ impl<S: Socket> GuardedStream<S> {
     /// Ready when the client is gone. To be called when hyper flushes: it does so on every poll, but does not read
     /// while a request is answered. Until then arriving bytes wake the task, as for a read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.client.on_leave() == OnLeave::End {
+        if self.session.client.on_leave() == OnLeave::End {
             ready!(self.poll_left(cx));
             self.end = Some(End::Left);
             self.shut_down = true;
@@ -259,7 +260,7 @@ impl<S: Socket> GuardedStream<S> {
     /// [`HALF_CLOSED_SILENCE`]: crate::client::patience::HALF_CLOSED_SILENCE
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // An upstream may wait for the rest of the request.
-        if self.client.on_leave() != OnLeave::LimitSilence
+        if self.session.client.on_leave() != OnLeave::LimitSilence
             || self.scanner.position() == Position::Body
         {
             return Poll::Pending;
@@ -316,7 +317,7 @@ impl<S: Socket> GuardedStream<S> {
     fn on_late(&self, wait: Wait) {
         match wait {
             Wait::FirstByte => Limit::FirstByteTimeout.count_one(),
-            Wait::Head => Limit::HeadTimeout.reached(self.client.peer, "connection closed"),
+            Wait::Head => Limit::HeadTimeout.reached(self.session.client.peer, "connection closed"),
             Wait::Next => Limit::IdleTimeout.count_one(),
             Wait::HalfClosed => Limit::HalfClosedTimeout.count_one(),
             Wait::Pause => {}

@@ -12,8 +12,13 @@ use super::headers::prepare_trailers;
 use super::link::Link;
 use super::options::ProxyOptions;
 use super::upstream::Attempt;
-use crate::exchange::answer::AnyBody;
 use crate::site::body::Body;
+
+/// The body of a response, whoever has made it.
+pub(crate) enum AnyBody {
+    Own(Body),
+    Passed(ResponseBody),
+}
 
 /// A body that did not come whole with its head.
 pub(crate) struct ResponseBody {

@@ -16,8 +16,9 @@ use super::upload_share::Take;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use super::via::Via;
+use crate::client::Client;
+use crate::client::options::ConnectionOptions;
 use crate::client::request_body::RequestBody;
-use crate::exchange::answer::Client;
 use crate::net::late_timer::timeout;
 use crate::observe::limit::Limit;
 
@@ -48,6 +49,7 @@ impl Outgoing {
     pub(super) fn of(
         request: Request<RequestBody>,
         client: &Client,
+        options: &ConnectionOptions,
         via: &Via,
     ) -> Result<Self, (StatusCode, &'static str)> {
         crate::site::service::check_host(&request)
@@ -59,7 +61,7 @@ impl Outgoing {
                 "there are no tunnels by CONNECT.",
             ));
         }
-        let upload = Upload::of(body, client);
+        let upload = Upload::of(body, client.peer, options);
         // Most requests have none of them, and one look at the names costs less than a lookup of each.
         let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {

@@ -254,10 +254,10 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     while let Ok(command) = commands.recv().await {
         match command {
             Command::Apply(change) => apply(*change, worker, &mut listening),
-            Command::HandOver => worker.hand_over(),
+            Command::HandOver => worker.exchanges.hand_over(),
             Command::Report(reply) => {
                 let _ = reply.try_send(Report {
-                    counts: worker.telemetry.counts(),
+                    counts: worker.exchanges.telemetry.counts(),
                     open: worker.members.count(),
                     limit: worker.members.limit(),
                     upstreams: worker.upstreams(),
@@ -273,7 +273,7 @@ fn apply(
     worker: &Rc<Worker>,
     listening: &mut Vec<(ListenAddress, Vec<ListenerId>)>,
 ) {
-    let previous = worker.live();
+    let previous = worker.exchanges.live();
     worker.set_live(change.settings.live(change.threads, Some(&previous)));
     for (address, bound) in change.open {
         let mut ids = Vec::new();

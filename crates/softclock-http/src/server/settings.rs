@@ -1,11 +1,11 @@
 //! What a server does, as one value that can be replaced while it runs.
 
 use crate::error::StartError;
+use crate::exchange::live::{Live, WorkerOptions};
 use crate::exchange::served::Served;
 use crate::net::address::{ListenAddress, Place};
 use crate::net::tls::Tls;
 use crate::observe::access_log::AccessLog;
-use crate::server::worker::{Live, WorkerOptions};
 
 /// What to serve, where and how.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Settings {
         options.max_connections = (options.max_connections / threads).max(1);
         options.max_open_files = (options.max_open_files / threads).max(1);
         Live {
-            served: self.served.live(threads, previous),
+            served: self.served.live(threads, previous.map(|live| &live.served)),
             options,
             tls: self.tls.clone(),
             access_log: self.access_log.clone(),

@@ -12,12 +12,13 @@ use softclock::net::Inherited;
 use softclock::{Mechanism, Runtime};
 
 use crate::error::StartError;
+use crate::exchange::live::WorkerOptions;
 use crate::exchange::served::Served;
 use crate::net::address::ListenAddress;
 use crate::observe::access_log::AccessLog;
 use crate::server::control::{Command, Control, obey};
 use crate::server::settings::Settings;
-use crate::server::worker::{Worker, WorkerOptions};
+use crate::server::worker::Worker;
 
 /// What to serve, where and how.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! One thread's share of a server: accept loops and connections on the current runtime.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -12,56 +12,22 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::JoinHandle;
-use softclock::net::{Pacer, TcpListener, all_paced_sent};
+use softclock::net::{Pacer, TcpListener, TcpStream, all_paced_sent};
 
-use crate::client::by_address::{ClientLimits, Clients, ConnectionPermit};
+use crate::client::by_address::{Clients, ConnectionPermit};
 use crate::client::members::{Members, Membership};
 use crate::client::options::ConnectionOptions;
-use crate::exchange::answer::Client;
 use crate::exchange::connection::serve_tls;
 use crate::exchange::http1::Conversation;
-use crate::exchange::served::LiveServed;
+use crate::exchange::live::{Exchanges, Live, WorkerOptions};
+use crate::exchange::session::Session;
 use crate::net::carrier::{Carrier, Peer, Stream};
 use crate::net::listener::Listener;
-use crate::net::pace::Pace;
 use crate::net::tls::Tls;
-use crate::observe::access_log::AccessLog;
 use crate::observe::limit::Limit;
-use crate::observe::telemetry::Telemetry;
 use crate::proxy::upstream::UpstreamReport;
 use crate::site::content::Site;
 use crate::site::open_files;
-
-/// How a thread serves.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkerOptions {
-    /// Connections at a time; more wait in the kernel's queue.
-    pub max_connections: usize,
-    /// Files that responses hold open at a time. When more are being sent, those not read recently are closed, and
-    /// reopened to continue.
-    pub max_open_files: usize,
-    /// The limits for each client address, over all threads.
-    pub clients: ClientLimits,
-    /// How long connections in progress may take to end.
-    pub drain: Duration,
-    /// How connections are treated.
-    pub connection: ConnectionOptions,
-    /// How fast responses are sent.
-    pub pace: Pace,
-}
-
-impl Default for WorkerOptions {
-    fn default() -> Self {
-        Self {
-            max_connections: 10_000,
-            max_open_files: 10_000,
-            clients: ClientLimits::default(),
-            drain: Duration::from_secs(10),
-            connection: ConnectionOptions::default(),
-            pace: Pace::default(),
-        }
-    }
-}
 
 /// Serves `site` to all who connect, on the current runtime, until `shutdown` is ready; then stops accepting, closes
 /// idle connections, and waits for the others as long as `options.drain` allows.
@@ -81,27 +47,40 @@ pub async fn serve(
     worker.drain().await
 }
 
-/// What new requests are served by. A change makes a new one; those in progress keep theirs.
-pub(crate) struct Live {
-    pub(crate) served: LiveServed,
-    pub(crate) options: WorkerOptions,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) access_log: Option<AccessLog>,
+/// Answers the requests on `stream` until either side closes it.
+///
+/// # Errors
+/// hyper's: lost connections, timeouts, files that shrink while they are sent. A refused request is none.
+pub async fn serve_connection(
+    stream: TcpStream,
+    site: Rc<Site>,
+    options: &ConnectionOptions,
+) -> Result<(), hyper::Error> {
+    let peer = stream.peer_addr();
+    let peer = peer.map_or(Peer::Local, |address| Peer::Internet(address.ip()));
+    let worker = Worker::of_site(
+        site,
+        WorkerOptions {
+            connection: *options,
+            ..WorkerOptions::default()
+        },
+    );
+    let session = Session::new(Rc::clone(&worker.exchanges), peer, false);
+    Conversation::new(stream.into(), session, options, None)
+        .run()
+        .await
 }
 
 /// The server's part in one thread.
 pub(crate) struct Worker {
-    live: RefCell<Rc<Live>>,
+    pub(crate) exchanges: Rc<Exchanges>,
     pub(crate) members: Rc<Members>,
     /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
-    pub(crate) telemetry: Telemetry,
     /// Has all TCP connections, whether or not there is a rate.
     pacer: Pacer,
     /// Listeners by the number that [`listen`](Self::listen) gave.
     accepting: RefCell<Vec<Option<Accepting>>>,
-    /// Whether another process accepts what this one does not.
-    is_replaced: Cell<bool>,
 }
 
 struct Accepting {
@@ -124,25 +103,13 @@ impl Worker {
             pacer,
             clients,
             members: Members::new(live.options.max_connections),
-            live: RefCell::new(Rc::new(live)),
-            telemetry: Telemetry::default(),
+            exchanges: Exchanges::new(live),
             accepting: RefCell::default(),
-            is_replaced: Cell::new(false),
         })
     }
 
     pub(crate) fn of_site(site: Rc<Site>, options: WorkerOptions) -> Rc<Self> {
-        Self::new(Live {
-            served: LiveServed::Site(site),
-            options,
-            tls: None,
-            access_log: None,
-        })
-    }
-
-    /// What new requests are served by.
-    pub(crate) fn live(&self) -> Rc<Live> {
-        Rc::clone(&self.live.borrow())
+        Self::new(Live::of_site(site, options))
     }
 
     /// Serves new requests by `live` from now on.
@@ -150,13 +117,12 @@ impl Worker {
         self.members.set_limit(live.options.max_connections);
         live.options.pace.apply(&self.pacer);
         open_files::set_limit(live.options.max_open_files);
-        let old = self.live.replace(Rc::new(live));
-        drop(old);
+        self.exchanges.set_live(live);
     }
 
     /// What is known of upstreams, where there are any.
     pub(crate) fn upstreams(&self) -> Vec<UpstreamReport> {
-        let live = self.live();
+        let live = self.exchanges.live();
         let forwarder = live.served.forwarder();
         forwarder.map_or_else(Vec::new, |forwarder| forwarder.reports().collect())
     }
@@ -176,25 +142,15 @@ impl Worker {
         drop(accepting);
     }
 
-    /// Another process accepts what this one does not: from now on a response ends its connection, so that the next
-    /// request of its client goes there, and [`drain`](Self::drain) does without closing idle connections for a while.
-    pub(crate) fn hand_over(&self) {
-        self.is_replaced.set(true);
-    }
-
-    /// Whether clients have another process to connect to.
-    pub(crate) fn is_replaced(&self) -> bool {
-        self.is_replaced.get()
-    }
-
     /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the
-    /// number of those still busy then.
+    /// number of those still busy then. Where another process accepts ([`Exchanges::hand_over`]), idle connections have a
+    /// while to ask for more.
     pub(crate) async fn drain(&self) -> usize {
-        let drain = self.live().options.drain;
+        let drain = self.exchanges.live().options.drain;
         let end = softclock::now() + drain;
         let accepting = self.accepting.take().into_iter().flatten();
         let mut tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
-        if self.is_replaced() {
+        if self.exchanges.is_replaced() {
             // The next request of a connection that is idle may be on its way, and most so the first.
             let left = async {
                 for task in &mut tasks {
@@ -220,7 +176,7 @@ impl Worker {
 
     /// Counts a connection for its client's address. Returns `None` if that has too many.
     fn admit_address(&self, peer: Peer) -> Option<ConnectionPermit> {
-        let limits = self.live.borrow().options.clients;
+        let limits = self.exchanges.live().options.clients;
         let permit = self.clients.connect(peer, &limits);
         if permit.is_none() {
             Limit::ClientConnections.reached(peer, "connection reset");
@@ -237,7 +193,7 @@ impl Worker {
         membership: Membership,
     ) {
         tracing::trace!(%peer, "accepted");
-        self.telemetry.on_accepted();
+        self.exchanges.telemetry.on_accepted();
         let carrier = match carrier {
             // Though there may be no rate yet. Without a delay of small segments, too, as the last of a response might
             // wait for the client's delayed acknowledgement.
@@ -247,13 +203,13 @@ impl Worker {
             }
             carrier @ Carrier::Unix(_) => carrier,
         };
-        let live = self.live();
+        let live = self.exchanges.live();
         let options = &live.options.connection;
-        let client = Client::new(Rc::clone(self), peer, tls);
-        client.set_permit(permit);
+        let session = Session::new(Rc::clone(&self.exchanges), peer, tls);
+        session.set_permit(permit);
         if !tls {
             let stream = Stream::Plain(carrier);
-            let conversation = Conversation::new(stream, client, options, Some(membership));
+            let conversation = Conversation::new(stream, session, options, Some(membership));
             softclock::spawn_local(conversation.run());
             return;
         }
@@ -263,7 +219,7 @@ impl Worker {
         };
         let options = *options;
         softclock::spawn_local(async move {
-            let served = serve_tls(carrier, acceptor, client, options, membership);
+            let served = serve_tls(carrier, acceptor, session, options, membership);
             if let Err(error) = served.await {
                 tracing::debug!(%error, %peer, "connection ended");
             }

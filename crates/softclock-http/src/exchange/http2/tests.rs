@@ -15,9 +15,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::client::members::Members;
+use crate::exchange::live::{Live, WorkerOptions};
 use crate::net::carrier::Peer;
 use crate::proxy::options::{Proxy, ProxyOptions};
-use crate::server::worker::{Live, Worker, WorkerOptions};
+use crate::server::worker::Worker;
 use crate::site::content::Site;
 
 type Served = JoinHandle<Result<(), h2::Error>>;
@@ -66,11 +67,11 @@ fn worker(served: impl Into<crate::exchange::served::Served>, timeouts: Timeouts
 /// Has `worker` serve a connection, with which `kept` is dropped.
 async fn serve(stream: TcpStream, worker: Rc<Worker>, kept: impl Sized + 'static) -> Served {
     let membership = worker.members.admit().await;
-    let options = worker.live().options.connection;
-    let client = Client::new(worker, Peer::Local, false);
+    let options = worker.exchanges.live().options.connection;
+    let session = Session::new(Rc::clone(&worker.exchanges), Peer::Local, false);
     softclock::spawn_local(async move {
         let _kept = kept;
-        converse(stream.into(), client, &options, membership).await
+        converse(stream.into(), session, &options, membership).await
     })
 }
 

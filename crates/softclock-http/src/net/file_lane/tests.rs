@@ -21,7 +21,7 @@ use softclock::fs::Root;
 
 use super::*;
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions};
-use crate::exchange::answer::Client;
+use crate::exchange::session::Session;
 use crate::exchange::stream::GuardedStream;
 
 /// What has left by a socket.
@@ -234,7 +234,7 @@ async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
     };
     let stream = GuardedStream::new(
         socket,
-        Client::for_tests(),
+        Session::for_tests(),
         &ConnectionOptions::default(),
         None,
     );
