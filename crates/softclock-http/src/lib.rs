@@ -36,7 +36,7 @@
 //!
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 //!
-//! The folders; each imports from those above it:
+//! The folders, each of which imports from those above it only. [`StartError`] is beside them: it has a reason from each.
 //!
 //! | folder | what it holds |
 //! |---|---|
@@ -73,6 +73,7 @@ pub use net::tls::{Tls, TlsError, Validity};
 pub use observe::access_log::{AccessLog, LogFormat, UnknownFormat};
 pub use observe::limit::limit_names;
 pub use observe::line_log::{LineLog, LogTarget};
+pub use observe::telemetry::requests_answered;
 pub use proxy::health::HealthOptions;
 pub use proxy::options::{Proxy, ProxyOptions, UpstreamTimeouts};
 pub use proxy::url::{UpstreamUrl, UpstreamUrlError};
@@ -86,5 +87,4 @@ pub use site::content::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_I
 pub use site::error_page::{ErrorPage, ErrorPageError};
 pub use site::header_rule::{HeaderRule, HeaderRuleError};
 pub use site::refusal::Refusal;
-pub use site::service::requests_answered;
 pub use syntax::{coding, conditional, head, path, range, response};

@@ -1,8 +1,9 @@
 //! What a thread counts while it serves.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use http::{Method, StatusCode};
+use softclock::{Histogram, Statistics};
 
 /// The counters of one thread.
 #[derive(Debug, Default)]
@@ -21,6 +22,41 @@ pub(crate) struct Counts {
     pub(crate) accepted: u64,
     /// TLS handshakes that failed or took too long.
     pub(crate) handshakes_failed: u64,
+}
+
+/// What a thread has done so far.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) counts: Counts,
+    pub(crate) open: usize,
+    pub(crate) limit: usize,
+    pub(crate) upstreams: Vec<UpstreamReport>,
+    pub(crate) statistics: Statistics,
+}
+
+/// Totals of an upstream since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UpstreamCounts {
+    /// Requests sent there, each try counted.
+    pub(crate) requests: u64,
+    /// Those that the upstream failed to answer.
+    pub(crate) failures: u64,
+    /// Those that were tried again, there or elsewhere.
+    pub(crate) retries: u64,
+    /// Connections made.
+    pub(crate) connections: u64,
+}
+
+/// What a thread tells of an upstream.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamReport {
+    pub(crate) name: String,
+    pub(crate) counts: UpstreamCounts,
+    pub(crate) active: usize,
+    pub(crate) idle: usize,
+    pub(crate) is_up: bool,
+    /// From the beginning of an attempt to the head of its response.
+    pub(crate) response_times: Histogram,
 }
 
 impl Telemetry {
@@ -59,6 +95,16 @@ impl Counts {
     }
 }
 
+/// Counts a request that this thread answers.
+pub(crate) fn on_request() {
+    REQUESTS.set(REQUESTS.get() + 1);
+}
+
+/// How many requests this thread has answered.
+pub fn requests_answered() -> u64 {
+    REQUESTS.get()
+}
+
 /// Methods told apart; others are the last, since clients may invent as many as they like.
 pub(crate) const METHODS: [&str; 8] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "other",
@@ -74,6 +120,10 @@ fn method_index(method: &Method) -> usize {
 
 fn class_index(status: StatusCode) -> usize {
     usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1
+}
+
+thread_local! {
+    static REQUESTS: Cell<u64> = const { Cell::new(0) };
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::options::{Proxy, ProxyOptions};
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
 use super::upload_share::UploadShare;
-use super::upstream::{Attempt, Upstream, UpstreamReport};
+use super::upstream::{Attempt, Upstream};
 use super::url;
 use super::via::Via;
 use crate::client::Client;
@@ -27,6 +27,7 @@ use crate::client::options::ConnectionOptions;
 use crate::client::patience::HALF_CLOSED_SILENCE;
 use crate::client::request_body::RequestBody;
 use crate::observe::limit::Limit;
+use crate::observe::telemetry::{self, UpstreamReport};
 use crate::site::body::Body;
 use crate::site::refusal::own_page;
 use crate::syntax::response::Head;
@@ -117,7 +118,7 @@ impl Forwarder {
         options: &ConnectionOptions,
         request: Request<RequestBody>,
     ) -> impl Future<Output = (Answered, Option<Passed>)> + use<'a> {
-        crate::site::service::on_request();
+        telemetry::on_request();
         let is_head = request.method() == Method::HEAD;
         // Not in the future, which would keep room for both.
         let mut outgoing = self.take(client, options, request);

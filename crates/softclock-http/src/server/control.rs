@@ -12,16 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
-use softclock::Statistics;
 use softclock::net::Inherited;
 
 use crate::client::by_address::Clients;
 use crate::error::StartError;
 use crate::net::address::ListenAddress;
 use crate::net::listener::{Binder, Bound};
-use crate::observe::metrics::Endpoints;
-use crate::observe::telemetry::Counts;
-use crate::proxy::upstream::UpstreamReport;
+use crate::observe::metrics::endpoint::{Endpoints, Reporter};
+use crate::observe::telemetry::Report;
 use crate::server::settings::Settings;
 use crate::server::worker::{ListenerId, Worker};
 
@@ -60,16 +58,6 @@ pub(crate) struct Change {
     threads: usize,
     close: Vec<ListenAddress>,
     open: Vec<(ListenAddress, Vec<Bound>)>,
-}
-
-/// What a thread has done so far.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) counts: Counts,
-    pub(crate) open: usize,
-    pub(crate) limit: usize,
-    pub(crate) upstreams: Vec<UpstreamReport>,
-    pub(crate) statistics: Statistics,
 }
 
 impl Control {
@@ -228,9 +216,11 @@ impl Control {
             thread.close();
         }
     }
+}
 
+impl Reporter for Control {
     /// The reports of all threads that answer soon.
-    pub(crate) async fn reports(&self) -> Vec<Report> {
+    async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
             // A thread whose queue of commands is full would not answer soon.
@@ -245,6 +235,10 @@ impl Control {
         };
         let _ = softclock::timeout(REPORT_TIME, all).await;
         received
+    }
+
+    fn has_access_log(&self) -> bool {
+        self.shared.settings.borrow().access_log.is_some()
     }
 }
 

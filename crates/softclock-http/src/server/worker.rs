@@ -25,7 +25,7 @@ use crate::net::carrier::{Carrier, Peer, Stream};
 use crate::net::listener::Listener;
 use crate::net::tls::Tls;
 use crate::observe::limit::Limit;
-use crate::proxy::upstream::UpstreamReport;
+use crate::observe::telemetry::UpstreamReport;
 use crate::site::content::Site;
 use crate::site::open_files;
 

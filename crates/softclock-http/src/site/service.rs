@@ -1,13 +1,13 @@
 //! From a request to a response.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION};
 use http::{Method, Request, Response, StatusCode, Version};
 
+use crate::observe::telemetry;
 use crate::site::body::Body;
 use crate::site::bundled;
 use crate::site::content::{Content, DEFAULT_INDEX, Site};
@@ -22,7 +22,7 @@ use crate::syntax::path::{PathError, RequestPath};
 impl Site {
     /// Answers one request. Waits for the disk on a helper thread, if at all.
     pub async fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
-        on_request();
+        telemetry::on_request();
         let response = match self.respond_from_memory(request) {
             Some(response) => response,
             // In a box, as a connection would else be as big as the largest of all answers for all its life.
@@ -234,15 +234,6 @@ impl Site {
     }
 }
 
-pub(crate) fn on_request() {
-    REQUESTS.set(REQUESTS.get() + 1);
-}
-
-/// How many requests this thread has answered.
-pub fn requests_answered() -> u64 {
-    REQUESTS.get()
-}
-
 impl Wanted {
     fn of(method: &Method) -> Option<Self> {
         match *method {
@@ -298,7 +289,3 @@ fn redirect(location: &str) -> Response<Body> {
 
 /// How often a changing file is looked at for one request.
 const ATTEMPTS: usize = 3;
-
-thread_local! {
-    static REQUESTS: Cell<u64> = const { Cell::new(0) };
-}

@@ -28,7 +28,16 @@ use crate::net::carrier::{Carrier, Stream};
 use crate::net::late_timer::LateTimer;
 use crate::net::listener::{Binder, Bound, Listener};
 use crate::observe::access_log::AccessLog;
-use crate::server::control::Control;
+use crate::observe::telemetry::Report;
+
+/// What the pages are made of.
+pub(crate) trait Reporter: Clone + 'static {
+    /// The reports of all threads that answer soon.
+    fn reports(&self) -> impl Future<Output = Vec<Report>>;
+
+    /// Whether responses are told to an access log.
+    fn has_access_log(&self) -> bool;
+}
 
 /// The listeners at which metrics are told. They live in the first thread's runtime.
 #[derive(Default)]
@@ -74,12 +83,12 @@ impl Endpoints {
     }
 
     /// Accepts at those that were prepared since, in the current runtime.
-    pub(crate) fn start(&self, control: &Control) {
+    pub(crate) fn start(&self, reporter: &impl Reporter) {
         for endpoint in self.all.borrow_mut().iter_mut() {
             for bound in std::mem::take(&mut endpoint.bound) {
                 match bound.listen() {
                     Ok(listener) => {
-                        let task = accept_loop(listener, control.clone());
+                        let task = accept_loop(listener, reporter.clone());
                         endpoint.tasks.push(softclock::spawn_local(task));
                     }
                     Err(error) => {
@@ -115,14 +124,14 @@ impl fmt::Debug for Endpoints {
     }
 }
 
-async fn accept_loop(listener: Listener, control: Control) {
+async fn accept_loop(listener: Listener, reporter: impl Reporter) {
     let mut places = Places::default();
     loop {
         match listener.accept().await {
             Ok((carrier, peer)) => {
                 let made_room = places.make_room();
                 let visit = Visit::new(peer);
-                let serve = serve(carrier, control.clone(), Rc::clone(&visit));
+                let serve = serve(carrier, reporter.clone(), Rc::clone(&visit));
                 places.take(visit, softclock::spawn_local(serve));
                 if made_room {
                     // In a flood, each connection gets a turn before another may replace it.
@@ -137,17 +146,17 @@ async fn accept_loop(listener: Listener, control: Control) {
     }
 }
 
-async fn serve(carrier: Carrier, control: Control, visit: Rc<Visit>) {
+async fn serve(carrier: Carrier, reporter: impl Reporter, visit: Rc<Visit>) {
     if let Carrier::Tcp(stream) = &carrier {
         // Otherwise the kernel takes dozens of pages for a client that reads none.
         let _ = stream.set_notsent_lowat(UNSENT_BYTES);
     }
     let stream = ObservedStream::new(Stream::Plain(carrier), Rc::clone(&visit));
     let service = service_fn(|request: Request<Incoming>| {
-        let (control, visit) = (&control, &visit);
+        let (reporter, visit) = (&reporter, &visit);
         visit.begin_answer();
         async move {
-            let response = respond(control, &request).await;
+            let response = respond(reporter, &request).await;
             visit.end_answer();
             Ok::<_, Infallible>(response)
         }
@@ -169,14 +178,13 @@ async fn serve(carrier: Carrier, control: Control, visit: Rc<Visit>) {
     .await;
 }
 
-async fn respond(control: &Control, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(reporter: &impl Reporter, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let known = matches!(request.uri().path(), "/metrics" | "/metrics/");
     let allowed = matches!(*request.method(), Method::GET | Method::HEAD);
     let (status, text) = match (known, allowed) {
         (true, true) => {
-            let reports = control.reports().await;
-            let log = control.settings().access_log;
-            let log = log.map(|_| AccessLog::counts());
+            let reports = reporter.reports().await;
+            let log = reporter.has_access_log().then(AccessLog::counts);
             (StatusCode::OK, page(&reports, log))
         }
         (true, false) => (StatusCode::METHOD_NOT_ALLOWED, "GET only\n".into()),

@@ -9,9 +9,7 @@ use super::text::Kind::{self, Counter, Gauge};
 use super::text::{Page, seconds};
 use crate::observe::access_log::LogCounts;
 use crate::observe::limit::Limit;
-use crate::observe::telemetry::{CLASSES, Counts, METHODS};
-use crate::proxy::upstream::UpstreamReport;
-use crate::server::control::Report;
+use crate::observe::telemetry::{CLASSES, Counts, METHODS, Report, UpstreamReport};
 
 /// The page that tells what the threads have done; one report a thread.
 pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {

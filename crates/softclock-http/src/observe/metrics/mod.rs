@@ -5,9 +5,7 @@
 //! - [`places`]: which connections the endpoint keeps when there are too many.
 //! - [`text`]: the format.
 
-mod endpoint;
+pub(crate) mod endpoint;
 mod families;
 mod places;
 mod text;
-
-pub(crate) use endpoint::Endpoints;
