@@ -11,7 +11,7 @@ use crate::net::tls::TlsError;
 use crate::proxy::url::UpstreamUrl;
 use crate::site::error_page::ErrorPage;
 
-/// Why a server did not start; displayed as one line that says what to do.
+/// Why a server did not start; displayed as one line.
 #[derive(Debug)]
 pub enum StartError {
     /// The directory can't be served.
@@ -67,14 +67,12 @@ impl fmt::Display for StartError {
                 explain_log(f, error)
             }
             Self::Tls(error) => error.fmt(f),
-            Self::NoCertificate(address) => write!(
-                f,
-                "cannot listen on {address}: TLS needs a certificate; give --tls-cert FILE and --tls-key FILE"
-            ),
-            Self::UnusedCertificate => f.write_str(
-                "cannot use the certificate: no address speaks TLS; write tls: before one, such as \
-                 --listen tls::443, or leave out --tls-cert and --tls-key",
-            ),
+            Self::NoCertificate(address) => {
+                write!(f, "cannot listen on {address}: TLS needs a certificate")
+            }
+            Self::UnusedCertificate => {
+                f.write_str("cannot use the certificate: no address speaks TLS")
+            }
             Self::ErrorPage(page, error) => {
                 write!(f, "cannot show the error page {page}: ")?;
                 explain_page(f, error)
@@ -85,7 +83,7 @@ impl fmt::Display for StartError {
             ),
             Self::SlowBurst { burst, rate } => write!(
                 f,
-                "--pace-burst {burst} is less than --pace {rate}; leave it out for twice as much"
+                "cannot pace: the burst rate {burst} is less than the rate {rate}; leave it out for twice as much"
             ),
             Self::Repeated(address) => {
                 write!(
@@ -93,9 +91,7 @@ impl fmt::Display for StartError {
                     "cannot listen on {address}: it is given twice; leave one out"
                 )
             }
-            Self::NoUpstream => {
-                f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")
-            }
+            Self::NoUpstream => f.write_str("cannot pass requests on: there is no upstream"),
             Self::Upstream(url, error) => {
                 write!(f, "cannot find the upstream {url}: {error}")
             }
@@ -168,7 +164,7 @@ fn explain_log(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
 fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
     match error.kind() {
         io::ErrorKind::AddrInUse => f.write_str(
-            "the port is taken; stop its owner (ss -ltnp names it), or choose another: --listen :0 takes any free one",
+            "the port is taken; stop its owner (ss -ltnp names it), or choose another: port 0 takes any free one",
         ),
         io::ErrorKind::AddrNotAvailable => {
             f.write_str("this machine has no such address; `ip address` lists those it has")
@@ -196,6 +192,7 @@ fn explain_unix(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::pace::Pace;
 
     #[test]
     fn start_errors_are_one_line() {
@@ -217,6 +214,10 @@ mod tests {
                 StartError::UnusedCertificate,
                 StartError::ErrorPage("404=/e.html".parse().unwrap(), kind.into()),
                 StartError::PlainOnly(address.clone()),
+                StartError::SlowBurst {
+                    burst: Pace::LEAST,
+                    rate: Pace::LEAST,
+                },
                 StartError::Repeated(address),
                 StartError::NoUpstream,
                 StartError::Upstream("http://a".parse().unwrap(), kind.into()),

@@ -31,7 +31,7 @@ pub enum Place {
 }
 
 impl ListenAddress {
-    /// Where `softclock serve` listens unless told otherwise.
+    /// Where a server listens unless told otherwise.
     pub const DEFAULT: Self = Self::plain(Place::One(SocketAddr::new(
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         8080,
