@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use crate::server::{Server, directory};
+use softclock_http::{DEFAULT_CACHE_BYTES, Site};
+
+use crate::visitor::{Visitor, directory};
 
 const FILES: &[(&str, &[u8])] = &[
     ("a.css", b"plain"),
@@ -17,9 +19,9 @@ const FILES: &[(&str, &[u8])] = &[
 #[test]
 fn chosen_by_what_the_client_accepts() {
     let directory = directory(FILES);
-    for cache in ["0", "1M"] {
-        let server = Server::start(Some(directory.path()), &["--cache", cache]);
-        let mut client = server.connect();
+    for cache in [0, DEFAULT_CACHE_BYTES] {
+        let site = Site::directory(directory.path()).unwrap();
+        let client = Visitor::of(site.with_cache(cache));
         for _ in 0..3 {
             for (target, accept, encoding, text) in [
                 ("/a.css", "gzip, br, zstd", Some("br"), "brotli"),
@@ -40,7 +42,7 @@ fn chosen_by_what_the_client_accepts() {
                 let kind = response.header("content-type").unwrap();
                 assert!(kind.starts_with("text/") && !kind.contains("gzip"));
                 let head = client.request("HEAD", target, &[&field]);
-                assert_eq!(head.undated_headers(), response.undated_headers(), "{what}");
+                assert_eq!(head.headers, response.headers, "{what}");
             }
         }
         assert_eq!(client.get("/a.css").text(), "plain");
@@ -66,8 +68,7 @@ fn chosen_by_what_the_client_accepts() {
 #[test]
 fn validators_and_ranges_belong_to_the_encoded_form() {
     let directory = directory(FILES);
-    let server = Server::start(Some(directory.path()), &[]);
-    let mut client = server.connect();
+    let client = Visitor::of(Site::directory(directory.path()).unwrap());
     let gzip = "Accept-Encoding: gzip";
     let encoded = client.request("GET", "/a.css", &[gzip]);
     let plain = client.get("/a.css");
@@ -98,8 +99,8 @@ fn a_sibling_older_than_its_original_is_ignored() {
         file.set_modified(SystemTime::now() - Duration::from_secs(60))
             .unwrap();
     }
-    let server = Server::start(Some(directory.path()), &["--cache-revalidate", "0"]);
-    let mut client = server.connect();
+    let site = Site::directory(directory.path()).unwrap();
+    let client = Visitor::of(site.with_cache_revalidate(Duration::ZERO));
     let accept = "Accept-Encoding: gzip, br";
     let old = client.request("GET", "/a.css", &[accept]);
     assert_eq!((old.text(), old.header("vary")), ("plain", None));
@@ -116,9 +117,8 @@ fn a_sibling_older_than_its_original_is_ignored() {
 #[test]
 fn turned_off() {
     let directory = directory(FILES);
-    let server = Server::start(Some(directory.path()), &["--precompressed", "off"]);
-    let response = server
-        .connect()
-        .request("GET", "/a.css", &["Accept-Encoding: br"]);
+    let site = Site::directory(directory.path()).unwrap();
+    let client = Visitor::of(site.with_precompressed(false));
+    let response = client.request("GET", "/a.css", &["Accept-Encoding: br"]);
     assert_eq!((response.text(), response.header("vary")), ("plain", None));
 }

@@ -1,7 +1,8 @@
 //! Several ranges in one response.
 
-use crate::client::Response;
-use crate::server::{Server, directory, noise};
+use softclock_http::Site;
+
+use crate::visitor::{Response, Visitor, directory, noise};
 
 /// The parts of a multipart/byteranges body: first byte, content.
 fn parts(response: &Response, length: usize) -> Vec<(usize, Vec<u8>)> {
@@ -44,8 +45,7 @@ fn parts_come_as_they_were_asked_for() {
     let (small, big) = (noise(20_000), noise(2_000_000));
     let files: &[(&str, &[u8])] = &[("small", &small), ("big", &big)];
     let directory = directory(files);
-    let server = Server::start(Some(directory.path()), &[]);
-    let mut client = server.connect();
+    let client = Visitor::of(Site::directory(directory.path()).unwrap());
     for _ in 0..2 {
         for (target, content, ranges, expected) in [
             (
@@ -93,8 +93,7 @@ fn parts_come_as_they_were_asked_for() {
 fn tricks_get_the_whole() {
     let content = noise(100_000);
     let directory = directory(&[("f", &content)]);
-    let server = Server::start(Some(directory.path()), &[]);
-    let mut client = server.connect();
+    let client = Visitor::of(Site::directory(directory.path()).unwrap());
     let many: Vec<_> = (0..17).map(|n| format!("{}-{}", n * 10, n * 10)).collect();
     let thousands = vec!["0-"; 5_000].join(",");
     let halves: Vec<_> = (0..16)
