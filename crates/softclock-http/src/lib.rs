@@ -36,7 +36,8 @@
 //!
 //! Each system call on the way is a trigger state of the runtime's soft timers.
 //!
-//! The folders, each of which imports from those above it only. [`StartError`] is beside them: it has a reason from each.
+//! The folders, each of which imports from those above it only. Beside them is what has to do with several:
+//! [`StartError`] has a reason from each, and [`read_input`] reads certificates and configurations.
 //!
 //! | folder | what it holds |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! The socket as hyper sees it: only good requests come from it, and it does not wait for ever.
 //!
-//! hyper gets whole heads, each scanned before ([`head`](crate::syntax::head)). Behind the first that is refused, or that takes
-//! too long, it sees the end of the stream, and so finishes the responses to the requests before it; then the
-//! connection says why it ends ([`closing`](crate::exchange::closing)). Heads that arrive in pieces are kept here until they are
-//! complete, which also spares hyper parsing them again for every piece.
+//! hyper gets whole heads, each scanned before ([`head`](crate::syntax::head)). Behind the first that is refused, or
+//! that takes too long, it sees the end of the stream, and so finishes the responses to the requests before it; then
+//! the connection says why it ends ([`closing`](crate::exchange::closing)). Heads that arrive in pieces are kept here
+//! until they are complete, which also spares hyper parsing them again for every piece.
 //!
 //! Bytes after a request for an upgrade are kept unscanned. If the connection becomes a tunnel they go into it; if
 //! hyper asks for the next request instead, they are scanned as HTTP.

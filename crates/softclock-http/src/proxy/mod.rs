@@ -26,8 +26,8 @@
 //! too, as both wait for the same things. So a request passes through without a switch of tasks, and neither side is
 //! read faster than the other takes it.
 //!
-//! Responses are read by [`response`](crate::syntax::response). That, `health.rs`, `headers/`, `failure.rs` and `url.rs` are
-//! pure; `properties.rs` says what holds for any input of theirs.
+//! Responses are read by [`response`](crate::syntax::response). That, `health.rs`, `headers/`, `failure.rs` and
+//! `url.rs` are pure; `properties.rs` says what holds for any input of theirs.
 
 pub(crate) mod body;
 mod budget;

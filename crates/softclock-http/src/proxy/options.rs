@@ -13,8 +13,8 @@ use crate::error::StartError;
 
 /// Where requests are passed on to, and how.
 ///
-/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself. The limits of
-/// connections are for all of them.
+/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself. The
+/// limits of connections are for all of them.
 #[derive(Clone, Debug)]
 pub struct Proxy {
     pub(super) targets: Vec<Arc<Target>>,
@@ -55,9 +55,9 @@ pub struct ProxyOptions {
     /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes
     /// away and another brings back counts anew.
     pub max_connections: usize,
-    /// Connections to all upstreams together at a time, of all threads: those in use, tunnels among them, and those kept,
-    /// which are closed to make room. One at least. Each takes a descriptor, and descriptors that they use up are missing to
-    /// accept clients.
+    /// Connections to all upstreams together at a time, of all threads: those in use, tunnels among them, and those
+    /// kept, which are closed to make room. One at least. Each takes a descriptor, and descriptors that they use up are
+    /// missing to accept clients.
     pub max_upstream_connections: usize,
     /// How long nothing may pass through a tunnel (WebSocket and the like).
     pub tunnel_idle: Option<Duration>,

@@ -143,8 +143,8 @@ impl Worker {
     }
 
     /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the
-    /// number of those still busy then. Where another process accepts ([`Exchanges::hand_over`]), idle connections have a
-    /// while to ask for more.
+    /// number of those still busy then. Where another process accepts ([`Exchanges::hand_over`]), idle connections have
+    /// a while to ask for more.
     pub(crate) async fn drain(&self) -> usize {
         let drain = self.exchanges.live().options.drain;
         let end = softclock::now() + drain;

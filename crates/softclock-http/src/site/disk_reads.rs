@@ -1,8 +1,8 @@
 //! Turns of the reads that wait for a disk.
 //!
-//! Such a read has its file open as long as it lasts, and a connection of HTTP/2 may have one for each stream. So that the
-//! budget of open files holds ([`open_files`](crate::site::open_files)), a thread has [`READS`] underway at most, and others wait
-//! for their turn, in order: more at a time would only wait for the helper threads instead.
+//! Such a read has its file open as long as it lasts, and a connection of HTTP/2 may have one for each stream. So that
+//! the budget of open files holds ([`open_files`](crate::site::open_files)), a thread has [`READS`] underway at most,
+//! and others wait for their turn, in order: more at a time would only wait for the helper threads instead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

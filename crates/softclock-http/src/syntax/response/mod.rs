@@ -11,9 +11,9 @@
 //! | what a body holds | `body.rs` |
 //! | reasons to refuse | `fault.rs` |
 //!
-//! As strict as the scanner of requests ([`head`](crate::syntax::head)), but for what servers do send and what leaves no doubt of
-//! where a response ends: lines of a head that end with LF alone, a Content-Length that is repeated with the same number,
-//! and spaces behind the size of a chunk.
+//! As strict as the scanner of requests ([`head`](crate::syntax::head)), but for what servers do send and what leaves
+//! no doubt of where a response ends: lines of a head that end with LF alone, a Content-Length that is repeated with
+//! the same number, and spaces behind the size of a chunk.
 //!
 //! Refused are: empty lines before a status line, folded fields, lengths that differ or are no numbers, codings but
 //! `chunked`, any in HTTP/1.0, broken chunks, heads over [`HEAD_BYTES`]. Where there are both a coding and a length, the
