@@ -5,6 +5,7 @@ mod program;
 mod reload;
 mod replacement;
 mod settings;
+mod start_error;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,6 +29,7 @@ use crate::options::priority::refusal;
 pub(crate) use program::Program;
 use reload::Supervisor;
 use replacement::Replacement;
+use start_error::Advised;
 
 /// Why a server ended with an error.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub(crate) enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start(error) => error.fmt(f),
+            Self::Start(error) => Advised(error).fmt(f),
             Self::Signals(error) => write!(f, "cannot wait for signals: {error}"),
             Self::Log(error) => write!(f, "cannot start the log: {error}"),
             Self::Handover(error) => write!(f, "cannot take over the listeners: {error}"),

@@ -1,142 +1,17 @@
-//! What can go wrong: requests that are refused, and servers that can't start.
+//! Why a server does not start.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use bytes::Bytes;
-use http::header::{
-    ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
-};
-use http::{Response, StatusCode};
 use softclock::Rate;
-use softclock::fs::Failure;
 
-use crate::address::{ListenAddress, Place};
-use crate::body::Body;
-use crate::error_page::ErrorPage;
-use crate::path::PathError;
-use crate::proxy::UpstreamUrl;
-use crate::range;
-use crate::tls::TlsError;
+use crate::net::address::{ListenAddress, Place};
+use crate::net::tls::TlsError;
+use crate::proxy::url::UpstreamUrl;
+use crate::site::error_page::ErrorPage;
 
-/// Why a request gets an error page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The path is malformed or deceptive.
-    BadPath,
-    /// HTTP/1.1 asks for exactly one Host.
-    BadHost,
-    /// No permission, outside the root, or no regular file.
-    Forbidden,
-    /// Nothing here.
-    NotFound,
-    /// Neither GET, HEAD nor OPTIONS.
-    MethodNotAllowed,
-    /// Accept-Encoding refuses all there is.
-    NotAcceptable,
-    /// If-Match or If-Unmodified-Since does not hold.
-    PreconditionFailed,
-    /// The file, of this length, has no such part.
-    RangeNotSatisfiable(u64),
-    /// Descriptors or memory ran out, or the file changed while it was read.
-    Unavailable,
-    /// The disk failed.
-    Internal,
-}
-
-impl Refusal {
-    /// The refusal that an error of the file system calls for.
-    pub fn of_file_error(error: &io::Error) -> Self {
-        if error.kind() == io::ErrorKind::UnexpectedEof {
-            return Self::Unavailable;
-        }
-        match Failure::of(error) {
-            Failure::Missing => Self::NotFound,
-            Failure::Forbidden => Self::Forbidden,
-            Failure::Exhausted => Self::Unavailable,
-            Failure::Broken => Self::Internal,
-        }
-    }
-
-    /// The error page.
-    pub fn into_response(self) -> Response<Body> {
-        let (status, sentence) = self.words();
-        let mut response = Self::page(status, sentence);
-        let headers = response.headers_mut();
-        match self {
-            Self::MethodNotAllowed => {
-                headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
-            }
-            Self::Unavailable => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            Self::NotAcceptable => {
-                headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-            }
-            Self::RangeNotSatisfiable(length) => {
-                let range = HeaderValue::from_str(&range::unsatisfied_content_range(length));
-                headers.insert(CONTENT_RANGE, range.expect("ASCII"));
-            }
-            _ => {}
-        }
-        response
-    }
-
-    /// A small plain page.
-    pub(crate) fn page(status: StatusCode, sentence: &str) -> Response<Body> {
-        let page = Bytes::from(format!("{status}: {sentence}\n"));
-        let length = HeaderValue::from(page.len());
-        let mut response = Response::new(Body::Bytes(page));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("text/plain; charset=utf-8"),
-        );
-        headers.insert(CONTENT_LENGTH, length);
-        response
-    }
-
-    const fn words(self) -> (StatusCode, &'static str) {
-        match self {
-            Self::BadPath => (StatusCode::BAD_REQUEST, "this path can't be understood."),
-            Self::BadHost => (StatusCode::BAD_REQUEST, "a request needs one Host field."),
-            Self::Forbidden => (StatusCode::FORBIDDEN, "this may not be read."),
-            Self::NotFound => (StatusCode::NOT_FOUND, "nothing is here."),
-            Self::MethodNotAllowed => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "files can only be read (GET, HEAD).",
-            ),
-            Self::NotAcceptable => (
-                StatusCode::NOT_ACCEPTABLE,
-                "this is there in other encodings only.",
-            ),
-            Self::PreconditionFailed => (
-                StatusCode::PRECONDITION_FAILED,
-                "the file is not in the state you asked for.",
-            ),
-            Self::RangeNotSatisfiable(_) => (
-                StatusCode::RANGE_NOT_SATISFIABLE,
-                "the file ends before that part.",
-            ),
-            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "try again in a moment."),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "the file can't be read."),
-        }
-    }
-}
-
-impl From<PathError> for Refusal {
-    fn from(error: PathError) -> Self {
-        match error {
-            PathError::Malformed => Self::BadPath,
-            // As if it did not exist: whether it does is nobody's business.
-            PathError::Hidden => Self::NotFound,
-        }
-    }
-}
-
-/// Why a server did not start; displayed as one line that says what to do.
+/// Why a server did not start; displayed as one line.
 #[derive(Debug)]
 pub enum StartError {
     /// The directory can't be served.
@@ -192,14 +67,12 @@ impl fmt::Display for StartError {
                 explain_log(f, error)
             }
             Self::Tls(error) => error.fmt(f),
-            Self::NoCertificate(address) => write!(
-                f,
-                "cannot listen on {address}: TLS needs a certificate; give --tls-cert FILE and --tls-key FILE"
-            ),
-            Self::UnusedCertificate => f.write_str(
-                "cannot use the certificate: no address speaks TLS; write tls: before one, such as \
-                 --listen tls::443, or leave out --tls-cert and --tls-key",
-            ),
+            Self::NoCertificate(address) => {
+                write!(f, "cannot listen on {address}: TLS needs a certificate")
+            }
+            Self::UnusedCertificate => {
+                f.write_str("cannot use the certificate: no address speaks TLS")
+            }
             Self::ErrorPage(page, error) => {
                 write!(f, "cannot show the error page {page}: ")?;
                 explain_page(f, error)
@@ -210,7 +83,7 @@ impl fmt::Display for StartError {
             ),
             Self::SlowBurst { burst, rate } => write!(
                 f,
-                "--pace-burst {burst} is less than --pace {rate}; leave it out for twice as much"
+                "cannot pace: the burst rate {burst} is less than the rate {rate}; leave it out for twice as much"
             ),
             Self::Repeated(address) => {
                 write!(
@@ -218,9 +91,7 @@ impl fmt::Display for StartError {
                     "cannot listen on {address}: it is given twice; leave one out"
                 )
             }
-            Self::NoUpstream => {
-                f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")
-            }
+            Self::NoUpstream => f.write_str("cannot pass requests on: there is no upstream"),
             Self::Upstream(url, error) => {
                 write!(f, "cannot find the upstream {url}: {error}")
             }
@@ -293,7 +164,7 @@ fn explain_log(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
 fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
     match error.kind() {
         io::ErrorKind::AddrInUse => f.write_str(
-            "the port is taken; stop its owner (ss -ltnp names it), or choose another: --listen :0 takes any free one",
+            "the port is taken; stop its owner (ss -ltnp names it), or choose another: port 0 takes any free one",
         ),
         io::ErrorKind::AddrNotAvailable => {
             f.write_str("this machine has no such address; `ip address` lists those it has")
@@ -318,27 +189,10 @@ fn explain_unix(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
     }
 }
 
-/// The value of Allow.
-pub(crate) const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pages_say_what_they_are() {
-        let response = Refusal::RangeNotSatisfiable(7).into_response();
-        assert_eq!(response.status(), 416);
-        assert_eq!(response.headers()[CONTENT_RANGE], "bytes */7");
-        let Body::Bytes(page) = response.body() else {
-            panic!("a page is in memory")
-        };
-        assert!(page.starts_with(b"416 Range Not Satisfiable: "));
-        assert_eq!(
-            Refusal::MethodNotAllowed.into_response().headers()[ALLOW],
-            ALLOWED_METHODS
-        );
-    }
+    use crate::net::pace::Pace;
 
     #[test]
     fn start_errors_are_one_line() {
@@ -360,6 +214,10 @@ mod tests {
                 StartError::UnusedCertificate,
                 StartError::ErrorPage("404=/e.html".parse().unwrap(), kind.into()),
                 StartError::PlainOnly(address.clone()),
+                StartError::SlowBurst {
+                    burst: Pace::LEAST,
+                    rate: Pace::LEAST,
+                },
                 StartError::Repeated(address),
                 StartError::NoUpstream,
                 StartError::Upstream("http://a".parse().unwrap(), kind.into()),

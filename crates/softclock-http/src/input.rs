@@ -7,7 +7,8 @@ use std::path::Path;
 /// Which files may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InputKind {
-    /// Pipes and devices, too, which can keep the reader waiting: for the start, as in `--config <(command)`.
+    /// Pipes and devices, too, which can keep the reader waiting: for the start, where a shell may give the output of a
+    /// command.
     Any,
     /// Regular files only: for a running server, which must not wait for a pipe that has no writer.
     Regular,

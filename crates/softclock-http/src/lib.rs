@@ -35,82 +35,57 @@
 //! clocks. So is the cache.
 //!
 //! Each system call on the way is a trigger state of the runtime's soft timers.
+//!
+//! The folders, each of which imports from those above it only. Beside them is what has to do with several:
+//! [`StartError`] has a reason from each, and [`read_input`] reads certificates and configurations.
+//!
+//! | folder | what it holds |
+//! |---|---|
+//! | `syntax` | HTTP as text: parsers and rules without I/O |
+//! | `net` | addresses, listeners and sockets, their timers and buffers |
+//! | `observe` | limits that were reached, logs and metrics |
+//! | `site` | files as responses |
+//! | `client` | what is known of clients, and how much each may have |
+//! | `proxy` | upstreams |
+//! | `exchange` | connections of clients, their requests and responses |
+//! | `server` | threads, settings, and how they change |
 #![forbid(unsafe_code)]
 
-mod access_log;
-mod address;
-pub mod body;
-mod bundled;
-mod cache;
-mod carrier;
-mod clients;
-mod closing;
-pub mod coding;
-pub mod conditional;
-mod connection;
-mod control;
-mod disk_reads;
+mod client;
 mod error;
-mod error_page;
 mod exchange;
-mod file_lane;
-pub mod head;
-mod header_rule;
-mod http1;
-mod http2;
 mod input;
-mod late_timer;
-mod limit;
-mod line_log;
-mod listener;
-mod listing;
-mod media;
-mod members;
-mod metrics;
-mod multipart;
-mod open_files;
-mod pace;
-pub mod path;
-mod patience;
-mod pool;
+mod net;
+mod observe;
 mod proxy;
-pub mod range;
-mod representation;
-mod request_body;
-pub mod response;
-mod served;
 mod server;
-mod service;
-mod settings;
 mod site;
-mod socket;
-mod store;
-mod stream;
-mod telemetry;
-mod tls;
-mod unread;
-mod worker;
+mod syntax;
 
-pub use access_log::{AccessLog, LogFormat, UnknownFormat};
-pub use address::{AddressError, ListenAddress, Place};
-pub use clients::ClientLimits;
-pub use connection::{ConnectionOptions, Timeouts, serve_connection};
-pub use control::Control;
-pub use error::{Refusal, StartError};
-pub use error_page::{ErrorPage, ErrorPageError};
-pub use header_rule::{HeaderRule, HeaderRuleError};
+pub use client::by_address::ClientLimits;
+pub use client::options::{ConnectionOptions, Timeouts};
+pub use error::StartError;
+pub use exchange::live::WorkerOptions;
+pub use exchange::served::Served;
 pub use input::{InputKind, read_input};
-pub use limit::limit_names;
-pub use line_log::{LineLog, LogTarget};
-pub use pace::Pace;
-pub use proxy::{
-    HealthOptions, Proxy, ProxyOptions, UpstreamTimeouts, UpstreamUrl, UpstreamUrlError, ViaName,
-    ViaNameError,
-};
-pub use served::Served;
-pub use server::{Builder, DEFAULT_SPIN_CAP, Server};
-pub use service::requests_answered;
-pub use settings::{DEFAULT_SOCKET_MODE, Settings};
-pub use site::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
-pub use tls::{Tls, TlsError, Validity};
-pub use worker::{WorkerOptions, serve};
+pub use net::address::{AddressError, ListenAddress, Place};
+pub use net::pace::Pace;
+pub use net::tls::{Tls, TlsError, Validity};
+pub use observe::access_log::{AccessLog, LogFormat, UnknownFormat};
+pub use observe::limit::limit_names;
+pub use observe::line_log::{LineLog, LogTarget};
+pub use observe::telemetry::requests_answered;
+pub use proxy::health::HealthOptions;
+pub use proxy::options::{Proxy, ProxyOptions, UpstreamTimeouts};
+pub use proxy::url::{UpstreamUrl, UpstreamUrlError};
+pub use proxy::via::{ViaName, ViaNameError};
+pub use server::control::Control;
+pub use server::settings::{DEFAULT_SOCKET_MODE, Settings};
+pub use server::threads::{Builder, DEFAULT_SPIN_CAP, Server};
+pub use server::worker::{serve, serve_connection};
+pub use site::body;
+pub use site::content::{DEFAULT_CACHE_BYTES, DEFAULT_CACHE_REVALIDATE, DEFAULT_INDEX, Site};
+pub use site::error_page::{ErrorPage, ErrorPageError};
+pub use site::header_rule::{HeaderRule, HeaderRuleError};
+pub use site::refusal::Refusal;
+pub use syntax::{coding, conditional, head, path, range, response};

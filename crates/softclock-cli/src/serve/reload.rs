@@ -9,6 +9,7 @@ use std::time::Duration;
 use softclock::JoinHandle;
 use softclock_http::{AccessLog, Control, InputKind, Settings};
 
+use super::start_error::Advised;
 use super::{Program, Replacement, changes, settings};
 use crate::cli::{self, Shown};
 use crate::logging::{Logging, NOTICE};
@@ -107,7 +108,7 @@ impl Supervisor {
             old.is_none_or(|old| !new.has_same_certificates(old))
         });
         let applied = self.control.apply(settings).await;
-        applied.map_err(|error| error.to_string())?;
+        applied.map_err(|error| Advised(&error).to_string())?;
         self.logging.set_level(program.server().level());
         let old = self.program.replace(program);
         let program = self.program.borrow();
@@ -164,7 +165,8 @@ fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(Program, Setti
         Err(Shown::Mistake(line) | Shown::BadFile(line)) => return Err(line),
     };
     let program = program.ok_or("the command line has changed")?;
-    let settings = settings::make(&program, Some(previous)).map_err(|error| error.to_string())?;
+    let settings = settings::make(&program, Some(previous));
+    let settings = settings.map_err(|error| Advised(&error).to_string())?;
     Ok((program, settings))
 }
 

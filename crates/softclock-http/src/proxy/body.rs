@@ -8,12 +8,17 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::ProxyOptions;
 use super::headers::prepare_trailers;
 use super::link::Link;
+use super::options::ProxyOptions;
 use super::upstream::Attempt;
-use crate::body::Body;
-use crate::exchange::AnyBody;
+use crate::site::body::Body;
+
+/// The body of a response, whoever has made it.
+pub(crate) enum AnyBody {
+    Own(Body),
+    Passed(ResponseBody),
+}
 
 /// A body that did not come whole with its head.
 pub(crate) struct ResponseBody {

@@ -7,10 +7,13 @@
 //! A [`Place`] belongs to its connection and is dropped behind it, so that the count never is below the descriptors in use.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
+
+use crate::net::carrier::Carrier;
 
 /// The connections that all threads may have, and have.
 #[derive(Debug, Default)]
@@ -121,6 +124,21 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.set_idle(false);
         self.budget.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket and its place among the connections to upstreams.
+pub(super) struct PlacedCarrier {
+    pub(super) carrier: Carrier,
+    // Given back once the socket is closed.
+    pub(super) place: Place,
+}
+
+impl Deref for PlacedCarrier {
+    type Target = Carrier;
+
+    fn deref(&self) -> &Carrier {
+        &self.carrier
     }
 }
 

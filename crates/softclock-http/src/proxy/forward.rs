@@ -9,25 +9,28 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
-use super::body::ResponseBody;
+use super::body::{AnyBody, ResponseBody};
 use super::budget::Budget;
 use super::failure::Failure;
 use super::headers;
 use super::health::{self, Tries};
 use super::link::Link;
+use super::options::{Proxy, ProxyOptions};
 use super::outgoing::{Failed, Outgoing};
 use super::tunnel::Tunnel;
 use super::upload_share::UploadShare;
-use super::upstream::{Attempt, Upstream, UpstreamReport};
+use super::upstream::{Attempt, Upstream};
 use super::url;
 use super::via::Via;
-use super::{Proxy, ProxyOptions};
-use crate::body::Body;
-use crate::exchange::{AnyBody, Client, own_page};
-use crate::limit::Limit;
-use crate::patience::HALF_CLOSED_SILENCE;
-use crate::request_body::RequestBody;
-use crate::response::Head;
+use crate::client::Client;
+use crate::client::options::ConnectionOptions;
+use crate::client::patience::HALF_CLOSED_SILENCE;
+use crate::client::request_body::RequestBody;
+use crate::observe::limit::Limit;
+use crate::observe::telemetry::{self, UpstreamReport};
+use crate::site::body::Body;
+use crate::site::refusal::own_page;
+use crate::syntax::response::Head;
 
 /// A proxy's part in one thread.
 pub(crate) struct Forwarder {
@@ -42,6 +45,22 @@ pub(crate) struct Forwarder {
     has_prefix: bool,
     /// Whose turn it is.
     next: Cell<usize>,
+}
+
+/// A response, and what the client's connection becomes behind it.
+pub(crate) struct Answered {
+    pub(crate) response: Response<AnyBody>,
+    /// After an upgrade.
+    pub(crate) tunnel: Option<Box<Tunnel>>,
+}
+
+impl Answered {
+    fn by(response: Response<AnyBody>) -> Self {
+        Self {
+            response,
+            tunnel: None,
+        }
+    }
 }
 
 /// Which upstream has answered, and how soon, for the log.
@@ -96,16 +115,20 @@ impl Forwarder {
     pub(crate) fn respond<'a>(
         &'a self,
         client: &'a Client,
+        options: &ConnectionOptions,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = (Response<AnyBody>, Option<Passed>)> + use<'a> {
-        crate::service::on_request();
+    ) -> impl Future<Output = (Answered, Option<Passed>)> + use<'a> {
+        telemetry::on_request();
         let is_head = request.method() == Method::HEAD;
         // Not in the future, which would keep room for both.
-        let mut outgoing = self.take(client, request);
+        let mut outgoing = self.take(client, options, request);
         async move {
             let outgoing = match &mut outgoing {
                 Ok(outgoing) => outgoing,
-                Err((status, sentence)) => return (own_page(*status, sentence, is_head), None),
+                Err((status, sentence)) => {
+                    let page = own_page(*status, sentence, is_head);
+                    return (Answered::by(page.map(AnyBody::Own)), None);
+                }
             };
             // Held until there is a head to send: while connecting, reading the body, and trying other upstreams.
             let _guard = (!self.options.half_close).then(|| client.end_on_leave());
@@ -114,10 +137,11 @@ impl Forwarder {
             let time = softclock::now().since(begun);
             let time = time.saturating_sub(outgoing.waited);
             match result {
-                Ok((response, upstream)) => (response, Some(Passed { upstream, time })),
+                Ok((answered, upstream)) => (answered, Some(Passed { upstream, time })),
                 Err((failure, upstream)) => {
                     let passed = upstream.map(|upstream| Passed { upstream, time });
-                    (own_answer(&failure, outgoing, is_head), passed)
+                    let own = own_answer(&failure, outgoing, is_head);
+                    (Answered::by(own), passed)
                 }
             }
         }
@@ -127,6 +151,7 @@ impl Forwarder {
     fn take(
         &self,
         client: &Client,
+        options: &ConnectionOptions,
         request: Request<RequestBody>,
     ) -> Result<Outgoing, (StatusCode, &'static str)> {
         if self.has_prefix && url::may_climb(request.uri().path()) {
@@ -135,7 +160,7 @@ impl Forwarder {
                 "the path leads up, by a segment of two dots.",
             ));
         }
-        Outgoing::of(request, client, &self.via)
+        Outgoing::of(request, client, options, &self.via)
     }
 
     /// Reads the beginning of the body, and tries one upstream after the other.
@@ -143,7 +168,7 @@ impl Forwarder {
         &self,
         client: &Client,
         outgoing: &mut Outgoing,
-    ) -> Result<(Response<AnyBody>, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
+    ) -> Result<(Answered, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
         let mut tries = Tries::new(self.options.tries);
         let mut last = (Failure::Busy, None);
         if !outgoing.awaits_continue() || self.options.upload_buffer == 0 {
@@ -163,7 +188,7 @@ impl Forwarder {
                 upstream.count(|counts| counts.retries += 1);
             }
             let failed = match self.try_one(client, upstream, outgoing, attempt).await {
-                Ok(response) => return Ok((response, Rc::clone(upstream))),
+                Ok(answered) => return Ok((answered, Rc::clone(upstream))),
                 Err(failed) => failed,
             };
             tries.on_failure(place, failed.has_sent);
@@ -207,7 +232,7 @@ impl Forwarder {
         upstream: &Upstream,
         outgoing: &mut Outgoing,
         mut attempt: Attempt,
-    ) -> Result<Response<AnyBody>, Failed> {
+    ) -> Result<Answered, Failed> {
         upstream.count(|counts| counts.requests += 1);
         if outgoing.awaits_continue() {
             let asked = Box::pin(self.ask_for_body(upstream, outgoing, attempt)).await;
@@ -219,7 +244,7 @@ impl Forwarder {
             let mut failed = match self.send(client, upstream, outgoing, kept.take()).await {
                 Ok((head, link)) => {
                     attempt.on_head(self.options.health);
-                    return Ok(self.answer(client, head, link, outgoing, attempt));
+                    return Ok(self.answer(head, link, outgoing, attempt));
                 }
                 Err(failed) => failed,
             };
@@ -298,15 +323,14 @@ impl Forwarder {
         Err(outgoing.failed(failure, Some(&mut link)))
     }
 
-    /// The client's response, whose body brings the rest; after an upgrade the tunnel is left with the client.
+    /// The client's response, whose body brings the rest, and after an upgrade the tunnel.
     fn answer(
         &self,
-        client: &Client,
         head: Head,
         mut link: Box<Link>,
         outgoing: &mut Outgoing,
         mut attempt: Attempt,
-    ) -> Response<AnyBody> {
+    ) -> Answered {
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
         let mut response = Response::new(AnyBody::Own(Body::empty()));
         *response.status_mut() = head.status;
@@ -318,22 +342,23 @@ impl Forwarder {
         *response.headers_mut() = fields;
         let via = self.via.in_response(head.version);
         headers::prepare_response(response.headers_mut(), via, is_upgrade);
+        let mut tunnel = None;
         if is_upgrade {
             attempt.on_success();
             let (upstream, place, early) = link.into_stream();
-            client.set_tunnel(Tunnel {
+            tunnel = Some(Box::new(Tunnel {
                 upstream,
                 early,
                 idle: self.options.tunnel_idle,
                 half_closed: (!self.options.half_close).then_some(HALF_CLOSED_SILENCE),
                 attempt,
                 _place: place,
-            });
+            }));
         } else {
-            link.detach_upload(outgoing, &mut attempt);
+            detach_upload(&mut link, outgoing, &mut attempt);
             *response.body_mut() = ResponseBody::of(link, attempt, &self.options);
         }
-        response
+        Answered { response, tunnel }
     }
 
     fn choose(&self, tries: &Tries) -> Option<usize> {
@@ -349,6 +374,19 @@ impl Forwarder {
         self.next.set((chosen + 1) % count);
         Some(chosen)
     }
+}
+
+/// Leaves what is not sent yet to a task: a client that does not read the response yet must be able to send the rest of
+/// its request. Until then the connection is in use.
+fn detach_upload(link: &mut Link, outgoing: &mut Outgoing, attempt: &mut Attempt) {
+    let Some(sending) = link.take_unfinished() else {
+        return;
+    };
+    let (upload, share) = (outgoing.upload.take(), attempt.share());
+    softclock::spawn_local(async move {
+        sending.finish(upload).await;
+        drop(share);
+    });
 }
 
 /// Logs why there is no response: as a warning what somebody can mend.
@@ -384,5 +422,5 @@ fn own_answer(failure: &Failure, outgoing: &Outgoing, is_head: bool) -> Response
         let close = HeaderValue::from_static("close");
         page.headers_mut().insert(CONNECTION, close);
     }
-    page
+    page.map(AnyBody::Own)
 }

@@ -1,37 +1,19 @@
 //! A connection to an upstream, driven by whoever waits for it.
 
 use std::future::poll_fn;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::HeaderMap;
 
-use super::budget::Place;
+use super::budget::{Place, PlacedCarrier};
 use super::failure::Failure;
-use super::outgoing::Outgoing;
 use super::receiving::Receiving;
 use super::sending::Sending;
 use super::upload::Upload;
-use super::upstream::Attempt;
-use crate::carrier::{Carrier, Stream};
-use crate::response::Head;
-
-/// A socket and its place among the connections to upstreams.
-pub(super) struct PlacedCarrier {
-    pub(super) carrier: Carrier,
-    // Given back once the socket is closed.
-    pub(super) place: Place,
-}
-
-impl Deref for PlacedCarrier {
-    type Target = Carrier;
-
-    fn deref(&self) -> &Carrier {
-        &self.carrier
-    }
-}
+use crate::net::carrier::Stream;
+use crate::syntax::response::Head;
 
 /// A connection, with one exchange at a time.
 pub(super) struct Link {
@@ -80,17 +62,9 @@ impl Link {
         })
     }
 
-    /// Leaves what is not sent yet to a task: a client that does not read the response yet must be able to send the rest
-    /// of its request. Until then the connection is in use.
-    pub(super) fn detach_upload(&mut self, outgoing: &mut Outgoing, attempt: &mut Attempt) {
-        let Some(sending) = self.sending.take_if(|sending| sending.has_more()) else {
-            return;
-        };
-        let (upload, share) = (outgoing.upload.take(), attempt.share());
-        softclock::spawn_local(async move {
-            sending.finish(upload).await;
-            drop(share);
-        });
+    /// Takes the half that sends, if there is more to send. Without it the connection carries no other request.
+    pub(super) fn take_unfinished(&mut self) -> Option<Sending> {
+        self.sending.take_if(|sending| sending.has_more())
     }
 
     /// Whether it can carry another exchange, as far as is known. `cx` is told when that changes.

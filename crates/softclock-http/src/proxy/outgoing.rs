@@ -7,19 +7,20 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Version};
 
-use super::ProxyOptions;
 use super::failure::{Failure, Sent};
 use super::headers::{self, Host, Length, Received};
 use super::link::Link;
+use super::options::ProxyOptions;
 use super::upload::Upload;
 use super::upload_share::Take;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use super::via::Via;
-use crate::exchange::Client;
-use crate::late_timer::timeout;
-use crate::limit::Limit;
-use crate::request_body::RequestBody;
+use crate::client::Client;
+use crate::client::options::ConnectionOptions;
+use crate::client::request_body::RequestBody;
+use crate::net::late_timer::timeout;
+use crate::observe::limit::Limit;
 
 /// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
@@ -48,9 +49,10 @@ impl Outgoing {
     pub(super) fn of(
         request: Request<RequestBody>,
         client: &Client,
+        options: &ConnectionOptions,
         via: &Via,
     ) -> Result<Self, (StatusCode, &'static str)> {
-        crate::service::check_host(&request)
+        crate::site::service::check_host(&request)
             .map_err(|_| (StatusCode::BAD_REQUEST, "a request needs one Host field."))?;
         let (parts, body) = request.into_parts();
         if parts.method == Method::CONNECT {
@@ -59,7 +61,7 @@ impl Outgoing {
                 "there are no tunnels by CONNECT.",
             ));
         }
-        let upload = Upload::of(body, client);
+        let upload = Upload::of(body, client.peer, options);
         // Most requests have none of them, and one look at the names costs less than a lookup of each.
         let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {

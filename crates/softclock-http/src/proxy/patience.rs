@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use softclock::Instant;
 
-use super::UpstreamTimeouts;
 use super::failure::Failure;
-use crate::late_timer::LateTimer;
-use crate::limit::Limit;
+use super::options::UpstreamTimeouts;
+use crate::net::late_timer::LateTimer;
+use crate::observe::limit::Limit;
 
 /// What an upstream may take its time for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

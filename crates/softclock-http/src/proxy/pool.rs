@@ -15,8 +15,8 @@ use softclock::Instant;
 
 use super::budget::Budget;
 use super::link::Link;
-use crate::late_timer::LateTimer;
-use crate::limit::Limit;
+use crate::net::late_timer::LateTimer;
+use crate::observe::limit::Limit;
 
 /// The idle connections to one upstream.
 pub(super) struct Pool {

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
-use super::UpstreamTimeouts;
+use super::budget::PlacedCarrier;
 use super::failure::Failure;
-use super::link::PlacedCarrier;
+use super::options::UpstreamTimeouts;
 use super::patience::{Patience, Phase};
-use crate::pool::{self, with_scratch};
-use crate::response::{Head, ResponseReader};
+use crate::net::buffers::{self, with_scratch};
+use crate::syntax::response::{Head, ResponseReader};
 
 /// The half of a connection that receives.
 pub(super) struct Receiving {
@@ -171,7 +171,7 @@ fn content_behind(status: StatusCode, bytes: &[u8], reader: &mut ResponseReader)
 }
 
 fn content_of(bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
-    let mut content = pool::buffer(bytes.len());
+    let mut content = buffers::buffer(bytes.len());
     reader.read_body(bytes, |piece| content.extend_from_slice(piece));
-    pool::into_bytes(content)
+    buffers::into_bytes(content)
 }

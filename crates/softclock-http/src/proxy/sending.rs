@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http::header::HeaderMap;
 
-use super::UpstreamTimeouts;
+use super::budget::PlacedCarrier;
 use super::failure::Failure;
 use super::headers::{self, Length};
-use super::link::PlacedCarrier;
+use super::options::UpstreamTimeouts;
 use super::patience::{Patience, Phase};
 use super::upload::Upload;
 

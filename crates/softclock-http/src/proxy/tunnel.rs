@@ -12,11 +12,11 @@ use softclock::Instant;
 
 use super::budget::Place;
 use super::upstream::Attempt;
-use crate::carrier::Stream;
-use crate::late_timer::LateTimer;
-use crate::limit::Limit;
-use crate::pool::with_scratch;
-use crate::socket::Socket;
+use crate::net::buffers::with_scratch;
+use crate::net::carrier::Stream;
+use crate::net::late_timer::LateTimer;
+use crate::net::socket::Socket;
+use crate::observe::limit::Limit;
 
 /// An upstream that has accepted an upgrade.
 pub(crate) struct Tunnel {

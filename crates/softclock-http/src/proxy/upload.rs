@@ -16,11 +16,11 @@ use http_body::{Body, Frame};
 use super::failure::Failure;
 use super::upload_patience::UploadPatience;
 use super::upload_share::UploadPlace;
-use crate::carrier::Peer;
-use crate::exchange::Client;
-use crate::head::field_count;
-use crate::limit::Limit;
-use crate::request_body::RequestBody;
+use crate::client::options::ConnectionOptions;
+use crate::client::request_body::RequestBody;
+use crate::net::carrier::Peer;
+use crate::observe::limit::Limit;
+use crate::syntax::head::field_count;
 
 /// A request's body on its way from the client.
 pub(super) struct Upload {
@@ -51,11 +51,14 @@ enum Kept {
 
 impl Upload {
     /// Returns `None` if there is no body. Boxed, so that requests without a body, which are most, stay small to move.
-    pub(super) fn of(incoming: RequestBody, client: &Client) -> Option<Box<Self>> {
+    pub(super) fn of(
+        incoming: RequestBody,
+        peer: Peer,
+        options: &ConnectionOptions,
+    ) -> Option<Box<Self>> {
         if incoming.is_end_stream() {
             return None;
         }
-        let live = client.worker.live();
         Some(Box::new(Self {
             incoming,
             kept: Kept::All {
@@ -64,10 +67,10 @@ impl Upload {
             },
             trailers: None,
             has_ended: false,
-            patience: UploadPatience::new(&live.options.connection.timeouts),
+            patience: UploadPatience::new(&options.timeouts),
             place: None,
-            peer: client.peer,
-            most_fields: live.options.connection.head.fields,
+            peer,
+            most_fields: options.head.fields,
         }))
     }
 

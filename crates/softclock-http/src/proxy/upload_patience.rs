@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use softclock::Instant;
 
-use crate::connection::Timeouts;
-use crate::late_timer::LateTimer;
-use crate::limit::Limit;
+use crate::client::options::Timeouts;
+use crate::net::late_timer::LateTimer;
+use crate::observe::limit::Limit;
 
 /// The limits of one body, and the timer for them.
 pub(super) struct UploadPatience {

@@ -13,17 +13,18 @@ use std::time::Duration;
 use softclock::net::{TcpStream, UnixStream};
 use softclock::{Histogram, Instant};
 
-use super::ProxyOptions;
-use super::budget::Budget;
+use super::budget::{Budget, PlacedCarrier};
 use super::failure::Failure;
 use super::health::{Health, HealthOptions};
-use super::link::{Link, PlacedCarrier};
+use super::link::Link;
+use super::options::ProxyOptions;
 use super::pool::Pool;
 use super::target::Target;
 use super::url::UpstreamPlace;
-use crate::carrier::Carrier;
-use crate::late_timer::timeout;
-use crate::limit::Limit;
+use crate::net::carrier::Carrier;
+use crate::net::late_timer::timeout;
+use crate::observe::limit::Limit;
+use crate::observe::telemetry::{UpstreamCounts, UpstreamReport};
 
 /// One upstream: its health, connections and counters.
 pub(crate) struct Upstream {
@@ -42,31 +43,6 @@ pub(crate) struct Upstream {
     response_times: RefCell<Histogram>,
     /// Until when no warning about it is logged, and how many were held back.
     quiet: Cell<(Option<Instant>, u32)>,
-}
-
-/// Totals since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UpstreamCounts {
-    /// Requests sent there, each try counted.
-    pub(crate) requests: u64,
-    /// Those that the upstream failed to answer.
-    pub(crate) failures: u64,
-    /// Those that were tried again, there or elsewhere.
-    pub(crate) retries: u64,
-    /// Connections made.
-    pub(crate) connections: u64,
-}
-
-/// What a thread tells of an upstream.
-#[derive(Clone, Debug)]
-pub(crate) struct UpstreamReport {
-    pub(crate) name: String,
-    pub(crate) counts: UpstreamCounts,
-    pub(crate) active: usize,
-    pub(crate) idle: usize,
-    pub(crate) is_up: bool,
-    /// From the beginning of an attempt to the head of its response.
-    pub(crate) response_times: Histogram,
 }
 
 impl Upstream {

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use http::Version;
 use http::header::{HeaderMap, HeaderValue, VIA};
 
-use crate::head::is_token;
+use crate::syntax::head::is_token;
 
 /// A name for a proxy in Via: a token of at most 64 bytes.
 ///

@@ -6,7 +6,7 @@ use http::header::{
 };
 
 use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
-use crate::head::{is_token, parse_length};
+use crate::syntax::head::{is_token, parse_length};
 
 /// What is known of a request beside its fields.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,53 @@
+//! Start errors as users of the command see them: with the flags that mend them.
+
+use std::fmt;
+
+use softclock_http::StartError;
+
+/// A start error on one line that says what to do.
+pub(super) struct Advised<'a>(pub(super) &'a StartError);
+
+impl fmt::Display for Advised<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            error @ StartError::NoCertificate(_) => {
+                write!(f, "{error}; give --tls-cert FILE and --tls-key FILE")
+            }
+            error @ StartError::UnusedCertificate => write!(
+                f,
+                "{error}; write tls: before one, such as --listen tls::443, or leave out --tls-cert and --tls-key"
+            ),
+            StartError::SlowBurst { burst, rate } => write!(
+                f,
+                "--pace-burst {burst} is less than --pace {rate}; leave it out for twice as much"
+            ),
+            StartError::NoUpstream => {
+                f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")
+            }
+            error => error.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_stays_on_one_line_and_names_flags() {
+        for (error, flag) in [
+            (
+                StartError::NoCertificate("tls::1".parse().unwrap()),
+                "--tls-cert FILE",
+            ),
+            (StartError::UnusedCertificate, "--listen tls::443"),
+            (StartError::NoUpstream, "--upstream http://HOST:PORT"),
+        ] {
+            let line = Advised(&error).to_string();
+            assert!(
+                line.starts_with("cannot ") && line.contains(flag) && !line.contains('\n'),
+                "{line}"
+            );
+        }
+    }
+}

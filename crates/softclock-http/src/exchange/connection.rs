@@ -1,0 +1,105 @@
+//! A connection through TLS: the handshake, and then the version of HTTP that it has agreed on.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_rustls::TlsAcceptor;
+use futures_rustls::server::TlsStream;
+
+use crate::client::members::{Awaits, Membership};
+use crate::client::options::ConnectionOptions;
+use crate::exchange::http1::Conversation;
+use crate::exchange::http2;
+use crate::exchange::session::Session;
+use crate::net::carrier::{Carrier, Peer, Stream};
+use crate::net::late_timer::LateTimer;
+use crate::observe::limit::Limit;
+
+/// Answers the requests of a client through TLS until either side closes the connection; when idle once the membership
+/// ends.
+pub(crate) async fn serve_tls(
+    carrier: Carrier,
+    acceptor: TlsAcceptor,
+    session: Rc<Session>,
+    options: ConnectionOptions,
+    mut membership: Membership,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let peer = session.client.peer;
+    let handshake = handshake(carrier, acceptor, peer, &options, &mut membership);
+    let tls = match Box::pin(handshake).await {
+        Ok(tls) => tls,
+        Err(error) => {
+            session.exchanges.telemetry.on_handshake_failed();
+            return Err(error.into());
+        }
+    };
+    let is_version_2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let stream = Stream::Tls(Box::new(tls));
+    if is_version_2 {
+        let conversation = http2::converse(stream, session, &options, membership);
+        let result = Box::pin(conversation).await;
+        if let Err(error) = &result
+            && http2::is_flood(error)
+        {
+            Limit::Http2Flood.reached(peer, "connection ended");
+        }
+        result?;
+    } else {
+        let conversation = Conversation::new(stream, session, &options, Some(membership));
+        Box::pin(conversation.run()).await?;
+    }
+    Ok(())
+}
+
+/// Agrees on keys and a version of HTTP, in the time that a head may take from the first byte on.
+async fn handshake(
+    carrier: Carrier,
+    acceptor: TlsAcceptor,
+    peer: Peer,
+    options: &ConnectionOptions,
+    membership: &mut Membership,
+) -> io::Result<TlsStream<Carrier>> {
+    let timeouts = &options.timeouts;
+    let heard = |cx: &mut Context<'_>| carrier.poll_heard(cx);
+    let on_late = || Limit::FirstByteTimeout.count_one();
+    let seat = membership.seat();
+    seat.note(Some((Awaits::Request, softclock::now())));
+    within(timeouts.first_byte, membership, heard, on_late).await?;
+    seat.note(Some((Awaits::RestOfHead, softclock::now())));
+    let mut accept = acceptor.accept(carrier);
+    let accepted = |cx: &mut Context<'_>| Pin::new(&mut accept).poll(cx);
+    let on_late = || Limit::HandshakeTimeout.reached(peer, "connection closed");
+    let accepted = within(timeouts.head, membership, accepted, on_late).await;
+    seat.note(None);
+    accepted
+}
+
+/// What `poll` gives, unless the time or the membership ends before. Calls `on_late` at the end of the time.
+async fn within<T>(
+    limit: Option<Duration>,
+    membership: &mut Membership,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    on_late: impl Fn(),
+) -> io::Result<T> {
+    let limit = limit.map(|limit| softclock::now() + limit);
+    let mut timer = LateTimer::default();
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = poll(cx) {
+            return Poll::Ready(result);
+        }
+        let now = softclock::now();
+        let is_over = limit.is_some_and(|limit| timer.poll_until(limit, now, cx).is_ready());
+        if is_over {
+            on_late();
+        }
+        if is_over || membership.poll_end(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,417 @@
+//! One HTTP/2 connection, on h2, with limits on how long a client may take.
+//!
+//! h2 implements frames and flow-control windows. hyper's server is not used on top of it, as it hides how much window
+//! a client has left: through hyper, a stalled stream looks like a slow one, or like one held back by this server's own
+//! pacing. Here each stream sends as much as its client's windows allow ([`reply`]), and the connection finds stalled
+//! streams and resets them ([`flow`]).
+//!
+//! The connection ends when all its streams are stalled, when its socket accepts nothing ([`io`]), when the client does
+//! not answer pings ([`keep_alive`]) or sends too many control frames ([`meter`]), and when it is idle for too long.
+//! Closing does not wait for a silent client.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use h2::server::{Builder, Connection, Handshake, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use softclock::Instant;
+
+use self::credit::Credit;
+use self::flow::{Flows, Piece, Transport, Verdict};
+use self::io::Watched;
+use self::keep_alive::KeepAlive;
+use crate::client::members::{Awaits, Membership, Seat};
+use crate::client::options::{BUFFER_BYTES, ConnectionOptions, Timeouts};
+use crate::exchange::answer::answer;
+use crate::exchange::session::Session;
+use crate::net::carrier::Stream;
+use crate::net::late_timer::LateTimer;
+use crate::observe::limit::Limit;
+use crate::syntax::head::field_count;
+
+mod credit;
+mod field_lines;
+mod flow;
+mod frames;
+mod head;
+mod io;
+mod keep_alive;
+mod meter;
+mod refused_heads;
+mod reply;
+
+/// Answers requests until either side closes the connection. Once the membership ends, closes it as soon as it is idle.
+pub(crate) async fn converse(
+    stream: Stream,
+    session: Rc<Session>,
+    options: &ConnectionOptions,
+    mut membership: Membership,
+) -> Result<(), h2::Error> {
+    let mut idle = IdleWatch::new(&session, membership.seat(), options.timeouts);
+    let mut server = Server::new(stream, session, options);
+    poll_fn(|cx| {
+        let is_over = idle.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
+        if is_over {
+            idle.end();
+            server.end();
+        }
+        if let Poll::Ready(result) = server.poll(cx) {
+            return Poll::Ready(result);
+        }
+        idle.poll_leave(&server.transport, cx).map(Ok)
+    })
+    .await
+}
+
+/// Whether a connection ended because its client passed a bound of h2's own: on streams that are reset, on frames of little
+/// DATA, on CONTINUATION frames of a head.
+pub(crate) fn is_flood(error: &h2::Error) -> bool {
+    error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
+}
+
+/// The server's side of a connection.
+struct Server {
+    session: Rc<Session>,
+    timeouts: Timeouts,
+    phase: Phase,
+    transport: Rc<Transport>,
+    credit: Rc<Credit>,
+    flows: Rc<Flows>,
+    /// When streams are looked at next; once the connection was given up, until when it waits for the client.
+    look: LateTimer,
+}
+
+enum Phase {
+    /// The client's preface has not arrived yet.
+    Handshake {
+        handshake: Handshake<Watched, Piece>,
+        is_over: bool,
+    },
+    Serving {
+        connection: Connection<Watched, Piece>,
+        keep_alive: Option<KeepAlive>,
+    },
+    /// Given up: a GOAWAY is on its way.
+    Leaving {
+        connection: Connection<Watched, Piece>,
+        until: Instant,
+    },
+    Ended,
+}
+
+impl Server {
+    fn new(stream: Stream, session: Rc<Session>, options: &ConnectionOptions) -> Self {
+        let timeouts = options.timeouts;
+        let transport = Rc::<Transport>::default();
+        let flows = Flows::new(timeouts, Rc::clone(&transport), softclock::now());
+        let credit = Credit::new(session.client.peer, options);
+        let socket = Watched::new(stream, timeouts, Rc::clone(&transport), Rc::clone(&credit));
+        Self {
+            session,
+            timeouts,
+            phase: Phase::Handshake {
+                handshake: builder(options).handshake(socket),
+                is_over: false,
+            },
+            transport,
+            credit,
+            flows,
+            look: LateTimer::default(),
+        }
+    }
+
+    /// Shuts down gracefully: answers the requests that have arrived, and accepts no others.
+    fn end(&mut self) {
+        match &mut self.phase {
+            Phase::Handshake { is_over, .. } => *is_over = true,
+            Phase::Serving { connection, .. } => connection.graceful_shutdown(),
+            Phase::Leaving { .. } | Phase::Ended => {}
+        }
+    }
+
+    /// Ready when the connection has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        if let Phase::Leaving { .. } = self.phase {
+            return self.poll_leaving(cx);
+        }
+        let result = self.poll_serving(cx);
+        match self.credit.overdrawn() {
+            Some(limit) => self.give_up(limit, Reason::ENHANCE_YOUR_CALM, cx),
+            None => result,
+        }
+    }
+
+    fn poll_serving(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        if let Phase::Handshake { handshake, is_over } = &mut self.phase {
+            let mut connection = ready!(Pin::new(handshake).poll(cx))?;
+            if *is_over {
+                connection.graceful_shutdown();
+            }
+            let keep_alive = self.timeouts.send.and_then(|limit| {
+                let pings = connection.ping_pong()?;
+                Some(KeepAlive::new(pings, limit, Rc::clone(&self.transport)))
+            });
+            self.phase = Phase::Serving {
+                connection,
+                keep_alive,
+            };
+        }
+        self.poll_look(cx);
+        let result = self.poll_requests(cx);
+        if self.transport.is_stuck.take() {
+            Limit::StalledConnection.reached(self.session.client.peer, "connection ended");
+        }
+        if result.is_pending() && self.judge(cx) == Some(Verdict::AllStalled) {
+            return self.give_up(Limit::StalledConnection, Reason::ENHANCE_YOUR_CALM, cx);
+        }
+        result
+    }
+
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let Phase::Serving {
+            connection,
+            keep_alive,
+        } = &mut self.phase
+        else {
+            return Poll::Pending;
+        };
+        if let Some(keep_alive) = keep_alive
+            && keep_alive.poll_gone(cx).is_ready()
+        {
+            return self.give_up(Limit::StalledConnection, Reason::NO_ERROR, cx);
+        }
+        for _ in 0..STREAMS_A_TURN {
+            let Some(request) = ready!(connection.poll_accept(cx)) else {
+                return Poll::Ready(Ok(()));
+            };
+            let (request, stream) = request?;
+            let id = stream.stream_id().as_u32();
+            self.credit.on_request(id, field_count(request.headers()));
+            begin(&self.session, &self.flows, request, stream);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Asks the socket how much it has delivered, if it is time to check streams for stalls. The socket reports when h2
+    /// next calls it, during this turn.
+    fn poll_look(&mut self, cx: &mut Context<'_>) {
+        let now = softclock::now();
+        if let Some(next) = self.flows.next_look(now, cx)
+            && self.look.poll_until(next, now, cx).is_ready()
+        {
+            self.transport.is_asked.set(true);
+        }
+    }
+
+    /// Finds stalled streams, once the socket has reported how much it has delivered; their tasks reset them. Returns
+    /// `None` until it has.
+    fn judge(&self, cx: &mut Context<'_>) -> Option<Verdict> {
+        let delivery = self.transport.delivery.take()?;
+        let verdict = self.flows.judge(softclock::now(), delivery);
+        if let Verdict::Stalled(streams) = verdict {
+            for _ in 0..streams {
+                Limit::StalledStream.reached(self.session.client.peer, "stream reset");
+            }
+        }
+        // So that the timer is set for the next check.
+        cx.waker().wake_by_ref();
+        Some(verdict)
+    }
+
+    /// Ends the connection because of a limit. Sends GOAWAY if the socket takes it at once.
+    fn give_up(
+        &mut self,
+        limit: Limit,
+        reason: Reason,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        // Another limit may have been reached in the same turn.
+        if !matches!(self.phase, Phase::Leaving { .. }) {
+            limit.reached(self.session.client.peer, "connection ended");
+        }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::Serving { mut connection, .. } => {
+                connection.abrupt_shutdown(reason);
+                let until = softclock::now() + FAREWELL;
+                Phase::Leaving { connection, until }
+            }
+            Phase::Leaving { connection, until } => Phase::Leaving { connection, until },
+            Phase::Handshake { .. } | Phase::Ended => Phase::Ended,
+        };
+        self.poll_leaving(cx)
+    }
+
+    /// Ready when the kernel has all up to the GOAWAY, or has had its time.
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let Phase::Leaving { connection, until } = &mut self.phase else {
+            return Poll::Ready(Ok(()));
+        };
+        // An error is the end as well, and the reason is known.
+        if connection.poll_closed(cx).is_pending() {
+            ready!(self.look.poll_until(*until, softclock::now(), cx));
+        }
+        self.phase = Phase::Ended;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Spawns a task that answers one request, or refuses the stream if its client has too many.
+fn begin(
+    session: &Rc<Session>,
+    flows: &Rc<Flows>,
+    request: Request<RecvStream>,
+    mut stream: SendResponse<Piece>,
+) {
+    let Some(permit) = session.open_stream() else {
+        return stream.send_reset(Reason::REFUSED_STREAM);
+    };
+    // Begun at once, so that the connection knows of it before the stream's task runs.
+    let answer = answer(Rc::clone(session), request.map(Into::into));
+    let flow = flows.begin();
+    drop(softclock::spawn_local(async move {
+        reply::send(answer, stream, flow).await;
+        drop(permit);
+    }));
+}
+
+fn builder(options: &ConnectionOptions) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(RECEIVE_WINDOW)
+        .initial_connection_window_size(RECEIVE_WINDOW)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(options.head.head_bytes).unwrap_or(u32::MAX))
+        .max_send_buffer_size(reply::MOST_UNWRITTEN_BYTES);
+    builder
+}
+
+/// Watches how long no request has been in progress, before and after the connection is told to end.
+struct IdleWatch {
+    session: Rc<Session>,
+    seat: Seat,
+    timeouts: Timeouts,
+    /// Since when no request has been in progress.
+    since: Option<Instant>,
+    /// Whether there was any request.
+    asked: bool,
+    /// When the client was told that the connection ends.
+    over: Option<Instant>,
+    /// When the socket was last asked whether all is delivered.
+    looked: Option<Instant>,
+    timer: LateTimer,
+}
+
+impl IdleWatch {
+    fn new(session: &Rc<Session>, seat: Seat, timeouts: Timeouts) -> Self {
+        Self {
+            session: Rc::clone(session),
+            seat,
+            timeouts,
+            since: None,
+            asked: false,
+            over: None,
+            looked: None,
+            timer: LateTimer::default(),
+        }
+    }
+
+    /// The client is told that the connection ends.
+    fn end(&mut self) {
+        self.over.get_or_insert_with(softclock::now);
+    }
+
+    /// Brings `since` up to date.
+    fn look(&mut self, cx: &Context<'_>) {
+        let active = self.session.take_activity();
+        self.asked |= active;
+        if active || self.since.is_none() {
+            let is_idle = self.session.poll_idle(cx).is_ready();
+            self.since = is_idle.then(softclock::now);
+            self.seat
+                .note(self.since.map(|since| (Awaits::Request, since)));
+        }
+    }
+
+    /// Ready when no request was in progress for the idle timeout; never once the connection is ending.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.look(cx);
+        match self.timeouts.idle {
+            Some(limit) if self.over.is_none() => {
+                ready!(self.poll_idle_for(limit, cx));
+                Limit::IdleTimeout.count_one();
+                Poll::Ready(())
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Once the connection is ending: ready soon after the client has received the rest of the last response, when it
+    /// has had its time for that, or at once if there was no request. A client that does not answer the GOAWAY holds
+    /// nothing up.
+    fn poll_leave(&mut self, transport: &Transport, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(over) = self.over else {
+            return Poll::Pending;
+        };
+        // A request may just have come.
+        self.look(cx);
+        if !self.asked {
+            return self.poll_idle_for(Duration::ZERO, cx);
+        }
+        let Some(since) = self.since else {
+            return Poll::Pending;
+        };
+        let (now, begin) = (softclock::now(), since.max(over));
+        let limit = self.timeouts.for_bytes(BUFFER_BYTES);
+        if limit.is_some_and(|limit| now >= begin + limit) {
+            return Poll::Ready(());
+        }
+        let looked = self.looked.filter(|&looked| looked >= begin);
+        let next_look = looked.map_or(begin + LEAVE_TIME, |looked| looked + LOOK_PAUSE);
+        ready!(self.timer.poll_until(next_look, now, cx));
+        if looked.is_some() && transport.is_delivered.get() {
+            return Poll::Ready(());
+        }
+        self.looked = Some(now);
+        transport.is_delivered.set(false);
+        transport.is_asked.set(true);
+        // The socket reports during the next turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Ready when no request has been in progress for `limit`.
+    fn poll_idle_for(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        match self.since {
+            Some(since) => self.timer.poll_until(since + limit, softclock::now(), cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// How long a GOAWAY may take to be sent.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long an idle client may take to answer the GOAWAY, so that its last request is not lost.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
+
+/// Between two looks at how much the client has received.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Requests at a time on one connection, as in nginx.
+const STREAMS: u32 = 128;
+
+/// Streams that a connection begins before other connections have their turn. Each begins a task, and with all of them
+/// at once a few connections hold every other client up for as long as their first responses take.
+const STREAMS_A_TURN: u32 = 4;
+
+/// The receive windows of a stream and of the connection: how many bytes of bodies a client may send before they are
+/// read.
+const RECEIVE_WINDOW: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests;

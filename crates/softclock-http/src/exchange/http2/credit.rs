@@ -1,0 +1,67 @@
+//! The [`Meter`] of one connection, shared by its socket, which sees the bytes, and its task, which sees the requests.
+
+use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
+use std::rc::Rc;
+
+use super::meter::Meter;
+use crate::client::options::ConnectionOptions;
+use crate::net::carrier::Peer;
+use crate::observe::limit::Limit;
+
+/// The credit of one connection.
+pub(super) struct Credit {
+    peer: Peer,
+    meter: RefCell<Meter>,
+    fields: usize,
+    /// The limit that was exceeded; the connection ends because of it.
+    overdrawn: Cell<Option<Limit>>,
+}
+
+impl Credit {
+    pub(super) fn new(peer: Peer, options: &ConnectionOptions) -> Rc<Self> {
+        let fields = options.head.fields;
+        let meter = Meter::new(options.control_frames, fields, softclock::now());
+        Rc::new(Self {
+            peer,
+            meter: RefCell::new(meter),
+            fields,
+            overdrawn: Cell::new(None),
+        })
+    }
+
+    /// Charges for a request that will be refused for having too many `fields`. Others only say which streams were seen.
+    pub(super) fn on_request(&self, stream: u32, fields: usize) {
+        let mut meter = self.meter.borrow_mut();
+        meter.on_request(stream);
+        if fields > self.fields {
+            meter.on_refused(fields);
+        }
+    }
+
+    /// Charges for `received`. Returns false if the credit does not cover it; then h2 must not get these bytes, and
+    /// [`overdrawn`](Self::overdrawn) says which limit was exceeded.
+    pub(super) fn covers(&self, received: &[u8]) -> bool {
+        let weighed = (self.meter.borrow_mut()).on_received(received, softclock::now());
+        self.overdrawn.set(weighed.err());
+        weighed.is_ok()
+    }
+
+    /// Gives credit for the first `written` bytes of `buffers`, which were sent.
+    pub(super) fn on_sent(&self, written: usize, buffers: &[IoSlice<'_>]) {
+        let mut meter = self.meter.borrow_mut();
+        let mut left = written;
+        for buffer in buffers {
+            let now = buffer.len().min(left);
+            for _ in 0..meter.on_sent(&buffer[..now]) {
+                Limit::RequestHead.reached(self.peer, "answered 431");
+            }
+            left -= now;
+        }
+    }
+
+    /// Returns the limit because of which the connection must end, if any.
+    pub(super) fn overdrawn(&self) -> Option<Limit> {
+        self.overdrawn.get()
+    }
+}

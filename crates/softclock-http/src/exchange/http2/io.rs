@@ -1,0 +1,189 @@
+//! The socket below h2: tokio's traits over a [`Stream`], with checks of the client's progress and credit.
+//!
+//! As in HTTP/1, writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the client takes nothing, or too little,
+//! for too long. When asked, the socket also reports how much of the output has reached the client, for
+//! [`Flows`](super::flow::Flows).
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::Write;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::credit::Credit;
+use super::flow::{Delivery, Transport};
+use crate::client::options::Timeouts;
+use crate::client::patience::Patience;
+use crate::net::buffers;
+use crate::net::carrier::Stream;
+use crate::net::socket::Socket;
+
+/// A socket that checks its client's progress and credit.
+pub(super) struct Watched {
+    stream: Stream,
+    patience: Patience,
+    transport: Rc<Transport>,
+    credit: Rc<Credit>,
+    /// Bytes of [`Transport::written`] that were encrypted and passed on to the kernel.
+    flushed: u64,
+    /// Whether the last write or flush has to wait.
+    is_blocked: bool,
+}
+
+impl Watched {
+    pub(super) fn new(
+        stream: Stream,
+        timeouts: Timeouts,
+        transport: Rc<Transport>,
+        credit: Rc<Credit>,
+    ) -> Self {
+        Self {
+            stream,
+            patience: Patience::new(timeouts),
+            transport,
+            credit,
+            flushed: 0,
+            is_blocked: false,
+        }
+    }
+
+    /// Records the result of a write and returns it, or an error when the client has taken too little for too long.
+    fn watch<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        self.report_delivery();
+        self.is_blocked = written.is_pending();
+        match &written {
+            Poll::Ready(Ok(taken)) => {
+                let bytes = bytes(taken);
+                let transport = &self.transport;
+                transport
+                    .written
+                    .set(transport.written.get() + bytes as u64);
+                self.patience.on_written(bytes);
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                ready!(self.patience.poll_blocked(&self.stream, cx));
+                self.stream.give_up();
+                self.transport.is_stuck.set(true);
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        written
+    }
+
+    /// Gives the client credit for written bytes.
+    fn on_sent(&self, written: &Poll<io::Result<usize>>, buffers: &[IoSlice<'_>]) {
+        if let Poll::Ready(Ok(written)) = written {
+            self.credit.on_sent(*written, buffers);
+        }
+    }
+
+    /// Reports how much was delivered, if asked.
+    fn report_delivery(&self) {
+        if !self.transport.is_asked.replace(false) {
+            return;
+        }
+        let underway = self.stream.unacknowledged();
+        let paced = self.stream.paced_bytes();
+        let is_held_back = paced > 0 && underway == paced;
+        // While there is always more to write, no flush ever completes: `flushed` alone would lag behind.
+        let passed_on =
+            (self.transport.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
+        let acknowledged = self.stream.bytes_written().saturating_sub(underway);
+        let is_delivered = underway == 0 && !self.is_blocked;
+        self.transport.is_delivered.set(is_delivered);
+        self.transport.is_held_back.set(is_held_back);
+        self.transport.acknowledged.set(acknowledged);
+        self.transport.delivery.set(Some(Delivery {
+            acknowledged,
+            bytes: passed_on.saturating_sub(underway),
+            is_held_back,
+        }));
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.report_delivery();
+        if self.credit.overdrawn().is_some() {
+            return Poll::Pending;
+        }
+        // h2's buffers are not initialised.
+        let read = buffers::with_scratch(|received| {
+            let max = buffer.remaining().min(received.len());
+            let read = ready!(self.stream.poll_receive(cx, &mut received[..max]))?;
+            // Charged before h2 decodes it. If the credit does not cover it, the connection reads no more and ends.
+            if !self.credit.covers(&received[..read]) {
+                return Poll::Pending;
+            }
+            buffer.put_slice(&received[..read]);
+            Poll::Ready(Ok(()))
+        });
+        if read.is_ready() {
+            self.transport.heard.set(Some(softclock::now()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.on_sent(&written, &[IoSlice::new(bytes)]);
+        self.watch(written, |&bytes| bytes, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.on_sent(&written, buffers);
+        self.watch(written, |&bytes| bytes, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_ready() {
+            self.flushed = self.transport.written.get();
+        }
+        self.watch(flushed, |()| 0, cx)
+    }
+
+    /// Ready when the kernel has all that was written: until then a paced connection holds its descriptor, and so its
+    /// place.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        let sent = self.stream.poll_sent(cx);
+        self.watch(sent, |()| 0, cx)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.stream.give_up_unsent();
+    }
+}
+
+/// The most encrypted bytes that wait for the kernel: rustls buffers at most 64 KiB, and each record adds a header.
+const ENCRYPTED_BYTES: u64 = 96 << 10;

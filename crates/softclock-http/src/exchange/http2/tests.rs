@@ -1,0 +1,470 @@
+//! Clients of HTTP/2 that take their time, on one runtime with the server and without TLS.
+
+use std::convert::Infallible;
+use std::fs;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2::{Builder as ClientBuilder, SendRequest};
+use softclock::hyper::LocalExecutor;
+use softclock::net::{TcpListener, TcpStream};
+use softclock::{JoinHandle, Sleep, sleep, timeout};
+use tempfile::TempDir;
+
+use super::*;
+use crate::client::members::Members;
+use crate::exchange::live::{Live, WorkerOptions};
+use crate::net::carrier::Peer;
+use crate::proxy::options::{Proxy, ProxyOptions};
+use crate::server::worker::Worker;
+use crate::site::content::Site;
+
+type Served = JoinHandle<Result<(), h2::Error>>;
+
+/// A connection to a server of the files `big` and `part`, as a task; and the members that the connection is one of.
+async fn connect(timeouts: Timeouts) -> (TcpStream, Served, Rc<Members>) {
+    let (client, server) = pair().await;
+    let (site, directory) = site();
+    let worker = worker(site, timeouts);
+    let members = Rc::clone(&worker.members);
+    (client, serve(server, worker, directory).await, members)
+}
+
+/// Both ends of a connection.
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = softclock::spawn_local(async move { TcpStream::connect(address).await.unwrap() });
+    let (server, _) = listener.accept().await.unwrap();
+    (client.await, server)
+}
+
+fn site() -> (Site, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("big"), vec![b'b'; 1 << 20]).unwrap();
+    fs::write(directory.path().join("part"), vec![b'p'; PART_BYTES]).unwrap();
+    (Site::directory(directory.path()).unwrap(), directory)
+}
+
+fn worker(served: impl Into<crate::exchange::served::Served>, timeouts: Timeouts) -> Rc<Worker> {
+    let connection = ConnectionOptions {
+        timeouts,
+        ..ConnectionOptions::default()
+    };
+    Worker::new(Live {
+        served: served.into().live(1, None),
+        options: WorkerOptions {
+            connection,
+            ..WorkerOptions::default()
+        },
+        tls: None,
+        access_log: None,
+    })
+}
+
+/// Has `worker` serve a connection, with which `kept` is dropped.
+async fn serve(stream: TcpStream, worker: Rc<Worker>, kept: impl Sized + 'static) -> Served {
+    let membership = worker.members.admit().await;
+    let options = worker.exchanges.live().options.connection;
+    let session = Session::new(Rc::clone(&worker.exchanges), Peer::Local, false);
+    softclock::spawn_local(async move {
+        let _kept = kept;
+        converse(stream.into(), session, &options, membership).await
+    })
+}
+
+/// A client of hyper's, which takes so much of each response before it is read.
+async fn speak<B>(stream: TcpStream, window: u32) -> SendRequest<B>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Unpin + 'static,
+{
+    let mut builder = ClientBuilder::new(LocalExecutor);
+    builder.initial_stream_window_size(window);
+    let (requests, connection) = builder.handshake(stream).await.unwrap();
+    drop(softclock::spawn_local(connection));
+    requests
+}
+
+fn get(path: &str) -> Request<Empty<Bytes>> {
+    let request = Request::get(format!("http://t{path}"));
+    request.body(Empty::new()).unwrap()
+}
+
+/// Timeouts of this length, at a rate at which a chunk takes no time.
+fn all(limit: Duration) -> Timeouts {
+    Timeouts {
+        idle: Some(limit),
+        send: Some(limit),
+        min_rate: u32::MAX,
+        ..Timeouts::default()
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let limited = async { timeout(Duration::from_secs(30), test).await };
+    let runtime = softclock::Runtime::new().unwrap();
+    runtime.block_on(limited).expect("it ends")
+}
+
+const SHORT: Duration = Duration::from_millis(200);
+
+/// More than a frame, less than a piece.
+const PART_BYTES: usize = 40_000;
+
+#[test]
+fn more_to_take_has_more_time() {
+    let timeouts = Timeouts {
+        send: Some(Duration::from_secs(60)),
+        min_rate: 256,
+        ..Timeouts::default()
+    };
+    assert_eq!(timeouts.for_bytes(0), Some(Duration::from_secs(60)));
+    assert_eq!(timeouts.for_bytes(25_600), Some(Duration::from_secs(160)));
+    let any_rate = Timeouts {
+        min_rate: 0,
+        ..timeouts
+    };
+    assert_eq!(any_rate.for_bytes(1), None);
+}
+
+#[test]
+fn a_client_that_says_nothing_is_let_go() {
+    run(async {
+        let (_silent, served, members) = connect(all(SHORT)).await;
+        let _ = served.await;
+        assert_eq!(members.count(), 0);
+    });
+}
+
+#[test]
+fn a_client_that_asks_no_more_is_let_go() {
+    run(async {
+        let (stream, served, _) = connect(all(SHORT)).await;
+        let mut requests = speak(stream, 1 << 20).await;
+        let response = requests.send_request(get("/big")).await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.to_bytes().len(), 1 << 20);
+        let _ = served.await;
+        assert!(requests.send_request(get("/big")).await.is_err());
+    });
+}
+
+/// Of the second there is one piece only, all of which hyper has at once.
+#[test]
+fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
+    run(reset_while_others_go_on("/big", 1 << 16));
+    run(reset_while_others_go_on("/part", 1 << 10));
+}
+
+async fn reset_while_others_go_on(path: &str, window: u32) {
+    let (stream, _served, _) = connect(all(5 * SHORT)).await;
+    let mut requests = speak(stream, window).await;
+    let stuck = requests.send_request(get(path)).await.unwrap();
+    for _ in 0..50 {
+        sleep(SHORT / 5).await;
+        let response = requests.send_request(get("/none")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    }
+    let Err(error) = stuck.into_body().collect().await else {
+        panic!("it was not reset");
+    };
+    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+    assert!(requests.send_request(get("/none")).await.is_ok());
+}
+
+#[test]
+fn one_piece_comes_whole() {
+    run(async {
+        let (stream, _served, _) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 10).await;
+        let response = requests.send_request(get("/part")).await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        assert!(body.to_bytes() == vec![b'p'; PART_BYTES]);
+    });
+}
+
+#[test]
+fn a_stream_that_is_read_slowly_is_not_reset() {
+    run(async {
+        let (stream, _served, _) = connect(all(5 * SHORT)).await;
+        let mut requests = speak(stream, 1 << 16).await;
+        let mut response = requests.send_request(get("/big")).await.unwrap();
+        let (mut taken, begun) = (0, softclock::now());
+        while let Some(frame) = response.frame().await {
+            taken += frame.unwrap().into_data().unwrap().len();
+            sleep(SHORT / 8).await;
+        }
+        assert_eq!(taken, 1 << 20);
+        assert!(softclock::now().since(begun) > 5 * SHORT, "not slowly");
+    });
+}
+
+#[test]
+fn idle_connections_make_room() {
+    run(async {
+        let (stream, served, members) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 16).await;
+        let busy = requests.send_request(get("/big")).await.unwrap();
+        let later = softclock::now() + Duration::from_secs(3_600);
+        members.shed(later);
+        sleep(SHORT).await;
+        assert_eq!(members.count(), 1, "it is in use");
+        busy.into_body().collect().await.unwrap();
+        sleep(SHORT).await;
+        members.shed(later);
+        let _ = served.await;
+        assert_eq!(members.count(), 0);
+    });
+}
+
+#[test]
+fn a_request_that_comes_with_the_end_is_answered() {
+    run(async {
+        let (client, server) = pair().await;
+        let mut requests = speak(client, 1 << 16).await;
+        let response = softclock::spawn_local(requests.send_request(get("/part")));
+        // The server finds both at its first look.
+        sleep(SHORT).await;
+        let (site, directory) = site();
+        let worker = worker(site, Timeouts::default());
+        worker.members.end();
+        let served = serve(server, worker, directory).await;
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.to_bytes().len(), PART_BYTES);
+        assert!(requests.send_request(get("/part")).await.is_err());
+        drop(requests);
+        let _ = served.await;
+    });
+}
+
+/// A body of which one piece comes, and then nothing.
+struct Stuck(Option<Bytes>);
+
+impl Body for Stuck {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.0.take() {
+            Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// An upstream that says this to a request; over when its connection is.
+fn upstream(says: &'static [u8]) -> (Proxy, JoinHandle<()>) {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let options = ProxyOptions {
+        upload_buffer: 0,
+        ..ProxyOptions::default()
+    };
+    let proxy = Proxy::new(vec![url.parse().unwrap()], options);
+    let serve = async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 1_024];
+        stream.read(&mut buffer).await.unwrap();
+        stream.write_all(says).await.unwrap();
+        while let Ok(1..) = stream.read(&mut buffer).await {}
+    };
+    (proxy.unwrap(), softclock::spawn_local(serve))
+}
+
+/// The status for an upload that stops, at an upstream that says this, and whether that is in use still.
+async fn status_of_stuck(says: &'static [u8]) -> (StatusCode, bool) {
+    let (proxy, over) = upstream(says);
+    let timeouts = Timeouts {
+        body: Some(5 * SHORT),
+        ..Timeouts::default()
+    };
+    let worker = worker(proxy, timeouts);
+    let active = || worker.upstreams()[0].active;
+    let (client, server) = pair().await;
+    let _served = serve(server, Rc::clone(&worker), ()).await;
+    let mut requests = speak(client, 1 << 16).await;
+    let request = Request::post("http://t/").body(Stuck(Some("part".into())));
+    let response = requests.send_request(request.unwrap()).await.unwrap();
+    let status = response.status();
+    response.into_body().collect().await.unwrap();
+    let in_use = active() == 1;
+    over.await;
+    while active() > 0 {
+        sleep(SHORT / 20).await;
+    }
+    (status, in_use)
+}
+
+#[test]
+fn an_upload_that_stops_frees_its_upstream() {
+    run(async {
+        let awaited = status_of_stuck(b"").await;
+        assert_eq!(awaited, (StatusCode::REQUEST_TIMEOUT, false));
+        let early = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
+        let answered = status_of_stuck(early).await;
+        assert_eq!(answered, (StatusCode::UNAUTHORIZED, true));
+    });
+}
+
+/// A body that goes on for ever, a byte at a time.
+struct Trickle(Sleep);
+
+impl Body for Trickle {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        ready!(Pin::new(&mut self.0).poll(cx));
+        self.0.reset(softclock::now() + SHORT / 8);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
+    }
+}
+
+/// The status for an upload that is slower than it may be.
+async fn status_of_slow(upload_buffer: usize, expected_connections: u64) -> StatusCode {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let options = ProxyOptions {
+        upload_buffer,
+        ..ProxyOptions::default()
+    };
+    let proxy = Proxy::new(vec![url.parse().unwrap()], options).unwrap();
+    let timeouts = Timeouts {
+        min_upload_rate: 1_000_000,
+        rate_window: 5 * SHORT,
+        ..Timeouts::default()
+    };
+    let worker = worker(proxy, timeouts);
+    let (client, server) = pair().await;
+    let _served = serve(server, Rc::clone(&worker), ()).await;
+    let mut requests = speak(client, 1 << 16).await;
+    let request = Request::post("http://t/").body(Trickle(sleep(SHORT)));
+    let response = requests.send_request(request.unwrap()).await.unwrap();
+    let upstream = &worker.upstreams()[0];
+    assert_eq!(
+        (upstream.counts.connections, upstream.active),
+        (expected_connections, 0)
+    );
+    response.status()
+}
+
+#[test]
+fn an_upload_that_is_too_slow_ends_without_an_upstream() {
+    run(async {
+        assert_eq!(
+            status_of_slow(16 << 10, 0).await,
+            StatusCode::REQUEST_TIMEOUT
+        );
+        assert_eq!(status_of_slow(0, 1).await, StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(status_of_slow(2, 1).await, StatusCode::REQUEST_TIMEOUT);
+    });
+}
+
+#[test]
+fn trailers_that_may_be_none_are_dropped() {
+    run(async {
+        let says = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+            2\r\nok\r\n0\r\nConnection: x\r\nKeep-Alive: 5\r\nX-Sum: 7\r\nSet-Cookie: a=b\r\n\r\n";
+        let (proxy, _over) = upstream(says);
+        let (client, server) = pair().await;
+        let _served = serve(server, worker(proxy, Timeouts::default()), ()).await;
+        let response = speak(client, 1 << 16).await.send_request(get("/"));
+        let body = response.await.unwrap().into_body().collect().await.unwrap();
+        let sum = [("x-sum".parse().unwrap(), "7".parse().unwrap())];
+        assert_eq!(body.trailers(), Some(&sum.into_iter().collect()));
+        assert_eq!(body.to_bytes(), "ok");
+    });
+}
+
+/// RFC 9110, section 8.6. Clients take a 204 with a length for a broken stream.
+#[test]
+fn a_length_comes_only_where_one_may_be() {
+    run(async {
+        for (says, length) in [
+            (
+                &b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"[..],
+                None,
+            ),
+            (
+                b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+                None,
+            ),
+            (
+                b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+                Some("5"),
+            ),
+        ] {
+            let (proxy, _over) = upstream(says);
+            let (client, server) = pair().await;
+            let _served = serve(server, worker(proxy, Timeouts::default()), ()).await;
+            let mut requests = speak(client, 1 << 16).await;
+            let response = requests.send_request(get("/")).await.unwrap();
+            let told = response.headers().get(http::header::CONTENT_LENGTH);
+            let told = told.map(|value| value.to_str().unwrap());
+            assert_eq!(told, length, "{}", response.status());
+            response.into_body().collect().await.unwrap();
+        }
+        // Ours, too: the answer to OPTIONS.
+        let (stream, _served, _) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 16).await;
+        let options = Request::options("http://t/big").body(Empty::new()).unwrap();
+        let response = requests.send_request(options).await.unwrap();
+        assert_eq!(response.status(), StatusCode::NO_CONTENT);
+        assert!(
+            !response
+                .headers()
+                .contains_key(http::header::CONTENT_LENGTH)
+        );
+    });
+}
+
+#[test]
+fn long_targets_are_refused_as_long_lines_are() {
+    run(async {
+        let (stream, _served, _) = connect(Timeouts::default()).await;
+        let mut requests = speak(stream, 1 << 16).await;
+        let lines = ConnectionOptions::default().head.line_bytes;
+        for (bytes, status) in [
+            (lines, StatusCode::NOT_FOUND),
+            (lines + 1, StatusCode::URI_TOO_LONG),
+        ] {
+            let path = format!("/{}", "a/".repeat(bytes / 2 + 1));
+            let request = get(&path[..bytes]);
+            assert_eq!(
+                requests.send_request(request).await.unwrap().status(),
+                status
+            );
+        }
+    });
+}
+
+#[test]
+fn a_request_that_is_reset_frees_its_upstream() {
+    run(async {
+        let (proxy, over) = upstream(b"");
+        let worker = worker(proxy, Timeouts::default());
+        let active = || worker.upstreams()[0].active;
+        let (client, server) = pair().await;
+        let _served = serve(server, Rc::clone(&worker), ()).await;
+        let mut requests = speak(client, 1 << 16).await;
+        let mut response = Box::pin(requests.send_request(get("/")));
+        while active() == 0 {
+            let _ = timeout(SHORT / 20, &mut response).await;
+        }
+        drop(response);
+        over.await;
+        while active() > 0 {
+            sleep(SHORT / 20).await;
+        }
+    });
+}

@@ -1,0 +1,325 @@
+//! What carries a connection: TCP or a Unix socket, plain or through TLS.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Shutdown};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_rustls::server::TlsStream;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use softclock::fs::File;
+use softclock::net::{TcpStream, UnixStream};
+
+use crate::net::buffers::with_scratch;
+use crate::net::socket::Socket;
+
+/// A connection of the kernel's.
+pub(crate) enum Carrier {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection that carries HTTP.
+pub(crate) enum Stream {
+    Plain(Carrier),
+    Tls(Box<TlsStream<Carrier>>),
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Internet(IpAddr),
+    /// A process of this machine, through a Unix socket.
+    Local,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => address.to_canonical().fmt(f),
+            Self::Local => f.write_str("unix:"),
+        }
+    }
+}
+
+/// Calls the method of whichever kind it is, with futures-io's arguments.
+macro_rules! each {
+    ($carrier:expr, $stream:ident => $call:expr) => {
+        match $carrier {
+            Carrier::Tcp($stream) => $call,
+            Carrier::Unix($stream) => $call,
+        }
+    };
+}
+
+impl Carrier {
+    /// Reads what has arrived; 0 at the end.
+    pub(crate) fn poll_receive(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_read(cx, buffer))
+    }
+
+    /// Writes as much as is taken.
+    pub(crate) fn poll_send(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match buffers {
+            [buffer] => each!(self, stream => stream.poll_write(cx, buffer)),
+            _ => each!(self, stream => stream.poll_write_vectored(cx, buffers)),
+        }
+    }
+
+    /// Ready when the other end is known to be gone, and not only to have said all it wants.
+    fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        each!(self, stream => stream.poll_lost(cx))
+    }
+
+    /// Ready when the other end is known to send no more, or to be gone.
+    fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        each!(self, stream => stream.poll_ended(cx))
+    }
+
+    /// Wakes nobody who waits for bytes until he asks again.
+    pub(crate) fn forget_readers(&self) {
+        each!(self, stream => stream.forget_readers());
+    }
+
+    /// Closes the connection by a reset, so that the kernel discards what it has not sent.
+    pub(crate) fn reset(self) {
+        self.give_up();
+    }
+
+    /// Makes the close a reset.
+    fn give_up(&self) {
+        if let Self::Tcp(stream) = self {
+            // If this fails, the kernel gives up by itself, later.
+            let _ = stream.set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Ends our side.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        each!(self, stream => stream.shutdown(Shutdown::Write))
+    }
+}
+
+impl Carrier {
+    /// Waits for the first byte, or the end.
+    pub(crate) fn poll_heard(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_peek(cx, &mut [0])).map_ok(drop)
+    }
+}
+
+impl futures_io::AsyncRead for Carrier {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_receive(cx, buffer)
+    }
+}
+
+impl futures_io::AsyncWrite for Carrier {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(&*self, stream => stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(&*self, stream => stream.poll_write_vectored(cx, buffers))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.end())
+    }
+}
+
+impl Socket for Stream {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_read(cx, buffer)),
+            Self::Tls(tls) => futures_io::AsyncRead::poll_read(Pin::new(tls), cx, buffer),
+        }
+    }
+
+    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_readable(cx)),
+            // TLS may hold bytes that were received before.
+            Self::Tls(_) => Poll::Ready(()),
+        }
+    }
+
+    fn sends_files(&self) -> bool {
+        matches!(self, Self::Plain(Carrier::Tcp(stream)) if !stream.is_paced())
+    }
+
+    fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(Carrier::Tcp(stream)) => stream.poll_send_file(cx, file, offset, len),
+            _ => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.unacknowledged().unwrap_or(0),
+            // What was written is with the other process.
+            Carrier::Unix(_) => 0,
+        }
+    }
+
+    fn is_held_back(&self) -> bool {
+        matches!(self.carrier(), Carrier::Tcp(stream) if stream.is_held_back())
+    }
+
+    fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        self.carrier().poll_lost(cx)
+    }
+
+    fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.carrier().poll_ended(cx)
+    }
+
+    fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.poll_sent(cx),
+            Carrier::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn give_up(&self) {
+        self.carrier().give_up();
+    }
+}
+
+impl Stream {
+    /// Bytes written that wait for pacing, a part of those not acknowledged.
+    pub(crate) fn paced_bytes(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.paced_bytes() as u64,
+            Carrier::Unix(_) => 0,
+        }
+    }
+
+    /// Has its close be a reset if the kernel has not got all that was written: the rest would hold the descriptor while
+    /// no connection counts it any more.
+    pub(crate) fn give_up_unsent(&self) {
+        if self.paced_bytes() > 0 {
+            self.give_up();
+        }
+    }
+
+    /// Bytes that the socket has accepted; encrypted ones under TLS.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.bytes_written(),
+            // A Unix socket delivers bytes as it accepts them, so every write is progress already.
+            Carrier::Unix(_) => 0,
+        }
+    }
+
+    fn carrier(&self) -> &Carrier {
+        match self {
+            Self::Plain(carrier) => carrier,
+            Self::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Plain(Carrier::Tcp(stream))
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(carrier) => {
+                each!(carrier, stream => Read::poll_read(Pin::new(stream), cx, buffer))
+            }
+            Self::Tls(tls) => with_scratch(|scratch| {
+                let max = buffer.remaining().min(scratch.len());
+                let read = futures_io::AsyncRead::poll_read(Pin::new(tls), cx, &mut scratch[..max]);
+                read.map_ok(|n| buffer.put_slice(&scratch[..n]))
+            }),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_write(cx, bytes)),
+            Self::Tls(tls) => futures_io::AsyncWrite::poll_write(Pin::new(tls), cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(carrier) => {
+                each!(carrier, stream => stream.poll_write_vectored(cx, buffers))
+            }
+            Self::Tls(tls) => {
+                futures_io::AsyncWrite::poll_write_vectored(Pin::new(tls), cx, buffers)
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => futures_io::AsyncWrite::poll_flush(Pin::new(tls), cx),
+        }
+    }
+
+    /// Ends our side; through TLS with its close_notify.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(carrier) => futures_io::AsyncWrite::poll_close(Pin::new(carrier), cx),
+            Self::Tls(tls) => futures_io::AsyncWrite::poll_close(Pin::new(tls), cx),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Which metrics there are.
+
+use std::collections::BTreeMap;
+
+use softclock::net::PacingStatistics;
+use softclock::{Histogram, TriggerState};
+
+use super::text::Kind::{self, Counter, Gauge};
+use super::text::{Page, seconds};
+use crate::observe::access_log::LogCounts;
+use crate::observe::limit::Limit;
+use crate::observe::telemetry::{CLASSES, Counts, METHODS, Report, UpstreamReport};
+
+/// The page that tells what the threads have done; one report a thread.
+pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
+    let mut page = Page::default();
+    page.family(
+        "softclock_build_info",
+        Gauge,
+        "The program's version; always 1.",
+    );
+    page.labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.family(
+        "softclock_threads",
+        Gauge,
+        "Threads that serve and have answered in time.",
+    );
+    page.value(reports.len());
+    server(&mut page, reports, log);
+    upstreams(&mut page, reports);
+    timers(&mut page, reports);
+    pacing(&mut page, reports);
+    triggers(&mut page, reports);
+    threads(&mut page, reports);
+    page.into_text()
+}
+
+fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
+    let mut counts = Counts::default();
+    reports.iter().for_each(|report| counts.add(&report.counts));
+    let help = "Responses by method and by class of status; class 4xx includes clients that left before theirs.";
+    page.family("softclock_http_responses_total", Counter, help);
+    for (method, classes) in METHODS.iter().zip(&counts.responses) {
+        for (class, &count) in CLASSES.iter().zip(classes) {
+            // All of GET, so that rates start at zero; of the others what there is.
+            if count > 0 || *method == "GET" {
+                page.labelled(&[("method", method), ("class", class)], count);
+            }
+        }
+    }
+    let help = "Bytes of response bodies handed to connections.";
+    page.family("softclock_http_body_bytes_total", Counter, help);
+    page.value(counts.body_bytes);
+    page.family(
+        "softclock_connections_accepted_total",
+        Counter,
+        "Connections accepted.",
+    );
+    page.value(counts.accepted);
+    let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
+    let help = "Connections open now.";
+    page.family("softclock_connections_open", Gauge, help);
+    page.value(sum(|report| report.open));
+    let help = "Connections that may be open at a time; more wait in the kernel.";
+    page.family("softclock_connections_limit", Gauge, help);
+    page.value(sum(|report| report.limit));
+    let help = "TLS handshakes that failed or took too long.";
+    page.family("softclock_tls_handshakes_failed_total", Counter, help);
+    page.value(counts.handshakes_failed);
+    let help = "Times a limit was reached, by its name in docs/limits.md.";
+    page.family("softclock_limits_reached_total", Counter, help);
+    for limit in Limit::ALL {
+        page.labelled(&[("limit", limit.name())], limit.count());
+    }
+    if let Some(log) = log {
+        let help =
+            "Lines of the access log: written, dropped for want of room, failed to be written.";
+        page.family("softclock_access_log_lines_total", Counter, help);
+        page.labelled(&[("outcome", "written")], log.written);
+        page.labelled(&[("outcome", "dropped")], log.dropped);
+        page.labelled(&[("outcome", "failed")], log.failed);
+    }
+}
+
+/// By name, those of all threads together.
+fn upstreams(page: &mut Page, reports: &[Report]) {
+    let mut all: BTreeMap<&str, Vec<&UpstreamReport>> = BTreeMap::new();
+    for upstream in reports.iter().flat_map(|report| &report.upstreams) {
+        all.entry(&upstream.name).or_default().push(upstream);
+    }
+    if all.is_empty() {
+        return;
+    }
+    let mut family = |name, kind, help, of: fn(&UpstreamReport) -> u64| {
+        page.family(name, kind, help);
+        for (upstream, reports) in &all {
+            let sum = reports.iter().map(|report| of(report)).sum::<u64>();
+            page.labelled(&[("upstream", upstream)], sum);
+        }
+    };
+    family(
+        "softclock_upstream_requests_total",
+        Counter,
+        "Requests sent to an upstream, each try counted.",
+        |report| report.counts.requests,
+    );
+    family(
+        "softclock_upstream_failures_total",
+        Counter,
+        "Requests that an upstream failed to answer, or to answer to the end.",
+        |report| report.counts.failures,
+    );
+    family(
+        "softclock_upstream_retries_total",
+        Counter,
+        "Requests tried again, elsewhere or on a fresh connection.",
+        |report| report.counts.retries,
+    );
+    family(
+        "softclock_upstream_connections_total",
+        Counter,
+        "Connections made to an upstream.",
+        |report| report.counts.connections,
+    );
+    family(
+        "softclock_upstream_active",
+        Gauge,
+        "Requests and tunnels that are with an upstream now.",
+        |report| report.active as u64,
+    );
+    family(
+        "softclock_upstream_idle_connections",
+        Gauge,
+        "Connections kept for the next request.",
+        |report| report.idle as u64,
+    );
+    family(
+        "softclock_upstream_up_threads",
+        Gauge,
+        "Threads that send requests there; the others leave it out for a while.",
+        |report| u64::from(report.is_up),
+    );
+    let help = "Time from when an upstream was given a request to the head of its response, connecting included.";
+    page.family("softclock_upstream_response_seconds", Kind::Histogram, help);
+    for (upstream, reports) in &all {
+        let mut times = Histogram::new();
+        let of_threads = reports.iter().map(|report| &report.response_times);
+        of_threads.for_each(|of_thread| times.merge(of_thread));
+        page.distribution(&[("upstream", upstream)], &times);
+    }
+}
+
+fn timers(page: &mut Page, reports: &[Report]) {
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let help = "Soft events pending now, sleeping tasks included.";
+    page.family("softclock_events_pending", Gauge, help);
+    page.value(sum(|report| report.statistics.pending as u64));
+    let help = "Soft events scheduled, rescheduling included.";
+    page.family("softclock_events_scheduled_total", Counter, help);
+    page.value(sum(|report| report.statistics.events.scheduled));
+    let help = "Soft events cancelled before they fired.";
+    page.family("softclock_events_cancelled_total", Counter, help);
+    page.value(sum(|report| report.statistics.events.cancelled));
+    let help = "Soft events fired after their deadline.";
+    page.family("softclock_deadlines_missed_total", Counter, help);
+    page.value(sum(|report| report.statistics.events.deadlines_missed));
+}
+
+fn pacing(page: &mut Page, reports: &[Report]) {
+    let sum = |of: fn(&PacingStatistics) -> u64| {
+        let pacing = reports.iter().map(|report| &report.statistics.pacing);
+        pacing.map(of).sum::<u64>()
+    };
+    let help = "Trains of pieces begun on paced connections: responses, or several in a row.";
+    page.family("softclock_paced_trains_total", Counter, help);
+    page.value(sum(|pacing| pacing.trains));
+    let help = "Pieces that paced connections gave to the kernel.";
+    page.family("softclock_paced_pieces_total", Counter, help);
+    page.value(sum(|pacing| pacing.pieces));
+    let help = "Bytes of these pieces.";
+    page.family("softclock_paced_bytes_total", Counter, help);
+    page.value(sum(|pacing| pacing.bytes));
+    let help = "Times the kernel had no room for a piece, because the client was slow.";
+    page.family("softclock_paced_blocked_total", Counter, help);
+    page.value(sum(|pacing| pacing.blocked));
+    let help =
+        "Bytes that the rates had time for while streams were late by more than they make up for.";
+    page.family("softclock_paced_forgotten_bytes_total", Counter, help);
+    page.value(sum(|pacing| pacing.forgotten_bytes));
+    let help = "Bytes that wait for their time now.";
+    page.family("softclock_paced_pending_bytes", Gauge, help);
+    page.value(sum(|pacing| pacing.pending_bytes));
+}
+
+fn triggers(page: &mut Page, reports: &[Report]) {
+    let of_source = |state, of: fn(&Report, TriggerState) -> u64| {
+        reports.iter().map(|report| of(report, state)).sum::<u64>()
+    };
+    let help = "Trigger states (moments at which due events are fired) by source.";
+    page.family("softclock_trigger_states_total", Counter, help);
+    for state in TriggerState::ALL {
+        let count = of_source(state, |report, state| {
+            report.statistics.triggers.source(state).count()
+        });
+        page.labelled(&[("source", state.name())], count);
+    }
+    let help = "Soft events fired, by the source of the trigger state that fired them.";
+    page.family("softclock_events_fired_total", Counter, help);
+    for state in TriggerState::ALL {
+        let fired = of_source(state, |report, state| {
+            report.statistics.triggers.source(state).fired()
+        });
+        page.labelled(&[("source", state.name())], fired);
+    }
+    let merged = |of: fn(&Report) -> Histogram| {
+        let mut all = Histogram::new();
+        reports.iter().for_each(|report| all.merge(&of(report)));
+        all
+    };
+    let help =
+        "Time from one trigger state of a thread to its next; long ones are of idle threads.";
+    page.family("softclock_trigger_interval_seconds", Kind::Histogram, help);
+    let intervals = merged(|report| report.statistics.triggers.intervals());
+    page.distribution(&[], &intervals);
+    let help = "Time from when a soft event was due to when it was fired.";
+    page.family("softclock_event_lateness_seconds", Kind::Histogram, help);
+    let lateness = merged(|report| report.statistics.triggers.lateness());
+    page.distribution(&[], &lateness);
+}
+
+fn threads(page: &mut Page, reports: &[Report]) {
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let time = |of: fn(&Report) -> std::time::Duration| {
+        let total: std::time::Duration = reports.iter().map(of).sum();
+        seconds(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
+    };
+    page.family(
+        "softclock_turns_total",
+        Counter,
+        "Turns of the threads' loops.",
+    );
+    page.value(sum(|report| report.statistics.turns));
+    page.family("softclock_task_polls_total", Counter, "Polls of tasks.");
+    page.value(sum(|report| report.statistics.tasks));
+    page.family(
+        "softclock_blocks_total",
+        Counter,
+        "Times a thread blocked for want of work.",
+    );
+    page.value(sum(|report| report.statistics.blocks));
+    let help = "Time that threads were blocked for want of work.";
+    page.family("softclock_blocked_seconds_total", Counter, help);
+    page.value(time(|report| report.statistics.blocked));
+    let help = "Time that threads spun before an event, to fire it on time.";
+    page.family("softclock_spun_seconds_total", Counter, help);
+    page.value(time(|report| report.statistics.spun));
+    let help =
+        "Time in which threads wanted to run but did not: preempted, or their processor stolen.";
+    page.family("softclock_not_running_seconds_total", Counter, help);
+    page.value(time(|report| report.statistics.not_running));
+    if let Some(report) = reports.first() {
+        let help =
+            "Where time is read from, and at which rate or why not from a counter; always 1.";
+        page.family("softclock_clock_info", Gauge, help);
+        page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
+        let help = "How threads learn which sockets are ready; always 1.";
+        page.family("softclock_readiness_info", Gauge, help);
+        page.labelled(&[("mechanism", report.statistics.mechanism.name())], 1);
+    }
+}

@@ -1,0 +1,154 @@
+//! What a server does, as one value that can be replaced while it runs.
+
+use crate::error::StartError;
+use crate::exchange::live::{Live, WorkerOptions};
+use crate::exchange::served::Served;
+use crate::net::address::{ListenAddress, Place};
+use crate::net::tls::Tls;
+use crate::observe::access_log::AccessLog;
+
+/// What to serve, where and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is served.
+    pub served: Served,
+    /// Where; [`ListenAddress::DEFAULT`] if there is none.
+    pub listen: Vec<ListenAddress>,
+    /// Where metrics are told, if at all.
+    pub metrics: Vec<ListenAddress>,
+    /// The permissions of sockets of the Unix family.
+    pub socket_mode: u32,
+    /// For those listeners that speak TLS.
+    pub tls: Option<Tls>,
+    /// Where each response is told, if at all.
+    pub access_log: Option<AccessLog>,
+    /// How each thread serves. The limits of connections and of open files are for all threads together.
+    pub worker: WorkerOptions,
+}
+
+impl Settings {
+    /// A site or a proxy on the default address.
+    pub fn new(served: impl Into<Served>) -> Self {
+        Self {
+            served: served.into(),
+            listen: Vec::new(),
+            metrics: Vec::new(),
+            socket_mode: DEFAULT_SOCKET_MODE,
+            tls: None,
+            access_log: None,
+            worker: WorkerOptions::default(),
+        }
+    }
+
+    /// Finds mistakes without listening. Waits for the disk.
+    ///
+    /// # Errors
+    /// What contradicts itself, with which no server starts: [`StartError::NoCertificate`], [`StartError::PlainOnly`],
+    /// [`StartError::SlowBurst`], [`StartError::Repeated`]. And what a server starts with, but does not show:
+    /// [`StartError::UnusedCertificate`], [`StartError::ErrorPage`].
+    pub fn check(&self) -> Result<(), StartError> {
+        let settings = self.clone().checked()?;
+        if settings.tls.is_some() && !settings.listen.iter().any(|address| address.tls) {
+            return Err(StartError::UnusedCertificate);
+        }
+        match &settings.served {
+            Served::Site(site) => site.check_error_pages(),
+            Served::Proxy(_) => Ok(()),
+        }
+    }
+
+    /// Completes the settings, or tells what contradicts itself.
+    pub(crate) fn checked(mut self) -> Result<Self, StartError> {
+        if self.listen.is_empty() {
+            self.listen.push(ListenAddress::DEFAULT);
+        }
+        let all = || self.listen.iter().chain(&self.metrics);
+        if let Some(address) = self.metrics.iter().find(|address| address.tls) {
+            return Err(StartError::PlainOnly(address.clone()));
+        }
+        if let Some(address) = all().find(|address| address.tls && self.tls.is_none()) {
+            return Err(StartError::NoCertificate(address.clone()));
+        }
+        let pace = self.worker.pace;
+        if let (Some(burst), Some(rate)) = (pace.burst, pace.rate)
+            && burst < rate
+        {
+            return Err(StartError::SlowBurst { burst, rate });
+        }
+        for (index, address) in all().enumerate() {
+            let free = matches!(&address.place, Place::One(one) if one.port() == 0);
+            if !free
+                && all()
+                    .skip(index + 1)
+                    .any(|other| other.place == address.place)
+            {
+                return Err(StartError::Repeated(address.clone()));
+            }
+        }
+        Ok(self)
+    }
+
+    /// What one of `threads` serves by. What stays of the `previous` is taken over.
+    pub(crate) fn live(&self, threads: usize, previous: Option<&Live>) -> Live {
+        let mut options = self.worker;
+        options.pace = options.pace.for_one_of(threads);
+        options.max_connections = (options.max_connections / threads).max(1);
+        options.max_open_files = (options.max_open_files / threads).max(1);
+        Live {
+            served: self.served.live(threads, previous.map(|live| &live.served)),
+            options,
+            tls: self.tls.clone(),
+            access_log: self.access_log.clone(),
+        }
+    }
+}
+
+/// Owner and group may connect.
+pub const DEFAULT_SOCKET_MODE: u32 = 0o660;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::content::Site;
+
+    #[test]
+    fn contradictions() {
+        let with = |listen: &[&str], metrics: &[&str]| {
+            let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+            let mut settings = Settings::new(Site::bundled());
+            settings.listen = parse(listen);
+            settings.metrics = parse(metrics);
+            settings.checked().map(|settings| settings.listen.len())
+        };
+        assert_eq!(with(&[], &[]).unwrap(), 1);
+        assert_eq!(
+            with(&["127.0.0.1:0", "127.0.0.1:0"], &["127.0.0.1:0"]).unwrap(),
+            2
+        );
+        assert!(matches!(
+            with(&[":1", ":1"], &[]),
+            Err(StartError::Repeated(_))
+        ));
+        assert!(matches!(
+            with(&[":1"], &[":1"]),
+            Err(StartError::Repeated(_))
+        ));
+        assert!(matches!(
+            with(&["tls::1"], &[]),
+            Err(StartError::NoCertificate(_))
+        ));
+        assert!(matches!(
+            with(&[], &["tls::1"]),
+            Err(StartError::PlainOnly(_))
+        ));
+    }
+
+    #[test]
+    fn what_a_server_starts_with_but_does_not_show() {
+        let page = "404=/e.html".parse().unwrap();
+        let settings = Settings::new(Site::bundled().with_error_page(page));
+        let error = settings.check().unwrap_err();
+        assert!(matches!(error, StartError::ErrorPage(..)), "{error}");
+        assert!(settings.checked().is_ok());
+    }
+}

@@ -1,0 +1,75 @@
+//! Response bodies: bytes at hand, or a file read as fast as the client takes it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::site::multipart::Parts;
+
+pub use crate::net::buffers::CHUNK_BYTES;
+pub use crate::site::file_body::FileBody;
+
+/// The body of a response.
+pub enum Body {
+    /// Bytes in memory; none for an empty body.
+    Bytes(Bytes),
+    /// Part of a file, read when the connection asks for more.
+    File(FileBody),
+    /// Several parts of a file, each behind a head of its own.
+    Parts(Box<Parts>),
+}
+
+impl Body {
+    /// A body without content.
+    pub const fn empty() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.get_mut().poll_up_to(usize::MAX, cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.remaining())
+    }
+}
+
+impl Body {
+    /// Ready with the next frame, of at most `max` bytes.
+    pub(crate) fn poll_up_to(
+        &mut self,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let chunk = match self {
+            Self::Bytes(bytes) if bytes.is_empty() => Ok(None),
+            Self::Bytes(bytes) => Ok(Some(bytes.split_to(max.min(bytes.len())))),
+            Self::File(file) => ready!(file.poll_chunk(max, cx)),
+            Self::Parts(parts) => ready!(parts.poll_chunk(max, cx)),
+        };
+        Poll::Ready(chunk.transpose().map(|chunk| chunk.map(Frame::data)))
+    }
+
+    fn remaining(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(file) => file.remaining(),
+            Self::Parts(parts) => parts.remaining(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Requests that are refused, and the pages that say so.
+
+use std::io;
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SERVER, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Response, StatusCode};
+use softclock::fs::Failure;
+
+use crate::site::body::Body;
+use crate::syntax::path::PathError;
+use crate::syntax::range;
+
+/// Why a request gets an error page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The path is malformed or deceptive.
+    BadPath,
+    /// HTTP/1.1 asks for exactly one Host.
+    BadHost,
+    /// No permission, outside the root, or no regular file.
+    Forbidden,
+    /// Nothing here.
+    NotFound,
+    /// Neither GET, HEAD nor OPTIONS.
+    MethodNotAllowed,
+    /// Accept-Encoding refuses all there is.
+    NotAcceptable,
+    /// If-Match or If-Unmodified-Since does not hold.
+    PreconditionFailed,
+    /// The file, of this length, has no such part.
+    RangeNotSatisfiable(u64),
+    /// Descriptors or memory ran out, or the file changed while it was read.
+    Unavailable,
+    /// The disk failed.
+    Internal,
+}
+
+impl Refusal {
+    /// The refusal that an error of the file system calls for.
+    pub fn of_file_error(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Self::Unavailable;
+        }
+        match Failure::of(error) {
+            Failure::Missing => Self::NotFound,
+            Failure::Forbidden => Self::Forbidden,
+            Failure::Exhausted => Self::Unavailable,
+            Failure::Broken => Self::Internal,
+        }
+    }
+
+    /// The error page.
+    pub fn into_response(self) -> Response<Body> {
+        let (status, sentence) = self.words();
+        let mut response = Self::page(status, sentence);
+        let headers = response.headers_mut();
+        match self {
+            Self::MethodNotAllowed => {
+                headers.insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
+            }
+            Self::Unavailable => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::NotAcceptable => {
+                headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+            }
+            Self::RangeNotSatisfiable(length) => {
+                let range = HeaderValue::from_str(&range::unsatisfied_content_range(length));
+                headers.insert(CONTENT_RANGE, range.expect("ASCII"));
+            }
+            _ => {}
+        }
+        response
+    }
+
+    /// A small plain page.
+    pub(crate) fn page(status: StatusCode, sentence: &str) -> Response<Body> {
+        let page = Bytes::from(format!("{status}: {sentence}\n"));
+        let length = HeaderValue::from(page.len());
+        let mut response = Response::new(Body::Bytes(page));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        headers.insert(CONTENT_LENGTH, length);
+        response
+    }
+
+    const fn words(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::BadPath => (StatusCode::BAD_REQUEST, "this path can't be understood."),
+            Self::BadHost => (StatusCode::BAD_REQUEST, "a request needs one Host field."),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "this may not be read."),
+            Self::NotFound => (StatusCode::NOT_FOUND, "nothing is here."),
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "files can only be read (GET, HEAD).",
+            ),
+            Self::NotAcceptable => (
+                StatusCode::NOT_ACCEPTABLE,
+                "this is there in other encodings only.",
+            ),
+            Self::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "the file is not in the state you asked for.",
+            ),
+            Self::RangeNotSatisfiable(_) => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "the file ends before that part.",
+            ),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "try again in a moment."),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "the file can't be read."),
+        }
+    }
+}
+
+impl From<PathError> for Refusal {
+    fn from(error: PathError) -> Self {
+        match error {
+            PathError::Malformed => Self::BadPath,
+            // As if it did not exist: whether it does is nobody's business.
+            PathError::Hidden => Self::NotFound,
+        }
+    }
+}
+
+/// A small page that belongs to no site. Without its content if the request `is_head`.
+pub(crate) fn own_page(status: StatusCode, sentence: &str, is_head: bool) -> Response<Body> {
+    let mut response = Refusal::page(status, sentence);
+    let headers = response.headers_mut();
+    headers.insert(SERVER, HeaderValue::from_static("softclock"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    match is_head {
+        true => response.map(|_| Body::empty()),
+        false => response,
+    }
+}
+
+/// The value of Allow.
+pub(crate) const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_say_what_they_are() {
+        let response = Refusal::RangeNotSatisfiable(7).into_response();
+        assert_eq!(response.status(), 416);
+        assert_eq!(response.headers()[CONTENT_RANGE], "bytes */7");
+        let Body::Bytes(page) = response.body() else {
+            panic!("a page is in memory")
+        };
+        assert!(page.starts_with(b"416 Range Not Satisfiable: "));
+        assert_eq!(
+            Refusal::MethodNotAllowed.into_response().headers()[ALLOW],
+            ALLOWED_METHODS
+        );
+    }
+}
