@@ -22,6 +22,21 @@ pub(crate) struct Class {
     pub(crate) text: String,
 }
 
+impl Class {
+    /// As it was written, with the defaults that apply to it.
+    pub(crate) fn effective(&self) -> String {
+        let is_written = |name| self.text.split(' ').any(|word| word == name);
+        let mut text = self.text.clone();
+        if let Some(peak) = self.options.peak.filter(|_| !is_written("peak")) {
+            text.push_str(&format!(" peak {peak}"));
+        }
+        if !is_written("limit") {
+            text.push_str(&format!(" limit {}", self.options.most_packets));
+        }
+        text
+    }
+}
+
 impl FromStr for Class {
     type Err = String;
 
@@ -165,6 +180,22 @@ mod tests {
 
     fn class(text: &str) -> Class {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn settings_are_shown_with_their_defaults() {
+        let limit = format!("limit {LIMIT}");
+        assert_eq!(
+            class("rate  1mbit").effective(),
+            format!("rate 1mbit {limit}")
+        );
+        let all = "rate 1mbit peak 2mbit limit 9";
+        assert_eq!(class(all).effective(), all);
+        let patient = class("rate 100mbit behind 5ms").effective();
+        assert_eq!(
+            patient,
+            format!("rate 100mbit behind 5ms peak 115mbit {limit}")
+        );
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Pacer {
                 ..Row::default()
             },
             overhead_bytes,
-            settings: settings(classes, link, tolerance),
+            settings: settings(classes, link, tolerance, overhead_bytes),
         }
     }
 
@@ -213,15 +213,20 @@ impl Discipline for Pacer {
     }
 }
 
-fn settings(classes: &[Class], link: Rate, tolerance: Duration) -> Vec<(String, String)> {
+fn settings(
+    classes: &[Class],
+    link: Rate,
+    tolerance: Duration,
+    overhead_bytes: u32,
+) -> Vec<(String, String)> {
     let setting = |name: &str, value: String| (name.to_owned(), value);
-    let classes = classes
-        .iter()
-        .map(|class| setting("class", class.text.clone()));
+    let classes = (classes.iter()).map(|class| setting("class", class.effective()));
+    let overhead = (overhead_bytes > 0).then(|| setting("overhead", overhead_bytes.to_string()));
     let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
     let others = [setting("link", link.to_string())]
         .into_iter()
-        .chain(tolerance);
+        .chain(tolerance)
+        .chain(overhead);
     classes.chain(others).collect()
 }
 

@@ -156,8 +156,10 @@ impl WanCommandOptions {
             chance("duplicate", &self.duplicate),
             chance("corrupt", &self.corrupt),
         ];
+        let bytes = self.bridge.overhead;
+        let overhead = (bytes > 0).then(|| ("overhead".to_owned(), bytes.to_string()));
         let all = times.into_iter().chain(bottleneck).chain(chances);
-        all.flatten().collect()
+        all.chain([overhead]).flatten().collect()
     }
 
     /// What holds for one direction.
