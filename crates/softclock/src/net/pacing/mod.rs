@@ -57,7 +57,7 @@ pub struct Pacing {
     /// allowable burst rate. Less than `rate` is `rate`.
     pub burst: Rate,
     /// How far a train may fall behind and still catch up; what it is behind by more is lost to it, and counted
-    /// ([`PacingStatistics::forgotten_bytes`]). A piece at least is made up for.
+    /// ([`PacingStatistics::forgotten_bytes`](super::PacingStatistics::forgotten_bytes)). A piece at least is made up for.
     pub most_behind: Duration,
     /// Bytes of a piece, 1 to 65536. `None` is 1448, a segment of Ethernet, or as much as `rate` gives in the median time
     /// between trigger states, times the streams that wait, if that is more; and more where the thread is never idle. It is
