@@ -399,7 +399,7 @@ mod tests {
             (&["--spin-cap", "101"], "percentage"),
             (&["--events", "kqueue"], "'kqueue'"),
             (&["--drain", "-1"], "--drain"),
-            (&["--drain", "1e30"], "time span"),
+            (&["--drain", "1e30"], "0 or more"),
             (&["--index", "a/b"], "name of a file"),
             (&["--max-line", "10"], "from 256 to 65000"),
             (&["--max-head", "2M"], "--max-head"),
