@@ -62,7 +62,7 @@ fn priorities_that_are_none_or_not_allowed() {
     let directory = directory(&[]);
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = copy_of_program(directory.path());
-    for (priority, limit) in [("nice:-1", "LimitNICE"), ("fifo:1", "LimitRTPRIO")] {
+    for (priority, limit) in [("nice:-20", "LimitNICE"), ("fifo:1", "LimitRTPRIO")] {
         let mut command = Command::new(&program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--priority", priority]);
         let text = line(&command.uid(65_534).gid(65_534).output().unwrap(), 1);
