@@ -8,7 +8,7 @@ mod tcp;
 mod udp;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -20,6 +20,7 @@ pub(crate) use tcp::{MemoryListener, MemoryTcp};
 pub(crate) use udp::MemoryUdp;
 
 use crate::net::common::Common;
+use crate::net::source::Source;
 use crate::runtime::inner::Inner;
 use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
@@ -27,8 +28,8 @@ use crate::runtime::sources::Sources;
 /// What is bound in a runtime.
 #[derive(Default)]
 pub(crate) struct Network {
-    listeners: Names<tcp::Queue>,
-    datagrams: Names<udp::Queue>,
+    listeners: Names<Queue<MemoryTcp>>,
+    datagrams: Names<Queue<udp::Datagram>>,
     last_port: Cell<u16>,
     /// Events since the loop last looked.
     arrived: RefCell<Vec<(SourceId, Readiness)>>,
@@ -68,7 +69,29 @@ impl Network {
     }
 }
 
-/// Who is bound to which address.
+/// What waits at a socket.
+struct Queue<T> {
+    source: SourceId,
+    waiting: RefCell<VecDeque<T>>,
+    shared: bool,
+}
+
+impl<T> Names<Queue<T>> {
+    /// Binds a queue for `source` to `address`, beside others if it and they are `shared`.
+    fn open(&self, source: &Source, address: SocketAddr, shared: bool) -> io::Result<Rc<Queue<T>>> {
+        let queue = Rc::new(Queue {
+            source: source.id(),
+            waiting: RefCell::default(),
+            shared,
+        });
+        let beside = self.find(address);
+        let may_share = shared && beside.is_none_or(|other| other.shared);
+        self.bind(address, &queue, may_share)?;
+        Ok(queue)
+    }
+}
+
+/// Which sockets are bound to which address.
 struct Names<T> {
     by_address: RefCell<BTreeMap<SocketAddr, Vec<Weak<T>>>>,
 }

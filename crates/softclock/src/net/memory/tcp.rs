@@ -14,22 +14,15 @@ use softclock_core::{SourceId, TriggerState};
 use softclock_linux::events::Readiness;
 use softclock_linux::socket::tcp::ListenOptions;
 
-use super::Network;
+use super::{Network, Queue};
 use crate::net::source::Source;
 use crate::runtime::sources::Direction;
-
-/// Connections that wait to be accepted.
-pub(super) struct Queue {
-    source: SourceId,
-    waiting: RefCell<VecDeque<MemoryTcp>>,
-    shared: bool,
-}
 
 /// A listener; connections that it has not accepted are reset when it is dropped.
 pub(crate) struct MemoryListener {
     source: Source,
     address: SocketAddr,
-    queue: Rc<Queue>,
+    queue: Rc<Queue<MemoryTcp>>,
 }
 
 impl MemoryListener {
@@ -37,14 +30,9 @@ impl MemoryListener {
         let source = Source::new(Readiness::NONE)?;
         let network = Network::of(source.runtime());
         let address = network.named(address);
-        let queue = Rc::new(Queue {
-            source: source.id(),
-            waiting: RefCell::default(),
-            shared: options.reuse_port,
-        });
-        let beside = network.listeners.find(address);
-        let shared = options.reuse_port && beside.is_none_or(|other| other.shared);
-        network.listeners.bind(address, &queue, shared)?;
+        let queue = network
+            .listeners
+            .open(&source, address, options.reuse_port)?;
         Ok(Self {
             source,
             address,

@@ -1,33 +1,28 @@
 //! Datagrams in memory.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_core::{SourceId, TriggerState};
+use softclock_core::TriggerState;
 use softclock_linux::events::Readiness;
 use softclock_linux::socket::udp::BindOptions;
 
-use super::Network;
+use super::{Network, Queue};
 use crate::net::source::Source;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
-/// Datagrams that wait for their receiver.
-pub(super) struct Queue {
-    source: SourceId,
-    waiting: RefCell<VecDeque<(Vec<u8>, SocketAddr)>>,
-    shared: bool,
-}
+/// Its bytes, and its sender.
+pub(super) type Datagram = (Vec<u8>, SocketAddr);
 
 /// A socket for datagrams.
 pub(crate) struct MemoryUdp {
     source: Source,
     address: SocketAddr,
-    queue: Rc<Queue>,
+    queue: Rc<Queue<Datagram>>,
     peer: Cell<Option<SocketAddr>>,
     /// A datagram to the connected peer had no receiver.
     is_refused: Cell<bool>,
@@ -38,14 +33,9 @@ impl MemoryUdp {
         let source = Source::new(Readiness::WRITABLE)?;
         let network = Network::of(source.runtime());
         let address = network.named(address);
-        let queue = Rc::new(Queue {
-            source: source.id(),
-            waiting: RefCell::default(),
-            shared: options.reuse_port,
-        });
-        let beside = network.datagrams.find(address);
-        let shared = options.reuse_port && beside.is_none_or(|other| other.shared);
-        network.datagrams.bind(address, &queue, shared)?;
+        let queue = network
+            .datagrams
+            .open(&source, address, options.reuse_port)?;
         Ok(Self {
             source,
             address,
