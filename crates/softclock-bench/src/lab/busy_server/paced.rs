@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use softclock::alarm::{AlarmCounter, SignalTimer};
+use softclock::alarm::AlarmCounter;
 use softclock::net::{PacedBy, Pacer, Pacing, PacingStatistics, TcpListener};
 use softclock::{EventContext, JoinHandle, Rate, Runtime, SoftEvent};
 use softclock_http::{ConnectionOptions, Site, serve_connection};
+use softclock_linux::alarm::SignalTimer;
 
 use super::timerfd::{Again, read_timer};
 use super::toggles::Toggle;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use softclock::alarm::SyntheticHandler;
+use softclock_linux::alarm::SyntheticHandler;
 
 use super::timerfd::Again;
 use super::toggles::{Signal, SignalHandler, Soft, Spacing, Timerfd, Toggle};

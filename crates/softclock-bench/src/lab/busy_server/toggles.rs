@@ -5,8 +5,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use softclock::alarm::{AlarmCounter, AlarmSafe, SignalTimer};
+use softclock::alarm::{AlarmCounter, AlarmSafe};
 use softclock::{AlarmId, EventContext, FireWindow, JoinHandle, SoftEvent};
+use softclock_linux::alarm::SignalTimer;
 
 use super::timerfd::{Again, read_timer};
 
