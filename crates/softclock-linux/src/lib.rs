@@ -1,6 +1,5 @@
 //! What softclock asks of Linux. The only crate of the workspace with `unsafe` code and the only one that uses `libc`.
 //!
-//! - [`child`]: processes that end with the one that started them.
 //! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`bpf`]: programs in the kernel, and what they are attached to.
@@ -16,13 +15,16 @@
 //! - [`probe`]: what the kernel lets this process do.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
-//! - [`uring_timeout`]: timeouts of an io_uring, which experiments compare with.
+//!
+//! With the feature `experiments`, for softclock-bench alone: `child`, processes that end with the one that started them;
+//! `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
 pub mod bpf;
+#[cfg(feature = "experiments")]
 pub mod child;
 pub mod clock;
 pub mod directory;
@@ -37,4 +39,5 @@ pub mod priority;
 pub mod probe;
 pub mod signal;
 pub mod socket;
+#[cfg(feature = "experiments")]
 pub mod uring_timeout;
