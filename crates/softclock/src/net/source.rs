@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use softclock_core::{SourceId, TriggerState};
-use softclock_linux::events::{Readiness, Token};
+use softclock_linux::readiness::{Readiness, Token};
 
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;

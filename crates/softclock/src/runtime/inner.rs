@@ -13,7 +13,7 @@ use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
 use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_ns};
-use softclock_linux::events::{Poller, Wakeup};
+use softclock_linux::readiness::{Poller, Wakeup};
 
 use super::Builder;
 use super::events::Event;

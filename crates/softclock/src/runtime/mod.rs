@@ -35,7 +35,7 @@ pub use events::{EventContext, SoftEvent};
 pub use give_way::GiveWay;
 use inner::Inner;
 pub use mailbox::{PostError, Remote};
-pub use softclock_linux::events::{Mechanism, UnknownMechanism};
+pub use softclock_linux::readiness::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
 pub use task::JoinHandle;
 

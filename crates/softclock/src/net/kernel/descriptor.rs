@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 
 use crate::net::source::Source;
 use crate::runtime::inner::Inner;

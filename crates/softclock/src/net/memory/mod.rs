@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use softclock_core::SourceId;
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 
 pub(crate) use tcp::{MemoryListener, MemoryTcp};
 pub(crate) use udp::MemoryUdp;

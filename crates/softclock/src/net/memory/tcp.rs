@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use softclock_core::{SourceId, TriggerState};
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::tcp::ListenOptions;
 
 use super::{Network, Queue};

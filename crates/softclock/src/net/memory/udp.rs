@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::BindOptions;
 
 use super::{Network, Queue};
