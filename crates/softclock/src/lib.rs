@@ -68,8 +68,8 @@ pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};
 pub use softclock_linux::output;
 pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 
-use runtime::events::RESOLUTION_HZ;
 use runtime::inner::Inner;
+use runtime::soft_events::RESOLUTION_HZ;
 use softclock_core::Clock;
 
 /// Starts a task on this thread. It runs when the running one has returned.
