@@ -4,7 +4,6 @@
 //! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
 //! - [`bpf`]: programs in the kernel, and what they are attached to.
 //! - [`directory`]: what a directory holds.
-//! - [`events`]: which descriptors are ready, by io_uring, epoll, poll or select, and how other threads end a wait.
 //! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
 //! - [`handover`]: listening sockets that a process leaves to the one that replaces it.
 //! - [`inherited`]: sockets that the service manager opened.
@@ -13,6 +12,7 @@
 //! - [`page_cache`]: what of a file is in memory.
 //! - [`priority`]: how the scheduler treats a thread.
 //! - [`probe`]: what the kernel lets this process do.
+//! - [`readiness`]: which descriptors are ready, by io_uring, epoll, poll or select, and how other threads end a wait.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: SIGTERM and its like as a readable descriptor.
 //!
@@ -28,7 +28,6 @@ pub mod bpf;
 pub mod child;
 pub mod clock;
 pub mod directory;
-pub mod events;
 pub mod file;
 pub mod handover;
 pub mod inherited;
@@ -37,6 +36,7 @@ pub mod output;
 pub mod page_cache;
 pub mod priority;
 pub mod probe;
+pub mod readiness;
 pub mod signal;
 pub mod socket;
 #[cfg(feature = "experiments")]

@@ -70,8 +70,8 @@ pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, Tri
 pub use softclock_linux::output;
 pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 
-use runtime::events::RESOLUTION_HZ;
 use runtime::inner::Inner;
+use runtime::soft_events::RESOLUTION_HZ;
 use softclock_core::Clock;
 
 /// Starts a task on this thread. It runs when the running one has returned.

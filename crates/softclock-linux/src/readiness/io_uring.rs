@@ -22,7 +22,7 @@ use io_uring::{cqueue, opcode, squeue};
 use rustix::io::Errno;
 
 use super::registrations::Registrations;
-use super::{BATCH, Event, LONGEST, Readiness, Timeout, Token, poll_bits};
+use super::{BATCH, LONGEST, Readiness, ReadyEvent, Timeout, Token, poll_bits};
 
 pub(crate) struct IoUring {
     ring: io_uring::IoUring,
@@ -115,7 +115,7 @@ impl IoUring {
         !self.ring.completion().is_empty() || self.must_enter()
     }
 
-    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
         self.take(out)?;
         if out.len() == BATCH {
             return Ok(());
@@ -131,7 +131,7 @@ impl IoUring {
         }
     }
 
-    fn block(&mut self, time: Option<Duration>, out: &mut Vec<Event>) -> io::Result<()> {
+    fn block(&mut self, time: Option<Duration>, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
         let start = Instant::now();
         let mut left = time;
         loop {
@@ -153,7 +153,7 @@ impl IoUring {
     }
 
     /// Moves completions to `out`, as many as have room there; returns how many there were, with those of no account.
-    fn take(&mut self, out: &mut Vec<Event>) -> io::Result<usize> {
+    fn take(&mut self, out: &mut Vec<ReadyEvent>) -> io::Result<usize> {
         let mut completions = [const { MaybeUninit::uninit() }; BATCH];
         let mut taken = 0;
         loop {
@@ -172,7 +172,7 @@ impl IoUring {
     fn on_completion(
         &mut self,
         completion: &cqueue::Entry,
-        out: &mut Vec<Event>,
+        out: &mut Vec<ReadyEvent>,
     ) -> io::Result<()> {
         let (fd, generation) = from_user_data(completion.user_data());
         let Some(registered) = self
@@ -183,7 +183,7 @@ impl IoUring {
             return Ok(());
         };
         let result = u32::try_from(completion.result());
-        out.push(Event {
+        out.push(ReadyEvent {
             token: registered.token,
             // A poll that failed reports nothing more; the next call on the descriptor may tell why.
             readiness: result.map_or(Readiness::ERROR, poll_bits::readiness),

@@ -55,7 +55,7 @@ impl Token {
 
 /// A change of a descriptor's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct ReadyEvent {
     /// As given when the descriptor was added.
     pub token: Token,
     /// The state as the kernel saw it.

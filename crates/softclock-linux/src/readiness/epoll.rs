@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::{BATCH, Event, Readiness, Timeout, Token, poll_bits, timespec};
+use super::{BATCH, Readiness, ReadyEvent, Timeout, Token, poll_bits, timespec};
 
 pub(super) struct Epoll {
     epoll: OwnedFd,
@@ -52,7 +52,7 @@ impl Epoll {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
         let found = self.wait_raw(timeout)?;
         out.extend(self.buffer[..found].iter().map(event));
         Ok(())
@@ -114,9 +114,9 @@ impl fmt::Debug for Epoll {
     }
 }
 
-fn event(raw: &epoll::Event) -> Event {
+fn event(raw: &epoll::Event) -> ReadyEvent {
     let epoll::Event { flags, data } = *raw;
-    Event {
+    ReadyEvent {
         token: Token(data.u64()),
         readiness: poll_bits::readiness(flags.bits()),
     }

@@ -7,8 +7,8 @@ use clap::Args;
 use softclock_http::head::HeadLimits;
 use softclock_http::{ClientLimits, ConnectionOptions, Timeouts};
 
-use crate::cli::seconds;
-use crate::values::whole;
+use crate::descriptors::connections_for;
+use crate::values::{seconds, whole};
 
 /// Limits of one server. A timeout of 0 is none.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -136,24 +136,6 @@ pub(crate) fn at_most(possible: usize, wanted: Option<NonZeroUsize>, option: &st
     }
 }
 
-/// Half of the descriptors is for connections of clients, the rest for what responses come from: files, or connections to
-/// upstreams. Some are left for other things.
-pub(crate) fn connections_for(descriptors: u64) -> usize {
-    usable(descriptors) / 2
-}
-
-/// How many files, or connections to upstreams, may be open beside so many connections: what is left of the descriptors.
-pub(crate) fn sources_for(descriptors: u64, connections: usize) -> usize {
-    usable(descriptors).saturating_sub(connections).max(1)
-}
-
-fn usable(descriptors: u64) -> usize {
-    let usable = descriptors.saturating_sub(RESERVED_DESCRIPTORS).max(2);
-    usize::try_from(usable).unwrap_or(usize::MAX)
-}
-
-const RESERVED_DESCRIPTORS: u64 = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,12 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_leave_room_for_their_sources() {
-        assert_eq!(connections_for(1024), 480);
-        assert_eq!(connections_for(10), 1);
-        assert_eq!(sources_for(1024, 480), 480);
-        assert_eq!(sources_for(1024, 7), 953);
-        assert_eq!(sources_for(10, 1), 1);
+    fn connections_are_as_many_as_descriptors_allow() {
         assert_eq!(limits(&[]).max_connections(1024), 480);
         let few = limits(&["--max-connections", "7"]);
         assert_eq!(few.max_connections(1024), 7);

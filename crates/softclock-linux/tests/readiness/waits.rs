@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-use softclock_linux::events::{WaitTimer, Wakeup};
+use softclock_linux::readiness::{WaitTimer, Wakeup};
 
 use super::*;
 

@@ -8,24 +8,24 @@ use super::epoll::Epoll;
 use super::io_uring::IoUring;
 use super::poll::Poll;
 use super::select::Select;
-use super::{BATCH, Event, Mechanism, Readiness, Timeout, Token, UnknownMechanism};
+use super::{BATCH, Mechanism, Readiness, ReadyEvent, Timeout, Token, UnknownMechanism};
 
 /// A set of descriptors to wait for, under the contract of [the module](super).
 #[derive(Debug)]
 pub struct Poller {
-    kind: Kind,
+    backend: Backend,
     fallback_reason: Option<String>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Backend {
     IoUring(Box<IoUring>),
     Epoll(Epoll),
     Poll(Poll),
     Select(Select),
 }
 
-impl Kind {
+impl Backend {
     fn new(mechanism: Mechanism) -> io::Result<Self> {
         match mechanism {
             Mechanism::IoUring => IoUring::new().map(|ring| Self::IoUring(Box::new(ring))),
@@ -40,10 +40,10 @@ impl Kind {
 macro_rules! each {
     ($poller:expr, $each:ident => $do:expr) => {
         match $poller {
-            Kind::IoUring($each) => $do,
-            Kind::Epoll($each) => $do,
-            Kind::Poll($each) => $do,
-            Kind::Select($each) => $do,
+            Backend::IoUring($each) => $do,
+            Backend::Epoll($each) => $do,
+            Backend::Poll($each) => $do,
+            Backend::Select($each) => $do,
         }
     };
 }
@@ -74,28 +74,28 @@ impl Poller {
     ///
     /// Fails where the kernel lacks it or a sandbox forbids it, and where the process has no descriptor left.
     pub fn with_mechanism(mechanism: Mechanism) -> io::Result<Self> {
-        let kind = loop {
-            match Kind::new(mechanism) {
+        let backend = loop {
+            match Backend::new(mechanism) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => break result,
             }
         };
-        let kind = kind.map_err(|error| {
+        let backend = backend.map_err(|error| {
             io::Error::new(error.kind(), format!("cannot use {mechanism}: {error}"))
         })?;
         Ok(Self {
-            kind,
+            backend,
             fallback_reason: None,
         })
     }
 
     /// By what it waits.
     pub fn mechanism(&self) -> Mechanism {
-        match self.kind {
-            Kind::IoUring(_) => Mechanism::IoUring,
-            Kind::Epoll(_) => Mechanism::Epoll,
-            Kind::Poll(_) => Mechanism::Poll,
-            Kind::Select(_) => Mechanism::Select,
+        match self.backend {
+            Backend::IoUring(_) => Mechanism::IoUring,
+            Backend::Epoll(_) => Mechanism::Epoll,
+            Backend::Poll(_) => Mechanism::Poll,
+            Backend::Select(_) => Mechanism::Select,
         }
     }
 
@@ -109,7 +109,7 @@ impl Poller {
     /// Fails with `AlreadyExists` if it is in the set, with `PermissionDenied` for files that are always ready, and
     /// with `Unsupported` where `select` cannot take a number so high.
     pub fn add(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        each!(&mut self.kind, poller => poller.add(fd, token, ALL))
+        each!(&mut self.backend, poller => poller.add(fd, token, ALL))
     }
 
     /// Adds a descriptor, for reading only, whose file other pollers have too: of those that wait, the kernel tells one
@@ -117,27 +117,27 @@ impl Poller {
     ///
     /// Fails as [`add`](Self::add), and with `Unsupported` for all mechanisms but epoll.
     pub fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        match &mut self.kind {
-            Kind::Epoll(epoll) => epoll.add_exclusive(fd, token),
+        match &mut self.backend {
+            Backend::Epoll(epoll) => epoll.add_exclusive(fd, token),
             _ => Err(io::Error::new(io::ErrorKind::Unsupported, EXCLUSIVE)),
         }
     }
 
     /// Adds a descriptor for reading only.
     pub(super) fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        each!(&mut self.kind, poller => poller.add(fd, token, Readiness::READABLE))
+        each!(&mut self.backend, poller => poller.add(fd, token, Readiness::READABLE))
     }
 
     /// Removes a descriptor; `NotFound` if it is not in the set.
     pub fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        each!(&mut self.kind, poller => poller.remove(fd))
+        each!(&mut self.backend, poller => poller.remove(fd))
     }
 
     /// Says that a descriptor is about to be closed and has no duplicates: epoll then removes it by itself, and others
     /// do it now.
     pub fn remove_closing(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        match self.kind {
-            Kind::Epoll(_) => Ok(()),
+        match self.backend {
+            Backend::Epoll(_) => Ok(()),
             _ => self.remove(fd),
         }
     }
@@ -146,28 +146,28 @@ impl Poller {
     /// Nothing where the kernel reports edges.
     #[inline]
     pub fn rearm(&mut self, fd: BorrowedFd<'_>, readiness: Readiness) {
-        match &mut self.kind {
-            Kind::IoUring(_) | Kind::Epoll(_) => {}
-            Kind::Poll(poll) => poll.rearm(fd, readiness),
-            Kind::Select(select) => select.rearm(fd, readiness),
+        match &mut self.backend {
+            Backend::IoUring(_) | Backend::Epoll(_) => {}
+            Backend::Poll(poll) => poll.rearm(fd, readiness),
+            Backend::Select(select) => select.rearm(fd, readiness),
         }
     }
 
     /// Whether a wait may find something. io_uring knows by a look at memory; with the others only a wait can tell.
     #[inline]
     pub fn is_pending(&mut self) -> bool {
-        match &mut self.kind {
-            Kind::IoUring(ring) => ring.is_pending(),
-            Kind::Epoll(_) | Kind::Poll(_) | Kind::Select(_) => true,
+        match &mut self.backend {
+            Backend::IoUring(ring) => ring.is_pending(),
+            Backend::Epoll(_) | Backend::Poll(_) | Backend::Select(_) => true,
         }
     }
 
     /// Returns whether a wait that found this many events may have left others that were ready when it began.
     pub fn may_have_left(&mut self, found: usize) -> bool {
-        match &mut self.kind {
+        match &mut self.backend {
             // A wait does a bounded part of the ring's pending work.
-            Kind::IoUring(ring) => ring.is_pending(),
-            Kind::Epoll(_) | Kind::Poll(_) | Kind::Select(_) => found == BATCH,
+            Backend::IoUring(ring) => ring.is_pending(),
+            Backend::Epoll(_) | Backend::Poll(_) | Backend::Select(_) => found == BATCH,
         }
     }
 
@@ -175,10 +175,10 @@ impl Poller {
     ///
     /// Interrupted by a signal it returns 0 at once, whether or not something is ready. Allocates only if `out` has
     /// room for fewer than [`BATCH`].
-    pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<usize> {
+    pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<usize> {
         out.clear();
         out.reserve(BATCH);
-        match each!(&mut self.kind, poller => poller.wait(timeout, out)) {
+        match each!(&mut self.backend, poller => poller.wait(timeout, out)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             result => result.map(|()| out.len()),
         }

@@ -5,18 +5,18 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use softclock_core::{SourceId, TriggerState};
-use softclock_linux::events::{Readiness, Token};
+use softclock_linux::readiness::{Readiness, Token};
 
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
 /// A source of events, whatever carries it. Dropping it gives its place back and forgets the tasks that wait.
-pub(crate) struct Source {
+pub(crate) struct Registration {
     runtime: Rc<Inner>,
     id: SourceId,
 }
 
-impl Source {
+impl Registration {
     /// Adds a source to the current runtime that is `initially` ready so far.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for Registration {
     fn drop(&mut self) {
         // Wakers are dropped outside the borrow: the last of a task drops the task.
         let waiters = self.runtime.sources.borrow_mut().remove(self.id);

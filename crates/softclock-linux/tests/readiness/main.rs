@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softclock_linux::events::{BATCH, Event, Mechanism, Poller, Readiness, Timeout, Token};
+use softclock_linux::readiness::{BATCH, Mechanism, Poller, Readiness, ReadyEvent, Timeout, Token};
 
 macro_rules! conformance {
     ($($name:ident => $mechanism:ident;)*) => {$(
@@ -105,7 +105,7 @@ fn look(poller: &mut Poller) -> Vec<(Token, Readiness)> {
 }
 
 fn wait_for(poller: &mut Poller, timeout: Timeout) -> Vec<(Token, Readiness)> {
-    let stale = Event {
+    let stale = ReadyEvent {
         token: Token(0),
         readiness: Readiness::NONE,
     };

@@ -1,8 +1,27 @@
-//! Which name a misspelt one may have been.
+//! What is wrong with arguments, and which name a misspelt one may have been.
 
 use std::cmp::Reverse;
 
 use clap::error::{ContextKind, ContextValue};
+
+/// What is wrong, without the advice. Required arguments stand in lines of their own.
+pub(crate) fn mistake(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let rest = lines.take_while(|line| first.ends_with(':') && line.starts_with(' '));
+    let rest: Vec<_> = rest.map(str::trim).collect();
+    if !rest.is_empty() {
+        return format!("{first} {}", rest.join(", "));
+    }
+    match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(names)) if !names.is_empty() => {
+            format!("{first}: not one of {}", names.join(", "))
+        }
+        _ => first.to_owned(),
+    }
+}
 
 /// The name that was meant, if one is near.
 pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {

@@ -10,7 +10,7 @@ use std::ptr;
 
 use super::armed::Armed;
 use super::registrations::{Registrations, index};
-use super::{BATCH, Event, Readiness, Timeout, Token};
+use super::{BATCH, Readiness, ReadyEvent, Timeout, Token};
 
 #[derive(Debug)]
 pub(super) struct Select {
@@ -60,7 +60,7 @@ impl Select {
         }
     }
 
-    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
         let Some(found) = self.ask(timeout)? else {
             return Ok(());
         };
@@ -76,7 +76,7 @@ impl Select {
             {
                 self.next = index + 1;
                 armed.on_reported(readiness);
-                out.push(Event {
+                out.push(ReadyEvent {
                     token: armed.token,
                     readiness,
                 });

@@ -18,7 +18,7 @@ use super::inner::Inner;
 
 /// What waits in the timing wheel.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum PendingEvent {
     /// Wakes a task.
     Wake(Waker),
     /// Ends a timeout, once the events from before then were handled.
@@ -35,7 +35,7 @@ pub(crate) trait Transmit: fmt::Debug {
     fn on_due(self: Rc<Self>, now: Instant);
 }
 
-impl Event {
+impl PendingEvent {
     /// Whether the tasks that it wakes have waited for this time, and not for something that a handler has found.
     fn is_time_of_tasks(&self) -> bool {
         match self {
@@ -177,13 +177,13 @@ impl Inner {
 
     /// Calls or wakes what is due.
     #[inline]
-    pub(crate) fn deliver(&self, due: Due<Event>, now: Instant) {
+    pub(crate) fn deliver(&self, due: Due<PendingEvent>, now: Instant) {
         self.wakes_are_due.set(due.value.is_time_of_tasks());
         match due.value {
-            Event::Wake(waker) => waker.wake(),
-            Event::Expire(waker) => self.timeouts.on_due(waker),
-            Event::Call(handler) => self.call(handler, due.due, now),
-            Event::Transmit(stream) => stream.on_due(now),
+            PendingEvent::Wake(waker) => waker.wake(),
+            PendingEvent::Expire(waker) => self.timeouts.on_due(waker),
+            PendingEvent::Call(handler) => self.call(handler, due.due, now),
+            PendingEvent::Transmit(stream) => stream.on_due(now),
         }
     }
 
@@ -204,14 +204,14 @@ impl Inner {
 
     #[inline]
     fn schedule_event(&self, window: FireWindow, handler: &Rc<Handler>) {
-        let event = Event::Call(handler.clone());
+        let event = PendingEvent::Call(handler.clone());
         let key = self.timers.borrow_mut().schedule(window, event);
         handler.key.set(Some(key));
     }
 }
 
 /// The number of ticks of the measurement clock in a second.
-pub(crate) const RESOLUTION_HZ: u64 = SoftTimers::<Event>::measure_resolution();
+pub(crate) const RESOLUTION_HZ: u64 = SoftTimers::<PendingEvent>::measure_resolution();
 
 /// Closures that may wait for the end of a task.
 const DEFERRED: usize = 1024;

@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::armed::Armed;
 use super::registrations::{Registrations, index};
-use super::{BATCH, Event, Readiness, Timeout, Token, poll_bits};
+use super::{BATCH, Readiness, ReadyEvent, Timeout, Token, poll_bits};
 
 #[derive(Debug)]
 pub(super) struct Poll {
@@ -56,7 +56,7 @@ impl Poll {
         }
     }
 
-    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<Event>) -> io::Result<()> {
+    pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
         let mut left = self.ask(timeout)?;
         let places = self.asked.len();
         let first = self.next;
@@ -74,12 +74,12 @@ impl Poll {
         Ok(())
     }
 
-    fn report(&mut self, index: usize, readiness: Readiness, out: &mut Vec<Event>) {
+    fn report(&mut self, index: usize, readiness: Readiness, out: &mut Vec<ReadyEvent>) {
         let Some(armed) = self.registered.get_mut(index) else {
             return;
         };
         armed.on_reported(readiness);
-        out.push(Event {
+        out.push(ReadyEvent {
             token: armed.token,
             readiness,
         });
