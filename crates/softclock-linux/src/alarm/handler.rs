@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 use softclock_core::Instant;
 
-use super::cell::{AlarmCell, Kind};
+use super::cell::{AlarmCell, AlarmKind};
 use super::posix_timer::Silencer;
 use super::safe::{AlarmSafe, FiredBy, Firing};
 use crate::clock::monotonic_ns;
@@ -33,7 +33,7 @@ pub(super) struct Plain {
     pub(super) until: Instant,
 }
 
-/// The value of a plain timer's signals; the others are [`Kind`]s.
+/// The value of a plain timer's signals; the others are [`AlarmKind`]s.
 pub(super) const PLAIN_TIMER: usize = 0x10;
 
 /// The signal of all alarms, with its handler in place; installed once in a process.
@@ -133,7 +133,7 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     // other senders the value is any bits, of which only the number is looked at.
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr.addr()) };
     if code == libc::SI_TIMER {
-        match Kind::from_value(value) {
+        match AlarmKind::from_value(value) {
             Some(kind) => fire_cell(kind),
             None if value == PLAIN_TIMER => fire_plain(),
             None => {}
@@ -143,7 +143,7 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn fire_cell(kind: Kind) {
+fn fire_cell(kind: AlarmKind) {
     // SAFETY: `attach` promised that the cell is valid until `detach`, which nulls the pointer. It is this thread's own
     // cell, for the pointer is a thread-local, and only shared references to it exist.
     if let Some(cell) = unsafe { CELL.get().as_ref() } {
