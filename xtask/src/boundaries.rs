@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::command::{cargo, output};
-use crate::imports::{Imports, imports};
+use crate::imports::{Imports, arrows, circles, imports, round};
 use crate::source::{files, identifiers, text};
 use crate::steps::Outcome;
 
@@ -68,6 +68,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+/// Files that import each other in a circle are one file to a reader: three can be understood together.
+const MAX_CIRCLE: usize = 3;
 
 /// A workspace of its own, for nightly compilers.
 const FUZZ: &str = "fuzz";
@@ -169,6 +172,36 @@ fn place(source: &str, file: &str, layers: &[&str]) -> Place {
     }
 }
 
+/// No more files than a reader can take in at once import each other in a circle.
+pub(crate) fn import_circles() -> Result<Outcome, String> {
+    let mut offences = Vec::new();
+    for source in crates().iter().map(|name| source_of(name)) {
+        let imports = imports_of(&source);
+        let arrows = arrows(&imports);
+        let large = circles(&arrows).into_iter();
+        for circle in large.filter(|circle| circle.len() > MAX_CIRCLE) {
+            let steps = round(&arrows, &circle);
+            let steps = steps.windows(2).map(|step| {
+                let names = imports
+                    .get(&step[0])
+                    .and_then(|others| others.get(&step[1]));
+                let names = names.map(list).unwrap_or_default();
+                format!("    {} takes {names} from", step[0])
+            });
+            let steps: Vec<String> = steps.collect();
+            let first = circle.first().cloned().unwrap_or_default();
+            offences.push(format!(
+                "{} files, in a round:\n{}\n    {first}",
+                circle.len(),
+                steps.join("\n")
+            ));
+        }
+    }
+    let rule = "at most three files import each other in a circle (move what the lower file takes into a file below both, \
+                or hand it down as an argument)";
+    verdict(rule, &offences)
+}
+
 /// The imports of the crate whose files are in `source`: as a library, as a program, or as both.
 fn imports_of(source: &str) -> Imports {
     let roots = ["lib.rs", "main.rs"].map(|root| format!("{source}{root}"));
@@ -176,6 +209,13 @@ fn imports_of(source: &str) -> Imports {
         .iter()
         .flat_map(|root| imports(root, |file| text(Path::new(file))))
         .collect()
+}
+
+fn source_of(name: &str) -> String {
+    match name {
+        "xtask" => "xtask/src/".to_owned(),
+        _ => format!("crates/{name}/src/"),
+    }
 }
 
 fn list(names: &BTreeSet<String>) -> String {

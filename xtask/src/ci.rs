@@ -50,6 +50,7 @@ fn boundaries(steps: &mut Steps) {
         boundaries::crate_dependencies,
     );
     steps.run("imports point downwards", boundaries::module_layers);
+    steps.run("no circle of many files", boundaries::import_circles);
 }
 
 fn format() -> Result<Outcome, String> {

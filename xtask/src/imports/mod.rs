@@ -3,10 +3,12 @@
 //! A name that a module re-exports is imported from the file that defines it, and re-exporting is no import. Macros are
 //! not expanded, and a `use` of all names of a module is an import from that module's own file.
 
+mod circles;
 mod syntax;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use circles::{Arrows, circles, round};
 use syntax::{Module, Names, Use, child, parse};
 
 /// Each file's imports: the file that defines them, and their names.
@@ -27,6 +29,27 @@ pub(crate) fn imports(root: &str, text: impl Fn(&str) -> Option<String>) -> Impo
         }
     }
     imports
+}
+
+/// The arrows from file to file. What a module's file defines for the files in its folder is their common vocabulary and
+/// draws none: a parent and its children are read together.
+pub(crate) fn arrows(imports: &Imports) -> Arrows<String> {
+    let arrow = |(file, others): (&String, &BTreeMap<String, _>)| {
+        let others = others
+            .keys()
+            .filter(|other| !file.starts_with(&folder(other)));
+        (file.clone(), others.cloned().collect())
+    };
+    imports.iter().map(arrow).collect()
+}
+
+/// Where the children of the module in `file` are, up to and with the slash.
+fn folder(file: &str) -> String {
+    let directory = file.rfind('/').map_or(0, |slash| slash + 1);
+    match &file[directory..] {
+        "lib.rs" | "main.rs" | "mod.rs" => file[..directory].to_owned(),
+        _ => format!("{}/", file.trim_end_matches(".rs")),
+    }
 }
 
 /// The modules of a crate, each with its file.
@@ -240,6 +263,33 @@ mod tests {
             ("tests", "use crate::a::A;"),
         ];
         assert!(drawn(&files).is_empty());
+    }
+
+    #[test]
+    fn what_children_take_from_their_parent_draws_no_arrow() {
+        let files = [
+            ("src/lib.rs", "mod a; mod c; mod d; fn f() { a::b::h() }"),
+            (
+                "src/a/mod.rs",
+                "pub mod b; pub struct A; fn g() { b::h(); crate::c::i() }",
+            ),
+            ("src/a/b.rs", "use super::A; use crate::f; pub fn h() {}"),
+            ("src/c.rs", "mod e; pub fn i() { crate::a::b::h(); e::j() }"),
+            ("src/c/e.rs", "pub fn j() { super::i() }"),
+            ("src/d.rs", "pub fn k() { crate::f() }"),
+        ];
+        let text = |name: &str| {
+            let file = files.iter().find(|(file, _)| *file == name);
+            file.map(|(_, text)| (*text).to_owned())
+        };
+        let arrows = arrows(&imports("src/lib.rs", text));
+        let from = |file: &str| arrows[file].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(from("src/lib.rs"), ["src/a/b.rs"]);
+        assert_eq!(from("src/a/mod.rs"), ["src/a/b.rs", "src/c.rs"]);
+        assert!(from("src/a/b.rs").is_empty());
+        assert_eq!(from("src/c.rs"), ["src/a/b.rs", "src/c/e.rs"]);
+        assert!(from("src/c/e.rs").is_empty());
+        assert!(from("src/d.rs").is_empty());
     }
 
     #[test]
