@@ -75,8 +75,8 @@ const MAX_CIRCLE: usize = 3;
 /// A workspace of its own, for nightly compilers.
 const FUZZ: &str = "fuzz";
 
-/// `unsafe` and `libc` occur only in the platform crate, which is what makes it reviewable. The compiler forbids the rest
-/// what macros would bring in.
+/// `unsafe` and `libc` occur only in the platform crate, which is what makes it reviewable. The compiler forbids the
+/// other crates what macros would bring in.
 pub(crate) fn unsafe_code() -> Result<Outcome, String> {
     let mut offences = Vec::new();
     for file in files() {
@@ -197,8 +197,8 @@ pub(crate) fn import_circles() -> Result<Outcome, String> {
             ));
         }
     }
-    let rule = "at most three files import each other in a circle (move what the lower file takes into a file below both, \
-                or hand it down as an argument)";
+    let rule = "at most three files import each other in a circle (move what the lower file takes into a file \
+                below both, or hand it down as an argument)";
     verdict(rule, &offences)
 }
 

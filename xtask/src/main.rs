@@ -9,6 +9,7 @@ mod dist;
 mod features;
 mod go_programs;
 mod imports;
+mod instructions;
 mod no_os;
 mod packages;
 mod paths;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         "ci" if rest.is_empty() => ci::task(),
         "boundaries" if rest.is_empty() => ci::boundaries_task(),
         "bench" => bench(rest),
+        "instructions" if !rest.is_empty() => instructions::task(rest),
         "dist" if rest.is_empty() => dist::task(),
         "deb" => deb::task(rest),
         "help" | "-h" | "--help" => {
@@ -80,6 +82,9 @@ cargo xtask ci                All checks, then the tests: what a change must pas
 cargo xtask boundaries        Of these the checks of what may depend on what, which take seconds.
 cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those named, in release;
                               `cargo xtask bench --help` tells the options.
+cargo xtask instructions PROGRAM…
+                              Counts what a request costs `serve` and `proxy` of each softclock
+                              program, under valgrind, to compare versions.
 cargo xtask dist              Builds the release, and its manual and completions in target/dist.
 cargo xtask deb [--binary PATH]
                               A Debian package in target/debian, of the release or of PATH.

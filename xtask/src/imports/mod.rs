@@ -14,7 +14,8 @@ use syntax::{Module, Names, Use, child, parse};
 /// Each file's imports: the file that defines them, and their names.
 pub(crate) type Imports = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// The imports of the crate whose root module is the file `root`; `text` reads the file of a given name, if there is one.
+/// The imports of the crate whose root module is the file `root`; `text` reads the file of a given name, if there is
+/// one.
 pub(crate) fn imports(root: &str, text: impl Fn(&str) -> Option<String>) -> Imports {
     let tree = Tree::read(root, text);
     let mut imports = Imports::new();
@@ -31,8 +32,8 @@ pub(crate) fn imports(root: &str, text: impl Fn(&str) -> Option<String>) -> Impo
     imports
 }
 
-/// The arrows from file to file. What a module's file defines for the files in its folder is their common vocabulary and
-/// draws none: a parent and its children are read together.
+/// The arrows from file to file. What a module's file defines for the files in its folder is their common vocabulary
+/// and draws none: a parent and its children are read together.
 pub(crate) fn arrows(imports: &Imports) -> Arrows<String> {
     let arrow = |(file, others): (&String, &BTreeMap<String, _>)| {
         let others = others
