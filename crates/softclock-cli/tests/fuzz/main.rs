@@ -98,6 +98,8 @@ fn round(mode: Mode, seed: u64, only: Option<u64>) {
     };
     let runtime = softclock::Runtime::new().expect("a runtime");
     let (subject, beside) = runtime.block_on(async {
+        let beating = Rc::clone(&recorder);
+        let _beating = spawn_local(async move { beating.beat().await });
         let upstream = upstream::start(&recorder, seed).expect("an upstream");
         let subject = Subject::start(mode, upstream, &mut Random::new(seed));
         let target = Rc::new(subject.target(mode, &recorder));
