@@ -26,7 +26,7 @@ mod invariants;
 mod limits;
 mod random;
 mod recorder;
-#[allow(dead_code, reason = "shared with the tests of serve")]
+#[allow(dead_code, unused_imports, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
 mod target;

@@ -47,6 +47,14 @@ fn push(log: &LineLog, text: &str) {
     });
 }
 
+/// 500 lines of a kilobyte.
+fn push_more_than_a_pipe_holds(log: &LineLog) {
+    let line = "x".repeat(1023);
+    for _ in 0..500 {
+        push(log, &line);
+    }
+}
+
 #[test]
 fn lines_are_written_within_about_a_second_and_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,10 +155,7 @@ fn a_pipe_that_is_not_read_is_left_for_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _reader) = pipe(directory.path());
     let log = to_file(&path);
-    let line = "x".repeat(1023);
-    for _ in 0..500 {
-        push(&log, &line);
-    }
+    push_more_than_a_pipe_holds(&log);
     let left = log.flush(Duration::from_millis(10));
     assert!(left > 0);
     fs::remove_file(&path).unwrap();
@@ -181,10 +186,7 @@ fn a_log_that_is_dropped_ends_though_nothing_takes_its_lines() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _reader) = pipe(directory.path());
     let log = to_file(&path);
-    let line = "x".repeat(1023);
-    for _ in 0..500 {
-        push(&log, &line);
-    }
+    push_more_than_a_pipe_holds(&log);
     let flusher = log.flusher();
     let counts = log.shared.log.counts;
     drop(log);

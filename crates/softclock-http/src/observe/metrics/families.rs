@@ -20,12 +20,12 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
         "The program's version; always 1.",
     );
     page.labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    page.family(
+    page.single(
         "softclock_threads",
         Gauge,
         "Threads that serve and have answered in time.",
+        reports.len(),
     );
-    page.value(reports.len());
     server(&mut page, reports, log);
     upstreams(&mut page, reports);
     timers(&mut page, reports);
@@ -48,25 +48,37 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
             }
         }
     }
-    let help = "Bytes of response bodies handed to connections.";
-    page.family("softclock_http_body_bytes_total", Counter, help);
-    page.value(counts.body_bytes);
-    page.family(
+    page.single(
+        "softclock_http_body_bytes_total",
+        Counter,
+        "Bytes of response bodies handed to connections.",
+        counts.body_bytes,
+    );
+    page.single(
         "softclock_connections_accepted_total",
         Counter,
         "Connections accepted.",
+        counts.accepted,
     );
-    page.value(counts.accepted);
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
-    let help = "Connections open now.";
-    page.family("softclock_connections_open", Gauge, help);
-    page.value(sum(|report| report.open));
-    let help = "Connections that may be open at a time; more wait in the kernel.";
-    page.family("softclock_connections_limit", Gauge, help);
-    page.value(sum(|report| report.limit));
-    let help = "TLS handshakes that failed or took too long.";
-    page.family("softclock_tls_handshakes_failed_total", Counter, help);
-    page.value(counts.handshakes_failed);
+    page.single(
+        "softclock_connections_open",
+        Gauge,
+        "Connections open now.",
+        sum(|report| report.open),
+    );
+    page.single(
+        "softclock_connections_limit",
+        Gauge,
+        "Connections that may be open at a time; more wait in the kernel.",
+        sum(|report| report.limit),
+    );
+    page.single(
+        "softclock_tls_handshakes_failed_total",
+        Counter,
+        "TLS handshakes that failed or took too long.",
+        counts.handshakes_failed,
+    );
     let help = "Times a limit was reached, by its name in docs/limits.md.";
     page.family("softclock_limits_reached_total", Counter, help);
     for limit in Limit::ALL {
@@ -156,18 +168,30 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
 
 fn timers(page: &mut Page, reports: &[Report]) {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
-    let help = "Soft events pending now, sleeping tasks included.";
-    page.family("softclock_events_pending", Gauge, help);
-    page.value(sum(|report| report.statistics.pending as u64));
-    let help = "Soft events scheduled, rescheduling included.";
-    page.family("softclock_events_scheduled_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.scheduled));
-    let help = "Soft events cancelled before they fired.";
-    page.family("softclock_events_cancelled_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.cancelled));
-    let help = "Soft events fired after their deadline.";
-    page.family("softclock_deadlines_missed_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.deadlines_missed));
+    page.single(
+        "softclock_events_pending",
+        Gauge,
+        "Soft events pending now, sleeping tasks included.",
+        sum(|report| report.statistics.pending as u64),
+    );
+    page.single(
+        "softclock_events_scheduled_total",
+        Counter,
+        "Soft events scheduled, rescheduling included.",
+        sum(|report| report.statistics.events.scheduled),
+    );
+    page.single(
+        "softclock_events_cancelled_total",
+        Counter,
+        "Soft events cancelled before they fired.",
+        sum(|report| report.statistics.events.cancelled),
+    );
+    page.single(
+        "softclock_deadlines_missed_total",
+        Counter,
+        "Soft events fired after their deadline.",
+        sum(|report| report.statistics.events.deadlines_missed),
+    );
 }
 
 fn pacing(page: &mut Page, reports: &[Report]) {
@@ -175,25 +199,42 @@ fn pacing(page: &mut Page, reports: &[Report]) {
         let pacing = reports.iter().map(|report| &report.statistics.pacing);
         pacing.map(of).sum::<u64>()
     };
-    let help = "Trains of pieces begun on paced connections: responses, or several in a row.";
-    page.family("softclock_paced_trains_total", Counter, help);
-    page.value(sum(|pacing| pacing.trains));
-    let help = "Pieces that paced connections gave to the kernel.";
-    page.family("softclock_paced_pieces_total", Counter, help);
-    page.value(sum(|pacing| pacing.pieces));
-    let help = "Bytes of these pieces.";
-    page.family("softclock_paced_bytes_total", Counter, help);
-    page.value(sum(|pacing| pacing.bytes));
-    let help = "Times the kernel had no room for a piece, because the client was slow.";
-    page.family("softclock_paced_blocked_total", Counter, help);
-    page.value(sum(|pacing| pacing.blocked));
-    let help =
-        "Bytes that the rates had time for while streams were late by more than they make up for.";
-    page.family("softclock_paced_forgotten_bytes_total", Counter, help);
-    page.value(sum(|pacing| pacing.forgotten_bytes));
-    let help = "Bytes that wait for their time now.";
-    page.family("softclock_paced_pending_bytes", Gauge, help);
-    page.value(sum(|pacing| pacing.pending_bytes));
+    page.single(
+        "softclock_paced_trains_total",
+        Counter,
+        "Trains of pieces begun on paced connections: responses, or several in a row.",
+        sum(|pacing| pacing.trains),
+    );
+    page.single(
+        "softclock_paced_pieces_total",
+        Counter,
+        "Pieces that paced connections gave to the kernel.",
+        sum(|pacing| pacing.pieces),
+    );
+    page.single(
+        "softclock_paced_bytes_total",
+        Counter,
+        "Bytes of these pieces.",
+        sum(|pacing| pacing.bytes),
+    );
+    page.single(
+        "softclock_paced_blocked_total",
+        Counter,
+        "Times the kernel had no room for a piece, because the client was slow.",
+        sum(|pacing| pacing.blocked),
+    );
+    page.single(
+        "softclock_paced_forgotten_bytes_total",
+        Counter,
+        "Bytes that the rates had time for while streams were late by more than they make up for.",
+        sum(|pacing| pacing.forgotten_bytes),
+    );
+    page.single(
+        "softclock_paced_pending_bytes",
+        Gauge,
+        "Bytes that wait for their time now.",
+        sum(|pacing| pacing.pending_bytes),
+    );
 }
 
 fn triggers(page: &mut Page, reports: &[Report]) {
@@ -246,30 +287,42 @@ fn threads(page: &mut Page, reports: &[Report]) {
         let total: std::time::Duration = reports.iter().map(of).sum();
         seconds(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
     };
-    page.family(
+    page.single(
         "softclock_turns_total",
         Counter,
         "Turns of the threads' loops.",
+        sum(|report| report.statistics.turns),
     );
-    page.value(sum(|report| report.statistics.turns));
-    page.family("softclock_task_polls_total", Counter, "Polls of tasks.");
-    page.value(sum(|report| report.statistics.tasks));
-    page.family(
+    page.single(
+        "softclock_task_polls_total",
+        Counter,
+        "Polls of tasks.",
+        sum(|report| report.statistics.tasks),
+    );
+    page.single(
         "softclock_blocks_total",
         Counter,
         "Times a thread blocked for want of work.",
+        sum(|report| report.statistics.blocks),
     );
-    page.value(sum(|report| report.statistics.blocks));
-    let help = "Time that threads were blocked for want of work.";
-    page.family("softclock_blocked_seconds_total", Counter, help);
-    page.value(time(|report| report.statistics.blocked));
-    let help = "Time that threads spun before an event, to fire it on time.";
-    page.family("softclock_spun_seconds_total", Counter, help);
-    page.value(time(|report| report.statistics.spun));
-    let help =
-        "Time in which threads wanted to run but did not: preempted, or their processor stolen.";
-    page.family("softclock_not_running_seconds_total", Counter, help);
-    page.value(time(|report| report.statistics.not_running));
+    page.single(
+        "softclock_blocked_seconds_total",
+        Counter,
+        "Time that threads were blocked for want of work.",
+        time(|report| report.statistics.blocked),
+    );
+    page.single(
+        "softclock_spun_seconds_total",
+        Counter,
+        "Time that threads spun before an event, to fire it on time.",
+        time(|report| report.statistics.spun),
+    );
+    page.single(
+        "softclock_not_running_seconds_total",
+        Counter,
+        "Time in which threads wanted to run but did not: preempted, or their processor stolen.",
+        time(|report| report.statistics.not_running),
+    );
     if let Some(report) = reports.first() {
         let help =
             "Where time is read from, and at which rate or why not from a counter; always 1.";

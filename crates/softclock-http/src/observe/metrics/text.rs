@@ -39,8 +39,15 @@ impl Page {
         );
     }
 
-    /// A value of the family without labels.
-    pub(super) fn value(&mut self, value: impl Display) {
+    /// A family of one value without labels.
+    pub(super) fn single(
+        &mut self,
+        name: &'static str,
+        metric_type: MetricType,
+        help: &str,
+        value: impl Display,
+    ) {
+        self.family(name, metric_type, help);
         self.labelled(&[], value);
     }
 
@@ -110,9 +117,9 @@ mod tests {
         let mut page = Page::default();
         page.family("a_total", MetricType::Counter, "Counts\nthings.");
         page.labelled(&[("x", "1"), ("y", "\"\\\n")], 5);
-        page.value(1.5);
+        page.single("b", MetricType::Gauge, "B.", 1.5);
         let expected = "# HELP a_total Counts\\nthings.\n# TYPE a_total counter\n\
-            a_total{x=\"1\",y=\"\\\"\\\\\\n\"} 5\na_total 1.5\n";
+            a_total{x=\"1\",y=\"\\\"\\\\\\n\"} 5\n# HELP b B.\n# TYPE b gauge\nb 1.5\n";
         assert_eq!(page.into_text(), expected);
     }
 
