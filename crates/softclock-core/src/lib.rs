@@ -3,7 +3,7 @@
 //!
 //! - [`time`]: points in time and the measurement clock's tick.
 //! - [`wheel`]: the timing wheel that holds pending events.
-//! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3 and 5.9).
+//! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3).
 //! - [`trigger`]: the trigger states and what each source contributes (5.2, 5.4).
 //! - [`trace`]: the sequence of trigger states (5.3, 5.4).
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).

@@ -161,9 +161,6 @@ fn timers(page: &mut Page, reports: &[Report]) {
     let help = "Soft events cancelled before they fired.";
     page.family("softclock_events_cancelled_total", Counter, help);
     page.value(sum(|report| report.statistics.events.cancelled));
-    let help = "Soft events fired after their deadline.";
-    page.family("softclock_deadlines_missed_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.deadlines_missed));
 }
 
 fn pacing(page: &mut Page, reports: &[Report]) {
