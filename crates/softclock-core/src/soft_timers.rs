@@ -99,6 +99,9 @@ struct Event<T> {
 }
 
 impl<T> SoftTimers<T> {
+    /// The memory of a pending event.
+    pub const NODE_BYTES: usize = TimerWheel::<Event<T>>::NODE_BYTES;
+
     /// No events, at the time `start`; `backup_period` is the X of the bound.
     pub fn new(start: Instant, backup_period: Duration) -> Self {
         Self {
