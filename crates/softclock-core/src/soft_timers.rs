@@ -167,7 +167,7 @@ impl<T> SoftTimers<T> {
         Some(event.value)
     }
 
-    /// Moves a pending event to a new time, keeping its key. Returns false if it has fired or was cancelled before. O(1).
+    /// Moves a pending event to a new time, keeping its key; false if it has fired or was cancelled before. O(1).
     pub fn reschedule(&mut self, key: TimerKey, earliest: Instant) -> bool {
         self.advance();
         if !self.events.reschedule(key, earliest) {
@@ -249,7 +249,7 @@ impl<T> SoftTimers<T> {
         self.events.is_empty()
     }
 
-    /// Trigger states, intervals and lateness by source.
+    /// Trigger states, intervals and lateness by kind of trigger state.
     pub fn triggers(&mut self) -> &TriggerStatistics {
         self.triggers.count_latest();
         &self.triggers

@@ -197,7 +197,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     page.family("softclock_trigger_states_total", Counter, help);
     for state in TriggerState::ALL {
         let count = of_source(state, |report, state| {
-            report.statistics.triggers.source(state).count()
+            report.statistics.triggers.of(state).count()
         });
         page.labelled(&[("source", state.name())], count);
     }
@@ -205,7 +205,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     page.family("softclock_events_fired_total", Counter, help);
     for state in TriggerState::ALL {
         let fired = of_source(state, |report, state| {
-            report.statistics.triggers.source(state).fired()
+            report.statistics.triggers.of(state).fired()
         });
         page.labelled(&[("source", state.name())], fired);
     }

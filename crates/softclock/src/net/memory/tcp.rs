@@ -50,7 +50,7 @@ impl MemoryListener {
             let peer = accepted.pair.addresses[1 - accepted.end];
             Ok((accepted, peer))
         };
-        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+        (self.source).poll_call(cx, Direction::Read, TriggerState::Receive, accept)
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -132,7 +132,7 @@ impl MemoryTcp {
 
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let connected = || Ok(());
-        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, connected)
+        (self.source).poll_call(cx, Direction::Write, TriggerState::Send, connected)
     }
 
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -170,7 +170,7 @@ impl MemoryTcp {
         removes: bool,
     ) -> Poll<io::Result<usize>> {
         let take = || self.take(buffer, removes);
-        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, take)
+        (self.source).poll_call(cx, Direction::Read, TriggerState::Receive, take)
     }
 
     fn take(&self, buffer: &mut [u8], removes: bool) -> io::Result<usize> {
@@ -239,7 +239,7 @@ impl MemoryTcp {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let give = || self.give(parts);
-        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, give)
+        (self.source).poll_call(cx, Direction::Write, TriggerState::Send, give)
     }
 
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -248,7 +248,7 @@ impl MemoryTcp {
 
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.give(parts);
-        self.source.runtime().trigger(TriggerState::IpOutput);
+        self.source.runtime().trigger(TriggerState::Send);
         sent
     }
 
