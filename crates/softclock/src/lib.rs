@@ -162,8 +162,7 @@ pub fn schedule_after(
     schedule_within(FireWindow::from(now() + delay), handler)
 }
 
-/// As [`schedule_soft_event`], from `window.earliest` on. A deadline that has passed when the event fires is
-/// counted as missed; see [`schedule_alarm_safe`] for deadlines that are kept.
+/// As [`schedule_soft_event`], from `window.earliest` on. For handlers with a deadline, see [`schedule_alarm_safe`].
 ///
 /// # Panics
 /// Outside a runtime.

@@ -247,7 +247,7 @@ fn handlers_reschedule_themselves_at_trigger_states() {
         assert_eq!(fired.get(), so_far);
         assert!(!event.cancel());
         let application = TriggerState::Application;
-        assert!(softclock::statistics().triggers.source(application).fired() >= so_far);
+        assert!(softclock::statistics().triggers.of(application).fired() >= so_far);
     });
 }
 

@@ -58,7 +58,7 @@ impl UnixListener {
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         let accept = socket::unix::accept;
         self.socket
-            .poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+            .poll_call(cx, Direction::Read, TriggerState::Receive, accept)
             .map(|fd| UnixStream::from_kernel(fd?))
     }
 }

@@ -29,6 +29,9 @@ pub(crate) enum PendingEvent {
     Transmit(Rc<dyn Transmit>),
 }
 
+// As many bytes as a cache line has, the links of the wheel included.
+const _: () = assert!(SoftTimers::<Event>::NODE_BYTES == 64);
+
 /// A paced stream, to the runtime.
 pub(crate) trait Transmit: fmt::Debug {
     /// Sends what may go by `now`. Is called from within a trigger state, so it passes none.

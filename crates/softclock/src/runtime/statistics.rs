@@ -21,7 +21,7 @@ pub struct Statistics {
     pub mechanism: Mechanism,
     /// Why it is not epoll, where nobody asked for anything else.
     pub fallback_reason: Option<String>,
-    /// Trigger states, intervals and lateness by source.
+    /// Trigger states, intervals and lateness by kind of trigger state.
     pub triggers: TriggerStatistics,
     /// Events scheduled, cancelled, fired.
     pub events: EventCounts,

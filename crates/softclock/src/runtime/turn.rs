@@ -29,7 +29,7 @@ impl Inner {
             .resume(self.clock.now(), cpu_time_ns());
         loop {
             // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
-            self.trigger(TriggerState::TcpIpOther);
+            self.trigger(TriggerState::Turn);
             // 2. The main future first: it is what the others work for.
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)

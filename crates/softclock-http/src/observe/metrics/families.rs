@@ -186,12 +186,6 @@ fn timers(page: &mut Page, reports: &[Report]) {
         "Soft events cancelled before they fired.",
         sum(|report| report.statistics.events.cancelled),
     );
-    page.single(
-        "softclock_deadlines_missed_total",
-        Counter,
-        "Soft events fired after their deadline.",
-        sum(|report| report.statistics.events.deadlines_missed),
-    );
 }
 
 fn pacing(page: &mut Page, reports: &[Report]) {
@@ -245,7 +239,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     page.family("softclock_trigger_states_total", Counter, help);
     for state in TriggerState::ALL {
         let count = of_source(state, |report, state| {
-            report.statistics.triggers.source(state).count()
+            report.statistics.triggers.of(state).count()
         });
         page.labelled(&[("source", state.name())], count);
     }
@@ -253,7 +247,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     page.family("softclock_events_fired_total", Counter, help);
     for state in TriggerState::ALL {
         let fired = of_source(state, |report, state| {
-            report.statistics.triggers.source(state).fired()
+            report.statistics.triggers.of(state).fired()
         });
         page.labelled(&[("source", state.name())], fired);
     }

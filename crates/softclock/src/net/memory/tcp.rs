@@ -51,7 +51,7 @@ impl MemoryListener {
             let peer = accepted.pair.addresses[1 - accepted.end];
             Ok((accepted, peer))
         };
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, accept)
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -135,7 +135,7 @@ impl MemoryTcp {
 
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let connected = || Ok(());
-        (self.registration).poll_call(cx, Direction::Write, TriggerState::IpOutput, connected)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, connected)
     }
 
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -173,7 +173,7 @@ impl MemoryTcp {
         removes: bool,
     ) -> Poll<io::Result<usize>> {
         let take = || self.take(buffer, removes);
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::IpInput, take)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, take)
     }
 
     fn take(&self, buffer: &mut [u8], removes: bool) -> io::Result<usize> {
@@ -242,7 +242,7 @@ impl MemoryTcp {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let give = || self.give(parts);
-        (self.registration).poll_call(cx, Direction::Write, TriggerState::IpOutput, give)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, give)
     }
 
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -251,7 +251,7 @@ impl MemoryTcp {
 
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.give(parts);
-        self.registration.runtime().trigger(TriggerState::IpOutput);
+        self.registration.runtime().trigger(TriggerState::Send);
         sent
     }
 

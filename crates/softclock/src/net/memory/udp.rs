@@ -73,7 +73,7 @@ impl MemoryUdp {
             buffer[..count].copy_from_slice(&bytes[..count]);
             Ok((count, from))
         };
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::IpInput, receive)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -100,12 +100,12 @@ impl MemoryUdp {
             }
             Ok(bytes.len())
         };
-        (self.registration).poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
         self.put(bytes, peer);
-        self.runtime().trigger(TriggerState::IpOutput);
+        self.runtime().trigger(TriggerState::Send);
         Ok(bytes.len())
     }
 
