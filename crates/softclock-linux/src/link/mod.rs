@@ -5,6 +5,7 @@
 //! - [`PacketSocket`]: its frames, by AF_PACKET.
 //! - [`XdpSocket`]: its frames, by AF_XDP.
 //! - [`Tap`]: a link of our own, whose frames we exchange with the host.
+//! - [`Device`]: any of these three, for a link that is taken over.
 //!
 //! What gives frames of a link and takes frames for it has the same operations, whatever it goes by: `receive` hands over
 //! up to [`BATCH`] frames that are there, `send` sends up to [`BATCH`] of them, in order, and `take_lost` counts what
@@ -14,6 +15,7 @@ mod addresses;
 #[cfg(test)]
 mod cable;
 mod claim;
+mod device;
 mod packet_socket;
 mod tap;
 mod xdp_socket;
@@ -27,6 +29,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use softclock_wire::packet::Offload;
 
 pub use claim::{Claim, ClaimError};
+pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
 pub use xdp_socket::{Copies, XdpError, XdpSocket, XdpStep};

@@ -1,4 +1,4 @@
-//! The discipline of `softclock wan`: frames that wait until the model lets them leave.
+//! The discipline of a wide-area link: frames that wait until the model lets them leave.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,18 +8,16 @@ use softclock_core::pacing::wire_bytes;
 use softclock_core::wan::{Fate, Wan};
 use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
-use crate::bridge::frame::{Discipline, Frame, Next, Row};
+use crate::frame::{Discipline, Frame, Next, Row};
 
-/// One direction.
+/// The frames of one direction of a wide-area link.
 #[derive(Debug)]
-pub(super) struct Emulator {
+pub struct Emulator {
     model: Wan,
     overhead_bytes: u32,
     /// By departure, then by arrival.
     on_the_way: BinaryHeap<Reverse<Departure>>,
     arrivals: u64,
-    /// What the model does, in words.
-    settings: Vec<(String, String)>,
     row: Row,
 }
 
@@ -31,10 +29,10 @@ struct Departure {
 }
 
 impl Emulator {
-    pub(super) fn new(model: Wan, settings: Vec<(String, String)>, overhead_bytes: u32) -> Self {
+    /// A link that behaves as the model says, and on which each frame takes so many bytes more.
+    pub fn new(model: Wan, overhead_bytes: u32) -> Self {
         Self {
             model,
-            settings,
             overhead_bytes,
             on_the_way: BinaryHeap::new(),
             arrivals: 0,
@@ -140,10 +138,6 @@ impl Discipline for Emulator {
     fn rows(&self) -> Vec<Row> {
         vec![self.row.clone()]
     }
-
-    fn settings(&self) -> Vec<(String, String)> {
-        self.settings.clone()
-    }
 }
 
 /// Changes a bit behind the header of Ethernet. The checksum is that of the frame before, as a link finds it.
@@ -202,7 +196,7 @@ mod tests {
     }
 
     fn emulator(options: WanOptions) -> Emulator {
-        Emulator::new(Wan::new(options, 1), Vec::new(), 0)
+        Emulator::new(Wan::new(options, 1), 0)
     }
 
     #[test]
@@ -240,7 +234,7 @@ mod tests {
                 rate: Rate::from_bps(8_000_000),
                 ..WanOptions::default()
             };
-            let mut emulator = Emulator::new(Wan::new(options, 1), Vec::new(), 24);
+            let mut emulator = Emulator::new(Wan::new(options, 1), 24);
             emulator.on_frame(frame, Instant::ORIGIN);
             let mut now = Instant::ORIGIN;
             let mut sent = Vec::new();

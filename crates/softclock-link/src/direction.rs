@@ -9,21 +9,20 @@ use std::rc::Rc;
 use softclock::{FireWindow, Histogram, Instant, SoftEvent};
 use softclock_linux::link::BATCH;
 
-use super::BridgeError;
-use super::frame::{Discipline, Frame, Next};
-use super::port::Port;
+use crate::frame::{Counts, Discipline, Frame, Next, Row};
+use crate::port::{Port, PortError};
 
 /// Frames from one port to the other.
-pub(crate) struct Way<D> {
-    pub(crate) from: Rc<Port>,
-    pub(crate) to: Rc<Port>,
-    pub(crate) discipline: RefCell<D>,
+pub struct Direction<D> {
+    from: Rc<Port>,
+    to: Rc<Port>,
+    discipline: RefCell<D>,
     /// Those that leave together, between their decision and their transmission.
     leaving: RefCell<Vec<Frame>>,
     /// The next transmission, if one waits.
     event: RefCell<Option<(Due, SoftEvent)>>,
     /// How late the discipline's were, in nanoseconds.
-    pub(crate) lateness: RefCell<Histogram>,
+    lateness: RefCell<Histogram>,
 }
 
 /// When the next transmission is.
@@ -34,8 +33,9 @@ struct Due {
     is_retry: bool,
 }
 
-impl<D: Discipline> Way<D> {
-    pub(crate) fn new(from: Rc<Port>, to: Rc<Port>, discipline: D) -> Rc<Self> {
+impl<D: Discipline> Direction<D> {
+    /// A direction in which nothing is carried yet.
+    pub fn new(from: Rc<Port>, to: Rc<Port>, discipline: D) -> Rc<Self> {
         Rc::new(Self {
             from,
             to,
@@ -46,8 +46,8 @@ impl<D: Discipline> Way<D> {
         })
     }
 
-    /// Carries frames until a link is gone.
-    pub(crate) async fn run(self: Rc<Self>) -> BridgeError {
+    /// Carries frames until a link is gone, and says which.
+    pub async fn run(self: Rc<Self>) -> PortError {
         let mut arrived = Vec::with_capacity(BATCH);
         loop {
             if let Err(error) = self.from.receive(&mut arrived).await {
@@ -65,7 +65,32 @@ impl<D: Discipline> Way<D> {
         }
     }
 
-    /// Sends what may leave now, [`BATCH`] frames at most, together; tells when to go on.
+    /// The port that frames come from.
+    pub fn from(&self) -> &Port {
+        &self.from
+    }
+
+    /// The port that they go to.
+    pub fn to(&self) -> &Port {
+        &self.to
+    }
+
+    /// What happened so far. Takes time in proportion to the classes of the discipline.
+    pub fn report(&self) -> DirectionReport {
+        let lateness = self.lateness.borrow();
+        let quantiles = || [0.5, 0.99, 0.999].map(|share| lateness.quantile_ns(share));
+        DirectionReport {
+            from: self.from.link().name().to_owned(),
+            to: self.to.link().name().to_owned(),
+            mechanism: self.from.mechanism(),
+            rows: self.discipline.borrow().rows(),
+            port_drops: self.from.drops(),
+            port_lost: self.from.lost(),
+            lateness_ns: (!lateness.is_empty()).then(quantiles),
+        }
+    }
+
+    /// Sends what may leave now, [`BATCH`] frames at most, together; returns when to go on.
     fn transmit(&self) -> Option<Due> {
         let mut leaving = self.leaving.borrow_mut();
         let next = self.decide(&mut leaving);
@@ -105,23 +130,44 @@ impl<D: Discipline> Way<D> {
             }
             event.cancel();
         }
-        let way = self.clone();
+        let direction = self.clone();
         let handler = softclock::schedule_within(FireWindow::from(due.at), move |context| {
-            let is_retry = matches!(&*way.event.borrow(), Some((due, _)) if due.is_retry);
+            let is_retry = matches!(&*direction.event.borrow(), Some((due, _)) if due.is_retry);
             if !is_retry {
                 let late = context.lateness().as_nanos();
                 let late = u64::try_from(late).unwrap_or(u64::MAX);
-                way.lateness.borrow_mut().record(late);
+                direction.lateness.borrow_mut().record(late);
             }
-            way.to.flush();
-            let Some(due) = way.transmit() else { return };
+            direction.to.flush();
+            let Some(due) = direction.transmit() else {
+                return;
+            };
             context.reschedule_within(FireWindow::from(due.at));
-            if let Some((pending, _)) = &mut *way.event.borrow_mut() {
+            if let Some((pending, _)) = &mut *direction.event.borrow_mut() {
                 *pending = due;
             }
         });
         *event = Some((due, handler));
     }
+}
+
+/// What one direction did so far.
+#[derive(Debug)]
+pub struct DirectionReport {
+    /// The name of the interface that frames come from.
+    pub from: String,
+    /// The name of the one that they go to.
+    pub to: String,
+    /// The mechanism by which frames are received.
+    pub mechanism: &'static str,
+    /// What each class did.
+    pub rows: Vec<Row>,
+    /// Frames lost at the port that receives, by reason.
+    pub port_drops: Counts,
+    /// Frames that were not taken there in time, if that is known.
+    pub port_lost: Option<u64>,
+    /// How late transmissions began that waited for an event, in nanoseconds: p50, p99 and p99.9.
+    pub lateness_ns: Option<[u64; 3]>,
 }
 
 /// After which a link without room is asked again: what it sends meanwhile is 8 long frames at 1 Gbit/s.
