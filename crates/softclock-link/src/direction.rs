@@ -1,12 +1,12 @@
 //! One direction of the bridge: receive, decide, transmit on time.
 //!
-//! Each receive and each transmission is a trigger state. Transmissions that must wait are a soft event: whatever call comes
-//! first after it is due sends them, and the idle rule bounds how late that is.
+//! Each receive and each transmission is a trigger state. Transmissions that must wait are a soft event: whatever call
+//! comes first after it is due sends them, and the idle rule bounds how late that is.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use softclock::{FireWindow, Histogram, Instant, SoftEvent};
+use softclock::{EventContext, FireWindow, Histogram, Instant, SoftEvent};
 use softclock_linux::link::BATCH;
 
 use crate::frame::{Counts, Discipline, Frame, Next, Row};
@@ -19,8 +19,10 @@ pub struct Direction<D> {
     discipline: RefCell<D>,
     /// Those that leave together, between their decision and their transmission.
     leaving: RefCell<Vec<Frame>>,
-    /// The next transmission, if one waits.
-    event: RefCell<Option<(Due, SoftEvent)>>,
+    /// The next transmission, from the first that has to wait on.
+    event: OnceCell<SoftEvent>,
+    /// When it is, while it is pending.
+    due: Cell<Due>,
     /// How late the discipline's were, in nanoseconds.
     lateness: RefCell<Histogram>,
 }
@@ -40,8 +42,9 @@ impl<D: Discipline> Direction<D> {
             from,
             to,
             discipline: RefCell::new(discipline),
-            leaving: RefCell::default(),
-            event: RefCell::default(),
+            leaving: RefCell::new(Vec::with_capacity(BATCH)),
+            event: OnceCell::new(),
+            due: Cell::new(Due::NONE),
             lateness: RefCell::default(),
         })
     }
@@ -121,34 +124,48 @@ impl<D: Discipline> Direction<D> {
         Some(now)
     }
 
-    /// Has the next transmission when it is due, unless one is scheduled before.
+    /// Has the next transmission when it is due, unless one is scheduled before. Allocates the first time only.
     fn schedule(self: &Rc<Self>, due: Due) {
-        let mut event = self.event.borrow_mut();
-        if let Some((pending, event)) = &*event {
-            if pending.at <= due.at && event.is_pending() {
-                return;
-            }
-            event.cancel();
+        let window = FireWindow::from(due.at);
+        let Some(event) = self.event.get() else {
+            self.due.set(due);
+            let direction = Rc::downgrade(self);
+            let event = softclock::schedule_within(window, move |context| {
+                if let Some(direction) = direction.upgrade() {
+                    direction.on_due(context);
+                }
+            });
+            let _ = self.event.set(event);
+            return;
+        };
+        if event.is_pending() && self.due.get().at <= due.at {
+            return;
         }
-        let direction = self.clone();
-        let handler = softclock::schedule_within(FireWindow::from(due.at), move |context| {
-            let is_retry = matches!(&*direction.event.borrow(), Some((due, _)) if due.is_retry);
-            if !is_retry {
-                let late = context.lateness().as_nanos();
-                let late = u64::try_from(late).unwrap_or(u64::MAX);
-                direction.lateness.borrow_mut().record(late);
-            }
-            direction.to.flush();
-            let Some(due) = direction.transmit() else {
-                return;
-            };
-            context.reschedule_within(FireWindow::from(due.at));
-            if let Some((pending, _)) = &mut *direction.event.borrow_mut() {
-                *pending = due;
-            }
-        });
-        *event = Some((due, handler));
+        self.due.set(due);
+        event.reschedule_within(window);
     }
+
+    /// The time of the next transmission has come.
+    fn on_due(&self, context: &mut EventContext<'_>) {
+        if !self.due.get().is_retry {
+            let late = context.lateness().as_nanos();
+            let late = u64::try_from(late).unwrap_or(u64::MAX);
+            self.lateness.borrow_mut().record(late);
+        }
+        self.to.flush();
+        if let Some(due) = self.transmit() {
+            self.due.set(due);
+            context.reschedule_within(FireWindow::from(due.at));
+        }
+    }
+}
+
+impl Due {
+    /// Of no event.
+    const NONE: Self = Self {
+        at: Instant::ORIGIN,
+        is_retry: false,
+    };
 }
 
 /// What one direction did so far.

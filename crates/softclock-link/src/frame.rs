@@ -4,22 +4,33 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use softclock_core::Instant;
+use softclock_linux::link::{Buffer, Pool};
 use softclock_wire::packet::Offload;
 
-/// A frame of Ethernet.
-#[derive(Clone, Debug)]
+/// A frame of Ethernet, in the memory that it was received into. That is used again when the frame is dropped.
+#[derive(Debug)]
 pub struct Frame {
     /// From the header of Ethernet on, without the check sequence.
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
     /// What is left to do with it.
     pub offload: Offload,
     /// When the kernel received it.
     pub arrived: Instant,
 }
 
+impl Frame {
+    /// A copy, in a buffer of the pool.
+    pub(crate) fn copy(&self, pool: &Pool) -> Self {
+        Self {
+            bytes: pool.copy_of(&self.bytes),
+            ..*self
+        }
+    }
+}
+
 /// Decides when each frame of one direction leaves. Pure: time is an argument.
 pub trait Discipline: 'static {
-    /// Takes a frame, or drops it and counts that.
+    /// Takes a frame, or drops it and counts that. Allocates nothing for it, as a rule: queues grow.
     fn on_frame(&mut self, frame: Frame, now: Instant);
 
     /// The next frame that may leave at `now`, or when that will be.
@@ -133,7 +144,7 @@ impl Frame {
             segment_bytes,
         });
         Self {
-            bytes,
+            bytes: Pool::new().copy_of(&bytes),
             offload: Offload {
                 checksum: Some(checksum),
                 segmentation,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
 use softclock_core::{Instant, Rate};
+use softclock_linux::link::Pool;
 use softclock_wire::packet::{Classifier, Headers, segments};
 
 use crate::frame::{Activity, Counts, Discipline, Frame, Next, Row};
@@ -39,6 +40,8 @@ pub struct Pacer {
     unpaced: VecDeque<(Frame, u64)>,
     unpaced_row: Row,
     overhead_bytes: u32,
+    /// Memory for segments.
+    pool: Pool,
 }
 
 #[derive(Debug)]
@@ -82,6 +85,7 @@ impl Pacer {
                 ..Row::default()
             },
             overhead_bytes: options.overhead_bytes,
+            pool: Pool::new(),
         }
     }
 
@@ -147,10 +151,12 @@ impl Discipline for Pacer {
             return self.on_unpaced(frame, bytes);
         };
         if bytes > self.classes[class].whole_bytes
-            && let Some(segments) = segments(&frame.bytes, &headers, &frame.offload)
+            && let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload)
         {
             let (offload, arrived) = (segments.offload(), frame.arrived);
-            for bytes in segments {
+            while let Some(bytes) = segments.next_bytes() {
+                let mut bytes = self.pool.buffer(bytes);
+                segments.write_next(&mut bytes);
                 let wire = wire_bytes(bytes.len() as u32, None, self.overhead_bytes);
                 let segment = Frame {
                     bytes,
@@ -264,7 +270,7 @@ mod tests {
         frame.extend(port.to_be_bytes());
         frame.resize(bytes, 0);
         Frame {
-            bytes: frame,
+            bytes: Pool::new().copy_of(&frame),
             offload: Offload::NONE,
             arrived: Instant::ORIGIN,
         }
@@ -334,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Each frame has its overhead: one, those that a joined packet is cut into, and those that the link will make of it.
+    /// Each frame has its overhead: one, those that a joined packet is cut into, and those that the link will make of
+    /// it.
     #[test]
     fn overhead_counts_for_each_frame() {
         for (class, frame, packets, bytes) in [

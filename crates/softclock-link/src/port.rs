@@ -19,7 +19,8 @@ use open::Linked;
 pub use open::{MechanismChoice, Opened};
 pub use spec::PortSpec;
 
-/// A link that the host leaves to us, or has from us, while this lives. The kernel undoes all of it when the process ends.
+/// A link that the host leaves to us, or has from us, while this lives. The kernel undoes all of it when the process
+/// ends.
 #[derive(Debug)]
 pub struct Port {
     link: Link,
@@ -83,7 +84,7 @@ impl Port {
         &self.link
     }
 
-    /// Waits for frames, and puts those that are there into `frames`. Only a link that is gone ends this.
+    /// Waits for frames, and puts those that are there into `frames`.
     ///
     /// # Errors
     /// [`PortError::Gone`].
@@ -102,7 +103,7 @@ impl Port {
         self.device.descriptor().receive(|received| match received {
             Ok(received) => {
                 let now = *now.get_or_insert_with(softclock::now);
-                frames.push(frame(&received, now));
+                frames.push(frame(received, now));
             }
             Err(Refused::UnknownOffload) => self.count("unknown offload"),
             Err(Refused::TooLong) => self.count("too long to receive"),
@@ -141,7 +142,8 @@ impl Port {
         }
     }
 
-    /// Whether the link had no room, so that some of what [`send`](Self::send) took may wait for [`flush`](Self::flush).
+    /// Whether the link had no room, so that some of what [`send`](Self::send) took may wait for
+    /// [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
         self.device.descriptor().is_behind()
     }
@@ -233,9 +235,9 @@ impl fmt::Display for PortError {
 
 impl std::error::Error for PortError {}
 
-fn frame(received: &Received<'_>, now: Instant) -> Frame {
+fn frame(received: Received, now: Instant) -> Frame {
     Frame {
-        bytes: received.bytes.to_vec(),
+        bytes: received.bytes,
         offload: received.offload,
         arrived: now.sub_ns(age_ns(received.age)),
     }

@@ -22,6 +22,8 @@
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
+#[cfg(feature = "count-allocations")]
+pub mod allocations;
 pub mod bpf;
 pub mod child;
 pub mod clock;

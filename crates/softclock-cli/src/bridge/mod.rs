@@ -84,7 +84,8 @@ impl BridgeOptions {
 /// The mechanism that the user asks for.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum MechanismName {
-    /// AF_XDP where the drivers of both interfaces do it without copies, and both have one queue and rxvlan off; else AF_PACKET
+    /// AF_XDP where the drivers of both interfaces do it without copies, and both have one queue and rxvlan off; else
+    /// AF_PACKET
     Auto,
     /// AF_PACKET
     Packet,
@@ -109,8 +110,8 @@ pub(crate) struct Treatment<D> {
     pub(crate) settings: Vec<(String, String)>,
 }
 
-/// Bridges until a signal or the end of the time asked for. A treatment is made for each direction, from A to B first, by
-/// the link on which its frames leave, if it is there already. The report has the `seed`, if it matters.
+/// Bridges until a signal or the end of the time asked for. A treatment is made for each direction, from A to B first,
+/// by the link on which its frames leave, if it is there already. The report has the `seed`, if it matters.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
     seed: Option<u64>,

@@ -14,7 +14,8 @@ pub enum PortSpec {
 }
 
 impl PortSpec {
-    /// The port that a name stands for: `tap:NAME` for a TAP device, else an interface. No interface's name has a colon.
+    /// The port that a name stands for: `tap:NAME` for a TAP device, else an interface. No interface's name has a
+    /// colon.
     ///
     /// # Errors
     /// [`PortError::Find`] if there is no such interface.
@@ -38,8 +39,8 @@ impl PortSpec {
         }
     }
 
-    /// Keeps other bridges from the link until the claim, or the process, ends. A device to be made is claimed by its name,
-    /// so there is no claim for it.
+    /// Keeps other bridges from the link until the claim, or the process, ends. `None` for a device to be made, which
+    /// its name claims.
     ///
     /// # Errors
     /// [`PortError::Claim`] if another bridge has it.

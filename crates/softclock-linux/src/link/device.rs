@@ -6,17 +6,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use softclock_wire::packet::Offload;
 
-use super::{Copies, Link, PacketSocket, Received, Refused, Tap, XdpError, XdpSocket};
+use super::{
+    Copies, Link, PacketSocket, Pool, Received, Refused, Tap, XdpError, XdpSettings, XdpSocket,
+};
 use crate::bpf::{Attachment, shut_ingress};
 
 /// A link taken over, or made. The kernel undoes all of it when the process ends.
 #[derive(Debug)]
 pub enum Device {
-    /// An AF_PACKET socket, and the program that keeps the host from also handling the frames. The socket sees them before
-    /// the program, at tcx, drops them.
+    /// An AF_PACKET socket, and the program that keeps the host from also handling the frames. The socket sees them
+    /// before the program, at tcx, drops them.
     Packet(PacketSocket, Attachment),
-    /// An AF_XDP socket: a program in the driver leaves nothing to the host.
-    Xdp(Box<XdpSocket>),
+    /// An AF_XDP socket: a program in the driver leaves nothing to the host. Frames wait in buffers of the pool once
+    /// half of the socket's own memory is held.
+    Xdp(Box<XdpSocket>, Pool),
     /// The other end of a link that the host has from us.
     Tap(Tap),
 }
@@ -67,9 +70,13 @@ impl Device {
     /// # Errors
     /// [`DeviceFailure::Xdp`].
     pub fn open_xdp(link: &Link, copies: Copies) -> Result<Self, DeviceError> {
-        let socket = XdpSocket::open(link, copies);
+        let settings = XdpSettings {
+            copies,
+            queue: None,
+        };
+        let socket = XdpSocket::open(link, settings);
         let socket = socket.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;
-        Ok(Self::Xdp(Box::new(socket)))
+        Ok(Self::Xdp(Box::new(socket), Pool::new()))
     }
 
     /// Takes a link over by AF_XDP where that costs less than AF_PACKET, and no frame comes without something of it.
@@ -113,22 +120,32 @@ impl Device {
     pub const fn mechanism(&self) -> &'static str {
         match self {
             Self::Packet(..) => "packet",
-            Self::Xdp(_) => "xdp",
+            Self::Xdp(..) => "xdp",
             Self::Tap(_) => "tap",
         }
     }
 
-    /// Takes frames that are there, in order; returns how many, [`BATCH`](super::BATCH) at most.
+    /// Takes frames that are there, in order, each in the memory that the kernel wrote it to; returns how many,
+    /// [`BATCH`](super::BATCH) at most.
     ///
     /// # Errors
     /// Those of the mechanism's `receive`; `WouldBlock` if there is none.
     pub fn receive(
         &self,
-        on_frame: impl FnMut(Result<Received<'_>, Refused>),
+        mut on_frame: impl FnMut(Result<Received, Refused>),
     ) -> io::Result<usize> {
         match self {
             Self::Packet(socket, _) => socket.receive(on_frame),
-            Self::Xdp(socket) => socket.receive(on_frame),
+            Self::Xdp(socket, pool) => socket.receive_chunks(|received| {
+                on_frame(received.map(|received| {
+                    // Else frames that wait would leave no memory for those that arrive.
+                    let is_full = socket.held() > MOST_HELD;
+                    received.map(|chunk| match is_full {
+                        true => pool.copy_of(&chunk),
+                        false => chunk.into(),
+                    })
+                }))
+            }),
             Self::Tap(tap) => tap.receive(on_frame),
         }
     }
@@ -143,7 +160,7 @@ impl Device {
     ) -> io::Result<usize> {
         match self {
             Self::Packet(socket, _) => socket.send(frames),
-            Self::Xdp(socket) => socket.send(frames),
+            Self::Xdp(socket, _) => socket.send(frames),
             Self::Tap(tap) => tap.send(frames),
         }
     }
@@ -151,7 +168,7 @@ impl Device {
     /// Whether the link had no room, so that some of what was taken to be sent may wait for [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
         match self {
-            Self::Xdp(socket) => socket.is_behind(),
+            Self::Xdp(socket, _) => socket.is_behind(),
             Self::Packet(..) | Self::Tap(_) => false,
         }
     }
@@ -159,7 +176,7 @@ impl Device {
     /// Sends what was taken to be sent, but found no room on the link.
     pub fn flush(&self) {
         match self {
-            Self::Xdp(socket) => socket.flush(),
+            Self::Xdp(socket, _) => socket.flush(),
             Self::Packet(..) | Self::Tap(_) => {}
         }
     }
@@ -167,7 +184,7 @@ impl Device {
     /// Frames that were sent, and that the link refused since the last call.
     pub fn take_refused(&self) -> u64 {
         match self {
-            Self::Xdp(socket) => socket.take_refused(),
+            Self::Xdp(socket, _) => socket.take_refused(),
             Self::Packet(..) | Self::Tap(_) => 0,
         }
     }
@@ -179,7 +196,7 @@ impl Device {
     pub fn take_lost(&self) -> io::Result<u64> {
         match self {
             Self::Packet(socket, _) => socket.take_lost(),
-            Self::Xdp(socket) => socket.take_lost(),
+            Self::Xdp(socket, _) => socket.take_lost(),
             Self::Tap(tap) => tap.take_lost(),
         }
     }
@@ -189,7 +206,7 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Packet(socket, _) => socket.as_fd(),
-            Self::Xdp(socket) => socket.as_fd(),
+            Self::Xdp(socket, _) => socket.as_fd(),
             Self::Tap(tap) => tap.as_fd(),
         }
     }
@@ -227,3 +244,6 @@ impl std::error::Error for DeviceError {}
 
 /// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
+
+/// Chunks of AF_XDP that are held at most: the others are for what arrives meanwhile.
+const MOST_HELD: usize = XdpSocket::CHUNKS / 2;

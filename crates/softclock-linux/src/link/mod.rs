@@ -12,6 +12,7 @@
 //! was lost for want of room. None of them waits; the descriptor is readable when `receive` has something to do.
 
 mod addresses;
+mod buffer;
 #[cfg(test)]
 mod cable;
 mod claim;
@@ -28,21 +29,33 @@ use std::{fs, io, mem};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use softclock_wire::packet::Offload;
 
+pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
-pub use xdp_socket::{Copies, XdpError, XdpSocket, XdpStep};
+pub use xdp_socket::{Chunk, Copies, XdpError, XdpSettings, XdpSocket, XdpStep};
 
 /// A frame that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Received<'a> {
+pub struct Received<B = Buffer> {
     /// The frame.
-    pub bytes: &'a [u8],
+    pub bytes: B,
     /// What is left to do with it.
     pub offload: Offload,
     /// How long ago the kernel received it; zero if that is not known.
     pub age: Duration,
+}
+
+impl<B> Received<B> {
+    /// The same frame in other memory.
+    pub(crate) fn map<C>(self, into: impl FnOnce(B) -> C) -> Received<C> {
+        Received {
+            bytes: into(self.bytes),
+            offload: self.offload,
+            age: self.age,
+        }
+    }
 }
 
 /// Why a frame that arrived is lost.
