@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["softclock-wire"],
     &["softclock-linux", "softclock-net"],
     &["softclock", "softclock-sim"],
-    &["softclock-http"],
+    &["softclock-http", "softclock-link"],
     &["softclock-cli"],
     &["softclock-bench"],
 ];

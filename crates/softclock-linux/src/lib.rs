@@ -23,6 +23,8 @@
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
+#[cfg(feature = "count-allocations")]
+pub mod allocations;
 pub mod bpf;
 #[cfg(feature = "experiments")]
 pub mod child;

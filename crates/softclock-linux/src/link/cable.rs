@@ -24,6 +24,11 @@ pub(super) use cable;
 
 impl Cable {
     pub(super) fn new() -> Result<Self, String> {
+        Self::with_queues(1)
+    }
+
+    /// Ends with so many queues in each direction.
+    pub(super) fn with_queues(queues: u32) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             return Err("needs root for links of its own".into());
@@ -32,7 +37,8 @@ impl Cable {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cable = Self(format!("sc{}c{number}", std::process::id()));
         let [a, b] = cable.ends();
-        let pair = format!("link add name {a} type veth peer name {b}");
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        let pair = format!("link add name {a} {queues} type veth peer name {b} {queues}");
         match ip(&pair) && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {
             true => Ok(cable),
             false => Err("links cannot be made here".into()),

@@ -1,5 +1,6 @@
 //! Segmentation: frames that are longer than the link carries, as generic segmentation offload leaves them.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::checksum::{ones_complement_sum, replaced};
@@ -65,6 +66,33 @@ impl Segments<'_> {
         }
     }
 
+    /// The length of the next segment; `None` after the last.
+    pub fn next_bytes(&self) -> Option<usize> {
+        let payload = self.frame.len().saturating_sub(self.next);
+        (payload > 0).then(|| self.payload + payload.min(self.segment_bytes))
+    }
+
+    /// Writes the next segment to `place`, where nothing is to be allocated for it; false after the last.
+    ///
+    /// # Panics
+    /// If `place` is not as long as [`next_bytes`](Self::next_bytes) says.
+    pub fn write_next(&mut self, place: &mut [u8]) -> bool {
+        let Some(bytes) = self.next_bytes() else {
+            return false;
+        };
+        assert_eq!(place.len(), bytes, "the length of the segment");
+        let begin = self.next;
+        let end = begin + bytes - self.payload;
+        let (headers, payload) = place.split_at_mut(self.payload);
+        headers.copy_from_slice(&self.frame[..self.payload]);
+        payload.copy_from_slice(&self.frame[begin..end]);
+        self.set_network(place);
+        self.set_transport(place, begin, end == self.frame.len());
+        self.next = end;
+        self.index = self.index.wrapping_add(1);
+        true
+    }
+
     fn set_network(&self, segment: &mut [u8]) {
         let length = segment.len() - self.network;
         let transport = self.transport - self.network;
@@ -110,18 +138,8 @@ impl Iterator for Segments<'_> {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let begin = self.next;
-        if begin >= self.frame.len() {
-            return None;
-        }
-        let end = self.frame.len().min(begin + self.segment_bytes);
-        let mut segment = Vec::with_capacity(self.payload + end - begin);
-        segment.extend_from_slice(&self.frame[..self.payload]);
-        segment.extend_from_slice(&self.frame[begin..end]);
-        self.set_network(&mut segment);
-        self.set_transport(&mut segment, begin, end == self.frame.len());
-        self.next = end;
-        self.index = self.index.wrapping_add(1);
+        let mut segment = vec![0; self.next_bytes()?];
+        self.write_next(&mut segment);
         Some(segment)
     }
 

@@ -85,6 +85,19 @@ impl SoftEvent {
         cancelled.unwrap_or(false)
     }
 
+    /// Has the handler run within `window` instead of when it would have, or again if it has run; false where its
+    /// runtime is not this thread's. Allocates nothing, O(1).
+    ///
+    /// Within its own handler, it counts for less than [`EventContext::reschedule_within`].
+    pub fn reschedule_within(&self, window: FireWindow) -> bool {
+        self.cancel();
+        let handler = &self.handler;
+        let scheduled = Inner::with_id(handler.runtime, |runtime| {
+            runtime.schedule_event(window, handler);
+        });
+        scheduled.is_some()
+    }
+
     /// Whether the event is still to fire.
     pub fn is_pending(&self) -> bool {
         self.handler.key.get().is_some()
@@ -201,6 +214,10 @@ impl Inner {
         };
         (handler.function.borrow_mut())(&mut context);
         if let Some(window) = context.again {
+            // The handler may have scheduled itself by its `SoftEvent`, too.
+            if let Some(key) = handler.key.take() {
+                drop(self.timers.borrow_mut().cancel(key));
+            }
             self.schedule_event(window, &handler);
         }
     }

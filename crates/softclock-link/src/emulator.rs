@@ -1,4 +1,4 @@
-//! The discipline of `softclock wan`: frames that wait until the model lets them leave.
+//! The discipline of a wide-area link: frames that wait until the model lets them leave.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,20 +6,21 @@ use std::collections::BinaryHeap;
 use softclock_core::Instant;
 use softclock_core::pacing::wire_bytes;
 use softclock_core::wan::{Fate, Wan};
+use softclock_linux::link::Pool;
 use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
-use crate::bridge::frame::{Discipline, Frame, Next, Row};
+use crate::frame::{Discipline, Frame, Next, Row};
 
-/// One direction.
+/// The frames of one direction of a wide-area link.
 #[derive(Debug)]
-pub(super) struct Emulator {
+pub struct Emulator {
     model: Wan,
     overhead_bytes: u32,
+    /// Memory for segments and copies.
+    pool: Pool,
     /// By departure, then by arrival.
     on_the_way: BinaryHeap<Reverse<Departure>>,
     arrivals: u64,
-    /// What the model does, in words.
-    settings: Vec<(String, String)>,
     row: Row,
 }
 
@@ -31,11 +32,12 @@ struct Departure {
 }
 
 impl Emulator {
-    pub(super) fn new(model: Wan, settings: Vec<(String, String)>, overhead_bytes: u32) -> Self {
+    /// A link that behaves as the model says, and on which each frame takes so many bytes more.
+    pub fn new(model: Wan, overhead_bytes: u32) -> Self {
         Self {
             model,
-            settings,
             overhead_bytes,
+            pool: Pool::new(),
             on_the_way: BinaryHeap::new(),
             arrivals: 0,
             row: Row {
@@ -62,7 +64,8 @@ impl Emulator {
         }
         if doubled {
             self.count("duplicated");
-            self.put_on_way(at, frame.clone());
+            let copy = frame.copy(&self.pool);
+            self.put_on_way(at, copy);
         }
         self.put_on_way(at, frame);
     }
@@ -107,11 +110,13 @@ impl Emulator {
 impl Discipline for Emulator {
     fn on_frame(&mut self, frame: Frame, _now: Instant) {
         let headers = Headers::of_frame(&frame.bytes);
-        let Some(segments) = segments(&frame.bytes, &headers, &frame.offload) else {
+        let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload) else {
             return self.on_segment(frame);
         };
         let (offload, arrived) = (segments.offload(), frame.arrived);
-        for bytes in segments {
+        while let Some(bytes) = segments.next_bytes() {
+            let mut bytes = self.pool.buffer(bytes);
+            segments.write_next(&mut bytes);
             self.on_segment(Frame {
                 bytes,
                 offload,
@@ -139,10 +144,6 @@ impl Discipline for Emulator {
 
     fn rows(&self) -> Vec<Row> {
         vec![self.row.clone()]
-    }
-
-    fn settings(&self) -> Vec<(String, String)> {
-        self.settings.clone()
     }
 }
 
@@ -181,7 +182,7 @@ impl Ord for Departure {
 
 const ETHERNET_HEADER: usize = 14;
 
-/// Bytes on the way at most: 2 s at 1 Gbit/s.
+/// Bytes on the way at most: 2 s at 1 Gbit/s. Their buffers take up to eight times as much, where all are of 253 bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
 const MOST_QUEUED: &str = "queued at most at the bottleneck";
@@ -195,14 +196,14 @@ mod tests {
 
     fn frame(byte: u8, arrived: Instant) -> Frame {
         Frame {
-            bytes: vec![byte; 100],
+            bytes: Pool::new().copy_of(&[byte; 100]),
             offload: Offload::NONE,
             arrived,
         }
     }
 
     fn emulator(options: WanOptions) -> Emulator {
-        Emulator::new(Wan::new(options, 1), Vec::new(), 0)
+        Emulator::new(Wan::new(options, 1), 0)
     }
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
                 rate: Rate::from_bps(8_000_000),
                 ..WanOptions::default()
             };
-            let mut emulator = Emulator::new(Wan::new(options, 1), Vec::new(), 24);
+            let mut emulator = Emulator::new(Wan::new(options, 1), 24);
             emulator.on_frame(frame, Instant::ORIGIN);
             let mut now = Instant::ORIGIN;
             let mut sent = Vec::new();
@@ -265,7 +266,7 @@ mod tests {
         });
         emulator.on_frame(frame(0, Instant::ORIGIN), Instant::ORIGIN);
         let mut sent = std::iter::from_fn(|| match emulator.next(Instant::ORIGIN) {
-            Next::Send(frame) => Some(frame.bytes),
+            Next::Send(frame) => Some(frame.bytes.to_vec()),
             _ => None,
         });
         let (first, second) = (sent.next().unwrap(), sent.next().unwrap());

@@ -1,19 +1,34 @@
-//! The discipline of `softclock pace`: classes on a byte clock (*PSPacer/HT*, II-B).
+//! The discipline of paced classes, on a byte clock (*PSPacer/HT*, II-B).
+//!
+//! - [`class`]: how classes are written.
+
+mod class;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
 use softclock_core::{Instant, Rate};
+use softclock_linux::link::Pool;
 use softclock_wire::packet::{Classifier, Headers, segments};
 
-use super::class::Class;
-use crate::bridge::frame::{Activity, Counts, Discipline, Frame, Next, Row};
-use crate::values::format_time;
+use crate::frame::{Activity, Counts, Discipline, Frame, Next, Row};
+pub use class::{Class, ClassError};
 
-/// The classes of one direction.
+/// The link that classes share, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct PacerOptions {
+    /// The rate of the link.
+    pub link: Rate,
+    /// How late packets may be sent, so that those of many classes go together.
+    pub tolerance: Duration,
+    /// Bytes that each frame takes on the wire beside its own.
+    pub overhead_bytes: u32,
+}
+
+/// The paced classes of one direction.
 #[derive(Debug)]
-pub(super) struct Pacer {
+pub struct Pacer {
     clock: ByteClock<Frame>,
     classes: Vec<Paced>,
     /// Which class a packet belongs to, by its place in `order`.
@@ -25,8 +40,8 @@ pub(super) struct Pacer {
     unpaced: VecDeque<(Frame, u64)>,
     unpaced_row: Row,
     overhead_bytes: u32,
-    /// What it does, in words.
-    settings: Vec<(String, String)>,
+    /// Memory for segments.
+    pool: Pool,
 }
 
 #[derive(Debug)]
@@ -39,16 +54,10 @@ struct Paced {
 }
 
 impl Pacer {
-    /// On a link of this rate, from `now` on. The first class whose filter matches a frame has it.
-    pub(super) fn new(
-        classes: &[Class],
-        link: Rate,
-        tolerance: Duration,
-        overhead_bytes: u32,
-        now: Instant,
-    ) -> Self {
-        let mut clock = ByteClock::new(link, now);
-        clock.set_tolerance(tolerance);
+    /// Classes on a link, from `now` on. The first class whose filter matches a frame has it.
+    pub fn new(classes: &[Class], options: PacerOptions, now: Instant) -> Self {
+        let mut clock = ByteClock::new(options.link, now);
+        clock.set_tolerance(options.tolerance);
         let paced = classes.iter().enumerate().map(|(index, class)| Paced {
             id: clock.add_class(class.options),
             name: class
@@ -75,14 +84,14 @@ impl Pacer {
                 name: "unpaced".into(),
                 ..Row::default()
             },
-            overhead_bytes,
-            settings: settings(classes, link, tolerance, overhead_bytes),
+            overhead_bytes: options.overhead_bytes,
+            pool: Pool::new(),
         }
     }
 
     /// The part of its rate that the class gets which gets least of it when all send; none if the link has the sum of
     /// the rates.
-    pub(super) fn least_share(&self) -> Option<f64> {
+    pub fn least_share(&self) -> Option<f64> {
         let shares = self.classes.iter().map(|class| self.share(class));
         shares.min_by(f64::total_cmp).filter(|&share| share < 1.0)
     }
@@ -142,10 +151,12 @@ impl Discipline for Pacer {
             return self.on_unpaced(frame, bytes);
         };
         if bytes > self.classes[class].whole_bytes
-            && let Some(segments) = segments(&frame.bytes, &headers, &frame.offload)
+            && let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload)
         {
             let (offload, arrived) = (segments.offload(), frame.arrived);
-            for bytes in segments {
+            while let Some(bytes) = segments.next_bytes() {
+                let mut bytes = self.pool.buffer(bytes);
+                segments.write_next(&mut bytes);
                 let wire = wire_bytes(bytes.len() as u32, None, self.overhead_bytes);
                 let segment = Frame {
                     bytes,
@@ -207,27 +218,6 @@ impl Discipline for Pacer {
         let unpaced = (!self.has_default).then(|| self.unpaced_row.clone());
         paced.chain(unpaced).collect()
     }
-
-    fn settings(&self) -> Vec<(String, String)> {
-        self.settings.clone()
-    }
-}
-
-fn settings(
-    classes: &[Class],
-    link: Rate,
-    tolerance: Duration,
-    overhead_bytes: u32,
-) -> Vec<(String, String)> {
-    let setting = |name: &str, value: String| (name.to_owned(), value);
-    let classes = (classes.iter()).map(|class| setting("class", class.effective()));
-    let overhead = (overhead_bytes > 0).then(|| setting("overhead", overhead_bytes.to_string()));
-    let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
-    let others = [setting("link", link.to_string())]
-        .into_iter()
-        .chain(tolerance)
-        .chain(overhead);
-    classes.chain(others).collect()
 }
 
 #[cfg(test)]
@@ -280,7 +270,7 @@ mod tests {
         frame.extend(port.to_be_bytes());
         frame.resize(bytes, 0);
         Frame {
-            bytes: frame,
+            bytes: Pool::new().copy_of(&frame),
             offload: Offload::NONE,
             arrived: Instant::ORIGIN,
         }
@@ -293,8 +283,12 @@ mod tests {
     fn pacer_with_overhead(classes: &[&str], overhead_bytes: u32) -> Pacer {
         let classes: Vec<Class> = classes.iter().map(|text| text.parse().unwrap()).collect();
         let link = Rate::from_bps(1_000_000_000).unwrap();
-        let (none, begun) = (Duration::ZERO, Instant::ORIGIN);
-        Pacer::new(&classes, link, none, overhead_bytes, begun)
+        let options = PacerOptions {
+            link,
+            tolerance: Duration::ZERO,
+            overhead_bytes,
+        };
+        Pacer::new(&classes, options, Instant::ORIGIN)
     }
 
     fn ports_sent(pacer: &mut Pacer, until: Instant) -> Vec<u16> {
@@ -346,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Each frame has its overhead: one, those that a joined packet is cut into, and those that the link will make of it.
+    /// Each frame has its overhead: one, those that a joined packet is cut into, and those that the link will make of
+    /// it.
     #[test]
     fn overhead_counts_for_each_frame() {
         for (class, frame, packets, bytes) in [

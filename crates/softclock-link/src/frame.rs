@@ -4,21 +4,33 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use softclock_core::Instant;
+use softclock_linux::link::{Buffer, Pool};
 use softclock_wire::packet::Offload;
 
-/// A frame of Ethernet.
-#[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    pub(crate) bytes: Vec<u8>,
+/// A frame of Ethernet, in the memory that it was received into. That is used again when the frame is dropped.
+#[derive(Debug)]
+pub struct Frame {
+    /// From the header of Ethernet on, without the check sequence.
+    pub bytes: Buffer,
     /// What is left to do with it.
-    pub(crate) offload: Offload,
+    pub offload: Offload,
     /// When the kernel received it.
-    pub(crate) arrived: Instant,
+    pub arrived: Instant,
 }
 
-/// What becomes of the frames of one direction. Pure: time is an argument.
-pub(crate) trait Discipline: 'static {
-    /// Takes a frame, or drops it and counts that.
+impl Frame {
+    /// A copy, in a buffer of the pool.
+    pub(crate) fn copy(&self, pool: &Pool) -> Self {
+        Self {
+            bytes: pool.copy_of(&self.bytes),
+            ..*self
+        }
+    }
+}
+
+/// Decides when each frame of one direction leaves. Pure: time is an argument.
+pub trait Discipline: 'static {
+    /// Takes a frame, or drops it and counts that. Allocates nothing for it, as a rule: queues grow.
     fn on_frame(&mut self, frame: Frame, now: Instant);
 
     /// The next frame that may leave at `now`, or when that will be.
@@ -26,14 +38,12 @@ pub(crate) trait Discipline: 'static {
 
     /// What happened so far, by class.
     fn rows(&self) -> Vec<Row>;
-
-    /// What it does to frames, as options write it: names and values.
-    fn settings(&self) -> Vec<(String, String)>;
 }
 
-/// What is to be done now.
+/// What to do now.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub enum Next {
+    /// This frame leaves.
     Send(Frame),
     /// Nothing before this instant.
     Wait(Instant),
@@ -43,26 +53,34 @@ pub(crate) enum Next {
 
 /// What one class did so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Row {
-    pub(crate) name: String,
+pub struct Row {
+    /// Its name.
+    pub name: String,
     /// How it is treated.
-    pub(crate) rule: String,
-    pub(crate) sent_packets: u64,
-    /// On the wire.
-    pub(crate) sent_bytes: u64,
-    pub(crate) queued_packets: usize,
-    pub(crate) queued_bytes: u64,
-    pub(crate) activity: Activity,
-    pub(crate) events: Counts,
+    pub rule: String,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Their bytes on the wire.
+    pub sent_bytes: u64,
+    /// Packets that wait.
+    pub queued_packets: usize,
+    /// Their bytes on the wire.
+    pub queued_bytes: u64,
+    /// When it sent, and how much waited at most.
+    pub activity: Activity,
+    /// Drops and other events.
+    pub events: Counts,
 }
 
 /// When a class sent, and how much waited in it at most.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Activity {
+pub struct Activity {
     first: Option<Sent>,
     last: Option<Sent>,
-    pub(crate) most_queued_packets: usize,
-    pub(crate) most_queued_bytes: u64,
+    /// Packets that waited at most.
+    pub most_queued_packets: usize,
+    /// Bytes that waited at most.
+    pub most_queued_bytes: u64,
 }
 
 /// The bytes that a class had sent in all, just after a frame.
@@ -74,26 +92,26 @@ struct Sent {
 
 impl Activity {
     /// So much waits, a frame that has just arrived included.
-    pub(crate) fn on_queued(&mut self, packets: usize, bytes: u64) {
+    pub fn on_queued(&mut self, packets: usize, bytes: u64) {
         self.most_queued_packets = self.most_queued_packets.max(packets);
         self.most_queued_bytes = self.most_queued_bytes.max(bytes);
     }
 
     /// A frame leaves, with which the class has sent so many bytes in all.
-    pub(crate) fn on_sent(&mut self, bytes: u64, at: Instant) {
+    pub fn on_sent(&mut self, bytes: u64, at: Instant) {
         let sent = Sent { at, bytes };
         self.first.get_or_insert(sent);
         self.last = Some(sent);
     }
 
     /// From the first frame to the last.
-    pub(crate) fn duration(&self) -> Duration {
+    pub fn duration(&self) -> Duration {
         let both = self.first.zip(self.last);
         both.map_or(Duration::ZERO, |(first, last)| last.at.since(first.at))
     }
 
     /// The mean rate of what followed the first frame; `None` if all left at once.
-    pub(crate) fn bits_per_second(&self) -> Option<f64> {
+    pub fn bits_per_second(&self) -> Option<f64> {
         let (first, last) = self.first.zip(self.last)?;
         let seconds = self.duration().as_secs_f64();
         (seconds > 0.0).then(|| (last.bytes - first.bytes) as f64 * 8.0 / seconds)
@@ -101,7 +119,7 @@ impl Activity {
 }
 
 /// Counts by name: drops and other events.
-pub(crate) type Counts = BTreeMap<&'static str, u64>;
+pub type Counts = BTreeMap<&'static str, u64>;
 
 #[cfg(test)]
 impl Frame {
@@ -126,7 +144,7 @@ impl Frame {
             segment_bytes,
         });
         Self {
-            bytes,
+            bytes: Pool::new().copy_of(&bytes),
             offload: Offload {
                 checksum: Some(checksum),
                 segmentation,

@@ -1,30 +1,34 @@
 //! How classes are written: `rate 10mbit peak 20mbit burst 15kb behind 20ms limit 1000 src 10.0.0.0/8 dport 80`.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use softclock_core::Rate;
 use softclock_core::pacing::ClassOptions;
-use softclock_core::units::{parse_size, parse_time};
-use softclock_wire::packet::Filter;
+use softclock_core::units::{UnitError, parse_size, parse_time};
+use softclock_wire::packet::{Filter, FilterError};
 
 /// A class, and which packets belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Class {
-    pub(crate) name: Option<String>,
-    pub(crate) filter: Filter,
+pub struct Class {
+    /// The name it was given.
+    pub name: Option<String>,
+    /// The packets that belong to it.
+    pub filter: Filter,
     /// It takes what no other class wants, wherever it stands.
-    pub(crate) is_default: bool,
-    pub(crate) options: ClassOptions,
+    pub is_default: bool,
+    /// How it is paced.
+    pub options: ClassOptions,
     /// Packets to be segmented that take no more on the wire pass whole.
-    pub(crate) whole_bytes: u64,
+    pub whole_bytes: u64,
     /// As it was written.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Class {
     /// As it was written, with the defaults that apply to it.
-    pub(crate) fn effective(&self) -> String {
+    pub fn effective(&self) -> String {
         let is_written = |name| self.text.split(' ').any(|word| word == name);
         let mut text = self.text.clone();
         if let Some(peak) = self.options.peak.filter(|_| !is_written("peak")) {
@@ -38,9 +42,9 @@ impl Class {
 }
 
 impl FromStr for Class {
-    type Err = String;
+    type Err = ClassError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ClassError> {
         let mut parts = Parts::default();
         let mut filter = Filter::default();
         let mut words = text.split_whitespace();
@@ -55,13 +59,13 @@ impl FromStr for Class {
             }
             match filter.add(word, value) {
                 Ok(true) => {}
-                Ok(false) => return Err(format!("'{word}' is no part of a class; {PARTS}")),
-                Err(_) if value.is_empty() => return Err(no_value(word)),
-                Err(error) => return Err(error.to_string()),
+                Ok(false) => return Err(ClassError::UnknownPart(word.into())),
+                Err(_) if value.is_empty() => return Err(ClassError::NoValue(word.into())),
+                Err(error) => return Err(ClassError::Condition(error)),
             }
         }
         if parts.is_default && filter != Filter::default() {
-            return Err("a default class takes what is left and has no conditions".into());
+            return Err(ClassError::DefaultWithConditions);
         }
         parts.into_class(filter, text)
     }
@@ -81,51 +85,57 @@ struct Parts {
 
 impl Parts {
     /// Takes `name value`; false if it is no part of this kind.
-    fn add(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let explain = |error: &dyn std::fmt::Display| match value.is_empty() {
-            true => no_value(name),
-            false => format!("{name} '{value}': {error}"),
+    fn add(&mut self, name: &str, value: &str) -> Result<bool, ClassError> {
+        let no_value = || ClassError::NoValue(name.into());
+        let explain = |error: UnitError| match value.is_empty() {
+            true => no_value(),
+            false => ClassError::Value {
+                part: name.into(),
+                value: value.into(),
+                error,
+            },
         };
         let repeated = match name {
-            "name" if value.is_empty() => return Err(no_value(name)),
+            "name" if value.is_empty() => return Err(no_value()),
             "name" => self.name.replace(value.into()).is_some(),
             "rate" => {
-                let rate = value.parse().map_err(|error| explain(&error))?;
+                let rate = value.parse().map_err(explain)?;
                 self.rate.replace(rate).is_some()
             }
             "peak" => {
-                let rate = value.parse().map_err(|error| explain(&error))?;
+                let rate = value.parse().map_err(explain)?;
                 self.peak.replace(rate).is_some()
             }
             "burst" => {
-                let size = parse_size(value).map_err(|error| explain(&error))?;
+                let size = parse_size(value).map_err(explain)?;
                 self.burst.replace(size).is_some()
             }
             "behind" => {
-                let time = parse_time(value).map_err(|error| explain(&error))?;
+                let time = parse_time(value).map_err(explain)?;
                 self.behind.replace(time).is_some()
             }
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| LIMITS.contains(limit));
-                let limit = limit.ok_or_else(|| explain(&"packets, 1 to 1000000"))?;
+                let limit = limit.ok_or_else(|| match value.is_empty() {
+                    true => no_value(),
+                    false => ClassError::Limit(value.into()),
+                })?;
                 self.limit.replace(limit).is_some()
             }
             _ => return Ok(false),
         };
         match repeated {
-            true => Err(format!("'{name}' is given twice")),
+            true => Err(ClassError::Twice(name.into())),
             false => Ok(true),
         }
     }
 
-    fn into_class(self, filter: Filter, text: &str) -> Result<Class, String> {
-        let rate = self
-            .rate
-            .ok_or("a class needs a rate, such as rate 10mbit")?;
+    fn into_class(self, filter: Filter, text: &str) -> Result<Class, ClassError> {
+        let rate = self.rate.ok_or(ClassError::NoRate)?;
         if let Some(peak) = self.peak
             && peak < rate
         {
-            return Err(format!("peak {peak} is less than rate {rate}"));
+            return Err(ClassError::PeakBelowRate { peak, rate });
         }
         let limit = self.limit.unwrap_or(LIMIT);
         // What lateness leaves to make up for by default is too little for a rate of its own, and what is named as a
@@ -153,9 +163,60 @@ impl Parts {
     }
 }
 
-fn no_value(name: &str) -> String {
-    format!("'{name}' stands without a value")
+/// Why a text describes no class.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClassError {
+    /// This word is the name of no part.
+    UnknownPart(String),
+    /// This part has no value.
+    NoValue(String),
+    /// The value of a part is no rate, size or time.
+    Value {
+        /// The part's name.
+        part: String,
+        /// Its value.
+        value: String,
+        /// The mistake in the value.
+        error: UnitError,
+    },
+    /// This value of `limit` is no number of packets, or out of range.
+    Limit(String),
+    /// This part is given twice.
+    Twice(String),
+    /// There is a mistake in a condition.
+    Condition(FilterError),
+    /// There is no rate.
+    NoRate,
+    /// The peak is below the rate.
+    PeakBelowRate {
+        /// The peak.
+        peak: Rate,
+        /// The rate.
+        rate: Rate,
+    },
+    /// A default class has conditions.
+    DefaultWithConditions,
 }
+
+impl fmt::Display for ClassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPart(word) => write!(f, "'{word}' is no part of a class; {PARTS}"),
+            Self::NoValue(part) => write!(f, "'{part}' stands without a value"),
+            Self::Value { part, value, error } => write!(f, "{part} '{value}': {error}"),
+            Self::Limit(value) => write!(f, "limit '{value}': packets, 1 to 1000000"),
+            Self::Twice(part) => write!(f, "'{part}' is given twice"),
+            Self::Condition(error) => error.fmt(f),
+            Self::NoRate => f.write_str("a class needs a rate, such as rate 10mbit"),
+            Self::PeakBelowRate { peak, rate } => write!(f, "peak {peak} is less than rate {rate}"),
+            Self::DefaultWithConditions => {
+                f.write_str("a default class takes what is left and has no conditions")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClassError {}
 
 const PARTS: &str = "there are rate, peak, burst, behind, limit, name and default, \
                      and the conditions src, dst, host, sport, dport, port, proto, dscp and vlan";
@@ -254,7 +315,7 @@ mod tests {
             ("rate 1mbit dport", "'dport' stands without a value"),
             ("default rate 1mbit dport 80", "has no conditions"),
         ] {
-            let error = text.parse::<Class>().unwrap_err();
+            let error = text.parse::<Class>().unwrap_err().to_string();
             assert!(
                 error.contains(part) && !error.contains('\n'),
                 "{text}: {error}"
