@@ -1,6 +1,7 @@
 //! The softclock command.
 //!
 //! [`cli`] says what can be asked for; each command has a module of its own.
+#![forbid(unsafe_code)]
 
 mod bar;
 mod bridge;
