@@ -1,6 +1,7 @@
 //! Arbitrary bytes for the reader of responses.
 #![no_main]
 
+#[allow(dead_code, reason = "one entry is for the property tests alone")]
 #[path = "../../crates/softclock-http/tests/response/target.rs"]
 mod target;
 

@@ -89,3 +89,12 @@ pub use site::error_page::{ErrorPage, ErrorPageError};
 pub use site::header_rule::{HeaderRule, HeaderRuleError};
 pub use site::refusal::Refusal;
 pub use syntax::{coding, conditional, head, path, range, response};
+
+/// The fuzzer's entry to the proxy: checks what must hold for any upstream, target and fields.
+///
+/// # Panics
+/// If anything is wrong.
+#[cfg(feature = "fuzz")]
+pub fn check_proxy(data: &[u8]) {
+    proxy::properties::check(data);
+}

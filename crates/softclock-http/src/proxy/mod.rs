@@ -40,8 +40,8 @@ pub(crate) mod options;
 mod outgoing;
 mod patience;
 mod pool;
-#[cfg(test)]
-mod properties;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod properties;
 mod receiving;
 mod sending;
 mod target;

@@ -19,7 +19,7 @@ use super::via::Via;
 ///
 /// # Panics
 /// If anything is wrong.
-pub(super) fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&kind, data)) = data.split_first() else {
         return;
     };
