@@ -287,7 +287,7 @@ fn explain_missing_openat2(error: io::Error) -> io::Error {
             "the kernel is too old: openat2 with RESOLVE_CACHED came with Linux 5.12"
         }
         Some(libc::EPERM) => {
-            "openat2 is forbidden here: a container's seccomp profile older than Linux 5.6?"
+            "openat2 is forbidden here, perhaps by a container's seccomp profile from before Linux 5.6"
         }
         _ => return error,
     };

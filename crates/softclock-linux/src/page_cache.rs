@@ -74,7 +74,7 @@ mod tests {
             assert!(!is_cached(offset, len), "{offset} {len}");
         }
         if !tells {
-            softclock_testing::in_part!("this file system does not tell what is in memory");
+            softclock_testing::in_part!("this file system does not report which data is in memory");
             return;
         }
         file.sync_all().unwrap();

@@ -198,8 +198,8 @@ impl ThreadClock {
         conversion.use_monotonic(conversion.offset_ns());
     }
 
-    /// Converts an instant of this clock to one of the standard library, to within about 1 us. Returns an instant close
-    /// to the process's start if the standard library cannot represent the result.
+    /// Converts an instant of this clock to one of the standard library, to within about 1 us. Returns the time of the
+    /// first conversion in this process if the standard library cannot represent the result.
     pub fn to_std(&self, instant: Instant) -> time::Instant {
         let (here, there) = anchor();
         let here = here.add_ns(self.0.conversion.offset_ns());

@@ -10,11 +10,14 @@
 //! let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
 //! let listener = tcp::listen(loopback, &tcp::ListenOptions::default())?;
 //! let client = tcp::connect_start(local_addr(listener.as_fd())?)?;
-//! // The handshake ends in the background; a poller reports the client as writable then.
-//! while let Err(error) = tcp::connect_finish(client.as_fd()) {
-//!     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-//! }
-//! let (server, _address) = tcp::accept(listener.as_fd())?;
+//! let (server, _address) = loop {
+//!     match tcp::accept(listener.as_fd()) {
+//!         // A program would wait until a poller reports the listener as readable.
+//!         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+//!         accepted => break accepted?,
+//!     }
+//! };
+//! tcp::connect_finish(client.as_fd())?;
 //! assert_eq!(tcp::send(server.as_fd(), b"hello")?, 5);
 //! # Ok(())
 //! # }
@@ -178,7 +181,7 @@ pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: Option<u64>) ->
 }
 
 /// Limits the unsent data in the socket's buffer: while more than `bytes` wait to be sent, the socket is not writable
-/// (TCP_NOTSENT_LOWAT).
+/// and accepts no more (TCP_NOTSENT_LOWAT).
 pub fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
