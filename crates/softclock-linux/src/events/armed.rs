@@ -43,8 +43,8 @@ impl Armed {
     /// Disarms these conditions, since they have been reported.
     pub(super) fn on_reported(&mut self, readiness: Readiness) {
         self.conditions = self.conditions & !readiness;
-        // The kernel reports these two whenever it is asked about the descriptor, for whatever condition. So disarm
-        // all: these two concern both directions, so the owner will find the end of both, and rearm them.
+        // The kernel reports these two in any case while it is asked for any condition, so all have to be disarmed. The
+        // two concern both directions, so the owner will find the end of both and rearm them.
         if readiness.intersects(Readiness::ERROR | Readiness::WRITE_CLOSED) {
             self.conditions = Readiness::NONE;
         }

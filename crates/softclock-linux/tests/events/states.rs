@@ -62,7 +62,7 @@ pub(crate) fn events_come_in_batches(mut poller: Poller) {
     assert_eq!(look(&mut poller), []);
 }
 
-/// More descriptors than the queues of io_uring have entries.
+/// More descriptors than the submission queue of io_uring has entries.
 pub(crate) fn many_descriptors(mut poller: Poller) {
     let count = match poller.mechanism() {
         Mechanism::Select => 400,
