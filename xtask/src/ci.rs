@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::command::{cargo, output, run};
 use crate::steps::{Outcome, Steps};
 use crate::test::Counts;
-use crate::{boundaries, go_programs, no_os, packages, paths, test};
+use crate::{boundaries, features, go_programs, no_os, packages, paths, test};
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
 /// that nothing is compiled twice.
@@ -17,6 +17,10 @@ pub(crate) fn task() -> ExitCode {
         boundaries::unsafe_code,
     );
     steps.run("dependencies point downwards", boundaries::layers);
+    steps.run(
+        "the command is built without experiments",
+        features::experiments_stay_out,
+    );
     steps.run("no path of a build machine", paths::absolute_paths);
     steps.run("licences and bans", deny);
     steps.run("clippy", clippy);

@@ -6,6 +6,7 @@ mod ci;
 mod command;
 mod deb;
 mod dist;
+mod features;
 mod go_programs;
 mod no_os;
 mod packages;

@@ -11,14 +11,16 @@ use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use softclock::events::Mechanism;
-use softclock_bench::environment::Environment;
-use softclock_bench::json::{self, Record};
-use softclock_bench::lab::flows::Flows;
+use softclock_bench::experiments;
+use softclock_bench::lab::bridge::flows::Flows;
+use softclock_bench::lab::sleepers;
 use softclock_bench::load::{Hold, Load};
-use softclock_bench::page::{self, Outcome};
-use softclock_bench::report::{Context, Experiment, Report};
+use softclock_bench::measure::environment::Environment;
+use softclock_bench::output::json::{self, Record};
+use softclock_bench::output::page::{self, Outcome};
+use softclock_bench::output::report::{Context, Experiment, Report};
+use softclock_bench::output::{file, measurements, svg, table};
 use softclock_bench::servers::{proxy, serve};
-use softclock_bench::{experiments, measurements, output, sleepers, svg, table};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
 #[derive(Parser)]
@@ -170,7 +172,7 @@ impl Run {
     fn execute(&self) -> Result<(), Failure> {
         let chosen = choose(&self.names, experiments::ALL)?;
         for path in [&self.json, &self.svg].into_iter().flatten() {
-            output::probe(path).map_err(|error| file_failure(path, &error))?;
+            file::probe(path).map_err(|error| file_failure(path, &error))?;
         }
         let environment = Environment::detect();
         show(&table::environment(&environment))?;
@@ -230,7 +232,7 @@ impl Page {
     fn execute(&self) -> Result<(), Failure> {
         let path = self.directory.join("index.html");
         fs::create_dir_all(&self.directory)
-            .and_then(|()| output::probe(&path))
+            .and_then(|()| file::probe(&path))
             .map_err(|error| file_failure(&path, &error))?;
         let environment = Environment::detect();
         let mut outcomes = Vec::new();
@@ -319,7 +321,7 @@ fn matches(name: &str, experiment: &Experiment) -> bool {
 }
 
 fn save_file(path: &Path, contents: &str) -> Result<(), Failure> {
-    output::write(path, contents.as_bytes()).map_err(|error| file_failure(path, &error))
+    file::write(path, contents.as_bytes()).map_err(|error| file_failure(path, &error))
 }
 
 fn file_failure(path: &Path, error: &io::Error) -> Failure {

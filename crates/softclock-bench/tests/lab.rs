@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_killed_run_leaves_nothing() {
     softclock_testing::require!("iperf3", "tcpdump", "tc", "ethtool", "unshare", "nsenter");
-    if let Err(reason) = softclock_bench::lab::check() {
+    if let Err(reason) = softclock_bench::lab::bridge::check() {
         softclock_testing::skip!("{reason}");
     }
     let mut run = Command::new(env!("CARGO_BIN_EXE_softclock-bench"))

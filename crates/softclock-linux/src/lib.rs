@@ -2,12 +2,10 @@
 //!
 //! This is the only crate of the workspace with `unsafe` code and the only one that uses `libc`.
 //!
-//! - [`child`]: starts child processes that end with the thread that started them.
 //! - [`clock`]: reads the processor's counter on the scale of CLOCK_MONOTONIC, and the kernel's other clocks.
 //! - [`alarm`]: the backup timer and deadline alarms, and the handlers that may run inside their signals.
 //! - [`bpf`]: loads BPF programs and attaches them to sockets and links.
 //! - [`directory`]: lists the files in a directory.
-//! - [`events`]: waits until descriptors are ready, by io_uring, epoll, poll or select; other threads can end a wait.
 //! - [`mod@file`]: opens and reads files below a directory, without waiting for the disk if the data is cached.
 //! - [`handover`]: passes listening sockets to the process that replaces this one.
 //! - [`inherited`]: takes over sockets that the service manager opened.
@@ -16,19 +14,22 @@
 //! - [`page_cache`]: checks whether a part of a file is in memory.
 //! - [`priority`]: sets the scheduling priority of a thread.
 //! - [`probe`]: checks which kernel features this process may use.
+//! - [`readiness`]: waits until descriptors are ready, by io_uring, epoll, poll or select; other threads can end a wait.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: reads SIGTERM and other signals from a descriptor.
-//! - [`uring_timeout`]: timeouts of an io_uring, for comparison in experiments.
+//!
+//! The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread that
+//! started them; `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
 pub mod bpf;
+#[cfg(feature = "experiments")]
 pub mod child;
 pub mod clock;
 pub mod directory;
-pub mod events;
 pub mod file;
 pub mod handover;
 pub mod inherited;
@@ -37,6 +38,8 @@ pub mod output;
 pub mod page_cache;
 pub mod priority;
 pub mod probe;
+pub mod readiness;
 pub mod signal;
 pub mod socket;
+#[cfg(feature = "experiments")]
 pub mod uring_timeout;

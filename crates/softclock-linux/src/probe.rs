@@ -22,7 +22,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::alarm::cpu_clock_timer as timer;
 use crate::bpf::{Instruction, Program, ProgramKind, TC_ACT_OK};
-use crate::events::IoUring;
+use crate::readiness::IoUring;
 
 /// Probes for a POSIX timer on the calling thread's processor time, which the backup timer needs.
 pub fn cpu_clock_timer() -> io::Result<()> {
@@ -71,7 +71,7 @@ pub fn cached_reads(file: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Probes for an io_uring as [`Mechanism::IoUring`](crate::events::Mechanism) needs it (Linux 6.1). Containers often
+/// Probes for an io_uring as [`Mechanism::IoUring`](crate::readiness::Mechanism) needs it (Linux 6.1). Containers often
 /// forbid it.
 pub fn io_uring() -> io::Result<()> {
     IoUring::new().map(drop)

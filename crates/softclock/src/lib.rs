@@ -10,6 +10,7 @@
 //! - [`net`]: TCP and UDP sockets, each call of which is a trigger state.
 //! - [`signal`]: signals as events of the loop.
 //! - [`events`]: `declare_interest` and `get_next_event`, for a thread that owns its loop and needs no runtime.
+//! - [`alarm`]: handlers that a signal may call, and so with a bound on their lateness.
 //! - [`output`]: files, pipes and terminals written to without waiting, off the loop.
 //! - [`Descriptor`]: other descriptors as events of the loop.
 //! - [`spawn_blocking`](fn@spawn_blocking): helper threads for calls that wait.
@@ -40,6 +41,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod alarm;
 mod blocking;
 mod descriptor;
 pub mod events;
@@ -57,6 +59,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
+pub use alarm::{AlarmId, AlarmSafe, TableFull};
 pub use blocking::spawn_blocking;
 pub use descriptor::Descriptor;
 pub use runtime::{
@@ -64,12 +67,11 @@ pub use runtime::{
     Statistics, UnknownMechanism,
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
-pub use softclock_linux::alarm::{self, AlarmId, AlarmSafe, TableFull};
 pub use softclock_linux::output;
 pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 
-use runtime::events::RESOLUTION_HZ;
 use runtime::inner::Inner;
+use runtime::soft_events::RESOLUTION_HZ;
 use softclock_core::Clock;
 
 /// Starts a task on this thread. It runs when the running one has returned.

@@ -1,4 +1,4 @@
-//! Load for HTTP servers, of the two kinds that *Event Delivery* (section 7) needs.
+//! Load for HTTP servers: of the two kinds that *Event Delivery* (section 7) needs, and in a [`closed_loop`].
 //!
 //! - **Hot** clients ([`hot`]) ask at a given rate whatever the server does, as S-Clients do: an open loop, in which a
 //!   slow server has more requests outstanding. A request's latency counts from the time at which it was to be sent, so
@@ -6,6 +6,7 @@
 //! - **Cold** ones ([`cold`]) are connections that are held open and send nothing, or a byte now and then. They are
 //!   spread over processes, for each may have only so many descriptors, and over addresses of the loopback interface.
 
+pub mod closed_loop;
 pub mod cold;
 mod command;
 mod exchange;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ::softclock::events::Mechanism;
 use ::softclock::fs::raise_descriptor_limit;
 
-use crate::best_peer::{Better, Comparison};
+use crate::output::best_peer::{Better, Comparison};
 
 use super::{Server, haproxy, nginx, softclock, version};
 

@@ -30,9 +30,8 @@ use softclock::{Instant, Runtime};
 use softclock_linux::link::Link;
 use softclock_linux::priority::set_realtime_priority;
 
-use crate::cli::{percent, seconds};
 use crate::demo::screen::Drawing;
-use crate::values::whole;
+use crate::values::{percent, seconds, whole};
 use frame::Discipline;
 use port::{MechanismChoice, Port};
 use report::Report;

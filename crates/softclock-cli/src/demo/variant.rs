@@ -7,8 +7,8 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use softclock::alarm::{AlarmLateness, SignalTimer};
 use softclock::{Descriptor, EventContext, FireWindow, JoinHandle, SoftEvent};
+use softclock_linux::alarm::{AlarmLateness, SignalTimer};
 
 /// What runs beside the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use softclock_linux::events::Poller;
+use softclock_linux::readiness::Poller;
 
 use crate::client::Client;
 use crate::server::{Server, metric};

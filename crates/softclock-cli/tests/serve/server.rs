@@ -203,7 +203,7 @@ pub(crate) fn mechanisms() -> Vec<&'static str> {
     let all = ["epoll", "io_uring", "poll", "select"].into_iter();
     let works = |name: &&str| {
         let mechanism = name.parse().expect("a name");
-        softclock_linux::events::Poller::with_mechanism(mechanism).is_ok()
+        softclock_linux::readiness::Poller::with_mechanism(mechanism).is_ok()
     };
     all.filter(works).collect()
 }

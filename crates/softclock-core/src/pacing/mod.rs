@@ -11,6 +11,8 @@ mod shared_rate;
 mod wire;
 
 pub use byte_clock::{ByteClock, ClassId, ClassOptions, ClassStatistics, Dequeued, DropReason};
-pub use rate_clock::{MOST_BEHIND, RateClock, ST_APACHE_US};
+#[cfg(feature = "experiments")]
+pub use rate_clock::ST_APACHE_US;
+pub use rate_clock::{MOST_BEHIND, RateClock};
 pub use shared_rate::SharedRate;
 pub use wire::{GsoSizes, wire_bytes};

@@ -214,6 +214,7 @@ fn scaled(ns: u64, part: u64, whole: u64) -> u64 {
 /// A distribution of the intervals between trigger states, for simulations: lower and upper bound in microseconds of what
 /// is uniform in between, and how many of 10 000. Mean 31.5, median 18, deviation 32, 5.3 % above 100, maximum 476:
 /// ST-Apache in Table IV.
+#[cfg(any(test, feature = "experiments"))]
 pub const ST_APACHE_US: [(f64, f64, u32); 7] = [
     (2.0, 11.0, 2720),
     (11.0, 18.0, 2280),

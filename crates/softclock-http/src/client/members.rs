@@ -23,7 +23,7 @@ pub(crate) struct Members {
 struct State {
     count: usize,
     /// One a member, reused.
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     free: Vec<usize>,
     /// Who waits for a member to leave, or for its turn.
     waiting: Vec<Waker>,
@@ -43,7 +43,7 @@ pub(crate) enum Awaits {
 
 /// What is known of a member.
 #[derive(Debug, Default)]
-struct Place {
+struct Slot {
     /// Empty before its first poll and after it has learnt of the end.
     waker: Option<Waker>,
     /// What it waits for its client to send, and since when.
@@ -110,8 +110,8 @@ impl Members {
         let mut state = self.state.borrow_mut();
         let mut leaving = 0;
         let mut waiting = Vec::new();
-        for (index, place) in state.places.iter().enumerate() {
-            match (place.asked, place.awaits) {
+        for (index, slot) in state.slots.iter().enumerate() {
+            match (slot.asked, slot.awaits) {
                 (Some(asked), _) => leaving += usize::from(now.since(asked) < LEAVE_TIME),
                 (None, Some((awaits, since))) => waiting.push((since + awaits.shed_after(), index)),
                 (None, None) => {}
@@ -125,10 +125,10 @@ impl Members {
         }
         let wakers: Vec<_> = (waiting[..count].iter())
             .filter_map(|&(_, index)| {
-                let place = &mut state.places[index];
-                place.asked = Some(now);
+                let slot = &mut state.slots[index];
+                slot.asked = Some(now);
                 Limit::ShedConnections.count_one();
-                place.waker.take()
+                slot.waker.take()
             })
             .collect();
         drop(state);
@@ -142,13 +142,13 @@ impl Members {
             return None;
         }
         state.count += 1;
-        let place = state.free.pop().unwrap_or_else(|| {
-            state.places.push(Place::default());
-            state.places.len() - 1
+        let slot = state.free.pop().unwrap_or_else(|| {
+            state.slots.push(Slot::default());
+            state.slots.len() - 1
         });
         Some(Membership {
             members: Rc::clone(self),
-            place,
+            slot,
             told: false,
         })
     }
@@ -159,9 +159,9 @@ impl Members {
         let wakers: Vec<_> = self
             .state
             .borrow_mut()
-            .places
+            .slots
             .iter_mut()
-            .filter_map(|place| place.waker.take())
+            .filter_map(|slot| slot.waker.take())
             .collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -223,21 +223,21 @@ impl Drop for Turn<'_> {
 #[derive(Debug)]
 pub(crate) struct Membership {
     members: Rc<Members>,
-    place: usize,
+    slot: usize,
     told: bool,
 }
 
 /// Where a member tells what it waits for.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct MemberSlot {
     members: Rc<Members>,
-    place: usize,
+    slot: usize,
 }
 
-impl Seat {
+impl MemberSlot {
     /// What the member waits for its client to send, and since when; `None` if it does not.
     pub(crate) fn note(&self, awaits: Option<(Awaits, Instant)>) {
-        self.members.state.borrow_mut().places[self.place].awaits = awaits;
+        self.members.state.borrow_mut().slots[self.slot].awaits = awaits;
     }
 }
 
@@ -253,10 +253,10 @@ impl Awaits {
 
 impl Membership {
     /// To be used no longer than the membership.
-    pub(crate) fn seat(&self) -> Seat {
-        Seat {
+    pub(crate) fn slot(&self) -> MemberSlot {
+        MemberSlot {
             members: Rc::clone(&self.members),
-            place: self.place,
+            slot: self.slot,
         }
     }
 
@@ -274,13 +274,13 @@ impl Membership {
             self.told = true;
             return Poll::Ready(());
         }
-        let place = &mut self.members.state.borrow_mut().places[self.place];
-        if place.asked.is_some() {
+        let slot = &mut self.members.state.borrow_mut().slots[self.slot];
+        if slot.asked.is_some() {
             self.told = true;
             return Poll::Ready(());
         }
-        if place.waker.is_none() {
-            place.waker = Some(cx.waker().clone());
+        if slot.waker.is_none() {
+            slot.waker = Some(cx.waker().clone());
         }
         Poll::Pending
     }
@@ -290,12 +290,12 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let mut state = self.members.state.borrow_mut();
         state.count -= 1;
-        let place = std::mem::take(&mut state.places[self.place]);
-        state.free.push(self.place);
+        let slot = std::mem::take(&mut state.slots[self.slot]);
+        state.free.push(self.slot);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         // Its waker may be the last of a task.
-        drop(place);
+        drop(slot);
         waiting.into_iter().for_each(Waker::wake);
     }
 }
@@ -326,7 +326,7 @@ mod tests {
         assert!(members.join().is_none());
         drop(first);
         let third = members.join().unwrap();
-        assert_eq!((members.count(), third.place), (2, 0));
+        assert_eq!((members.count(), third.slot), (2, 0));
         assert!(poll(members.empty()).is_pending());
         drop((second, third));
         assert!(poll(members.empty()).is_ready());
@@ -348,11 +348,11 @@ mod tests {
         let members = Members::new(4);
         let mut all: Vec<_> = (0..4).map(|_| members.join().unwrap()).collect();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
-        all[0].seat().note(Some((Awaits::Request, at(300))));
-        all[1].seat().note(Some((Awaits::Request, at(200))));
-        all[2].seat().note(Some((Awaits::Request, at(100))));
-        all[2].seat().note(None);
-        all[3].seat().note(Some((Awaits::RestOfHead, at(400))));
+        all[0].slot().note(Some((Awaits::Request, at(300))));
+        all[1].slot().note(Some((Awaits::Request, at(200))));
+        all[2].slot().note(Some((Awaits::Request, at(100))));
+        all[2].slot().note(None);
+        all[3].slot().note(Some((Awaits::RestOfHead, at(400))));
         let cx = Context::from_waker(Waker::noop());
         let mut told = |members: &Members, now| {
             members.shed(at(now));

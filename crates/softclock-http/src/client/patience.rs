@@ -28,7 +28,7 @@ pub(crate) enum Wait {
 }
 
 /// The patience with one client.
-pub(crate) struct Patience {
+pub(crate) struct ClientPatience {
     timeouts: Timeouts,
     /// What is waited for, and since when.
     reading: Option<(Wait, Instant)>,
@@ -56,7 +56,7 @@ struct Window {
     unacknowledged: u64,
 }
 
-impl Patience {
+impl ClientPatience {
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self {
             timeouts,

@@ -29,7 +29,7 @@ use crate::clock::{ThreadClock, tick_ns};
 pub(super) struct AlarmCell {
     /// The number of nested sections that the thread is in.
     depth: AtomicU32,
-    /// [`Kind`]s of alarms that landed inside a section.
+    /// [`AlarmKind`]s of alarms that landed inside a section.
     pending: AtomicU32,
     /// The earliest due time in the table, in nanoseconds.
     next_due: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct AlarmCell {
 
 /// The timer that a signal comes from: the value that the signal carries, and a bit of [`AlarmCell::pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AlarmKind {
     Backup = 1,
     Deadline = 2,
 }
@@ -63,7 +63,7 @@ impl AlarmCell {
         let tick_ns = tick_ns();
         let backup_max_ns = saturating_ns(options.backup_max);
         let deadline_timer =
-            PosixTimer::new(TimerClock::Monotonic, signal, Kind::Deadline as usize)?;
+            PosixTimer::new(TimerClock::Monotonic, signal, AlarmKind::Deadline as usize)?;
         Ok(Self {
             depth: AtomicU32::new(0),
             pending: AtomicU32::new(0),
@@ -73,7 +73,11 @@ impl AlarmCell {
             table: Table::new(),
             running: Cell::new(false),
             clock: clock.clone(),
-            backup_timer: PosixTimer::new(TimerClock::ThreadCpu, signal, Kind::Backup as usize)?,
+            backup_timer: PosixTimer::new(
+                TimerClock::ThreadCpu,
+                signal,
+                AlarmKind::Backup as usize,
+            )?,
             deadline_alarm: DeadlineAlarm::new(
                 deadline_timer,
                 saturating_ns(options.alarm_distance),
@@ -229,7 +233,7 @@ impl AlarmCell {
     }
 
     /// Handles the signal of a timer. Runs in the signal handler.
-    pub(super) fn on_signal(&self, kind: Kind) {
+    pub(super) fn on_signal(&self, kind: AlarmKind) {
         // Inside a section the plain cells may be in the middle of a change: only leave a mark for `leave`.
         if self.depth.load(Relaxed) != 0 {
             self.pending
@@ -242,7 +246,7 @@ impl AlarmCell {
         let conversion = self.clock.conversion();
         let now = Instant::from_ns(conversion.read_in_handler());
         // Learned only here: an alarm that waited for the end of a section is later than the signal was.
-        if kind == Kind::Deadline {
+        if kind == AlarmKind::Deadline {
             self.deadline_alarm.learn_delay(now);
         }
         self.serve(kind, now);
@@ -260,7 +264,7 @@ impl AlarmCell {
             compiler_fence(SeqCst);
             // A swap, because an alarm that landed between a read and a write would be lost.
             let pending = self.pending.swap(0, Relaxed);
-            for kind in [Kind::Deadline, Kind::Backup] {
+            for kind in [AlarmKind::Deadline, AlarmKind::Backup] {
                 if pending & kind as u32 != 0 {
                     let now = self.clock.now();
                     self.serve(kind, now);
@@ -278,15 +282,15 @@ impl AlarmCell {
     }
 
     /// Counts an alarm and fires the events that are due, inside a section or in the signal handler.
-    fn serve(&self, kind: Kind, now: Instant) {
+    fn serve(&self, kind: AlarmKind, now: Instant) {
         let interval_ns = now.ns_since(self.on_trigger(now));
         match kind {
-            Kind::Deadline => {
+            AlarmKind::Deadline => {
                 self.counters.deadline_alarms.record(interval_ns);
                 self.deadline_alarm.landed(now);
                 self.run_due(now, usize::MAX, FiredBy::Deadline);
             }
-            Kind::Backup => {
+            AlarmKind::Backup => {
                 self.counters.backups.record(interval_ns);
                 add(&self.counters.overruns, self.backup_timer.overruns());
                 self.adapt_backup(now);
@@ -295,8 +299,8 @@ impl AlarmCell {
         }
     }
 
-    fn after_alarm(&self, kind: Kind, landed: Instant, done: Instant) {
-        if kind == Kind::Deadline {
+    fn after_alarm(&self, kind: AlarmKind, landed: Instant, done: Instant) {
+        if kind == AlarmKind::Deadline {
             self.deadline_alarm.on_done(landed, done);
         }
         // The alarm for the next deadline is set here, because the interrupted program may not reach a trigger state
@@ -357,7 +361,7 @@ impl AlarmCell {
     }
 }
 
-impl Kind {
+impl AlarmKind {
     pub(super) const fn from_value(value: usize) -> Option<Self> {
         match value {
             1 => Some(Self::Backup),

@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 use softclock_core::Instant;
 
-use super::cell::{AlarmCell, Kind};
+use super::cell::{AlarmCell, AlarmKind};
 use super::posix_timer::Silencer;
 use super::safe::{AlarmSafe, FiredBy, Firing};
 use crate::clock::monotonic_ns;
@@ -34,7 +34,7 @@ pub(super) struct Plain {
     pub(super) until: Instant,
 }
 
-/// The value of a plain timer's signals; the others are [`Kind`]s.
+/// The value of a plain timer's signals; the others are [`AlarmKind`]s.
 pub(super) const PLAIN_TIMER: usize = 0x10;
 
 /// Returns the signal of all alarms. The first call in a process picks the signal and installs the handler.
@@ -141,7 +141,7 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr.addr()) };
     // Signals of kill(2) and sigqueue(3) have other codes. A forged SI_TIMER only causes one more check for due events.
     if code == libc::SI_TIMER {
-        match Kind::from_value(value) {
+        match AlarmKind::from_value(value) {
             Some(kind) => fire_cell(kind),
             None if value == PLAIN_TIMER => fire_plain(),
             None => {}
@@ -151,7 +151,7 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn fire_cell(kind: Kind) {
+fn fire_cell(kind: AlarmKind) {
     // SAFETY: the caller of `attach` promised that the cell is valid until `detach`, which clears the pointer. The
     // pointer is a thread-local, so this is the thread's own cell, and only shared references to it exist.
     if let Some(cell) = unsafe { CELL.get().as_ref() } {

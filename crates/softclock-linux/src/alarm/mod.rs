@@ -62,6 +62,7 @@ mod safe;
 mod signal_timer;
 mod spacing;
 mod stats;
+#[cfg(feature = "experiments")]
 mod synthetic;
 mod table;
 
@@ -79,6 +80,7 @@ pub use lateness::AlarmLateness;
 pub use safe::{AlarmCounter, AlarmSafe, AlarmSend, FiredBy, Firing};
 pub use signal_timer::SignalTimer;
 pub use stats::AlarmStats;
+#[cfg(feature = "experiments")]
 pub use synthetic::SyntheticHandler;
 pub use table::{AlarmId, CAPACITY, TableFull};
 

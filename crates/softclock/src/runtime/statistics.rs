@@ -7,7 +7,7 @@ use softclock_core::time::saturating_ns;
 use softclock_core::{Clock, EventCounts, TriggerState, TriggerStatistics};
 use softclock_linux::alarm::AlarmStats;
 use softclock_linux::clock::{ClockSource, cpu_time_ns};
-use softclock_linux::events::Mechanism;
+use softclock_linux::readiness::Mechanism;
 
 use super::inner::Inner;
 

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::io;
 
 use super::{NGINX, SOFTCLOCK};
-use crate::hostile::frames::{MAX_WINDOW, PING, PRIORITY, SETTINGS, UNKNOWN, frame, opening};
-use crate::hostile::link::{Link, again_and_again};
-use crate::hostile::table;
-use crate::hostile::tally::Tally;
-use crate::hostile::trial::{Case, Ground};
-use crate::report::{Context, Experiment, Report};
+use crate::lab::hostile::frames::{MAX_WINDOW, PING, PRIORITY, SETTINGS, UNKNOWN, frame, opening};
+use crate::lab::hostile::link::{Link, again_and_again};
+use crate::lab::hostile::table;
+use crate::lab::hostile::tally::Tally;
+use crate::lab::hostile::trial::{Case, Ground};
+use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

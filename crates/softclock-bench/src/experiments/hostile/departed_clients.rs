@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{HAPROXY, NGINX, SOFTCLOCK};
-use crate::hostile::link::{Against, open};
-use crate::hostile::subject::Subject;
-use crate::hostile::table;
-use crate::hostile::trial::{Case, Ground};
-use crate::report::{Context, Experiment, Report};
+use crate::lab::hostile::link::{Against, open};
+use crate::lab::hostile::subject::Subject;
+use crate::lab::hostile::table;
+use crate::lab::hostile::trial::{Case, Ground};
+use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -4,16 +4,16 @@ use std::error::Error;
 use std::io;
 
 use super::{NGINX, NGINX_LIMIT_REQ, NGINX_LIMITED, SOFTCLOCK};
-use crate::hostile::frames::{
+use crate::lab::hostile::frames::{
     CONTINUATION, END_HEADERS, END_STREAM, HEADERS, MAX_WINDOW, RST_STREAM, field, frame,
     get_block, opening, request,
 };
-use crate::hostile::link::{Link, again_and_again};
-use crate::hostile::subject::Subject;
-use crate::hostile::table;
-use crate::hostile::tally::Tally;
-use crate::hostile::trial::{Case, Ground};
-use crate::report::{Context, Experiment, Report};
+use crate::lab::hostile::link::{Link, again_and_again};
+use crate::lab::hostile::subject::Subject;
+use crate::lab::hostile::table;
+use crate::lab::hostile::tally::Tally;
+use crate::lab::hostile::trial::{Case, Ground};
+use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -5,12 +5,12 @@ use std::io;
 use std::time::Duration;
 
 use super::{NGINX, NGINX_LIMIT_REQ, SOFTCLOCK};
-use crate::hostile::frames::{MAX_WINDOW, get_block, opening, request};
-use crate::hostile::link::{Link, again_and_again};
-use crate::hostile::table;
-use crate::hostile::tally::Tally;
-use crate::hostile::trial::{Case, Ground};
-use crate::report::{Context, Experiment, Report};
+use crate::lab::hostile::frames::{MAX_WINDOW, get_block, opening, request};
+use crate::lab::hostile::link::{Link, again_and_again};
+use crate::lab::hostile::table;
+use crate::lab::hostile::tally::Tally;
+use crate::lab::hostile::trial::{Case, Ground};
+use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

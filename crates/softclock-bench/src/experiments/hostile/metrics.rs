@@ -4,10 +4,10 @@ use std::error::Error;
 use std::time::Duration;
 
 use super::{HAPROXY, NGINX, SOFTCLOCK};
-use crate::hostile::hold::Hold;
-use crate::hostile::table;
-use crate::hostile::trial::{Case, Ground};
-use crate::report::{Context, Experiment, Report};
+use crate::lab::hostile::hold::Hold;
+use crate::lab::hostile::table;
+use crate::lab::hostile::trial::{Case, Ground};
+use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -21,7 +21,7 @@ pub use slow_uploads::EXPERIMENT as SLOW_UPLOADS;
 pub use stalled_streams::EXPERIMENT as STALLED_STREAMS;
 pub use stopped::EXPERIMENT as STOPPED;
 
-use crate::hostile::subject::{Program, Subject};
+use crate::lab::hostile::subject::{Program, Subject};
 
 /// Ours with its defaults.
 const SOFTCLOCK: Subject = Subject {

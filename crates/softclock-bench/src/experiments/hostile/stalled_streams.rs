@@ -5,13 +5,13 @@ use std::io;
 use std::time::Duration;
 
 use super::{NGINX, NGINX_LIMITED, SOFTCLOCK};
-use crate::hostile::frames::{get_block, opening, request};
-use crate::hostile::link::{Link, again_and_again};
-use crate::hostile::subject::Subject;
-use crate::hostile::table;
-use crate::hostile::tally::Tally;
-use crate::hostile::trial::{Case, Ground, LARGE};
-use crate::report::{Context, Experiment, Report};
+use crate::lab::hostile::frames::{get_block, opening, request};
+use crate::lab::hostile::link::{Link, again_and_again};
+use crate::lab::hostile::subject::Subject;
+use crate::lab::hostile::table;
+use crate::lab::hostile::tally::Tally;
+use crate::lab::hostile::trial::{Case, Ground, LARGE};
+use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

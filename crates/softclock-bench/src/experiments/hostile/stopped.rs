@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use super::{HAPROXY, NGINX, SOFTCLOCK};
 use crate::command;
-use crate::hostile::subject::{Program, Subject};
-use crate::hostile::table::keep_installed;
-use crate::hostile::trial::{Ground, Stage};
-use crate::report::{Context, Experiment, Report, Row};
+use crate::lab::hostile::subject::{Program, Subject};
+use crate::lab::hostile::table::keep_installed;
+use crate::lab::hostile::trial::{Ground, Stage};
+use crate::output::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

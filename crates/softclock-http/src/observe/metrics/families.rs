@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use softclock::net::PacingStatistics;
 use softclock::{Histogram, TriggerState};
 
-use super::text::Kind::{self, Counter, Gauge};
+use super::text::MetricType::{self, Counter, Gauge};
 use super::text::{Page, seconds};
 use crate::observe::access_log::LogCounts;
 use crate::observe::limit::Limit;
@@ -91,8 +91,8 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
     if all.is_empty() {
         return;
     }
-    let mut family = |name, kind, help, of: fn(&UpstreamReport) -> u64| {
-        page.family(name, kind, help);
+    let mut family = |name, metric_type, help, of: fn(&UpstreamReport) -> u64| {
+        page.family(name, metric_type, help);
         for (upstream, reports) in &all {
             let sum = reports.iter().map(|report| of(report)).sum::<u64>();
             page.labelled(&[("upstream", upstream)], sum);
@@ -141,7 +141,11 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
         |report| u64::from(report.is_up),
     );
     let help = "Time from when an upstream was given a request to the head of its response, connecting included.";
-    page.family("softclock_upstream_response_seconds", Kind::Histogram, help);
+    page.family(
+        "softclock_upstream_response_seconds",
+        MetricType::Histogram,
+        help,
+    );
     for (upstream, reports) in &all {
         let mut times = Histogram::new();
         let of_threads = reports.iter().map(|report| &report.response_times);
@@ -219,11 +223,19 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     };
     let help =
         "Time from one trigger state of a thread to its next; long ones are of idle threads.";
-    page.family("softclock_trigger_interval_seconds", Kind::Histogram, help);
+    page.family(
+        "softclock_trigger_interval_seconds",
+        MetricType::Histogram,
+        help,
+    );
     let intervals = merged(|report| report.statistics.triggers.intervals());
     page.distribution(&[], &intervals);
     let help = "Time from when a soft event was due to when it was fired.";
-    page.family("softclock_event_lateness_seconds", Kind::Histogram, help);
+    page.family(
+        "softclock_event_lateness_seconds",
+        MetricType::Histogram,
+        help,
+    );
     let lateness = merged(|report| report.statistics.triggers.lateness());
     page.distribution(&[], &lateness);
 }

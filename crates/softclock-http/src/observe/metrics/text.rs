@@ -13,7 +13,7 @@ pub(super) struct Page {
 
 /// What a metric's value means.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum MetricType {
     /// Only rises.
     Counter,
     /// A state.
@@ -24,16 +24,19 @@ pub(super) enum Kind {
 
 impl Page {
     /// Begins a family: its name, and what it tells in one sentence.
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+    pub(super) fn family(&mut self, name: &'static str, metric_type: MetricType, help: &str) {
+        let metric_type = match metric_type {
+            MetricType::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Histogram => "histogram",
         };
         self.family = name;
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to memory does not fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let _ = writeln!(
+            self.text,
+            "# HELP {name} {help}\n# TYPE {name} {metric_type}"
+        );
     }
 
     /// A value of the family without labels.
@@ -105,7 +108,7 @@ mod tests {
     #[test]
     fn families_and_labels() {
         let mut page = Page::default();
-        page.family("a_total", Kind::Counter, "Counts\nthings.");
+        page.family("a_total", MetricType::Counter, "Counts\nthings.");
         page.labelled(&[("x", "1"), ("y", "\"\\\n")], 5);
         page.value(1.5);
         let expected = "# HELP a_total Counts\\nthings.\n# TYPE a_total counter\n\
@@ -120,7 +123,7 @@ mod tests {
             histogram.record(ns);
         }
         let mut page = Page::default();
-        page.family("h", Kind::Histogram, "H.");
+        page.family("h", MetricType::Histogram, "H.");
         page.distribution(&[], &histogram);
         page.distribution(&[("of", "x")], &histogram);
         let text = page.into_text();

@@ -1,0 +1,3 @@
+//! `burst/…`: the analyser of captures.
+
+pub mod speed;

@@ -1,0 +1,3 @@
+//! `serve/…`: parts of the web server, alone.
+
+pub mod head;

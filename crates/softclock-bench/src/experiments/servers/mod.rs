@@ -1,0 +1,3 @@
+//! `servers/…`: web servers beside each other.
+
+pub mod static_files;

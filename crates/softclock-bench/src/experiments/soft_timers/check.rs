@@ -1,0 +1,201 @@
+//! `soft-timers/check`: what a trigger state pays, beside what the alternatives pay.
+//!
+//! *Soft Timers* (section 5.2) rests on a check being a clock read and a comparison. A program that
+//! wants microsecond timers without it must ask the kernel, so the system calls stand beside it.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::hint::black_box;
+use std::time::Duration;
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+use softclock_core::{Clock, FireWindow, SoftTimers, TriggerState};
+use softclock_linux::clock::{ClockSource, Counter, ThreadClock};
+
+use crate::measure::calls::{Effort, ns_per_call};
+use crate::output::report::{Context, Experiment, Report, Row};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "soft-timers/check",
+    about: "a soft check beside a clock read, a system call and timerfd_settime",
+    run,
+};
+
+/// A thing that can be done `calls` times and says how long one took, in nanoseconds.
+struct Operation {
+    name: &'static str,
+    calls: u32,
+    sample: Box<dyn FnMut(u32) -> f64>,
+}
+
+impl Operation {
+    fn new(name: &'static str, calls: u32, mut operation: impl FnMut() + 'static) -> Self {
+        Self {
+            name,
+            calls,
+            sample: Box::new(move |calls| ns_per_call(calls, &mut operation)),
+        }
+    }
+}
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let mut operations = operations()?;
+    let samples = sample_in_turn(context, &mut operations);
+    let mut rows: Vec<Row> = operations
+        .iter()
+        .zip(&samples)
+        .map(|(operation, samples)| Row::of_samples(operation.name, METRIC, "ns", samples))
+        .collect();
+    rows.extend(above_the_clock(&operations, &samples));
+    Ok(Report {
+        title: "what one trigger state costs, and its alternatives",
+        notes: notes(),
+        rows,
+        charts: Vec::new(),
+    })
+}
+
+/// The check less the clock reading it contains, from samples taken one after the other: back to
+/// back, where the processor overlaps one check with the next, and where trigger states really are.
+fn above_the_clock(operations: &[Operation], samples: &[Vec<f64>]) -> [Row; 2] {
+    let samples_of = |name: &str| {
+        let index = operations
+            .iter()
+            .position(|operation| operation.name == name);
+        &samples[index.expect("all of them are among the operations")]
+    };
+    let difference = |variant: &str, check: &str, clock: &str| {
+        let pairs = samples_of(check).iter().zip(samples_of(clock));
+        let differences: Vec<f64> = pairs.map(|(check, clock)| check - clock).collect();
+        Row::of_samples(
+            variant,
+            "soft check above the clock reading",
+            "ns",
+            &differences,
+        )
+    };
+    [
+        difference("back to back", SOFT_CHECK, THREAD_CLOCK),
+        difference("after a system call", CALL_AND_CHECK, CALL_AND_CLOCK),
+    ]
+}
+
+fn notes() -> Vec<String> {
+    let mut notes = vec![
+        "each figure contains the loop around the call, below a nanosecond".to_owned(),
+        "the check finds a far event pending and nothing due; its statistics are on".to_owned(),
+    ];
+    if let ClockSource::Monotonic { why } = ThreadClock::new().source() {
+        notes.push(format!("the counter is not used on this machine: {why:?}"));
+    }
+    notes
+}
+
+/// In the order of the table; each is sampled right after the one before it.
+fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
+    let mut operations = Vec::new();
+    if let Ok(counter) = Counter::detect() {
+        operations.push(Operation::new("counter reading", 5_000, move || {
+            black_box(counter.read());
+        }));
+    }
+    let (now, check) = (thread_clock(), soft_check());
+    let (mut now_after, mut check_after) = (thread_clock(), soft_check());
+    operations.extend([
+        Operation::new(THREAD_CLOCK, 5_000, now),
+        Operation::new(SOFT_CHECK, 5_000, check),
+        Operation::new("clock_gettime", 2_000, || {
+            black_box(clock_gettime(ClockId::Monotonic));
+        }),
+        Operation::new("system call (getppid)", 500, system_call),
+        Operation::new(CALL_AND_CLOCK, 500, move || {
+            system_call();
+            now_after();
+        }),
+        Operation::new(CALL_AND_CHECK, 500, move || {
+            system_call();
+            check_after();
+        }),
+        timerfd_settime_operation()?,
+    ]);
+    Ok(operations)
+}
+
+/// Always inlined: a return that follows a system call is mispredicted where the kernel overwrites the return
+/// stack, and one variant would pay for it where another does not.
+#[inline(always)]
+fn system_call() {
+    black_box(rustix::process::getppid());
+}
+
+fn thread_clock() -> impl FnMut() {
+    let clock = ThreadClock::new();
+    move || {
+        black_box(clock.now());
+    }
+}
+
+/// What the runtime does at every trigger state: reads the clock and checks.
+fn soft_check() -> impl FnMut() {
+    let clock = ThreadClock::new();
+    let mut timers = SoftTimers::new(clock.now(), Duration::from_millis(4));
+    let far = clock.now() + Duration::from_secs(3600);
+    timers.schedule(FireWindow::from(far), 0_u64);
+    move || {
+        let due = timers.check(TriggerState::SystemCall, clock.now());
+        // The whole event would be copied to memory, which no caller needs to do.
+        black_box(due.is_some());
+    }
+}
+
+/// Re-arms one far timer, as an event loop does that keeps its next timeout in the kernel.
+fn timerfd_settime_operation() -> Result<Operation, Box<dyn Error>> {
+    let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let far = Itimerspec {
+        it_interval: Timespec::default(),
+        it_value: Timespec::try_from(Duration::from_secs(3600))?,
+    };
+    Ok(Operation::new("timerfd_settime", 100, move || {
+        // The descriptor and the value are valid for as long as the operation lives.
+        let previous = timerfd_settime(&fd, TimerfdTimerFlags::empty(), &far);
+        black_box(previous.is_ok());
+    }))
+}
+
+/// Takes the samples round by round, so that a noisy second touches all operations alike.
+fn sample_in_turn(context: &Context, operations: &mut [Operation]) -> Vec<Vec<f64>> {
+    let rounds = Effort::of(context, 1).samples / TOGETHER;
+    let mut samples = vec![Vec::with_capacity(rounds * TOGETHER); operations.len()];
+    for round in 0..rounds {
+        let of_round = context.round(round, rounds, "rounds of short loops", || {
+            let mut samples = vec![Vec::with_capacity(TOGETHER); operations.len()];
+            for _ in 0..TOGETHER {
+                for (operation, samples) in operations.iter_mut().zip(&mut samples) {
+                    let calls = Effort::of(context, operation.calls).calls;
+                    samples.push((operation.sample)(calls));
+                }
+            }
+            Ok::<_, Infallible>(samples)
+        });
+        let Ok(of_round) = of_round;
+        for (samples, of_round) in samples.iter_mut().zip(of_round) {
+            samples.extend(of_round);
+        }
+    }
+    context.progress(rounds, rounds, "");
+    samples
+}
+
+/// Short loops of each operation in a round: what the steal time of a round is taken from is not read between them.
+const TOGETHER: usize = 25;
+
+const METRIC: &str = "cost of one call";
+const THREAD_CLOCK: &str = "ThreadClock::now";
+const SOFT_CHECK: &str = "soft check";
+const CALL_AND_CLOCK: &str = "system call, ThreadClock::now";
+const CALL_AND_CHECK: &str = "system call, soft check";

@@ -1,0 +1,3 @@
+//! `wan/…`: the WAN emulator beside netem.
+
+pub mod delay;

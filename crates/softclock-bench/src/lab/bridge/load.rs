@@ -1,0 +1,157 @@
+//! What loads the shaper: iperf3, or the flows of [`super::flows`].
+
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, setpriority_process};
+use softclock_core::Rate;
+
+use super::{FRAME_BYTES, Lab, NOBODY, Namespace, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
+
+/// Who sends, and how fast. Rates are of whole frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// iperf3, datagrams at this rate, by its own pacing: a look at the clock each millisecond.
+    Udp(Rate),
+    /// iperf3, TCP (cubic) as fast as it gets through.
+    Tcp,
+    /// iperf3, TCP (cubic) at this rate by its own pacing.
+    TcpPaced(Rate),
+    /// iperf3, TCP (cubic) at this rate by SO_MAX_PACING_RATE: without the queueing discipline fq, TCP itself keeps it.
+    TcpMaxPacing(Rate),
+    /// The same with fq on the sender's link, which then keeps it.
+    TcpFq(Rate),
+    /// [`super::flows`]: datagrams to so many ports in turn, the first of each at the rate of all classes together, those
+    /// behind them at the rate that is offered.
+    Flows {
+        /// Of all classes together.
+        rate: Rate,
+        /// To all ports together.
+        offered: Rate,
+        /// How many.
+        ports: u16,
+    },
+}
+
+/// A load that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    sender: Child,
+    /// iperf3's other end.
+    receiver: Option<Child>,
+}
+
+impl Load {
+    /// Starts it at this host of a lab.
+    pub(super) fn start(self, host: &Namespace, lab: &Lab) -> io::Result<Running> {
+        if let Self::Flows {
+            rate,
+            offered,
+            ports,
+        } = self
+        {
+            let program = std::env::current_exe()?;
+            let mut command = host.command(&program.to_string_lossy());
+            command.args(["flows", NOBODY]);
+            command.args([rate.to_string(), offered.to_string()]);
+            command.args([ports.to_string(), UDP_DATA_BYTES.to_string()]);
+            return Ok(Running {
+                sender: spawn(&mut command)?,
+                receiver: None,
+            });
+        }
+        if let Self::TcpFq(_) = self {
+            host.run("tc qdisc replace dev eth0 root fq")?;
+        }
+        let mut server = lab.receiver.command("iperf3");
+        server.args(["--server", "--one-off", "--forceflush"]);
+        let mut server = spawn(&mut server)?;
+        // It speaks when it listens.
+        if let Some(output) = server.stdout.as_mut() {
+            output.read_exact(&mut [0])?;
+        }
+        let mut client = host.command("iperf3");
+        client.args(["--client", RECEIVER, "--time", "3600"]);
+        client.args(self.arguments().split_whitespace());
+        // Both in one, so that a client that does not start ends the server too.
+        let mut running = Running {
+            sender: server,
+            receiver: None,
+        };
+        let client = spawn(&mut client)?;
+        running.receiver = Some(std::mem::replace(&mut running.sender, client));
+        Ok(running)
+    }
+
+    fn arguments(self) -> String {
+        // iperf3 and TCP count data, not frames.
+        let data = |rate: Rate, data: u32| {
+            u128::from(rate.bps()) * u128::from(data) / u128::from(FRAME_BYTES)
+        };
+        match self {
+            Self::Udp(rate) => {
+                let rate = data(rate, UDP_DATA_BYTES);
+                format!("--udp --length {UDP_DATA_BYTES} --bitrate {rate}")
+            }
+            Self::Tcp => TCP.into(),
+            Self::TcpPaced(rate) => format!("{TCP} --bitrate {}", data(rate, TCP_DATA_BYTES)),
+            Self::TcpMaxPacing(rate) | Self::TcpFq(rate) => {
+                format!("{TCP} --fq-rate {}", data(rate, TCP_DATA_BYTES))
+            }
+            Self::Flows { .. } => String::new(),
+        }
+    }
+}
+
+impl Running {
+    /// What the sender complained of, if it has ended.
+    pub(super) fn complaint(&mut self) -> Option<String> {
+        self.sender.try_wait().ok().flatten()?;
+        let mut said = String::new();
+        if let Some(errors) = self.sender.stderr.as_mut() {
+            let _ = errors.read_to_string(&mut said);
+        }
+        Some(said.trim().replace('\n', " "))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in [Some(&mut self.sender), self.receiver.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    // What is to be seen is the shaper among others, not a load that they keep from running.
+    setpriority_process(Some(Pid::from_child(&child)), NICE)?;
+    Ok(child)
+}
+
+const NICE: i32 = -10;
+
+/// Not the system's, which may pace by itself (bbr).
+const TCP: &str = "--congestion cubic";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::bridge::mbit;
+
+    #[test]
+    fn rates_of_frames_become_rates_of_data() {
+        let arguments = Load::Udp(mbit(100)).arguments();
+        assert_eq!(arguments, "--udp --length 1458 --bitrate 97200000");
+        let arguments = Load::TcpMaxPacing(mbit(100)).arguments();
+        assert_eq!(arguments, "--congestion cubic --fq-rate 95600000");
+    }
+}

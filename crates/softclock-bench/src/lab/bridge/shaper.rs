@@ -1,0 +1,266 @@
+//! What decides when frames leave: `softclock pace`, `softclock wan`, or a bridge of the kernel's with a queueing
+//! discipline.
+
+use std::fmt::Write;
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use softclock_core::Rate;
+
+use super::disciplines::{self, Htb};
+use super::flows::FIRST_PORT;
+use super::{Lab, Line};
+use crate::command;
+
+/// A way to shape. Rates are of whole frames, all classes together; with more than one, classes are told apart by port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shaper {
+    /// A bridge of the kernel's that forwards.
+    Forward,
+    /// `softclock pace`.
+    Pace(Pace),
+    /// `softclock wan` with this delay each way.
+    Wan(Duration),
+    /// A bridge of the kernel's with HTB at its exit.
+    Htb(Htb),
+    /// A bridge of the kernel's with TBF at its exit: the rate, and the peak rate if there is one. With it, TBF cuts
+    /// joined segments into frames.
+    Tbf(Rate, Option<Rate>),
+    /// A bridge of the kernel's with netem at both of its exits, with this delay.
+    Netem(Duration),
+}
+
+/// `softclock pace`, as it is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// All classes together.
+    pub rate: Rate,
+    /// How many.
+    pub classes: u16,
+    /// More words for each class, such as `burst 64kb`.
+    pub class: &'static str,
+    /// More options, such as `--tolerance 1ms`.
+    pub options: &'static str,
+}
+
+impl Pace {
+    /// One class of this rate, with the defaults.
+    pub const fn of_rate(rate: Rate) -> Self {
+        Self {
+            rate,
+            classes: 1,
+            class: "",
+            options: "",
+        }
+    }
+}
+
+/// A shaper that carries frames until this is dropped.
+#[derive(Debug)]
+pub struct Shaped {
+    program: Option<Program>,
+}
+
+/// `softclock pace` or `wan`.
+#[derive(Debug)]
+struct Program {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Shaper {
+    /// Starts it between the ports of a line; the kernel's only between those of veth.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn start(self, lab: &Lab, line: Line) -> io::Result<Shaped> {
+        match self {
+            Self::Pace(pace) => Program::start(lab, line, "pace", pace.arguments()),
+            Self::Wan(delay) => {
+                let delay = format!("{}us", delay.as_micros());
+                Program::start(lab, line, "wan", ["--delay".to_owned(), delay])
+            }
+            Self::Forward => forward(lab),
+            Self::Htb(htb) => {
+                lab.bridge.batch("tc", &htb.commands())?;
+                forward(lab)
+            }
+            Self::Tbf(rate, peak) => {
+                lab.bridge.run(&disciplines::tbf(rate, peak))?;
+                forward(lab)
+            }
+            Self::Netem(delay) => {
+                lab.bridge.batch("tc", &disciplines::netem(delay))?;
+                forward(lab)
+            }
+        }
+    }
+}
+
+impl Pace {
+    fn arguments(&self) -> impl Iterator<Item = String> + '_ {
+        let options = self.options.split_whitespace().map(str::to_owned);
+        let classes = self.classes();
+        options.chain(classes.flat_map(|class| ["--class-ab".to_owned(), class]))
+    }
+
+    fn classes(&self) -> impl Iterator<Item = String> + '_ {
+        let rate = share(self.rate, self.classes);
+        let limit = limit(self.classes);
+        (0..self.classes).map(move |class| {
+            let mut words = format!("rate {rate} limit {limit}");
+            if self.classes > 1 {
+                let _ = write!(words, " dport {}", FIRST_PORT + class);
+            }
+            format!("{words} {}", self.class).trim_end().to_owned()
+        })
+    }
+}
+
+impl Program {
+    /// A bridge of the command's between the ports of a line.
+    fn start(
+        lab: &Lab,
+        line: Line,
+        name: &str,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> io::Result<Shaped> {
+        let program = command::softclock()?;
+        let (from, to) = line.ports();
+        let mut command = lab.bridge.command(&program.to_string_lossy());
+        command.args([name, from, to, "--json"]).args(arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut program = Self {
+            child,
+            errors: BufReader::new(errors),
+        };
+        program.wait_for_begin()?;
+        Ok(Shaped {
+            program: Some(program),
+        })
+    }
+
+    fn wait_for_begin(&mut self) -> io::Result<()> {
+        let mut said = String::new();
+        loop {
+            let before = said.len();
+            if self.errors.read_line(&mut said)? == 0 {
+                let line = said.lines().last().unwrap_or("it ended").to_owned();
+                return Err(io::Error::other(line));
+            }
+            if said[before..].contains("between ") {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Shaped {
+    /// The process that shapes, unless the kernel does.
+    pub fn process(&self) -> Option<u32> {
+        Some(self.program.as_ref()?.child.id())
+    }
+
+    /// Ends it; what it says of itself, unless the kernel shapes.
+    ///
+    /// # Errors
+    /// It ended before, or says nothing.
+    pub fn end(mut self) -> io::Result<Option<Summary>> {
+        let Some(program) = &mut self.program else {
+            return Ok(None);
+        };
+        kill_process(Pid::from_child(&program.child), Signal::TERM)?;
+        let mut text = String::new();
+        if let Some(output) = &mut program.child.stdout {
+            output.read_to_string(&mut text)?;
+        }
+        Summary::parse(&text).map(Some)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `softclock pace` and `wan` say when they end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How late the soft events of the load's direction were, in microseconds: p50, p99 and p99.9; `None` if there
+    /// was none.
+    pub lateness_us: Option<[f64; 3]>,
+}
+
+impl Summary {
+    fn parse(text: &str) -> io::Result<Self> {
+        let summary: Value = serde_json::from_str(text)?;
+        let lateness = &summary["directions"][0]["lateness_ns"];
+        let us = |name: &str| Some(lateness[name].as_f64()? / 1e3);
+        let quantiles = || Some([us("p50")?, us("p99")?, us("p99.9")?]);
+        Ok(Self {
+            lateness_us: quantiles(),
+        })
+    }
+}
+
+/// A bridge of the kernel's between `in0` and `out0`.
+fn forward(lab: &Lab) -> io::Result<Shaped> {
+    lab.bridge.batch(
+        "ip",
+        "link add name br0 type bridge forward_delay 0 mcast_snooping 0\n\
+         link set in0 master br0\nlink set out0 master br0\nlink set br0 up\n",
+    )?;
+    Ok(Shaped { program: None })
+}
+
+pub(super) fn share(rate: Rate, classes: u16) -> Rate {
+    Rate::from_bps(rate.bps() / u64::from(classes)).expect("above the number of classes")
+}
+
+/// Packets that may wait in a class.
+pub(super) fn limit(classes: u16) -> u64 {
+    (QUEUE / u64::from(classes)).max(LEAST_QUEUE)
+}
+
+/// Packets that wait in all classes together.
+pub(super) const QUEUE: u64 = 1000;
+const LEAST_QUEUE: u64 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::bridge::mbit;
+
+    #[test]
+    fn classes_share_the_rate() {
+        let one: Vec<String> = Pace::of_rate(mbit(100)).classes().collect();
+        assert_eq!(one, ["rate 100mbit limit 1000"]);
+        let two = Pace {
+            classes: 2,
+            class: "burst 64kb",
+            ..Pace::of_rate(mbit(100))
+        };
+        let two: Vec<String> = two.classes().collect();
+        assert_eq!(two[1], "rate 50mbit limit 500 dport 20001 burst 64kb");
+    }
+
+    #[test]
+    fn a_summary_is_of_the_first_direction() {
+        let text =
+            r#"{"directions": [{"lateness_ns": {"p50": 500, "p99": 2000, "p99.9": 3000}}, {}]}"#;
+        let summary = Summary::parse(text).unwrap();
+        assert_eq!(summary.lateness_us, Some([0.5, 2.0, 3.0]));
+        let summary = Summary::parse(r#"{"directions": []}"#).unwrap();
+        assert_eq!(summary.lateness_us, None);
+        assert!(Summary::parse("").is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! Another client of an attacked server: some requests on kept connections and some on new ones, in an open loop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use crate::load::{self, HotOptions, HotResult};
+use crate::measure::processors::pin;
+
+/// What it asks for, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Victim {
+    /// The server's.
+    pub address: SocketAddr,
+    /// The file's.
+    pub path: &'static str,
+    /// Requests a second on kept connections.
+    pub kept: f64,
+    /// Requests a second on a new connection each.
+    pub new: f64,
+    /// After so long a request has failed.
+    pub patience: Duration,
+}
+
+/// What it has seen in a phase.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// On kept connections.
+    pub kept: Latency,
+    /// On new ones.
+    pub new: Latency,
+}
+
+/// Latencies in milliseconds, in which a request that failed counts as long as the client's patience.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency {
+    /// The median.
+    pub p50_ms: f64,
+    /// The 99th percentile.
+    pub p99_ms: f64,
+    /// Share of the requests without an answer of status 200, 0 to 1.
+    pub failed: f64,
+}
+
+impl Victim {
+    /// Asks for so long from `processor`, and calls `beside` at the same time.
+    ///
+    /// # Errors
+    /// There is no runtime to be had, or no first connection.
+    pub fn watch(
+        &self,
+        duration: Duration,
+        processor: Option<usize>,
+        beside: impl FnOnce(),
+    ) -> io::Result<Seen> {
+        let ask = |rate, keep_alive| {
+            pin(processor);
+            let options = HotOptions {
+                duration,
+                keep_alive,
+                connections: KEPT,
+                patience: self.patience,
+                ..HotOptions::new(load::Target::new(self.address, self.path), rate)
+            };
+            load::hot::run(&options, |_, _| {})
+        };
+        let (kept, new) = thread::scope(|scope| {
+            let kept = scope.spawn(|| ask(self.kept, true));
+            let new = scope.spawn(|| ask(self.new, false));
+            beside();
+            (kept.join(), new.join())
+        });
+        let latency = |joined: thread::Result<io::Result<HotResult>>| {
+            let result = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok::<_, io::Error>(Latency::of(&result, self.patience))
+        };
+        Ok(Seen {
+            kept: latency(kept)?,
+            new: latency(new)?,
+        })
+    }
+}
+
+impl Seen {
+    /// Share of all requests that failed.
+    pub fn failed(&self, victim: &Victim) -> f64 {
+        let (kept, new) = (victim.kept, victim.new);
+        (self.kept.failed * kept + self.new.failed * new) / (kept + new)
+    }
+
+    /// Whether both kinds of requests are served as in a time without an attack.
+    pub fn is_normal(&self, without: &Seen) -> bool {
+        self.kept.is_normal(without.kept) && self.new.is_normal(without.new)
+    }
+}
+
+impl Latency {
+    fn of(result: &HotResult, patience: Duration) -> Self {
+        let patience_us = patience.as_micros() as u64;
+        let refused = result.statuses.iter().filter(|(status, _)| **status != 200);
+        let refused: u64 = refused.map(|(_, number)| number).sum();
+        // Refusals have a latency already, mostly a short one, which stays the lower share.
+        let failed = refused + result.failed();
+        let mut latency = result.latency_us.clone();
+        let _ = latency.record_n(patience_us, failed);
+        let ms = |share| latency.value_at_quantile(share) as f64 / 1e3;
+        Self {
+            p50_ms: ms(0.5),
+            p99_ms: ms(0.99),
+            failed: failed as f64 / result.intended.max(1) as f64,
+        }
+    }
+
+    fn is_normal(self, without: Self) -> bool {
+        let most = (NORMAL * without.p99_ms).max(ALWAYS_NORMAL_MS);
+        self.p99_ms <= most && self.failed == 0.0
+    }
+}
+
+/// Connections that are kept, and opened before the attack.
+const KEPT: usize = 4;
+
+/// Times the p99 without an attack.
+const NORMAL: f64 = 3.0;
+
+/// A p99 of few requests is nearly their maximum, which the scheduler moves by so much at any time.
+const ALWAYS_NORMAL_MS: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency(p99_ms: f64, failed: f64) -> Latency {
+        Latency {
+            p50_ms: 1.0,
+            p99_ms,
+            failed,
+        }
+    }
+
+    #[test]
+    fn normal_is_three_times_the_usual_without_failures() {
+        let usual = latency(4.0, 0.0);
+        assert!(latency(12.0, 0.0).is_normal(usual));
+        assert!(!latency(12.1, 0.0).is_normal(usual));
+        assert!(!latency(1.0, 0.01).is_normal(usual));
+        assert!(latency(ALWAYS_NORMAL_MS, 0.0).is_normal(latency(0.1, 0.0)));
+    }
+}

@@ -1,0 +1,279 @@
+//! Where the experiments of *Event Delivery*, section 7.3, take place: a proxy on one processor; its upstream, hot and
+//! cold clients on the other.
+
+use std::fs;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use softclock::fs::raise_descriptor_limit;
+
+use crate::load::closed_loop::{Load, Target};
+use crate::load::{self, Cold, ColdOptions, HotOptions, HotResult, cold::PER_PROCESS};
+use crate::measure::processors::Processors;
+use crate::measure::slice::Slice;
+use crate::servers::{Kind, ProxyKind, Server, readable_by_all};
+
+/// An upstream that serves one small file, and what is needed to start proxies before it.
+#[derive(Debug)]
+pub struct Stage {
+    /// Who runs where.
+    pub processors: Processors,
+    load: Load,
+    upstream: Server,
+    site: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Starts the upstream.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn build() -> io::Result<Self> {
+        // Children inherit it.
+        raise_descriptor_limit();
+        let site = tempfile::tempdir()?;
+        readable_by_all(site.path())?;
+        let file = site.path().join(PATH.trim_start_matches('/'));
+        fs::write(file, [b'x'; FILE_BYTES])?;
+        let processors = Processors::detect();
+        let start = || Kind::Softclock.start(site.path());
+        let upstream = processors.on(processors.clients, start)?;
+        Ok(Self {
+            upstream,
+            load: Load::detect(),
+            processors,
+            site,
+        })
+    }
+
+    /// Those of `kinds` that can run here, with a note for each that can't added to `notes`.
+    ///
+    /// # Errors
+    /// An installed one that does not start, but for ours by io_uring, which is forbidden in many places.
+    pub fn proxies(
+        &self,
+        kinds: &[ProxyKind],
+        notes: &mut Vec<String>,
+    ) -> io::Result<Vec<ProxyKind>> {
+        let mut running = Vec::new();
+        for &kind in kinds {
+            let name = kind.name();
+            match (kind.version(), kind.package()) {
+                (None, package) => {
+                    let package = package.unwrap_or(name);
+                    notes.push(format!(
+                        "{name} is not installed (Debian's package {package}): not measured"
+                    ));
+                    continue;
+                }
+                (Some(version), Some(_)) => notes.push(format!("{name} {version}")),
+                (Some(_), None) => {}
+            }
+            match self.start(kind) {
+                Ok(_) => running.push(kind),
+                Err(error) if kind == ProxyKind::IO_URING => {
+                    notes.push(format!("{name} is left out: {error}"));
+                }
+                Err(error) => return Err(io::Error::other(format!("{name}: {error}"))),
+            }
+        }
+        Ok(running)
+    }
+
+    /// The same proxies, each with so many cold connections.
+    ///
+    /// # Errors
+    /// As [`proxies`](Self::proxies), and those of the connections.
+    pub fn crowds(
+        &self,
+        kinds: &[ProxyKind],
+        cold: usize,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Vec<(ProxyKind, Crowd<'_>)>> {
+        let mut crowds = Vec::new();
+        for kind in self.proxies(kinds, notes)? {
+            let mut crowd = self.start(kind)?;
+            crowd.grow_to(cold)?;
+            crowds.push((kind, crowd));
+        }
+        Ok(crowds)
+    }
+
+    /// A proxy on its processor.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn start(&self, kind: ProxyKind) -> io::Result<Crowd<'_>> {
+        self.crowd(|| kind.start(self.upstream.address()))
+    }
+
+    /// The server on the processor of the proxies, without one.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn serve(&self) -> io::Result<Crowd<'_>> {
+        self.crowd(|| Kind::Softclock.start(self.site.path()))
+    }
+
+    fn crowd(&self, start: impl FnOnce() -> io::Result<Server>) -> io::Result<Crowd<'_>> {
+        Ok(Crowd {
+            server: self.processors.on(self.processors.server, start)?,
+            cold: Vec::new(),
+            connections: 0,
+            stage: self,
+        })
+    }
+
+    /// What holds for all measurements, after the experiment's own notes.
+    pub fn notes(&self, own: &[&str]) -> Vec<String> {
+        let all = own.iter().chain(&NOTES);
+        let mut notes: Vec<String> = all.map(ToString::to_string).collect();
+        if !self.processors.are_two() {
+            notes.push("proxy and clients share a processor, as there is only one".to_owned());
+        }
+        notes
+    }
+
+    /// Who makes the load of closed loops.
+    pub fn load_note(&self) -> String {
+        self.load.note().to_owned()
+    }
+}
+
+/// How many requests a second ours answers at most, by a closed loop: the median of some slices.
+///
+/// # Errors
+/// Those of [`Crowd::measure`]; ours is missing.
+pub fn saturation(
+    crowds: &[(ProxyKind, Crowd<'_>)],
+    connections: usize,
+    slice: Duration,
+) -> io::Result<f64> {
+    let ours = crowds.iter().find(|(kind, _)| *kind == ProxyKind::OURS);
+    let (_, ours) = ours.ok_or_else(|| io::Error::other("the proxy by epoll is missing"))?;
+    let rate = |_| Ok(ours.measure(connections, slice)?.requests_per_second());
+    let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
+    rates.sort_by(f64::total_cmp);
+    Ok(rates[SLICES / 2])
+}
+
+/// A server and its cold connections. The server ends first: so it is its side that remembers the connections for a
+/// minute, and the clients' ports are free again.
+#[derive(Debug)]
+pub struct Crowd<'a> {
+    /// The proxy, or the server alone.
+    pub server: Server,
+    cold: Vec<Cold>,
+    connections: usize,
+    stage: &'a Stage,
+}
+
+impl Crowd<'_> {
+    /// Opens as many cold connections as are missing, and waits until the server has accepted them.
+    ///
+    /// # Errors
+    /// They can't be had.
+    pub fn grow_to(&mut self, connections: usize) -> io::Result<()> {
+        let options = ColdOptions {
+            address: self.server.address(),
+            connections: connections.saturating_sub(self.connections),
+            dribble: None,
+            per_process: PER_PROCESS,
+        };
+        let Stage { processors, .. } = self.stage;
+        let cold = processors.on(processors.clients, || Cold::open(&options))?;
+        self.cold.push(cold);
+        self.connections = connections;
+        let start = Instant::now();
+        while let Err(error) = self.check() {
+            if start.elapsed() > PATIENCE {
+                return Err(error);
+            }
+            thread::sleep(LOOK_UP);
+        }
+        Ok(())
+    }
+
+    /// Keeps `connections` requests outstanding for so long.
+    ///
+    /// # Errors
+    /// No answers, or cold connections that the server closed.
+    pub fn measure(&self, connections: usize, slice: Duration) -> io::Result<Slice> {
+        let Stage {
+            processors, load, ..
+        } = self.stage;
+        let target = Target {
+            address: self.server.address(),
+            path: PATH,
+            connections,
+            keep_alive: true,
+        };
+        let slice = Slice::measure(&self.server, &target, *load, processors, slice)?;
+        self.check()?;
+        Ok(slice)
+    }
+
+    /// Sends requests at this rate for so long, in an open loop, on so many connections at first and more as needed.
+    ///
+    /// # Errors
+    /// The clients could not run, or the server closed cold connections.
+    pub fn hot(
+        &self,
+        rate: f64,
+        duration: Duration,
+        most_outstanding: usize,
+        connections: usize,
+    ) -> io::Result<HotResult> {
+        let target = load::Target::new(self.server.address(), PATH);
+        let options = HotOptions {
+            duration,
+            most_outstanding,
+            connections,
+            ..HotOptions::new(target, rate)
+        };
+        let Stage { processors, .. } = self.stage;
+        let run = || load::hot::run(&options, |_, _| {});
+        let result = processors.on(processors.clients, run)?;
+        self.check()?;
+        Ok(result)
+    }
+
+    /// Whether the server has at least as many descriptors as there are cold connections.
+    ///
+    /// # Errors
+    /// It has closed some.
+    pub fn check(&self) -> io::Result<()> {
+        let descriptors = self.server.descriptors()?;
+        if descriptors >= self.connections {
+            return Ok(());
+        }
+        let connections = self.connections;
+        Err(io::Error::other(format!(
+            "it has {descriptors} descriptors, but {connections} cold connections are open"
+        )))
+    }
+}
+
+/// What is asked for.
+const PATH: &str = "/file.html";
+
+/// As large as the paper's.
+const FILE_BYTES: usize = 1 << 10;
+
+/// Of a closed loop, to find the saturation.
+const SLICES: usize = 3;
+
+/// How long accepting may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const LOOK_UP: Duration = Duration::from_millis(5);
+
+const NOTES: [&str; 2] = [
+    "the proxy has one processor and one thread; upstream, hot and cold clients share another; a file of 1 KB; connections \
+     are kept on both sides; no logs",
+    "each proxy has its defaults but for connections that may carry any number of requests, up to 64 kept to the upstream, and \
+     patience with clients that send nothing; nginx has keepalive 64, HTTP/1.1 to the upstream, multi_accept, and as in \
+     Debian's nginx.conf sendfile and tcp_nopush; HAProxy has http-reuse always, and keeps connections however many \
+     descriptors are in use (tune.pool-low-fd-ratio and tune.pool-high-fd-ratio 100)",
+];

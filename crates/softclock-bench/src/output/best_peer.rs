@@ -1,0 +1,133 @@
+//! Ours beside the best of its peers: of several peers, and of several settings of one, what counts is the best.
+
+use crate::output::report::Row;
+use crate::output::table::metrics;
+
+/// Which of two values of a metric is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// Times, costs.
+    Less,
+    /// Rates.
+    More,
+}
+
+/// Who is compared by which metrics; variants and metrics are named as in rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison {
+    /// Whether a variant is one of ours.
+    pub is_ours: fn(&str) -> bool,
+    /// Whether a variant is one of the peers.
+    pub is_peer: fn(&str) -> bool,
+    /// Which values are better; `None` for metrics that are not compared.
+    pub better: fn(&str) -> Option<Better>,
+}
+
+impl Comparison {
+    /// A row for each of ours in each metric in which there are peers: its value divided by that of the peer whose median is
+    /// the best. Where both have as many samples, ratios are taken sample by sample, as samples of the same round saw
+    /// the same machine; else it is that of the medians. Values that are not above 0 have no ratio.
+    pub fn rows(&self, rows: &[Row]) -> Vec<Row> {
+        let mut ratios = Vec::new();
+        for metric in metrics(rows) {
+            let Some(better) = (self.better)(metric) else {
+                continue;
+            };
+            let of_metric = || rows.iter().filter(|row| row.metric == metric);
+            let peers = of_metric().filter(|row| (self.is_peer)(&row.variant));
+            if let Some(best) = best(peers, better) {
+                let ours = of_metric().filter(|row| (self.is_ours)(&row.variant));
+                ratios.extend(ours.filter_map(|ours| ratio(ours, best)));
+            }
+        }
+        ratios
+    }
+}
+
+fn best<'a>(peers: impl Iterator<Item = &'a Row>, better: Better) -> Option<&'a Row> {
+    let peers = peers.filter(|row| row.value > 0.0);
+    let by_value = |a: &&Row, b: &&Row| a.value.total_cmp(&b.value);
+    match better {
+        Better::Less => peers.min_by(by_value),
+        Better::More => peers.max_by(by_value),
+    }
+}
+
+fn ratio(ours: &Row, best: &Row) -> Option<Row> {
+    if ours.value <= 0.0 {
+        return None;
+    }
+    let pairs = ours.samples.iter().zip(&best.samples);
+    let positive = pairs.clone().all(|(&ours, &best)| ours > 0.0 && best > 0.0);
+    let samples: Vec<f64> = match ours.samples.len() == best.samples.len() && positive {
+        true => pairs.map(|(ours, best)| ours / best).collect(),
+        false => vec![ours.value / best.value],
+    };
+    Some(Row::of_samples(
+        format!("{} beside {}", ours.variant, best.variant),
+        format!("relative to the best peer: {}", ours.metric),
+        "x",
+        &samples,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(variant: &str, metric: &str, samples: &[f64]) -> Row {
+        Row::of_samples(variant, metric, "us", samples)
+    }
+
+    const BY_NAME: Comparison = Comparison {
+        is_ours: |variant| variant == "ours",
+        is_peer: |variant| variant.starts_with("peer"),
+        better: |metric| match metric {
+            "cost" => Some(Better::Less),
+            "rate" => Some(Better::More),
+            _ => None,
+        },
+    };
+
+    #[test]
+    fn the_best_setting_of_the_best_peer_counts() {
+        let rows = [
+            row("ours", "cost", &[2.0, 4.0, 6.0]),
+            row("peer a", "cost", &[9.0, 9.0, 9.0]),
+            row("peer b", "cost", &[1.0, 4.0, 4.0]),
+            row("idle", "cost", &[0.1, 0.1, 0.1]),
+            row("ours", "rate", &[2.0]),
+            row("peer a", "rate", &[4.0]),
+            row("peer b", "rate", &[1.0]),
+            row("ours", "errors", &[1.0]),
+            row("peer a", "errors", &[1.0]),
+        ];
+        let [cost, rate] = <[Row; 2]>::try_from(BY_NAME.rows(&rows)).unwrap();
+        assert_eq!(cost.variant, "ours beside peer b");
+        assert_eq!(cost.metric, "relative to the best peer: cost");
+        // The median of 2, 1 and 1.5: of the same rounds, not of the medians.
+        assert_eq!(cost.value, 1.5);
+        assert_eq!(
+            (rate.variant.as_str(), rate.value),
+            ("ours beside peer a", 0.5)
+        );
+    }
+
+    #[test]
+    fn without_common_rounds_the_medians_are_compared() {
+        let rows = [
+            row("ours", "cost", &[6.0]),
+            row("peer a", "cost", &[1.0, 3.0, 5.0]),
+        ];
+        assert_eq!(BY_NAME.rows(&rows)[0].value, 2.0);
+    }
+
+    #[test]
+    fn nothing_is_said_without_peers_or_of_nothing() {
+        assert!(BY_NAME.rows(&[row("ours", "cost", &[1.0])]).is_empty());
+        let rows = [row("ours", "cost", &[0.0]), row("peer a", "cost", &[1.0])];
+        assert!(BY_NAME.rows(&rows).is_empty());
+        let rows = [row("ours", "cost", &[1.0]), row("peer a", "cost", &[-1.0])];
+        assert!(BY_NAME.rows(&rows).is_empty());
+    }
+}

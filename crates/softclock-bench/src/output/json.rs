@@ -1,0 +1,71 @@
+//! Results for other programs: the schema is `{"experiment", "title", "date", "environment", "steal", "notes", "rows"}`, and
+//! `"charts"` where there are figures. `"date"` is the day of UTC on which the experiment ended, as `2026-11-30`; `"steal"` is
+//! null where the kernel does not tell steal time.
+
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::measure::environment::Environment;
+use crate::measure::steal::Steal;
+use crate::output::chart::Chart;
+use crate::output::report::Row;
+
+/// One experiment's result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// The table's heading.
+    pub title: &'static str,
+    /// The day on which it ended.
+    pub date: String,
+    /// Where it ran.
+    pub environment: Environment,
+    /// The steal time of its rounds.
+    pub steal: Option<Steal>,
+    /// What a reader must know to read the numbers.
+    pub notes: Vec<String>,
+    /// What it found.
+    pub rows: Vec<Row>,
+    /// Its figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub charts: Vec<Chart>,
+}
+
+/// Today in UTC, as `2026-11-30`.
+pub fn today() -> String {
+    OffsetDateTime::now_utc().date().to_string()
+}
+
+/// The records as an array if `several` were asked for, otherwise the one record by itself.
+pub fn document(records: &[&Record], several: bool) -> String {
+    let text = match records {
+        [one] if !several => serde_json::to_string_pretty(one),
+        all => serde_json::to_string_pretty(all),
+    };
+    // The types above hold only strings and numbers, which always have a JSON form.
+    let mut text = text.expect("records serialize");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_experiments_make_an_array_even_of_one() {
+        let record = Record {
+            experiment: "group/name",
+            title: "a title",
+            date: today(),
+            environment: Environment::detect(),
+            steal: Some(Steal::default()),
+            notes: Vec::new(),
+            rows: Vec::new(),
+            charts: Vec::new(),
+        };
+        assert!(document(&[&record], false).starts_with('{'));
+        assert!(document(&[&record], true).starts_with('['));
+    }
+}
