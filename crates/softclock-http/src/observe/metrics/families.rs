@@ -38,7 +38,7 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
 fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     let mut counts = Counts::default();
     reports.iter().for_each(|report| counts.add(&report.counts));
-    let help = "Responses by method and by class of status; class 4xx includes clients that left before the end.";
+    let help = "Responses by method and by class of status; class 4xx includes clients that left before a response.";
     page.family("softclock_http_responses_total", Counter, help);
     for (method, classes) in METHODS.iter().zip(&counts.responses) {
         for (class, &count) in CLASSES.iter().zip(classes) {
