@@ -1,9 +1,9 @@
-//! Checks requests that are already parsed, as HTTP/2's are, by the rules of the HTTP/1 scanner.
+//! Checks requests that are already parsed, as those of HTTP/2 are, by the rules of the HTTP/1 scanner.
 //!
-//! An HTTP/2 request has no lines that could be split, but its parser ([`http`]'s types) accepts requests that HTTP/1
-//! forbids: a target without a slash, a host with a user name or spaces, bytes beyond ASCII, names with quotes. A proxy
-//! that wrote such a request as HTTP/1 would send what no HTTP/1 client could have sent through it. So the same rules
-//! apply to both versions.
+//! An HTTP/2 request has no lines that could be split, but its parser (the types of the crate `http`) accepts requests
+//! that HTTP/1 forbids: a target without a slash, a host with a user name or spaces, bytes beyond ASCII, names with
+//! quotes. A proxy that wrote such a request as HTTP/1 would send a request that no HTTP/1 client could have sent
+//! through it. So the same rules apply to both versions.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::Uri;
@@ -32,8 +32,8 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && class::run(text.as_bytes(), TOKEN) == text.len()
 }
 
-/// Returns how many field lines `headers` would be in HTTP/1. Cookies count as one line (RFC 9113, section 8.2.3), as
-/// browsers send each in a field of its own in HTTP/2.
+/// Returns the number of field lines that `headers` would have in HTTP/1. Cookies count as one line (RFC 9113, section
+/// 8.2.3), as browsers send each in a separate field in HTTP/2.
 pub(crate) fn field_count(headers: &HeaderMap) -> usize {
     let cookies = match headers.len() > headers.keys_len() {
         true => headers.get_all(COOKIE).iter().count(),
@@ -100,7 +100,7 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Fault> {
             return Err(Fault::Name);
         }
         let value = value.as_bytes();
-        // RFC 9113, section 8.2.1.
+        // Control characters and surrounding white space are forbidden (RFC 9113, section 8.2.1).
         if class::value_run(value) < value.len() || value.trim_ascii().len() < value.len() {
             return Err(Fault::Value);
         }

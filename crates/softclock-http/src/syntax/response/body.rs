@@ -6,26 +6,26 @@ use httparse::{EMPTY_HEADER, Status};
 use super::{Fault, Framing};
 use crate::syntax::head::{Chunked, Fields, Section};
 
-/// A body, as far as it was read.
+/// The state of reading a body.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// Its head has not come.
+    /// The head has not been read yet.
     Awaited,
-    /// So many bytes to come.
+    /// A body with this number of bytes left.
     Sized(u64),
     Chunked(Box<Chunks>),
     Close,
-    /// With trailers, if there were any.
+    /// The body is complete, with its trailers if it has any.
     Complete(Option<Box<HeaderMap>>),
     Failed(Fault),
 }
 
-/// What is between chunks and behind them.
+/// The framing and trailers of a chunked body.
 #[derive(Debug)]
 pub(super) struct Chunks {
     framing: Chunked,
     fields: Fields,
-    /// The lines behind the last chunk.
+    /// The lines after the last chunk.
     trailers: Vec<u8>,
 }
 
@@ -39,7 +39,8 @@ impl Body {
         }
     }
 
-    /// How many bytes belong to the body; `take` gets each piece of content.
+    /// Decodes the body, and passes each piece of content to `take`; returns the number of bytes that belong to the
+    /// body.
     pub(super) fn decode(&mut self, received: &[u8], mut take: impl FnMut(&[u8])) -> usize {
         let mut at = 0;
         while at < received.len() {
@@ -105,7 +106,7 @@ impl Chunks {
         Ok(piece.len())
     }
 
-    /// The body is complete, if its trailers can be understood.
+    /// Returns the complete body, or the fault if its trailers cannot be parsed.
     fn end(&self) -> Body {
         if self.trailers == b"\r\n" {
             return Body::Complete(None);
@@ -128,5 +129,5 @@ impl Chunks {
     }
 }
 
-/// Field lines behind a body.
+/// The most field lines after a body.
 const MAX_TRAILERS: usize = 100;
