@@ -66,6 +66,7 @@ impl Clients {
         let Peer::Internet(address) = peer else {
             return Some(ConnectionPermit::default());
         };
+        // Without limits, no lock is taken.
         if *limits == ClientLimits::default() {
             return Some(ConnectionPermit::default());
         }
@@ -123,6 +124,8 @@ impl ConnectionPermit {
         let Some((_, _, streams)) = &self.counted else {
             return Some(StreamPermit(None));
         };
+        // Counted before the check, so that two threads cannot both take the last place. A refused permit is dropped
+        // and subtracts the stream again.
         let before = streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit(Some(Arc::clone(streams)));
         (limit == 0 || before < limit).then_some(permit)

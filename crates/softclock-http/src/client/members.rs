@@ -100,6 +100,7 @@ impl Members {
             {
                 return membership;
             }
+            // A member may leave by itself in time; only if none does, some are asked to.
             let room = self.wait_for(|state| turn.is_next(state) && state.count < self.limit.get());
             if timeout(SHED_AFTER, room).await.is_err() {
                 self.shed(softclock::now());
@@ -115,6 +116,7 @@ impl Members {
         let mut leaving = 0;
         let mut waiting = Vec::new();
         for (index, place) in state.places.iter().enumerate() {
+            // A member that was asked long ago may never leave, and must not keep others from being asked.
             match (place.asked, place.awaits) {
                 (Some(asked), _) => leaving += usize::from(now.since(asked) < LEAVE_TIME),
                 (None, Some((awaits, since))) => waiting.push((since + awaits.shed_after(), index)),
@@ -288,6 +290,7 @@ impl Membership {
             self.told = true;
             return Poll::Ready(());
         }
+        // The first waker is kept, which saves a clone at each later poll.
         if place.waker.is_none() {
             place.waker = Some(cx.waker().clone());
         }

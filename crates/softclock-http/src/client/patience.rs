@@ -166,6 +166,7 @@ impl Sending {
     ) -> Poll<Option<Instant>> {
         let stalled = self.next_stall(timeouts, socket, now);
         let window = self.next_window(timeouts, socket, now);
+        // Either limit can end the connection; otherwise the earlier of both checks comes next.
         match (stalled, window) {
             (Poll::Ready(None), _) | (_, Poll::Ready(None)) => Poll::Ready(None),
             (Poll::Ready(Some(stall)), Poll::Ready(Some(window))) => {
@@ -215,10 +216,12 @@ impl Sending {
         let window = self
             .window
             .get_or_insert_with(|| Window::starting(socket.unacknowledged()));
+        // Time in which the buffer had room does not count, so the window may last longer than `rate_window`.
         let blocked = window.blocked + now.since(since);
         if blocked < timeouts.rate_window {
             return Poll::Ready(Some(now + (timeouts.rate_window - blocked)));
         }
+        // Asking the socket costs a system call, which is made once per window.
         let left = socket.unacknowledged();
         if window.taken(left) < timeouts.least_in_window() {
             return Poll::Ready(None);

@@ -137,7 +137,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The error for text that is not an address to listen on. Its `Display` output says what to write instead.
+/// The error for text that is not an address to listen on. Its `Display` output suggests a correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError {
     advice: String,

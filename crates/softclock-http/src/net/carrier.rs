@@ -70,6 +70,7 @@ impl Carrier {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // A plain write costs less than a vectored one.
         match buffers {
             [buffer] => each!(self, stream => stream.poll_write(cx, buffer)),
             _ => each!(self, stream => stream.poll_write_vectored(cx, buffers)),
@@ -268,6 +269,7 @@ impl Read for Stream {
             Self::Plain(carrier) => {
                 each!(carrier, stream => Read::poll_read(Pin::new(stream), cx, buffer))
             }
+            // futures-io requires an initialised buffer, and hyper's is not.
             Self::Tls(tls) => with_scratch(|scratch| {
                 let max = buffer.remaining().min(scratch.len());
                 let read = futures_io::AsyncRead::poll_read(Pin::new(tls), cx, &mut scratch[..max]);

@@ -78,7 +78,9 @@ impl FileLane {
         let state = &mut self.0.borrow_mut().state;
         match state {
             State::Loaded(part) if part.len > 0 => Some(part.poll_send(cx, socket, offered())),
+            // These bytes precede the flush that the body waits for.
             State::Asked => None,
+            // A part is complete, or the body did not use the open lane: ordinary bytes follow.
             _ => {
                 *state = State::Closed;
                 None
@@ -104,6 +106,7 @@ impl FileLane {
             false => State::Refused,
         };
         let waiter = lane.waiter.take();
+        // The waker may poll the body at once, which borrows the lane.
         drop(lane);
         if let Some(waiter) = waiter {
             waiter.wake();

@@ -124,7 +124,9 @@ impl Binder {
                     share,
                     is_used: false,
                 }),
-                Err(_) => tracing::warn!(%name, "closed an inherited socket: its name is not an address"),
+                Err(_) => {
+                    tracing::warn!(%name, "closed an inherited socket: its name is not an address")
+                }
             }
         }
         binder
@@ -139,6 +141,7 @@ impl Binder {
         socket_mode: u32,
         threads: usize,
     ) -> Result<Vec<Vec<Bound>>, StartError> {
+        // All threads accept on each socket of the service manager; other sockets are distributed over the threads.
         let shares = match &address.place {
             Place::Systemd(name) => {
                 let passed = self.passed(name.as_deref());
@@ -200,11 +203,13 @@ impl Binder {
             sockets.retain(WeakShare::is_open);
             !sockets.is_empty()
         });
+        // Sockets of the previous process come first: clients may wait in their queues.
         let mut shares = self.take_left(place)?;
         // Each bind to port 0 gets a port of its own, so open sockets of such a place are not shared.
         if shares.is_empty() && !is_any_port(place) {
             let open = self.open().filter(|(known, _)| known == place);
             shares = open.map(|(_, share)| share).collect();
+            // The entry that is added below replaces this one.
             self.known.retain(|(known, _)| known != place);
         }
         if shares.is_empty() {
@@ -225,6 +230,7 @@ impl Binder {
         let Some(first) = unused.find(|left| left.place == *place) else {
             return Ok(Vec::new());
         };
+        // Listeners at port 0 differ by their real ports.
         let address = first.share.with(Open::place)?;
         let mut shares = Vec::new();
         for left in &mut self.left {

@@ -61,6 +61,7 @@ impl Tls {
             key: key.into(),
         };
         let provider = Arc::new(ring::default_provider());
+        // Taken before the files are read, so that the next refresh finds a change in between.
         let seen = Mutex::new(files.stamp());
         let current = RwLock::new(Arc::new(files.read(&provider, kind)?));
         let certificate = Arc::new(Certificate {
@@ -73,6 +74,7 @@ impl Tls {
             .map_err(|error| TlsError(error.to_string()))?
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&certificate) as _);
+        // The server's order of preference.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
             config: Arc::new(config),

@@ -198,6 +198,7 @@ impl Throttle {
     /// before `now`, holds this event back too and returns `None`. `now` may be of any clock that does not go back.
     pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
         let (now, next) = (now.as_ns(), self.next_ns.load(Ordering::Relaxed));
+        // Of several threads, only the one that sets the next time may log.
         let is_first = now >= next
             && (self.next_ns)
                 .compare_exchange(next, now + PAUSE_NS, Ordering::Relaxed, Ordering::Relaxed)

@@ -130,6 +130,7 @@ impl<V: Clone> Cache<V> {
                 self.hand = 0;
             }
             let slot = &mut self.slots[self.hand];
+            // Clearing the flag spares an entry once: the next pass evicts it unless it is used again.
             if !std::mem::take(&mut slot.used) {
                 return self.remove_slot(self.hand);
             }

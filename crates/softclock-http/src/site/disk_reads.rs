@@ -73,6 +73,7 @@ impl Reads {
                 return state.waker.take();
             }
         }
+        // No read waits, so the slot becomes free.
         self.underway -= 1;
         None
     }

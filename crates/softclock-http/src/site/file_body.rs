@@ -100,6 +100,7 @@ impl FileBody {
                         return self.poll_chunk(max, cx);
                     }
                     result => {
+                        // The bytes are in memory, so a slot that was taken goes to another read.
                         self.turn = None;
                         result?
                     }
@@ -119,12 +120,14 @@ impl FileBody {
         let Some(lane) = self.lane.as_mut().filter(|_| self.reading.is_none()) else {
             return Poll::Ready(Ok(None));
         };
+        // The socket sends no files, so the rest of the body is read.
         if !ready!(lane.poll_open(cx)) {
             self.lane = None;
             return Poll::Ready(Ok(None));
         }
         let file = ready!(self.file.poll_file(&mut self.opening, cx))?;
         let len = self.remaining.min(PART_BYTES as u64);
+        // `sendfile` would block the thread on the disk; a read can wait on a helper thread.
         if !file.is_cached(self.position, len) {
             return Poll::Ready(Ok(None));
         }

@@ -106,6 +106,7 @@ impl HeaderRule {
         match &self.value {
             None => drop(headers.remove(&self.name)),
             Some(_) if is_of_caching(&self.name) && !good => {}
+            // The server's own Vary must stay, as caches depend on it.
             Some(value) if self.name == VARY => drop(headers.append(VARY, value.clone())),
             Some(value) => drop(headers.insert(self.name.clone(), value.clone())),
         }

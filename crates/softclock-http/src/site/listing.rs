@@ -14,6 +14,7 @@ use crate::syntax::path::{RequestPath, UNSAFE_IN_SEGMENT};
 /// # Errors
 /// Those of [`Root::read_directory`].
 pub(crate) fn page(root: &Root, path: &RequestPath) -> io::Result<String> {
+    // Hidden files are not served, so they are not listed.
     let visible = |name: &[u8]| !name.starts_with(b".");
     let mut found = root.read_directory(path.relative(), ENTRIES_MAX, visible)?;
     sort(&mut found.entries);
@@ -48,7 +49,10 @@ fn render(found: &Entries, path: &[u8]) -> String {
     }
     page += "</table>\n";
     if found.truncated {
-        let _ = writeln!(page, "<p>The directory has more entries; {ENTRIES_MAX} are shown.</p>");
+        let _ = writeln!(
+            page,
+            "<p>The directory has more entries; {ENTRIES_MAX} are shown.</p>"
+        );
     }
     page += "</body>\n</html>\n";
     page
@@ -100,6 +104,7 @@ fn readable_size(bytes: u64) -> String {
     let mut size = bytes as f64 / 1_000.0;
     let mut units = ["KB", "MB", "GB", "TB", "PB", "EB"].iter().peekable();
     let mut unit = units.next().expect("six of them");
+    // The unit changes where rounding would show 1000.
     while size >= 999.5
         && let Some(next) = units.next()
     {

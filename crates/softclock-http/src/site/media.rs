@@ -37,6 +37,7 @@ fn extension(name: &Path) -> Option<&OsStr> {
 fn look_up(name: &Path) -> HeaderValue {
     match mime_guess::from_path(name).first_raw() {
         None => UNKNOWN,
+        // RFC 9239 makes `text/javascript` the type to use.
         Some("application/javascript") => {
             HeaderValue::from_static("text/javascript; charset=utf-8")
         }

@@ -38,6 +38,7 @@ impl Multipart {
         let content_type = media_type.map_or(String::new(), |t| format!("Content-Type: {t}\r\n"));
         let mut parts = Vec::with_capacity(ranges.len());
         for (number, &range) in ranges.iter().enumerate() {
+            // The line end before a boundary belongs to the boundary, not to the part before it.
             let line_end = if number == 0 { "" } else { "\r\n" };
             let content_range = range.content_range(length);
             let head = format!(

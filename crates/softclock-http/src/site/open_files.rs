@@ -112,6 +112,7 @@ impl OpenFile {
                 self.0.is_used.set(true);
                 return Poll::Ready(Ok(file.clone()));
             }
+            // The kernel usually has the path cached, so that no helper thread is needed.
             match self.try_open() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     *opening = Some(self.open());
@@ -172,7 +173,10 @@ impl OpenFile {
             is_full
         });
         if is_full {
-            Limit::OpenFiles.reached("responses", "a file was closed until its response continues");
+            Limit::OpenFiles.reached(
+                "responses",
+                "a file was closed until its response continues",
+            );
         }
     }
 }
@@ -195,6 +199,7 @@ impl OpenFiles {
             }
             let shared = self.files[self.hand].upgrade()?;
             let mut file = shared.file.borrow_mut();
+            // A file with another reference is being read, and closing it would free no descriptor.
             let is_free = file.as_ref().is_some_and(|file| !file.is_shared());
             if is_free && !shared.is_used.replace(false) {
                 *file = None;

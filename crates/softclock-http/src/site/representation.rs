@@ -157,6 +157,7 @@ impl Head {
     fn selection(&self, request: &HeaderMap, now: impl FnOnce() -> SystemTime) -> Selection {
         let mut fields = request.get_all(RANGE).iter();
         match (fields.next(), fields.next()) {
+            // Several Range fields are malformed, and so ignored.
             (Some(field), None) if if_range_holds(request, &self.validators, now()) => {
                 select(field.as_bytes(), self.len)
             }
@@ -189,6 +190,7 @@ impl Head {
 
     fn not_modified(&self) -> Answer {
         let mut answer = self.with(StatusCode::NOT_MODIFIED, Part::Nothing);
+        // A 304 has only fields that update the client's copy (RFC 9110, section 15.4.5).
         for name in [
             CONTENT_TYPE,
             CONTENT_LENGTH,

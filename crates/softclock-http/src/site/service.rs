@@ -38,6 +38,7 @@ impl Site {
         let Content::Directory(store) = &self.content else {
             return None;
         };
+        // Each `?` leads to `respond_from_disk`, which also answers refused requests.
         check_host(request).ok()?;
         let wanted = Wanted::of(request.method())?;
         let path = RequestPath::parse(request.uri().path()).ok()?;
@@ -111,6 +112,7 @@ impl Site {
                 .answer_found(store, &file, &mut handle, headers, wanted)
                 .await
             {
+                // The next attempt must not find the outdated entry.
                 Err(LoadError::Changed) => store.forget(&file),
                 Err(LoadError::Failed(error)) => return Err(refusal_of(&error, file.relative())),
                 Ok(result) => return result,
@@ -137,6 +139,7 @@ impl Site {
         }
         let head = self.head_of(file, handle, coding)?;
         let answer = match head.answer(request, wanted, SystemTime::now) {
+            // HEAD and 304 need no file to be read.
             Ok(answer) if answer.needs_content() => answer,
             result => return Ok(result.map(|answer| answer.without_content())),
         };
@@ -279,7 +282,8 @@ fn allowed_methods() -> Response<Body> {
 fn redirect(location: &str) -> Response<Body> {
     match HeaderValue::from_str(location) {
         Ok(location) => {
-            let mut response = Refusal::page(StatusCode::MOVED_PERMANENTLY, "directories end in a slash.");
+            let mut response =
+                Refusal::page(StatusCode::MOVED_PERMANENTLY, "directories end in a slash.");
             response.headers_mut().insert(LOCATION, location);
             response
         }

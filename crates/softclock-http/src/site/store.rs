@@ -119,6 +119,7 @@ impl Store {
         path: &RequestPath,
         siblings: bool,
     ) -> Result<Option<Handle>, Refusal> {
+        // Taken before the files are opened, as a change after that may be missed.
         let checked = softclock::now();
         let known = match self.cache.borrow_mut().look_up(path.as_bytes(), checked) {
             Lookup::Fresh(resource, checked) => {
@@ -159,12 +160,14 @@ impl Store {
             .map(|file| file.as_ref().map(|file| *file.metadata()));
         let mut cache = self.cache.borrow_mut();
         let resource = match known {
+            // Nothing has changed, so the loaded contents stay valid.
             Some(known) if known.states == states => {
                 cache.confirm(path.as_bytes(), checked);
                 known
             }
             _ => {
                 let resource = Arc::new(Resource::new(states));
+                // The old entry is wrong even if the new one must not be cached yet.
                 cache.remove(path.as_bytes());
                 if resource.is_settled(SystemTime::now()) {
                     cache.insert(path.as_bytes(), Arc::clone(&resource), 0, checked);
@@ -207,10 +210,12 @@ impl Store {
         let mut unknown = Vec::new();
         for coding in Coding::COMPRESSED {
             let name = sibling(path, coding);
+            // This never waits for the disk, but fails with `WouldBlock` if the kernel has not cached the name.
             match self.root.try_open_file(&name) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     unknown.push((coding, name));
                 }
+                // Otherwise the sibling would count as missing, and be cached as such.
                 Err(error) if is_exhausted(&error) => return Err(error),
                 result => files[coding as usize] = result.ok(),
             }
@@ -257,6 +262,7 @@ impl Store {
                 .await
                 .map_err(LoadError::of_opening)?,
         };
+        // The path may lead to another file by now.
         if *file.metadata() != state {
             return Err(LoadError::Changed);
         }

@@ -108,6 +108,7 @@ impl Preference {
         let available = Coding::ALL
             .into_iter()
             .filter(|&coding| self.0[coding as usize] > 0 && available(coding));
+        // `max_by_key` returns the last of equal ones, which is the best coding.
         available.max_by_key(|&coding| self.0[coding as usize])
     }
 

@@ -152,6 +152,7 @@ pub fn if_range_holds(headers: &HeaderMap, current: &Validators, now: SystemTime
     let Some(field) = headers.get(IF_RANGE) else {
         return true;
     };
+    // A date never begins like a tag (RFC 9110, section 13.1.5).
     if field.as_bytes().starts_with(b"\"") || field.as_bytes().starts_with(b"W/") {
         return current.etag.matches_strongly(field.as_bytes());
     }

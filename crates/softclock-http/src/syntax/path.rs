@@ -50,6 +50,7 @@ impl RequestPath {
     pub fn parse(path: &str) -> Result<Self, PathError> {
         let segments = path.strip_prefix('/').ok_or(PathError::Malformed)?;
         let mut relative = Vec::with_capacity(segments.len());
+        // Empty segments are skipped: `//` names the same file as `/`.
         for segment in segments.split('/').filter(|segment| !segment.is_empty()) {
             if !relative.is_empty() {
                 relative.push(b'/');

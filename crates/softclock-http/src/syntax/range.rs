@@ -90,6 +90,7 @@ pub fn select(field: &[u8], length: u64) -> Selection {
     let specs = set.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     for spec in specs.filter(|spec| !spec.is_empty()) {
         any = true;
+        // One malformed range makes the whole field invalid.
         let Some(spec) = RangeSpec::parse(spec) else {
             return Selection::Whole;
         };
@@ -98,6 +99,7 @@ pub fn select(field: &[u8], length: u64) -> Selection {
             Satisfied::Emptily => return Selection::Whole,
             Satisfied::Not => {}
         }
+        // Checked at each range, which bounds the work of merging.
         if parts.len() > PARTS_MAX {
             return Selection::Whole;
         }

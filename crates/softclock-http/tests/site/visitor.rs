@@ -1,4 +1,4 @@
-//! A site of a temporary directory, and requests to it in a runtime of the test's.
+//! A site of a temporary directory, and requests to it in the test's runtime.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use softclock::Runtime;
 use softclock_http::Site;
 use tempfile::TempDir;
 
-/// Asks a site.
+/// Sends requests to a site, without a connection.
 pub(crate) struct Visitor {
     runtime: Runtime,
     site: Site,
@@ -31,7 +31,7 @@ impl Visitor {
         self.request("GET", target, &[])
     }
 
-    /// Sends a request with these field lines beside Host.
+    /// Sends a request with these field lines in addition to Host.
     pub(crate) fn request(&self, method: &str, target: &str, lines: &[&str]) -> Response {
         let mut request = Request::builder().method(method).uri(target);
         for line in ["Host: t"].iter().chain(lines) {
@@ -61,7 +61,7 @@ impl Response {
     }
 }
 
-/// A directory with these files.
+/// Creates a directory with these files.
 pub(crate) fn directory(files: &[(&str, &[u8])]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -70,7 +70,7 @@ pub(crate) fn directory(files: &[(&str, &[u8])]) -> TempDir {
     directory
 }
 
-/// Bytes without a pattern that an error could keep.
+/// Returns bytes without a pattern that errors could preserve.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let next = || {

@@ -71,10 +71,12 @@ fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
             _ => None,
         }
     };
+    // At time 0 a certificate is not valid yet, unless it is valid from 1970 on.
     let begin = match error_at(0)? {
         CertificateError::NotValidYetContext { not_before, .. } => not_before.as_secs(),
         _ => 0,
     };
+    // At the latest possible time every certificate has expired.
     let CertificateError::ExpiredContext { not_after, .. } = error_at(u64::MAX)? else {
         return None;
     };

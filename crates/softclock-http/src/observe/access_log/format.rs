@@ -110,6 +110,7 @@ fn common(entry: &Entry<'_>, line: &mut Vec<u8>) {
         None => line.push(b'-'),
     }
     append(line, format_args!("\" {} ", entry.status.as_u16()));
+    // The format requires `-` for an empty body.
     match entry.bytes {
         0 => line.push(b'-'),
         bytes => append(line, format_args!("{bytes}")),

@@ -227,6 +227,7 @@ impl Shared {
 
     fn flush(&self, limit: Duration) -> u64 {
         self.order(|orders| orders.flush = true);
+        // A thread that has ended clears no orders.
         let unflushed = |state: &mut State| state.orders.flush && !state.ended;
         let waited = self
             .flushed
@@ -283,6 +284,7 @@ impl Shared {
                 state.lines.is_empty() && !state.orders.any()
             })
             .unwrap_or_else(PoisonError::into_inner);
+        // Waits for more lines after the first, so that one call writes them all.
         let (mut state, _) = self
             .work
             .wait_timeout_while(state, self.log.gather, |state| {
@@ -333,6 +335,7 @@ impl Shared {
         let orders = {
             let mut state = self.lock();
             let orders = state.orders;
+            // Executed here, so `run` must not execute it again.
             state.orders.reopen = false;
             orders
         };

@@ -96,6 +96,7 @@ impl Sink {
 
     /// Records that this many lines were lost. Logs only the first failure until a batch is written again.
     pub(super) fn note_failure(&mut self, lines: u64, error: &io::Error) {
+        // The next line must not be appended to the part of a line that was written.
         self.is_torn = self.is_within_line;
         if self.failing.is_none() {
             let (name, target) = (self.name, &self.target);

@@ -77,6 +77,7 @@ impl Endpoints {
                 tasks: Vec::new(),
             });
         }
+        // All binds have succeeded, so the change cannot fail half-way.
         all.retain(|own| wanted.contains(&own.asked));
         all.append(&mut new);
         Ok(())
@@ -140,6 +141,7 @@ async fn accept_loop(listener: Listener, reporter: impl Reporter) {
             }
             Err(error) => {
                 tracing::debug!(%error, "metrics: cannot accept");
+                // The cause, such as a lack of descriptors, may last; trying again at once would spin.
                 softclock::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -173,6 +175,7 @@ async fn serve(carrier: Carrier, reporter: impl Reporter, visit: Rc<Visit>) {
             }
             return Poll::Ready(());
         }
+        // Stricter than hyper's timeout for the first head, and the only limit on the time for reading a response.
         visit.poll_late(&mut timer, cx).map(|()| visit.on_late())
     })
     .await;

@@ -73,8 +73,7 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
         page.labelled(&[("limit", limit.name())], limit.count());
     }
     if let Some(log) = log {
-        let help =
-            "Lines of the access log: written, dropped as the buffer was full, failed to be written.";
+        let help = "Lines of the access log: written, dropped as the buffer was full, failed to be written.";
         page.family("softclock_access_log_lines_total", Counter, help);
         page.labelled(&[("outcome", "written")], log.written);
         page.labelled(&[("outcome", "dropped")], log.dropped);
@@ -84,6 +83,7 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
 
 /// Adds the metrics of upstreams by name, summed over all threads.
 fn upstreams(page: &mut Page, reports: &[Report]) {
+    // Each thread has its own connections and counts; sorting by name keeps the page stable.
     let mut all: BTreeMap<&str, Vec<&UpstreamReport>> = BTreeMap::new();
     for upstream in reports.iter().flat_map(|report| &report.upstreams) {
         all.entry(&upstream.name).or_default().push(upstream);
@@ -217,8 +217,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
         reports.iter().for_each(|report| all.merge(&of(report)));
         all
     };
-    let help =
-        "Time between trigger states of a thread; long intervals are those of idle threads.";
+    let help = "Time between trigger states of a thread; long intervals are those of idle threads.";
     page.family("softclock_trigger_interval_seconds", Kind::Histogram, help);
     let intervals = merged(|report| report.statistics.triggers.intervals());
     page.distribution(&[], &intervals);
@@ -254,13 +253,12 @@ fn threads(page: &mut Page, reports: &[Report]) {
     let help = "Time that threads spun before an event, to fire it on time.";
     page.family("softclock_spun_seconds_total", Counter, help);
     page.value(time(|report| report.statistics.spun));
-    let help =
-        "Time in which threads were runnable but did not run: preempted, or steal time.";
+    let help = "Time in which threads were runnable but did not run: preempted, or steal time.";
     page.family("softclock_not_running_seconds_total", Counter, help);
     page.value(time(|report| report.statistics.not_running));
+    // All threads use the same clock and mechanism.
     if let Some(report) = reports.first() {
-        let help =
-            "The clock in use, and its counter's rate or the reason for not using a counter; always 1.";
+        let help = "The clock in use, and its counter's rate or the reason for not using a counter; always 1.";
         page.family("softclock_clock_info", Gauge, help);
         page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
         let help = "The mechanism that reports which sockets are ready; always 1.";

@@ -59,6 +59,7 @@ impl Places {
         if self.all.len() < PLACES {
             return false;
         }
+        // `false` sorts first, so connections that wait for the server are the last choice.
         let stillest = (self.all.iter().enumerate()).min_by_key(|(_, taken)| {
             let visit = &taken.visit;
             (visit.state.get() == State::Served, visit.progress.get())

@@ -55,11 +55,13 @@ impl Page {
             page.sample("_bucket", &labels, count);
         };
         for bound in bounds() {
+            // Buckets are cumulative: each bound counts all values up to it.
             while let Some((_, count)) = buckets.next_if(|&(upper, _)| upper <= bound) {
                 below += count;
             }
             bucket(self, &seconds(bound), below);
         }
+        // The remaining values are above the last bound.
         let count = below + buckets.map(|(_, count)| count).sum::<u64>();
         bucket(self, "+Inf", count);
         self.sample("_sum", labels, seconds(histogram.sum_ns()));

@@ -110,6 +110,7 @@ impl Chunked {
             (Part::Size(1..) | Part::Padding(_), b';') => Part::Extension,
             (Part::Size(1..), b' ' | b'\t') if self.padded => Part::Padding(1),
             (Part::Padding(blanks @ ..MAX_PADDING), b' ' | b'\t') => Part::Padding(blanks + 1),
+            // The last chunk has size 0 and no data.
             (Part::SizeEnd, b'\n') if self.size == 0 => Part::Trailers,
             (Part::SizeEnd, b'\n') => Part::Data,
             (Part::DataEnd, b'\r') => Part::DataEndLine,

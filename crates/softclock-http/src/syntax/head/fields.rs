@@ -131,6 +131,7 @@ impl Fields {
         let Section::Head(version) = self.section else {
             return Ok(Framing::Sized(0));
         };
+        // HTTP/1.1 requires Host (RFC 9112, section 3.2).
         if version == Version::Http11 && !self.host {
             return Err(Fault::Host);
         }
@@ -202,6 +203,7 @@ impl Fields {
             }
             _ => return Ok(Value::Ignored),
         };
+        // Fields that frame or route a message are not allowed as trailers (RFC 9110, section 6.5.1).
         let Section::Head(version) = self.section else {
             return Err(Fault::Trailer);
         };

@@ -86,6 +86,7 @@ impl RequestLine {
                 self.bytes += COMMON_END.len();
                 return Ok(Some(at + COMMON_END.len()));
             }
+            // Within these parts most bytes change nothing, so they are scanned as runs.
             let run = match self.part {
                 Part::Method => class::run(&bytes[at..], TOKEN),
                 Part::Target(Target::Path) => class::run(&bytes[at..], PATH),
@@ -128,6 +129,7 @@ impl RequestLine {
         self.part = match (self.part, byte) {
             (Part::Start, b'\r') => Part::Empty,
             (Part::Empty, b'\n') => {
+                // The empty line does not count towards the limit.
                 self.bytes = 0;
                 Part::AfterEmpty
             }
@@ -185,6 +187,7 @@ impl RequestLine {
             (0..5, byte) if byte == NAME[place] => {}
             (5, b'1') | (6, b'.') | (7, b'1') => {}
             (7, b'0') => self.version = Version::Http10,
+            // Another version is well-formed, so the response is 505, not 400.
             (5 | 7, b'0'..=b'9') => return Err(Fault::UnsupportedVersion),
             (8, b'\r') => return Ok(Part::End),
             (8, b'\n') => return Err(Fault::LineEnd),

@@ -172,6 +172,7 @@ impl Scanner {
                     }
                 }
                 Err(fault) => {
+                    // In a body, the head was passed on before, so a response may have begun.
                     let in_body = matches!(self.stage, Stage::Chunked(_));
                     self.refuse(fault, in_body);
                     return Scanned {
@@ -273,6 +274,7 @@ impl Scanner {
                 let framing = self.fields.framing()?;
                 self.had_body |= framing != Framing::Sized(0);
                 match framing {
+                    // The bytes after this head may belong to another protocol.
                     Framing::Sized(0) if self.fields.may_upgrade() => self.stage = Stage::Upgrade,
                     Framing::Sized(0) => self.start_head(),
                     Framing::Sized(length) => self.stage = Stage::Sized(length),
@@ -286,6 +288,7 @@ impl Scanner {
                     pass: true,
                 })
             }
+            // The head has reached the limit and is still incomplete.
             None if offered.len() == room => Err(Fault::HeadTooLong),
             None => self.in_head(offered.len()),
         }

@@ -35,6 +35,7 @@ pub(crate) fn is_token(text: &str) -> bool {
 /// Returns the number of field lines that `headers` would have in HTTP/1. Cookies count as one line (RFC 9113, section
 /// 8.2.3), as browsers send each in a separate field in HTTP/2.
 pub(crate) fn field_count(headers: &HeaderMap) -> usize {
+    // Several cookies need a repeated name, which few heads have.
     let cookies = match headers.len() > headers.keys_len() {
         true => headers.get_all(COOKIE).iter().count(),
         false => 0,
@@ -49,6 +50,7 @@ fn check_target(method: &Method, uri: &Uri, limits: HeadLimits) -> Result<(), Fa
     if !matches!(uri.scheme_str(), None | Some("http" | "https")) {
         return Err(Fault::Target);
     }
+    // The target as HTTP/1 would write it.
     let target = match (method, uri.path_and_query()) {
         (&Method::CONNECT, None) => uri.authority().map_or("", |authority| authority.as_str()),
         (_, Some(path)) if path.as_str().starts_with(['/', '*']) => path.as_str(),
@@ -71,6 +73,7 @@ fn check_hosts(uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
         .authority()
         .map(|authority| authority.as_str().as_bytes());
     let is_valid = |name: Option<&[u8]>| name.is_none_or(Authority::is_valid);
+    // A client may write the default port in one place and omit it in the other.
     let default_port: &[u8] = match uri.scheme_str() {
         Some("http") => b":80",
         _ => b":443",

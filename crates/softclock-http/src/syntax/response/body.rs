@@ -68,6 +68,7 @@ impl Body {
                     }
                     Err(fault) => *self = Self::Failed(fault),
                 },
+                // The remaining bytes do not belong to the body.
                 Self::Awaited | Self::Complete(_) | Self::Failed(_) => break,
             }
         }
@@ -95,6 +96,7 @@ impl Chunks {
     }
 
     fn step(&mut self, bytes: &[u8], take: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
+        // The state before the step determines the kind of the bytes that it consumes.
         let (in_data, in_trailers) = (self.framing.is_in_data(), self.framing.is_in_trailers());
         let step = self.framing.step(bytes, &mut self.fields);
         let piece = &bytes[..step.map_err(|_| Fault::Chunk)?.consumed];
@@ -108,6 +110,7 @@ impl Chunks {
 
     /// Returns the complete body, or the fault if its trailers cannot be parsed.
     fn end(&self) -> Body {
+        // Nearly all chunked bodies have no trailers.
         if self.trailers == b"\r\n" {
             return Body::Complete(None);
         }

@@ -81,6 +81,7 @@ pub(super) fn parse(
         framing: Framing::Sized(0),
         persists: false,
     };
+    // Interim responses are not passed on, so their fields are not read.
     if !head.is_interim() {
         (head.framing, head.persists) = read_fields(
             &bytes[..length],
@@ -135,6 +136,7 @@ fn read_fields(
     if chunked && head.version == Version::HTTP_10 {
         return Err(Fault::Coding);
     }
+    // A message with both may be an attempt at smuggling (RFC 9112, section 6.3).
     let has_both = chunked && fields.remove(CONTENT_LENGTH).is_some();
     // An upstream that announces content for this status may send it, perhaps after the head, so the connection is not
     // reused.
@@ -144,11 +146,13 @@ fn read_fields(
         brings_content = chunked || length.is_some_and(|bytes| bytes > 0);
     }
     let framing = match (chunked, length) {
+        // Responses without a body, regardless of their fields.
         _ if is_head || has_no_body(head.status) => Framing::Sized(0),
         (true, _) => Framing::Chunked,
         (false, Some(length)) => Framing::Sized(length),
         (false, None) => Framing::Close,
     };
+    // After 101 the connection carries another protocol.
     let goes_on = head.status != StatusCode::SWITCHING_PROTOCOLS && framing != Framing::Close;
     let persists = goes_on && !has_both && !brings_content && connection.persists(head.version);
     Ok((framing, persists))
@@ -184,7 +188,9 @@ impl Known {
             value.map_err(|_| Fault::Field)
         };
         match self.fields.get_mut(place) {
+            // The name was validated when it was stored.
             Some(known) if known.spelling == spelling => {
+                // Equal values share the stored one, without a copy.
                 if known.value.as_bytes() != header.value {
                     known.value = value_of(copy)?;
                 }

@@ -119,8 +119,10 @@ impl ResponseReader {
         let mut bytes = std::mem::take(&mut self.partial);
         let (head, end) = self.take_heads(&bytes, fields)?;
         if let Some(head) = head {
+            // The bytes of earlier calls were reported as consumed then.
             return Ok(Some((head, end - known)));
         }
+        // Interim heads are done; the rest is the start of the next head.
         bytes.drain(..end);
         self.partial = bytes;
         self.wait()
