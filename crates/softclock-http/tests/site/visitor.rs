@@ -1,4 +1,4 @@
-//! A site of a temporary directory, and requests to it in a runtime of the test's.
+//! A site of a temporary directory, and requests to it in the test's runtime.
 
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
@@ -6,7 +6,7 @@ use softclock::Runtime;
 use softclock_http::Site;
 pub(crate) use softclock_testing::{directory, noise};
 
-/// Asks a site.
+/// Sends requests to a site, without a connection.
 pub(crate) struct Visitor {
     runtime: Runtime,
     site: Site,
@@ -29,7 +29,7 @@ impl Visitor {
         self.request("GET", target, &[])
     }
 
-    /// Sends a request with these field lines beside Host.
+    /// Sends a request with these field lines in addition to Host.
     pub(crate) fn request(&self, method: &str, target: &str, lines: &[&str]) -> Response {
         let mut request = Request::builder().method(method).uri(target);
         for line in ["Host: t"].iter().chain(lines) {

@@ -30,7 +30,7 @@ pub(crate) enum PendingEvent {
 }
 
 // As many bytes as a cache line has, the links of the wheel included.
-const _: () = assert!(SoftTimers::<Event>::NODE_BYTES == 64);
+const _: () = assert!(SoftTimers::<PendingEvent>::NODE_BYTES == 64);
 
 /// A paced stream, to the runtime.
 pub(crate) trait Transmit: fmt::Debug {

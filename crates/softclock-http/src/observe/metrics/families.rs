@@ -1,4 +1,4 @@
-//! Which metrics there are.
+//! The metrics on the page.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::observe::access_log::LogCounts;
 use crate::observe::limit::Limit;
 use crate::observe::telemetry::{CLASSES, Counts, METHODS, Report, UpstreamReport};
 
-/// The page that tells what the threads have done; one report a thread.
+/// Returns the page of metrics. `reports` has one report for each thread.
 pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
     let mut page = Page::default();
     page.family(
@@ -38,11 +38,11 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
 fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     let mut counts = Counts::default();
     reports.iter().for_each(|report| counts.add(&report.counts));
-    let help = "Responses by method and by class of status; class 4xx includes clients that left before theirs.";
+    let help = "Responses by method and by class of status; class 4xx includes clients that left before a response.";
     page.family("softclock_http_responses_total", Counter, help);
     for (method, classes) in METHODS.iter().zip(&counts.responses) {
         for (class, &count) in CLASSES.iter().zip(classes) {
-            // All of GET, so that rates start at zero; of the others what there is.
+            // GET has all classes, so that rates start at zero; other methods only those that occurred.
             if count > 0 || *method == "GET" {
                 page.labelled(&[("method", method), ("class", class)], count);
             }
@@ -85,8 +85,7 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
         page.labelled(&[("limit", limit.name())], limit.count());
     }
     if let Some(log) = log {
-        let help =
-            "Lines of the access log: written, dropped for want of room, failed to be written.";
+        let help = "Lines of the access log: written, dropped as the buffer was full, failed to be written.";
         page.family("softclock_access_log_lines_total", Counter, help);
         page.labelled(&[("outcome", "written")], log.written);
         page.labelled(&[("outcome", "dropped")], log.dropped);
@@ -94,8 +93,9 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     }
 }
 
-/// By name, those of all threads together.
+/// Adds the metrics of upstreams by name, summed over all threads.
 fn upstreams(page: &mut Page, reports: &[Report]) {
+    // Each thread has its own connections and counts; sorting by name keeps the page stable.
     let mut all: BTreeMap<&str, Vec<&UpstreamReport>> = BTreeMap::new();
     for upstream in reports.iter().flat_map(|report| &report.upstreams) {
         all.entry(&upstream.name).or_default().push(upstream);
@@ -137,7 +137,7 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
     family(
         "softclock_upstream_active",
         Gauge,
-        "Requests and tunnels that are with an upstream now.",
+        "Requests and tunnels in progress at an upstream.",
         |report| report.active as u64,
     );
     family(
@@ -149,10 +149,10 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
     family(
         "softclock_upstream_up_threads",
         Gauge,
-        "Threads that send requests there; the others leave it out for a while.",
+        "Threads that send requests to an upstream; the others avoid it for a while after failures.",
         |report| u64::from(report.is_up),
     );
-    let help = "Time from when an upstream was given a request to the head of its response, connecting included.";
+    let help = "Time from sending a request to an upstream to the head of its response, connecting included.";
     page.family(
         "softclock_upstream_response_seconds",
         MetricType::Histogram,
@@ -220,13 +220,13 @@ fn pacing(page: &mut Page, reports: &[Report]) {
     page.single(
         "softclock_paced_forgotten_bytes_total",
         Counter,
-        "Bytes that the rates had time for while streams were late by more than they make up for.",
+        "Bytes that the pacing rates allowed, unused because streams were too late to catch up.",
         sum(|pacing| pacing.forgotten_bytes),
     );
     page.single(
         "softclock_paced_pending_bytes",
         Gauge,
-        "Bytes that wait for their time now.",
+        "Bytes that wait for their time to be sent.",
         sum(|pacing| pacing.pending_bytes),
     );
 }
@@ -257,7 +257,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
         all
     };
     let help =
-        "Time from one trigger state of a thread to its next; long ones are of idle threads.";
+        "Time between trigger states of a thread; long intervals are those of idle threads.";
     page.family(
         "softclock_trigger_interval_seconds",
         MetricType::Histogram,
@@ -265,7 +265,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     );
     let intervals = merged(|report| report.statistics.triggers.intervals());
     page.distribution(&[], &intervals);
-    let help = "Time from when a soft event was due to when it was fired.";
+    let help = "Time by which soft events fired after they were due.";
     page.family(
         "softclock_event_lateness_seconds",
         MetricType::Histogram,
@@ -296,13 +296,13 @@ fn threads(page: &mut Page, reports: &[Report]) {
     page.single(
         "softclock_blocks_total",
         Counter,
-        "Times a thread blocked for want of work.",
+        "Times a thread had no work and blocked.",
         sum(|report| report.statistics.blocks),
     );
     page.single(
         "softclock_blocked_seconds_total",
         Counter,
-        "Time that threads were blocked for want of work.",
+        "Time that threads had no work and were blocked.",
         time(|report| report.statistics.blocked),
     );
     page.single(
@@ -314,15 +314,15 @@ fn threads(page: &mut Page, reports: &[Report]) {
     page.single(
         "softclock_not_running_seconds_total",
         Counter,
-        "Time in which threads wanted to run but did not: preempted, or their processor stolen.",
+        "Time in which threads were runnable but did not run: preempted, or steal time.",
         time(|report| report.statistics.not_running),
     );
+    // All threads use the same clock and mechanism.
     if let Some(report) = reports.first() {
-        let help =
-            "Where time is read from, and at which rate or why not from a counter; always 1.";
+        let help = "The clock in use, and its counter's rate or the reason for not using a counter; always 1.";
         page.family("softclock_clock_info", Gauge, help);
         page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
-        let help = "How threads learn which sockets are ready; always 1.";
+        let help = "The mechanism that reports which sockets are ready; always 1.";
         page.family("softclock_readiness_info", Gauge, help);
         page.labelled(&[("mechanism", report.statistics.mechanism.name())], 1);
     }
