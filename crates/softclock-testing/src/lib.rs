@@ -1,4 +1,4 @@
-//! What softclock's own tests share; a dev-dependency only.
+//! What softclock's own tests share; a dev-dependency except in softclock-bench, whose experiments need [`lab`].
 //!
 //! A test that needs something the machine lacks (a program, root, a kernel feature) must not pass
 //! in silence. It names itself and the reason with [`skip!`] or [`require!`], and `cargo xtask test`
@@ -13,6 +13,8 @@
 //! # test_that_needs_curl();
 //! ```
 #![forbid(unsafe_code)]
+
+pub mod lab;
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
