@@ -1,4 +1,4 @@
-//! What softclock's own tests share; a dev-dependency only.
+//! What softclock's own tests share; a dev-dependency except in softclock-bench, whose experiments need [`lab`].
 //!
 //! A test that needs something the machine lacks (a program, root, a kernel feature) must not pass
 //! in silence. It names itself and the reason with [`skip!`] or [`require!`], and `cargo xtask test`
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod files;
+pub mod lab;
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};

@@ -41,16 +41,16 @@ fn main() -> io::Result<()> {
         );
         let statistics = softclock::statistics();
         for state in TriggerState::ALL {
-            let source = statistics.triggers.source(state);
-            if source.fired() > 0 {
+            let counts = statistics.triggers.of(state);
+            if counts.fired() > 0 {
                 let (half, most) = (
-                    source.lateness.quantile_ns(0.5),
-                    source.lateness.quantile_ns(0.99),
+                    counts.lateness.quantile_ns(0.5),
+                    counts.lateness.quantile_ns(0.99),
                 );
                 println!(
                     "{:>12}: {:>7} events, late by p50 {half} ns, p99 {most} ns",
                     state.name(),
-                    source.fired()
+                    counts.fired()
                 );
             }
         }

@@ -1,17 +1,19 @@
 //! Three network namespaces in a row, the program in the middle one:
 //! left (`west` 10.77.0.1, fd77::1) -- `veA` [middle] `veB` -- `east` (10.77.0.2, fd77::2).
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use softclock_testing::lab::{Namespace, connect};
 
 /// The namespaces, which go with it.
 pub(crate) struct Lab {
-    prefix: String,
+    west: Namespace,
+    middle: Namespace,
+    east: Namespace,
 }
 
 /// A place in the lab.
@@ -25,60 +27,43 @@ pub(crate) enum Place {
 impl Lab {
     /// A lab of this test's own, or why there can be none here.
     pub(crate) fn new() -> Result<Self, String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if !geteuid().is_root() {
-            return Err("needs root for network namespaces".into());
-        }
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let lab = Self {
-            prefix: format!("softclock-{}-{count}", std::process::id()),
+            west: Namespace::new()?,
+            middle: Namespace::new()?,
+            east: Namespace::new()?,
         };
-        for place in [Place::West, Place::Middle, Place::East] {
-            let added = ip(&["netns", "add", &lab.namespace(place)]);
-            if !added.status.success() {
-                return Err("network namespaces cannot be made here".into());
-            }
-        }
-        let [west, middle, east] =
-            [Place::West, Place::Middle, Place::East].map(|place| lab.namespace(place));
-        for (ours, theirs, namespace) in [("veA", "west", &west), ("veB", "east", &east)] {
-            let pair = [
-                "link", "add", "name", ours, "type", "veth", "peer", "name", theirs,
-            ];
-            let place = ["netns", namespace];
-            done(ip(&[&["-n", &middle][..], &pair, &place].concat()));
-            done(ip(&["-n", &middle, "link", "set", ours, "up"]));
-            done(ip(&["-n", namespace, "link", "set", theirs, "up"]));
-        }
-        lab.configure(Place::West, "addr add 10.77.0.1/24 dev west");
-        lab.configure(Place::East, "addr add 10.77.0.2/24 dev east");
-        lab.configure(Place::West, "addr add fd77::1/64 dev west nodad");
-        lab.configure(Place::East, "addr add fd77::2/64 dev east nodad");
+        lab.link().map_err(|error| error.to_string())?;
         Ok(lab)
+    }
+
+    fn link(&self) -> io::Result<()> {
+        connect((&self.middle, "veA"), (&self.west, "west"))?;
+        connect((&self.middle, "veB"), (&self.east, "east"))?;
+        for (place, link, host) in [(&self.west, "west", 1), (&self.east, "east", 2)] {
+            let addresses = format!(
+                "addr add 10.77.0.{host}/24 dev {link}\naddr add fd77::{host}/64 dev {link} nodad\n"
+            );
+            place.batch("ip", &addresses)?;
+        }
+        Ok(())
     }
 
     /// `ip` with these words, at a place.
     pub(crate) fn configure(&self, place: Place, words: &str) {
-        let namespace = self.namespace(place);
-        let words: Vec<_> = ["-n", &namespace]
-            .into_iter()
-            .chain(words.split(' '))
-            .collect();
-        done(ip(&words));
+        let done = self.namespace(place).run(&format!("ip {words}"));
+        done.unwrap_or_else(|error| panic!("ip {words}: {error}"));
     }
 
     /// A command that runs at a place.
     pub(crate) fn command(&self, place: Place, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(place), program]);
-        command
+        self.namespace(place).command(program)
     }
 
     /// Runs words at a place to their end.
     pub(crate) fn run(&self, place: Place, words: &str) -> Output {
         let mut words = words.split(' ');
         let mut command = self.command(place, words.next().expect("a program"));
-        command.args(words).output().expect("ip is installed")
+        command.args(words).output().expect("nsenter is installed")
     }
 
     /// What is told of the middle's links.
@@ -106,7 +91,10 @@ impl Lab {
     /// The program in the middle, to its end.
     pub(crate) fn softclock(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
-        command.args(arguments).output().expect("ip is installed")
+        command
+            .args(arguments)
+            .output()
+            .expect("nsenter is installed")
     }
 
     /// Starts `softclock COMMAND veA veB --json` with these arguments, and waits until it carries frames.
@@ -130,7 +118,7 @@ impl Lab {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("ip is installed");
+            .expect("nsenter is installed");
         let mut errors = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
         while !line.contains("between ") {
@@ -158,7 +146,7 @@ impl Lab {
             .args(["--server", "--one-off", "--forceflush", "--port", &port])
             .stdout(Stdio::piped())
             .spawn()
-            .expect("ip is installed");
+            .expect("nsenter is installed");
         let mut hello = [0; 1];
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
@@ -178,7 +166,7 @@ impl Lab {
             ])
             .args(arguments.split(' '))
             .output()
-            .expect("ip is installed");
+            .expect("nsenter is installed");
         let _ = server.kill();
         let _ = server.wait();
         let report: Value = serde_json::from_slice(&client.stdout).expect("JSON");
@@ -188,20 +176,11 @@ impl Lab {
         rate.unwrap_or_else(|| panic!("no result: {report}")) / 1e6
     }
 
-    pub(crate) fn namespace(&self, place: Place) -> String {
-        let name = match place {
-            Place::West => "west",
-            Place::Middle => "middle",
-            Place::East => "east",
-        };
-        format!("{}-{name}", self.prefix)
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for place in [Place::West, Place::Middle, Place::East] {
-            ip(&["netns", "delete", &self.namespace(place)]);
+    pub(crate) fn namespace(&self, place: Place) -> &Namespace {
+        match place {
+            Place::West => &self.west,
+            Place::Middle => &self.middle,
+            Place::East => &self.east,
         }
     }
 }
@@ -249,7 +228,7 @@ impl Bridge {
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        // `ip netns exec` becomes the program.
+        // nsenter becomes the program.
         Pid::from_child(&self.child)
     }
 }
@@ -261,20 +240,10 @@ impl Drop for Bridge {
     }
 }
 
-fn ip(words: &[&str]) -> Output {
-    let output = Command::new("ip").args(words).output();
-    output.expect("ip is installed")
-}
-
-fn done(output: Output) {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-}
-
 /// A lab, or the end of the test.
 macro_rules! lab {
     () => {{
-        softclock_testing::require!("ip", "ping", "iperf3");
+        softclock_testing::require!("ip", "unshare", "nsenter", "ping", "iperf3");
         match crate::lab::Lab::new() {
             Ok(lab) => lab,
             Err(reason) => softclock_testing::skip!("{reason}"),

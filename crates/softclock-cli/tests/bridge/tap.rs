@@ -70,7 +70,7 @@ fn what_is_not_paced_passes_whole() {
 fn it_can_be_moved() {
     let lab = tap_lab!();
     let bridge = lab.bridge_between("wan", ["veB", "tap:moved0"], &["--delay", "10ms"]);
-    let west = lab.namespace(Place::West);
+    let west = lab.namespace(Place::West).id();
     lab.configure(Place::Middle, &format!("link set moved0 netns {west}"));
     lab.configure(Place::West, "addr flush dev west");
     lab.configure(Place::West, "addr add 10.77.0.1/24 dev moved0");

@@ -189,22 +189,9 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 mod tests {
     use super::*;
     use crate::probe::ingress_program;
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use softclock_testing::lab::Namespace;
     use std::net::{Ipv4Addr, UdpSocket};
-    use std::process::Command;
     use std::time::Duration;
-
-    /// Calls `test` in a network namespace that goes with it, or says why that cannot be.
-    fn in_namespace(test: fn() -> Result<(), String>) -> Result<(), String> {
-        let inside = move || {
-            // SAFETY: the namespace of a thread of its own, which shares nothing that depends on it, is left alone.
-            let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
-            left.map_err(|error| format!("no network namespace: {error}"))?;
-            test()
-        };
-        let ended = std::thread::spawn(inside).join();
-        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
 
     /// Whether a datagram that is sent to oneself arrives.
     fn one_arrives() -> bool {
@@ -221,11 +208,13 @@ mod tests {
     #[test]
     fn a_program_that_is_there_does_not_keep_frames_from_ours() {
         const LOOPBACK: u32 = 1;
-        softclock_testing::require!("ip");
-        let tried = in_namespace(|| {
-            let mut up = Command::new("ip");
-            up.args(["link", "set", "lo", "up"]);
-            assert!(up.status().unwrap().success());
+        softclock_testing::require!("ip", "unshare", "nsenter");
+        let namespace = match Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        };
+        namespace.run("ip link set lo up").unwrap();
+        let tried = namespace.inside(|| -> Result<(), String> {
             assert!(one_arrives());
             let accept = [Instruction::result(TC_ACT_OK), Instruction::EXIT];
             let program = Program::load(ProgramKind::TrafficControl, &accept);
@@ -240,7 +229,7 @@ mod tests {
             drop(accepting);
             Ok(())
         });
-        if let Err(reason) = tried {
+        if let Err(reason) = tried.unwrap() {
             softclock_testing::skip!("{reason}");
         }
     }

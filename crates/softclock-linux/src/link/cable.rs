@@ -1,14 +1,14 @@
 //! Two links of a test's own, and frames for them.
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Deref;
 
+use softclock_testing::lab::VethPair;
 use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
 
 use super::Link;
 
-/// Two links joined by a cable, or why there can be none here.
-pub(super) struct Cable(String);
+/// Two links joined by a cable.
+pub(super) struct Cable(VethPair);
 
 /// A cable of the test's own, which is skipped where there can be none.
 macro_rules! cable {
@@ -27,64 +27,22 @@ impl Cable {
         Self::with_queues(1)
     }
 
-    /// Ends with so many queues in each direction.
+    /// A cable whose ends have so many queues in each direction.
     pub(super) fn with_queues(queues: u32) -> Result<Self, String> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        if !rustix::process::geteuid().is_root() {
-            return Err("needs root for links of its own".into());
-        }
-        // Tests run at the same time, and a name has 15 bytes.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let cable = Self(format!("sc{}c{number}", std::process::id()));
-        let [a, b] = cable.ends();
-        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
-        let pair = format!("link add name {a} {queues} type veth peer name {b} {queues}");
-        match ip(&pair) && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {
-            true => Ok(cable),
-            false => Err("links cannot be made here".into()),
-        }
-    }
-
-    fn ends(&self) -> [String; 2] {
-        ["a", "b"].map(|end| format!("{}{end}", self.0))
+        VethPair::with_queues(queues).map(Self)
     }
 
     pub(super) fn links(&self) -> [Link; 2] {
-        self.ends().map(|name| Link::named(&name).unwrap())
-    }
-
-    /// What `ip` tells of the ends.
-    pub(super) fn state(&self) -> [String; 2] {
-        self.ends().map(|name| {
-            let words = ["-details", "link", "show", &name];
-            let output = Command::new("ip").args(words).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        })
-    }
-
-    /// `ip link set` for one end.
-    pub(super) fn set(&self, end: usize, words: &str) {
-        assert!(ip(&format!("link set {} {words}", self.ends()[end])));
-    }
-
-    /// Gives the first end another name, by which nothing here knows it, and leaves it up or down.
-    pub(super) fn rename_first(&self, name: &str, state: &str) {
-        self.set(0, "down");
-        self.set(0, &format!("name {name}"));
-        assert!(ip(&format!("link set {name} {state}")));
+        self.names().map(|name| Link::named(&name).unwrap())
     }
 }
 
-impl Drop for Cable {
-    /// By the end that keeps its name.
-    fn drop(&mut self) {
-        ip(&format!("link delete {}", self.ends()[1]));
-    }
-}
+impl Deref for Cable {
+    type Target = VethPair;
 
-fn ip(words: &str) -> bool {
-    let status = Command::new("ip").args(words.split(' ')).status();
-    status.is_ok_and(|status| status.success())
+    fn deref(&self) -> &VethPair {
+        &self.0
+    }
 }
 
 /// A frame of so many bytes.

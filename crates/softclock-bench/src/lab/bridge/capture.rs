@@ -12,7 +12,7 @@ use softclock_wire::burstiness::Options;
 use softclock_wire::capture::{Decoded, Decoder, Packet};
 use tempfile::NamedTempFile;
 
-use super::{Datagrams, FRAME_BYTES, Namespace, TCP_DATA_BYTES, TCP_HEADER_BYTES};
+use super::{Datagrams, FRAME_BYTES, Host, TCP_DATA_BYTES, TCP_HEADER_BYTES};
 
 /// A capture that runs until it is ended or dropped.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Capture {
     ///
     /// # Errors
     /// tcpdump's.
-    pub fn start(host: &Namespace, link: &str) -> io::Result<Self> {
+    pub fn start(host: &Host, link: &str) -> io::Result<Self> {
         let file = NamedTempFile::new()?;
         let mut command = host.command("tcpdump");
         command.args(["-i", link]).args(ARGUMENTS.split(' '));

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, setpriority_process};
 use softclock_core::Rate;
 
-use super::{FRAME_BYTES, Lab, NOBODY, Namespace, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
+use super::{FRAME_BYTES, Host, Lab, NOBODY, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
 
 /// Who sends, and how fast. Rates are of whole frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) struct Running {
 
 impl Load {
     /// Starts it at this host of a lab.
-    pub(super) fn start(self, host: &Namespace, lab: &Lab) -> io::Result<Running> {
+    pub(super) fn start(self, host: &Host, lab: &Lab) -> io::Result<Running> {
         if let Self::Flows {
             rate,
             offered,

@@ -6,7 +6,7 @@
 //! eth0 10.77.0.1 ---- in0, shaper, out0 ---- eth0 10.77.0.2
 //! ```
 //!
-//! - [`Namespace`]: goes with us, however we end.
+//! - [`Host`]: goes with us, however we end.
 //! - [`Shaper`]: `softclock pace`, `softclock wan`, or a bridge of the kernel's with HTB, TBF, netem or nothing.
 //! - [`Load`]: iperf3, or [`flows`] where it has too few streams.
 //! - [`Traffic`]: one shaper under one load, ready to be measured.
@@ -19,8 +19,8 @@
 mod capture;
 mod disciplines;
 pub mod flows;
+mod host;
 mod load;
-mod namespace;
 mod neighbours;
 mod passage;
 mod setup;
@@ -39,8 +39,8 @@ use crate::servers::version;
 
 pub use capture::{Capture, Frames};
 pub use disciplines::{Burst, Htb};
+pub use host::{Host, Received};
 pub use load::Load;
-pub use namespace::{Namespace, Received};
 pub use neighbours::Neighbours;
 pub use passage::{Datagrams, Passage};
 pub use setup::{Flow, Line, Offload, Results, Setup, Traffic, rounds};
@@ -52,11 +52,11 @@ pub use usage::{Busy, Usage};
 #[derive(Debug)]
 pub struct Lab {
     /// Where the load comes from.
-    pub sender: Namespace,
+    pub sender: Host,
     /// Where it is shaped, between `in0` and `out0`.
-    pub bridge: Namespace,
+    pub bridge: Host,
     /// Where it arrives.
-    pub receiver: Namespace,
+    pub receiver: Host,
 }
 
 impl Lab {
@@ -65,13 +65,10 @@ impl Lab {
     /// # Errors
     /// Why there can be none here.
     pub fn new() -> Result<Self, String> {
-        if !rustix::process::geteuid().is_root() {
-            return Err("needs root for network namespaces".into());
-        }
         let lab = Self {
-            sender: Namespace::new()?,
-            bridge: Namespace::new()?,
-            receiver: Namespace::new()?,
+            sender: Host::new()?,
+            bridge: Host::new()?,
+            receiver: Host::new()?,
         };
         lab.link().map_err(|error| error.to_string())?;
         Ok(lab)
@@ -138,7 +135,7 @@ impl Lab {
     ///
     /// # Errors
     /// The shaper has made no TAP.
-    pub fn host(&self, line: Line) -> io::Result<&Namespace> {
+    pub fn host(&self, line: Line) -> io::Result<&Host> {
         if line != Line::Tap {
             return Ok(&self.sender);
         }

@@ -1,5 +1,7 @@
 use std::process::Command;
 
+use softclock_testing::lab::Namespace;
+
 use super::*;
 use crate::link::cable::{SENDER, frame, joined};
 
@@ -118,31 +120,16 @@ fn losses_are_its_own_under_another_name() {
 /// Its counts are in another namespace, whatever has its name here.
 #[test]
 fn losses_of_a_link_that_was_moved_are_not_known() {
-    softclock_testing::require!("ip");
+    softclock_testing::require!("ip", "unshare");
     let tap = tap!("scd");
     let name = tap.link().name();
-    let away = Namespace::new(name);
-    ip(&format!("link set dev {name} netns {}", away.0));
+    let away = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    ip(&format!("link set dev {name} netns {}", away.id()));
     let _namesake = Tap::create(name).unwrap();
     tap.take_lost().unwrap_err();
-}
-
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: &str) -> Self {
-        ip(&format!("netns add {name}"));
-        Self(name.into())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // No assertion: what the test has to say comes first.
-        let _ = Command::new("ip")
-            .args(["netns", "delete", &self.0])
-            .status();
-    }
 }
 
 fn ip(words: &str) {
