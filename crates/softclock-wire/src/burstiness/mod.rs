@@ -9,7 +9,7 @@
 //!
 //! All results are computed as packets arrive, and are exact unless their documentation says otherwise. The memory does
 //! not grow with the stream: the queue has a limit ([`MOST_RUNS`]), and distributions are [`Histogram`]s. A packet
-//! costs some tens of nanoseconds, amortised. The [crate](crate) has an example.
+//! costs some tens of nanoseconds, amortised. The [crate documentation](crate) has an example.
 
 mod envelope;
 mod gaps;
