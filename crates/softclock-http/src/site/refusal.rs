@@ -18,10 +18,10 @@ use crate::syntax::range;
 ///
 /// ```
 /// use softclock_http::Refusal;
-/// use std::io::{Error, ErrorKind};
+/// use std::fs::File;
 ///
-/// let refusal = Refusal::of_file_error(&Error::from(ErrorKind::NotFound));
-/// assert_eq!(refusal.into_response().status(), 404);
+/// let error = File::open("/no/such/file").unwrap_err();
+/// assert_eq!(Refusal::of_file_error(&error).into_response().status(), 404);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -48,7 +48,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal for an error of the file system.
+    /// Returns the refusal for an error of the file system, by its error number. An error without one is
+    /// [`Internal`](Self::Internal), except `UnexpectedEof`, which means that the file has shrunk.
     pub fn of_file_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             return Self::Unavailable;
