@@ -1,12 +1,13 @@
 //! How the descriptors that the process may have are shared out.
 
-/// Half of the descriptors is for connections of clients, the rest for what responses come from: files, or connections to
-/// upstreams. Some are left for other things.
+/// Half of the descriptors is for connections of clients, the rest for what responses come from: files, or connections
+/// to upstreams. Some are left for other things.
 pub(crate) fn connections_for(descriptors: u64) -> usize {
     usable(descriptors) / 2
 }
 
-/// How many files, or connections to upstreams, may be open beside so many connections: what is left of the descriptors.
+/// How many files, or connections to upstreams, may be open beside so many connections: what is left of the
+/// descriptors.
 pub(crate) fn sources_for(descriptors: u64, connections: usize) -> usize {
     usable(descriptors).saturating_sub(connections).max(1)
 }

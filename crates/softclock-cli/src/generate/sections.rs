@@ -37,8 +37,8 @@ pub(super) fn of(command: &str) -> &'static [Section] {
     }
 }
 
-/// The page of a command that bridges, with this example of its configuration file. No function: its slices would not be
-/// constants.
+/// The page of a command that bridges, with this example of its configuration file. A macro, as the slices that a function
+/// makes are no constants.
 macro_rules! bridge_page {
     ($example:expr) => {
         &[
