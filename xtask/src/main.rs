@@ -9,6 +9,7 @@ mod dist;
 mod features;
 mod fuzz;
 mod go_programs;
+mod imports;
 mod no_os;
 mod packages;
 mod paths;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     match task.as_str() {
         "test" => test::task(rest),
         "ci" if rest.is_empty() => ci::task(),
+        "boundaries" if rest.is_empty() => ci::boundaries_task(),
         "bench" => bench(rest),
         "dist" if rest.is_empty() => dist::task(),
         "deb" => deb::task(rest),
@@ -76,6 +78,7 @@ cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), 
                               and prints the counts. Arguments go to `cargo test`.
 cargo xtask ci                All checks, then the tests: what a change must pass. Installs the
                               same, and a C compiler for aarch64.
+cargo xtask boundaries        Of these the checks of what may depend on what, which take seconds.
 cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those named, in release;
                               `cargo xtask bench --help` tells the options.
 cargo xtask dist              Builds the release, and its manual and completions in target/dist.

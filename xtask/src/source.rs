@@ -56,8 +56,25 @@ pub(crate) fn identifiers(source: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// The identifiers and signs of Rust source, each by itself; comments, literals and spaces left out.
+pub(crate) fn tokens(source: &str) -> Vec<&str> {
+    let mut scanner = Scanner {
+        rest: source,
+        line: 1,
+    };
+    let mut found = Vec::new();
+    while let Some(token) = scanner.next_token() {
+        match token {
+            Token::Identifier(_, text) | Token::Sign(text) => found.push(text),
+            Token::Other => {}
+        }
+    }
+    found
+}
+
 enum Token<'a> {
     Identifier(usize, &'a str),
+    Sign(&'a str),
     Other,
 }
 
@@ -84,7 +101,10 @@ impl<'a> Scanner<'a> {
             let line = self.line;
             return Some(Token::Identifier(line, self.skip(word(self.rest))));
         } else {
-            self.skip(first.len_utf8());
+            let sign = self.skip(first.len_utf8());
+            if !first.is_whitespace() {
+                return Some(Token::Sign(sign));
+            }
         }
         Some(Token::Other)
     }
@@ -175,6 +195,14 @@ mod tests {
         assert_eq!(names("a // b\nc /* d /* e */ f */ g"), ["a", "c", "g"]);
         assert_eq!(names(r#"a("b \" c", 'd', b'\'', '"') e"#), ["a", "b", "e"]);
         assert_eq!(names("a r#\"b\" c\"# d br\"e\" f"), ["a", "d", "f"]);
+    }
+
+    #[test]
+    fn signs_stand_between_identifiers() {
+        assert_eq!(
+            tokens("use a::{b, 'c'}; // d"),
+            ["use", "a", ":", ":", "{", "b", ",", "}", ";"]
+        );
     }
 
     #[test]

@@ -4,11 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use softclock::Mechanism;
 use softclock_http::InputKind;
 
 use crate::burst::BurstOptions;
@@ -17,13 +15,11 @@ use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
 use crate::generate::GenerateOptions;
 use crate::logging;
-use crate::options::{ContentOptions, ServerOptions, UpstreamOptions};
+use crate::mistake::{mistake, suggestion};
+use crate::options::{ProxyOptions, ServeOptions};
 use crate::pace::PaceOptions;
-use crate::suggestion::suggestion;
 use crate::top::TopOptions;
 use crate::wan::WanCommandOptions;
-
-pub(crate) use crate::values::{percent, seconds};
 
 /// A network runtime in which time is software, and the servers built on it.
 #[derive(Debug, Parser)]
@@ -70,77 +66,6 @@ pub(crate) fn definition() -> clap::Command {
     }
     command
 }
-
-/// The options of `softclock serve`.
-#[derive(Args, Clone, Debug)]
-#[command(after_help = SERVE_NOTES)]
-pub(crate) struct ServeOptions {
-    /// Directory to serve [default: the bundled site]
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
-
-    /// File that stands for its directory
-    #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
-    pub(crate) index: String,
-
-    #[command(flatten)]
-    pub(crate) content: ContentOptions,
-
-    #[command(flatten)]
-    pub(crate) server: ServerOptions,
-}
-
-/// The options of `softclock proxy`.
-#[derive(Args, Clone, Debug)]
-#[command(after_help = PROXY_NOTES)]
-pub(crate) struct ProxyOptions {
-    #[command(flatten)]
-    pub(crate) upstreams: UpstreamOptions,
-
-    #[command(flatten)]
-    pub(crate) server: ServerOptions,
-}
-
-/// How important something must be to be logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-const SERVE_NOTES: &str = "\
-Names that start with a dot are not served, except /.well-known/ (RFC 8615). Symbolic links are followed if they are \
-relative and stay inside DIR. Needs Linux 5.12.
-
-SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
-
-Examples:
-  softclock serve                              the bundled site on http://127.0.0.1:8080/
-  softclock serve --listen :8000 ~/public      a directory, for the whole network
-  softclock serve --threads 2 --listen 127.0.0.1:8080 --listen '[::1]:8080' /srv/www
-  softclock serve --listen tls::443 --tls-cert chain.pem --tls-key key.pem /srv/www
-  softclock serve --config softclock.toml      listen = [\":80\", \"tls::443\"]
-                                               directory = \"/srv/www\"
-";
-
-const PROXY_NOTES: &str = "\
-Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to another. Bodies \
-pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header fields \
-stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are added. An upgrade that an \
-upstream accepts (WebSocket) becomes a tunnel. Without a response the answer is 502, 503 or 504 and says why.
-
-SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
-
-Examples:
-  softclock proxy --upstream http://127.0.0.1:3000
-  softclock proxy --upstream http://10.0.0.1:80 --upstream http://10.0.0.2:80 --listen :80
-  softclock proxy --upstream unix:/run/app.sock --listen tls::443 --tls-cert chain.pem --tls-key key.pem
-  softclock proxy --config proxy.toml          upstream = [\"http://app:3000\", \"http://app2:3000\"]
-                                               listen = \":80\"
-";
 
 /// What to show in place of running: help, or a mistake.
 pub(crate) enum Shown {
@@ -229,43 +154,11 @@ fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     format!("{mistake}; {hint}")
 }
 
-/// What is wrong, without the advice. Required arguments stand in lines of their own.
-pub(crate) fn mistake(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default();
-    let first = first.strip_prefix("error: ").unwrap_or(first);
-    let rest = lines.take_while(|line| first.ends_with(':') && line.starts_with(' '));
-    let rest: Vec<_> = rest.map(str::trim).collect();
-    if !rest.is_empty() {
-        return format!("{first} {}", rest.join(", "));
-    }
-    match error.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(names)) if !names.is_empty() => {
-            format!("{first}: not one of {}", names.join(", "))
-        }
-        _ => first.to_owned(),
-    }
-}
-
 /// The name of the command that the arguments begin with.
 fn command_of(arguments: &[OsString]) -> Option<String> {
     let name = arguments.get(1)?.to_str()?;
     let command = definition().find_subcommand(name)?.get_name().to_owned();
     Some(command)
-}
-
-/// The names of [`Mechanism`], so that help and completions know them.
-pub(crate) fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
-    let names = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name));
-    names.try_map(|name| name.parse::<Mechanism>())
-}
-
-fn file_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains(['/', '\0']) || matches!(text, "." | "..") {
-        return Err("not the name of a file".into());
-    }
-    Ok(text.into())
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 use softclock_http::{InputKind, read_input};
 use toml::de::{DeTable, DeValue};
 
-use crate::cli::mistake;
-use crate::suggestion::suggestion;
+use crate::mistake::{mistake, suggestion};
 
 /// The arguments of `command` that the file stands for, without those that the command line has given. Together they
 /// name an address to listen on, and what to serve.
@@ -268,7 +267,8 @@ mod tests {
 
     use softclock_http::ListenAddress;
 
-    use crate::cli::{Command, ServeOptions, Shown, parse};
+    use crate::cli::{Command, Shown, parse};
+    use crate::options::ServeOptions;
 
     /// Parses `file` where the command line names what a file must.
     fn complete(file: &str, arguments: &[&str]) -> Result<ServeOptions, String> {

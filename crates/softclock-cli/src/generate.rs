@@ -11,7 +11,6 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::cli::definition;
 use sections::{Part, Section};
 
 /// The options of `softclock generate`.
@@ -33,12 +32,12 @@ enum What {
     Completions,
 }
 
-/// Writes and exits.
-pub(crate) fn run(options: &GenerateOptions) -> ExitCode {
+/// Writes what `definition`, the whole command line, has, and exits.
+pub(crate) fn run(options: &GenerateOptions, definition: Command) -> ExitCode {
     let directory = &options.directory;
     let written = fs::create_dir_all(directory).and_then(|()| match options.what {
-        What::Man => manual(directory),
-        What::Completions => completions(directory),
+        What::Man => manual(definition, directory),
+        What::Completions => completions(definition, directory),
     });
     match written {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,8 +52,8 @@ pub(crate) fn run(options: &GenerateOptions) -> ExitCode {
 }
 
 /// One page for the program and one for each command that is not hidden.
-fn manual(directory: &Path) -> io::Result<()> {
-    let mut program = definition().disable_help_subcommand(true);
+fn manual(definition: Command, directory: &Path) -> io::Result<()> {
+    let mut program = definition.disable_help_subcommand(true);
     // Gives the commands their full names.
     program.build();
     let commands = program.get_subcommands().filter(|c| !c.is_hide_set());
@@ -130,9 +129,9 @@ fn escaped(line: &str) -> String {
     format!("{guard}{line}\n")
 }
 
-fn completions(directory: &Path) -> io::Result<()> {
+fn completions(mut definition: Command, directory: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        clap_complete::generate_to(shell, &mut definition(), "softclock", directory)?;
+        clap_complete::generate_to(shell, &mut definition, "softclock", directory)?;
     }
     Ok(())
 }
@@ -140,6 +139,7 @@ fn completions(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::definition;
 
     /// The writer of the help fills paragraphs, to any width.
     #[test]

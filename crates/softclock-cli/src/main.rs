@@ -1,6 +1,7 @@
 //! The softclock command.
 //!
 //! [`cli`] says what can be asked for; each command has a module of its own.
+#![forbid(unsafe_code)]
 
 mod bar;
 mod bridge;
@@ -8,15 +9,15 @@ mod burst;
 mod cli;
 mod config;
 mod demo;
+mod descriptors;
 mod doctor;
 mod generate;
-mod limits;
 mod logging;
+mod mistake;
 mod notify;
 mod options;
 mod pace;
 mod serve;
-mod suggestion;
 mod top;
 mod values;
 mod wan;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
             .map_err(|error| error.to_string()),
         Command::Doctor(options) => return doctor::run(&options),
         Command::Demo(options) => return demo::run(&options),
-        Command::Generate(options) => return generate::run(&options),
+        Command::Generate(options) => return generate::run(&options, cli::definition()),
     };
     result.unwrap_or_else(|error| {
         logging::complain(&error);

@@ -158,24 +158,26 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     let mut replacement = None;
     let is_replaced = loop {
         match next(&signals, &mut replacement).await {
-            Event::Signal(Signal::User1) => supervisor.reopen_log(),
-            Event::Signal(Signal::Hangup) if !supervisor.has_lost_terminal() => {
+            SupervisorEvent::Signal(Signal::User1) => supervisor.reopen_log(),
+            SupervisorEvent::Signal(Signal::Hangup) if !supervisor.has_lost_terminal() => {
                 if replacement.is_some() {
                     tracing::warn!("not reloaded: a new process is starting");
                 } else {
                     supervisor.reload().await;
                 }
             }
-            Event::Signal(Signal::User2) if replacement.is_some() => {
+            SupervisorEvent::Signal(Signal::User2) if replacement.is_some() => {
                 tracing::warn!("a new process is starting already");
             }
-            Event::Signal(Signal::User2) => replacement = supervisor.start_replacement(),
-            Event::Signal(Signal::Terminate | Signal::Interrupt | Signal::Hangup) => break false,
-            Event::Replaced(Ok(pid)) => {
+            SupervisorEvent::Signal(Signal::User2) => replacement = supervisor.start_replacement(),
+            SupervisorEvent::Signal(Signal::Terminate | Signal::Interrupt | Signal::Hangup) => {
+                break false;
+            }
+            SupervisorEvent::Replaced(Ok(pid)) => {
                 supervisor.hand_over(pid).await;
                 break true;
             }
-            Event::Replaced(Err(reason)) => {
+            SupervisorEvent::Replaced(Err(reason)) => {
                 tracing::error!("not replaced, this process goes on: {reason}");
                 replacement = None;
             }
@@ -194,20 +196,23 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
 }
 
 /// What a server's supervisor waits for.
-enum Event {
+enum SupervisorEvent {
     Signal(Signal),
     /// The new process is ready, and its number; or why it will not be.
     Replaced(Result<u32, String>),
 }
 
-async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> Event {
+async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> SupervisorEvent {
     let replaced = async {
         match replacement {
-            Some(replacement) => Event::Replaced(replacement.ready().await),
+            Some(replacement) => SupervisorEvent::Replaced(replacement.ready().await),
             None => pending().await,
         }
     };
-    or(replaced, async { Event::Signal(wait(signals).await) }).await
+    or(replaced, async {
+        SupervisorEvent::Signal(wait(signals).await)
+    })
+    .await
 }
 
 async fn wait(signals: &Signals) -> Signal {

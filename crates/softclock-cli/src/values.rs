@@ -1,10 +1,12 @@
-//! Values of options that several commands share: numbers, times and shares.
+//! Values of options that several commands share: numbers, times, shares and names.
 
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use softclock::Mechanism;
 use softclock_core::units::parse_time;
 
 /// A parser of whole numbers within `range`, which has a least one. Its error says which numbers may be written.
@@ -59,6 +61,12 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
         Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
         _ => Err("not a percentage from 0 to 100".into()),
     }
+}
+
+/// The names of [`Mechanism`], so that help and completions know them.
+pub(crate) fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
+    let names = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name));
+    names.try_map(|name| name.parse::<Mechanism>())
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //!
 //! - [`time`]: points in time and the measurement clock's tick.
 //! - [`wheel`]: the timing wheel that holds pending events.
-//! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3 and 5.9).
-//! - [`trigger`]: the trigger states and what each source contributes (5.2, 5.4).
+//! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3).
+//! - [`trigger`]: the trigger states and what each kind of them contributes (5.2, 5.4).
 //! - [`trace`]: the sequence of trigger states (5.3, 5.4).
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
 //! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
@@ -34,6 +34,6 @@ pub use idle::{IdleRule, IdleStep};
 pub use soft_timers::{Due, EventCounts, FireWindow, SoftTimers};
 pub use time::{Clock, Instant};
 pub use trace::TriggerTrace;
-pub use trigger::{SourceStatistics, TriggerState, TriggerStatistics};
+pub use trigger::{StateStatistics, TriggerState, TriggerStatistics};
 pub use units::Rate;
 pub use wheel::{TimerKey, TimerWheel};

@@ -1,4 +1,4 @@
-//! The soft-timer facility (*Soft Timers*, sections 3 and 5.9).
+//! The soft-timer facility (*Soft Timers*, section 3).
 //!
 //! Events wait in a timing wheel. At each trigger state the program calls [`SoftTimers::check`], which
 //! compares the time with that of the earliest event and, if it has come, hands out one event; the rest of
@@ -8,9 +8,9 @@
 //! checks at every backup and takes all that is overdue; a tick is [`TICK_NS`]. X counts time in which
 //! the thread runs: nobody can fire an event for a thread that is not running.
 //!
-//! Unlike the paper's, an event may carry a deadline apart from its scheduled time: whoever owns an alarm
-//! arms it for [`SoftTimers::next_deadline`] and checks with [`TriggerState::Deadline`], which hands out
-//! the events with the earliest deadlines first.
+//! Events here have no deadlines (section 5.9). An alarm that enforces one interrupts the thread anywhere, so it may
+//! only run handlers that are safe there, and those do not wait in this wheel: the owner of the alarm keeps them, with
+//! their deadlines, in a table that a signal handler can read (`softclock-linux::alarm`).
 
 use core::mem;
 use core::time::Duration;
@@ -18,23 +18,20 @@ use core::time::Duration;
 use crate::time::TICK_NS;
 use crate::{Instant, TimerKey, TimerWheel, TriggerState, TriggerStatistics, TriggerTrace};
 
-/// When an event may fire, and by when it should have.
+/// From when on an event may fire, and whether an idle thread wakes up on time for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FireWindow {
     /// Not before the tick after this instant.
     pub earliest: Instant,
-    /// An alarm should fire it now if no trigger state has; `None` leaves that to the backup.
-    pub deadline: Option<Instant>,
-    /// Nobody minds that it is as late as an idle thread wakes up.
+    /// May fire late: an idle thread does not spin for it.
     pub rough: bool,
 }
 
 impl FireWindow {
-    /// From `earliest` on, with no deadline.
+    /// From `earliest` on, and on time if the thread is idle.
     pub const fn from(earliest: Instant) -> Self {
         Self {
             earliest,
-            deadline: None,
             rough: false,
         }
     }
@@ -43,17 +40,7 @@ impl FireWindow {
     pub const fn roughly(earliest: Instant) -> Self {
         Self {
             earliest,
-            deadline: None,
             rough: true,
-        }
-    }
-
-    /// From `earliest` on, and no more than `slack` later if an alarm can help it.
-    pub fn within(earliest: Instant, slack: Duration) -> Self {
-        Self {
-            earliest,
-            deadline: Some(earliest + slack),
-            rough: false,
         }
     }
 }
@@ -78,15 +65,12 @@ pub struct EventCounts {
     pub cancelled: u64,
     /// Events fired.
     pub fired: u64,
-    /// Events fired after their deadline.
-    pub deadlines_missed: u64,
 }
 
 /// Pending events of type `T`, and the statistics of what fired them.
 #[derive(Debug)]
 pub struct SoftTimers<T> {
     events: TimerWheel<Event<T>>,
-    deadlines: TimerWheel<TimerKey>,
     /// No event is due before this: all that a check at a trigger state compares with.
     next_due: Instant,
     /// Pending events that are not rough.
@@ -111,23 +95,17 @@ impl<T> Cleared<T> {
 #[derive(Debug)]
 struct Event<T> {
     value: T,
-    deadline: Option<Deadline>,
     rough: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Deadline {
-    earliest: Instant,
-    at: Instant,
-    key: TimerKey,
-}
-
 impl<T> SoftTimers<T> {
+    /// The memory of a pending event.
+    pub const NODE_BYTES: usize = TimerWheel::<Event<T>>::NODE_BYTES;
+
     /// No events, at the time `start`; `backup_period` is the X of the bound.
     pub fn new(start: Instant, backup_period: Duration) -> Self {
         Self {
             events: TimerWheel::new(),
-            deadlines: TimerWheel::new(),
             next_due: Instant::FAR_FUTURE,
             exact: 0,
             backup_period,
@@ -165,20 +143,16 @@ impl<T> SoftTimers<T> {
         self.schedule(FireWindow::from(earliest), value)
     }
 
-    /// Schedules `value` to be fired within `window`. O(1).
+    /// Schedules `value` to be fired from `window.earliest` on. O(1).
     #[inline]
     pub fn schedule(&mut self, window: FireWindow, value: T) -> TimerKey {
         self.advance();
         let event = Event {
             value,
-            deadline: None,
             rough: window.rough,
         };
         let key = self.events.schedule(window.earliest, event);
         self.exact += usize::from(!window.rough);
-        if let Some(at) = window.deadline {
-            self.set_deadline(key, window.earliest, at);
-        }
         self.counts.scheduled += 1;
         self.refresh();
         key
@@ -187,23 +161,18 @@ impl<T> SoftTimers<T> {
     /// Cancels an event; `None` if it has fired or was cancelled before. O(1).
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         let event = self.events.cancel(key)?;
-        self.forget_deadline(event.deadline);
         self.exact -= usize::from(!event.rough);
         self.counts.cancelled += 1;
         self.refresh();
         Some(event.value)
     }
 
-    /// Moves a pending event without a deadline of its own to a new time, keeping its key; an event with
-    /// a deadline loses it. False if the event has fired or was cancelled before. O(1).
+    /// Moves a pending event to a new time, keeping its key; false if it has fired or was cancelled before. O(1).
     pub fn reschedule(&mut self, key: TimerKey, earliest: Instant) -> bool {
-        let Some(event) = self.events.get_mut(key) else {
-            return false;
-        };
-        let deadline = event.deadline.take();
-        self.forget_deadline(deadline);
         self.advance();
-        self.events.reschedule(key, earliest);
+        if !self.events.reschedule(key, earliest) {
+            return false;
+        }
         self.counts.scheduled += 1;
         self.refresh();
         true
@@ -242,8 +211,7 @@ impl<T> SoftTimers<T> {
     /// [`next_due`](Self::next_due) is not after `now` means that it should be called again soon.
     #[inline]
     pub fn next_overdue(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        // An alarm may come early, for deadlines whose exact time is not worked out yet.
-        if now < self.next_due && !matches!(state, TriggerState::Deadline) {
+        if now < self.next_due {
             return None;
         }
         self.pop(state, now)
@@ -259,11 +227,6 @@ impl<T> SoftTimers<T> {
         self.exact > 0
     }
 
-    /// The instant for which an alarm should be armed: not later than the earliest deadline.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next_due()
-    }
-
     /// When the last check was, or where the facility began.
     pub const fn last_check(&self) -> Instant {
         self.triggers.last()
@@ -273,7 +236,6 @@ impl<T> SoftTimers<T> {
     pub fn clear(&mut self) -> Cleared<T> {
         self.next_due = Instant::FAR_FUTURE;
         self.exact = 0;
-        self.deadlines = TimerWheel::new();
         Cleared(mem::take(&mut self.events))
     }
 
@@ -287,7 +249,7 @@ impl<T> SoftTimers<T> {
         self.events.is_empty()
     }
 
-    /// Trigger states, intervals and lateness by source.
+    /// Trigger states, intervals and lateness by kind of trigger state.
     pub fn triggers(&mut self) -> &TriggerStatistics {
         self.triggers.count_latest();
         &self.triggers
@@ -310,24 +272,10 @@ impl<T> SoftTimers<T> {
 
     #[inline(never)]
     fn pop(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        let popped = match state {
-            TriggerState::Deadline => self
-                .pop_past_deadline(now)
-                .or_else(|| self.events.pop_due(now)),
-            _ => self.events.pop_due(now),
-        };
+        let popped = self.events.pop_due(now);
         self.refresh();
-        let (due, event) = popped?;
-        let Event {
-            value,
-            deadline,
-            rough,
-        } = event;
+        let (due, Event { value, rough }) = popped?;
         self.exact -= usize::from(!rough);
-        if deadline.is_some_and(|deadline| now > deadline.at) {
-            self.counts.deadlines_missed += 1;
-        }
-        self.forget_deadline(deadline);
         self.counts.fired += 1;
         let lateness_ns = now.ns_since(due);
         self.triggers.on_fire(state, lateness_ns);
@@ -336,34 +284,6 @@ impl<T> SoftTimers<T> {
             due,
             lateness_ns,
         })
-    }
-
-    #[inline(never)]
-    fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {
-        // No deadline before the first tick at which the event may fire.
-        let at = at.max(earliest.add_ns(TICK_NS));
-        if at == Instant::FAR_FUTURE {
-            return;
-        }
-        // The wheel hands out what was due before the current tick; a deadline is met on its tick.
-        let key = self.deadlines.schedule(at.sub_ns(TICK_NS), event);
-        self.events.get_mut(event).expect("just scheduled").deadline =
-            Some(Deadline { earliest, at, key });
-    }
-
-    /// The event whose deadline passed first.
-    #[cold]
-    fn pop_past_deadline(&mut self, now: Instant) -> Option<(Instant, Event<T>)> {
-        let (_, key) = self.deadlines.pop_due(now)?;
-        let event = self.events.cancel(key)?;
-        let due = event.deadline.map_or(now, |deadline| deadline.earliest);
-        Some((due, event))
-    }
-
-    fn forget_deadline(&mut self, deadline: Option<Deadline>) {
-        if let Some(deadline) = deadline {
-            self.deadlines.cancel(deadline.key);
-        }
     }
 
     /// Lets the wheel follow the clock, so that what is due soon is put where it will fire from.

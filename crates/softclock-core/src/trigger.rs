@@ -5,18 +5,27 @@ use core::array;
 
 use crate::{Histogram, Instant};
 
-/// Where a trigger state comes from: the sources of Table V, and those that only we have.
+/// The kind of a trigger state: the sources of Table V, whose names in the paper stand in parentheses, and those that
+/// only a runtime has.
+///
+/// A call is counted by what it asks for: the paper's `ip-intr` and `ip-output` are the kernel's work on packets, which
+/// a program that uses the kernel's sockets does not see. A stack inside the program has such work of its own, and so
+/// may add variants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum TriggerState {
     /// The end of a system call that neither receives nor sends (`syscalls`).
     SystemCall,
-    /// The end of a receive-type call: `recv`, `accept`, a receive batch (`ip-intr`).
-    IpInput,
-    /// The end of a send-type call: `send`, a transmit batch (`ip-output`).
-    IpOutput,
-    /// The rest of the network code, above all the runtime's own turn (`tcpip-others`).
-    TcpIpOther,
+    /// The end of a receive-type call on a socket: `recv`, `accept`, a batch of datagrams. In the paper it is the end
+    /// of the processing of a packet that has come (`ip-intr`).
+    Receive,
+    /// The end of a send-type call on a socket: `send`, `connect`, a batch of datagrams. In the paper it is the end of
+    /// the transmission of a packet (`ip-output`).
+    Send,
+    /// The beginning of a turn of the runtime's loop. In the paper it is the other loops of the network code
+    /// (`tcpip-others`).
+    Turn,
     /// A fault (`traps`). A user-space program does not see its own page faults: never counted by
     /// the Linux runtime, kept so that the table has the paper's rows.
     Fault,
@@ -33,12 +42,12 @@ pub enum TriggerState {
 }
 
 impl TriggerState {
-    /// All sources, in the order of their discriminants.
+    /// All of them, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::SystemCall,
-        Self::IpInput,
-        Self::IpOutput,
-        Self::TcpIpOther,
+        Self::Receive,
+        Self::Send,
+        Self::Turn,
         Self::Fault,
         Self::Idle,
         Self::TaskEnd,
@@ -51,9 +60,9 @@ impl TriggerState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SystemCall => "syscall",
-            Self::IpInput => "ip-input",
-            Self::IpOutput => "ip-output",
-            Self::TcpIpOther => "tcpip-other",
+            Self::Receive => "receive",
+            Self::Send => "send",
+            Self::Turn => "turn",
             Self::Fault => "fault",
             Self::Idle => "idle",
             Self::TaskEnd => "task-end",
@@ -64,50 +73,50 @@ impl TriggerState {
     }
 }
 
-/// What one source of trigger states contributed.
+/// What the trigger states of one kind contributed.
 #[derive(Clone, Debug, Default)]
-pub struct SourceStatistics {
-    /// The time from the trigger state before, of any source, to each of this source.
+pub struct StateStatistics {
+    /// The time from the trigger state before, of any kind, to each of this kind.
     pub intervals: Histogram,
-    /// How late each event was that this source fired.
+    /// How late each event was that one of them fired.
     pub lateness: Histogram,
 }
 
-impl SourceStatistics {
-    /// How many trigger states came from this source.
+impl StateStatistics {
+    /// How many trigger states of this kind were passed.
     pub fn count(&self) -> u64 {
         self.intervals.count()
     }
 
-    /// How many events this source fired.
+    /// How many events they fired.
     pub fn fired(&self) -> u64 {
         self.lateness.count()
     }
 }
 
-/// Counts and histograms by source, in fixed memory (about 100 KB, of which a workload touches little).
+/// Counts and histograms by trigger state, in fixed memory (about 100 KB, of which a workload touches little).
 #[derive(Clone, Debug)]
 pub struct TriggerStatistics {
     /// By discriminant, and a last one for the interval that there is not.
-    sources: Box<[SourceStatistics; NO_SOURCE + 1]>,
+    states: Box<[StateStatistics; NO_STATE + 1]>,
     last: Instant,
-    /// The latest interval and its source, not counted yet.
+    /// The latest interval and the state that ended it, not counted yet.
     ///
     /// The bucket to count it in is known only when the clock's reading is, and a store whose address waits for a
     /// register read holds up what follows by some 10 ns. At the next trigger state the address is long known. No
     /// `Option`: after a system call a branch costs more than all the rest.
     latest_ns: u64,
-    latest_source: u8,
+    latest_state: u8,
 }
 
 impl TriggerStatistics {
     /// Nothing counted yet; the first interval begins at `start`.
     pub fn new(start: Instant) -> Self {
         Self {
-            sources: Box::new(array::from_fn(|_| SourceStatistics::default())),
+            states: Box::new(array::from_fn(|_| StateStatistics::default())),
             last: start,
             latest_ns: 0,
-            latest_source: NO_SOURCE as u8,
+            latest_state: NO_STATE as u8,
         }
     }
 
@@ -123,15 +132,15 @@ impl TriggerStatistics {
     pub fn on_trigger_after(&mut self, before: Instant, state: TriggerState, now: Instant) {
         self.record_latest();
         self.latest_ns = now.ns_since(before);
-        self.latest_source = state as u8;
+        self.latest_state = state as u8;
         self.last = now;
     }
 
     /// Adds what was counted elsewhere for `state`.
     pub fn add(&mut self, state: TriggerState, intervals: &Histogram, lateness: &Histogram) {
-        let source = &mut self.sources[state as usize];
-        source.intervals.merge(intervals);
-        source.lateness.merge(lateness);
+        let counted = &mut self.states[state as usize];
+        counted.intervals.merge(intervals);
+        counted.lateness.merge(lateness);
     }
 
     /// When the last trigger state was that was counted here.
@@ -141,47 +150,48 @@ impl TriggerStatistics {
 
     /// Counts an event that `state` fired `lateness_ns` after it was due.
     pub fn on_fire(&mut self, state: TriggerState, lateness_ns: u64) {
-        self.sources[state as usize].lateness.record(lateness_ns);
+        self.states[state as usize].lateness.record(lateness_ns);
     }
 
     /// What `state` contributed. The latest interval counts from the next trigger state on, or when
     /// [`count_latest`](Self::count_latest) is called.
-    pub fn source(&self, state: TriggerState) -> &SourceStatistics {
-        &self.sources[state as usize]
+    pub fn of(&self, state: TriggerState) -> &StateStatistics {
+        &self.states[state as usize]
     }
 
     /// Counts the latest interval now.
     pub fn count_latest(&mut self) {
         self.record_latest();
-        self.latest_source = NO_SOURCE as u8;
+        self.latest_state = NO_STATE as u8;
     }
 
     #[inline]
     fn record_latest(&mut self) {
-        let source = usize::from(self.latest_source).min(NO_SOURCE);
-        self.sources[source].intervals.record(self.latest_ns);
+        let state = usize::from(self.latest_state).min(NO_STATE);
+        self.states[state].intervals.record(self.latest_ns);
     }
 
-    /// The intervals between trigger states of all sources (Figure 2).
+    /// The intervals between trigger states of all kinds (Figure 2).
     pub fn intervals(&self) -> Histogram {
-        self.merged(|source| &source.intervals)
+        self.merged(|state| &state.intervals)
     }
 
-    /// The lateness of the events of all sources.
+    /// The lateness of all events.
     pub fn lateness(&self) -> Histogram {
-        self.merged(|source| &source.lateness)
+        self.merged(|state| &state.lateness)
     }
 
-    fn merged(&self, part: impl Fn(&SourceStatistics) -> &Histogram) -> Histogram {
+    fn merged(&self, part: impl Fn(&StateStatistics) -> &Histogram) -> Histogram {
         let mut all = Histogram::new();
-        let sources = TriggerState::ALL.map(|state| self.source(state));
-        sources.iter().for_each(|source| all.merge(part(source)));
+        for state in TriggerState::ALL {
+            all.merge(part(self.of(state)));
+        }
         all
     }
 }
 
-/// The place beyond the last source.
-const NO_SOURCE: usize = TriggerState::ALL.len();
+/// The place beyond the last state.
+const NO_STATE: usize = TriggerState::ALL.len();
 
 #[cfg(test)]
 mod tests {
@@ -195,22 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_counts_for_the_source_that_ends_it() {
+    fn an_interval_counts_for_the_state_that_ends_it() {
         let mut statistics = TriggerStatistics::new(Instant::from_ns(40));
         statistics.on_trigger(TriggerState::SystemCall, Instant::from_ns(100));
-        statistics.on_trigger(TriggerState::IpOutput, Instant::from_ns(130));
+        statistics.on_trigger(TriggerState::Send, Instant::from_ns(130));
         statistics.count_latest();
         assert_eq!(
-            statistics
-                .source(TriggerState::SystemCall)
-                .intervals
-                .max_ns(),
+            statistics.of(TriggerState::SystemCall).intervals.max_ns(),
             60
         );
-        assert_eq!(
-            statistics.source(TriggerState::IpOutput).intervals.max_ns(),
-            30
-        );
+        assert_eq!(statistics.of(TriggerState::Send).intervals.max_ns(), 30);
         assert_eq!(statistics.intervals().count(), 2);
         statistics.count_latest();
         assert_eq!(statistics.intervals().count(), 2);
@@ -225,7 +229,7 @@ mod tests {
         statistics.on_trigger_after(backup, TriggerState::SystemCall, Instant::from_ns(30));
         statistics.count_latest();
         statistics.add(TriggerState::Backup, &backups, &Histogram::new());
-        assert_eq!(statistics.source(TriggerState::Backup).count(), 1);
+        assert_eq!(statistics.of(TriggerState::Backup).count(), 1);
         assert_eq!(statistics.intervals().sum_ns(), 30);
         assert_eq!(statistics.intervals().max_ns(), 20);
     }

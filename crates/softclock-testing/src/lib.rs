@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod files;
 pub mod lab;
 
 use std::ffi::OsStr;
@@ -21,6 +22,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+pub use files::{directory, noise};
 
 /// The variable that names the file to which tests that are skipped, or run in part, are appended, one a line. libtest
 /// hides what a passing test prints, so printing alone would be lost.

@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 
 pub use softclock_core::{Delivery, Readiness, SourceEvent, SourceId};
 use softclock_core::{EventQueues, QueueId};
-pub use softclock_linux::events::Mechanism;
-use softclock_linux::events::{BATCH, Event, Poller, Timeout, Token, current_state};
+pub use softclock_linux::readiness::Mechanism;
+use softclock_linux::readiness::{BATCH, Poller, ReadyEvent, Timeout, Token, current_state};
 
 /// The events of one thread.
 pub struct EventQueue {
@@ -44,7 +44,7 @@ struct Shared {
     events: RefCell<EventQueues>,
     queue: QueueId,
     poller: RefCell<Poller>,
-    arrived: RefCell<Vec<Event>>,
+    arrived: RefCell<Vec<ReadyEvent>>,
 }
 
 /// A descriptor among an [`EventQueue`]'s. Dropping it ends its events and drops the descriptor.

@@ -70,8 +70,8 @@ pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, Tri
 pub use softclock_linux::output;
 pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 
-use runtime::events::RESOLUTION_HZ;
 use runtime::inner::Inner;
+use runtime::soft_events::RESOLUTION_HZ;
 use softclock_core::Clock;
 
 /// Starts a task on this thread. It runs when the running one has returned.
@@ -162,8 +162,7 @@ pub fn schedule_after(
     schedule_within(FireWindow::from(now() + delay), handler)
 }
 
-/// As [`schedule_soft_event`], from `window.earliest` on. A deadline that has passed when the event fires is
-/// counted as missed; see [`schedule_alarm_safe`] for deadlines that are kept.
+/// As [`schedule_soft_event`], from `window.earliest` on. For handlers with a deadline, see [`schedule_alarm_safe`].
 ///
 /// # Panics
 /// Outside a runtime.

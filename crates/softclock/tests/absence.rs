@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use softclock::net::TcpStream;
 use softclock::{JoinHandle, Runtime};
-use softclock_linux::events::Poller;
+use softclock_linux::readiness::Poller;
 
 /// The timeouts in these tests. Threads are away for three times as long.
 const LIMIT: Duration = Duration::from_millis(400);

@@ -98,11 +98,11 @@ fn alarms_are_trigger_states_with_intervals_and_lateness() {
             (TriggerState::Backup, FiredBy::Backup),
             (TriggerState::Deadline, FiredBy::Deadline),
         ] {
-            let source = triggers.source(state);
+            let source = triggers.of(state);
             assert!(source.count() > 0, "{state:?}: {triggers:?}");
             assert_eq!(source.fired(), COUNTER.fires_by(by), "{state:?}");
         }
-        let deadline = &triggers.source(TriggerState::Deadline).intervals;
+        let deadline = &triggers.of(TriggerState::Deadline).intervals;
         assert!(deadline.quantile_ns(0.5) < 50_000_000, "{deadline:?}");
         // An alarm ends an interval and begins one: together they are the time that passed.
         let sum = Duration::from_nanos(triggers.intervals().sum_ns());

@@ -247,7 +247,51 @@ fn handlers_reschedule_themselves_at_trigger_states() {
         assert_eq!(fired.get(), so_far);
         assert!(!event.cancel());
         let application = TriggerState::Application;
-        assert!(softclock::statistics().triggers.source(application).fired() >= so_far);
+        assert!(softclock::statistics().triggers.of(application).fired() >= so_far);
+    });
+}
+
+/// It fires once for each time that it was scheduled for, and not at the time before.
+#[test]
+fn an_event_is_moved_and_scheduled_again() {
+    run(async {
+        let fired = Rc::new(Cell::new(0));
+        let count = fired.clone();
+        let event =
+            softclock::schedule_soft_event(1_000_000_000, move |_| count.set(count.get() + 1));
+        let soon = || FireWindow::from(softclock::now());
+        assert!(event.reschedule_within(soon()));
+        softclock::sleep(MS).await;
+        assert_eq!((fired.get(), event.is_pending()), (1, false));
+        for times in 2..5 {
+            let later = softclock::now().add_ns(3_600_000_000_000);
+            assert!(event.reschedule_within(FireWindow::from(later)));
+            assert!(event.reschedule_within(soon()));
+            softclock::sleep(MS).await;
+            assert_eq!((fired.get(), event.is_pending()), (times, false));
+        }
+    });
+}
+
+/// What its context says counts.
+#[test]
+fn an_event_that_schedules_itself_twice_fires_once() {
+    run(async {
+        let fired = Rc::new(Cell::new(0));
+        let own: Rc<RefCell<Option<softclock::SoftEvent>>> = Rc::default();
+        let (count, event) = (fired.clone(), own.clone());
+        let scheduled = softclock::schedule_soft_event(100, move |context| {
+            count.set(count.get() + 1);
+            if count.get() == 1 {
+                let now = FireWindow::from(context.now());
+                assert!(event.borrow().as_ref().unwrap().reschedule_within(now));
+                context.reschedule_within(now);
+            }
+        });
+        own.replace(Some(scheduled));
+        softclock::sleep(10 * MS).await;
+        assert_eq!(fired.get(), 2);
+        own.take();
     });
 }
 
@@ -344,6 +388,7 @@ fn an_event_of_a_past_runtime_cancels_nothing() {
     let old = runtime.block_on(async { softclock::schedule_soft_event(1_000_000, |_| {}) });
     drop(runtime);
     assert!(!old.cancel());
+    assert!(!old.reschedule_within(FireWindow::from(softclock::Instant::ORIGIN)));
     run(async {
         let new = softclock::schedule_soft_event(1_000_000, |_| {});
         assert!(!old.cancel());

@@ -546,10 +546,10 @@ async fn an_unreachable_peer_is_told_once(address: SocketAddr) {
 
 async fn calls_are_trigger_states_of_their_kind(address: SocketAddr) {
     let (client, server) = pair(address).await;
-    let count = |state| softclock::statistics().triggers.source(state).count();
-    let (sent, received) = (count(TriggerState::IpOutput), count(TriggerState::IpInput));
+    let count = |state| softclock::statistics().triggers.of(state).count();
+    let (sent, received) = (count(TriggerState::Send), count(TriggerState::Receive));
     client.write_all(b"x").await.unwrap();
     server.read_exact(&mut [0]).await.unwrap();
-    assert_eq!(count(TriggerState::IpOutput), sent + 1);
-    assert!(count(TriggerState::IpInput) > received);
+    assert_eq!(count(TriggerState::Send), sent + 1);
+    assert!(count(TriggerState::Receive) > received);
 }

@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use softclock_link::PortSpec;
 use softclock_linux::link::Link;
 
-use super::side::Side;
 use super::{BridgeError, BridgeOptions};
 
 /// Warns of what stops working, and asks whether to go on; without a terminal only `--yes` answers that.
-pub(super) fn agree(sides: [&Side; 2], options: &BridgeOptions) -> Result<(), BridgeError> {
+pub(super) fn agree(ports: [&PortSpec; 2], options: &BridgeOptions) -> Result<(), BridgeError> {
     let routes = [
         fs::read_to_string("/proc/net/route").map(|table| routes4(&table)),
         fs::read_to_string("/proc/net/ipv6_route").map(|table| routes6(&table)),
@@ -18,7 +18,7 @@ pub(super) fn agree(sides: [&Side; 2], options: &BridgeOptions) -> Result<(), Br
     // Kernels without IPv6 have no such table.
     let routes: Vec<Route> = routes.into_iter().flatten().flatten().collect();
     let mut links = Vec::new();
-    for link in sides.into_iter().filter_map(Side::link) {
+    for link in ports.into_iter().filter_map(PortSpec::link) {
         add_with_uppers(link, &mut links);
     }
     let uses: Vec<_> = links

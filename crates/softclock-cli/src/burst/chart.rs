@@ -4,7 +4,7 @@ use softclock_core::Histogram;
 use softclock_core::histogram::{bucket_of, upper_bound};
 
 use super::analysis::Stream;
-use super::figures::format_ns;
+use super::units::format_ns;
 
 /// A drawing of all streams: gaps as in the paper's Figure 8, below them the queue.
 pub(super) fn svg(streams: &[Stream]) -> String {

@@ -4,6 +4,7 @@ use softclock_core::Histogram;
 use softclock_wire::capture::Direction;
 
 use super::analysis::Stream;
+use super::units::{format_bytes, format_ns, format_rate};
 use crate::values::format_time;
 
 /// Figures that belong together.
@@ -176,53 +177,6 @@ fn queue_note(stream: &Stream) -> Option<String> {
         .then(|| "the rate is below the traffic's mean, so that the queue only grows".into())
 }
 
-/// Where there is nothing to tell.
-const NONE: &str = "-";
-
-/// Three digits at least, in the unit that makes them readable.
-fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    let unit = units.iter().rev().find(|(factor, _)| value >= *factor);
-    let (factor, name) = unit.copied().unwrap_or(units[0]);
-    let value = value / factor;
-    let decimals = match value {
-        _ if factor == 1.0 && value.fract() == 0.0 => 0,
-        100.0.. => 0,
-        10.0..100.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$} {name}")
-}
-
-pub(super) fn format_bytes(bytes: u64) -> String {
-    scaled(
-        bytes as f64,
-        &[
-            (1.0, "B"),
-            (1e3, "kB"),
-            (1e6, "MB"),
-            (1e9, "GB"),
-            (1e12, "TB"),
-        ],
-    )
-}
-
-pub(super) fn format_ns(ns: f64) -> String {
-    scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
-}
-
-fn format_rate(bps: u64) -> String {
-    scaled(
-        bps as f64,
-        &[
-            (1.0, "bit/s"),
-            (1e3, "kbit/s"),
-            (1e6, "Mbit/s"),
-            (1e9, "Gbit/s"),
-            (1e12, "Tbit/s"),
-        ],
-    )
-}
-
 fn format_number(number: f64) -> String {
     match number {
         1000.0.. => format!("{number:.0}"),
@@ -230,23 +184,5 @@ fn format_number(number: f64) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantities_have_three_digits() {
-        for (ns, text) in [
-            (0.0, "0 ns"),
-            (7.0, "7 ns"),
-            (7.25, "7.25 ns"),
-            (14_400.0, "14.4 us"),
-            (123_456_789.0, "123 ms"),
-            (9e12, "9000 s"),
-        ] {
-            assert_eq!(format_ns(ns), text);
-        }
-        assert_eq!(format_bytes(1_500), "1.50 kB");
-        assert_eq!(format_rate(5_000_000_000), "5.00 Gbit/s");
-    }
-}
+/// Where there is nothing to tell.
+const NONE: &str = "-";

@@ -2,7 +2,7 @@
 //!
 //! - [`reader`]: packets of files, in large pieces; [`progress`] shows how far it is.
 //! - [`analysis`]: streams of packets into figures, by `softclock_wire::burstiness`.
-//! - [`figures`]: the figures as rows of text, shared by [`table`] (terminal) and [`page`] (HTML); [`json`].
+//! - [`figures`]: the figures as rows of text, shared by [`table`] (terminal) and [`page`] (HTML); [`json`]; [`units`].
 //! - [`chart`]: the gap histogram and the occupancy over time, as SVG.
 
 mod analysis;
@@ -13,6 +13,7 @@ mod page;
 mod progress;
 mod reader;
 mod table;
+mod units;
 
 use std::fs;
 use std::io::{self, Write};

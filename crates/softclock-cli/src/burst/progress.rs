@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::figures::format_bytes;
+use super::units::format_bytes;
 use crate::bar::bar;
 
 /// A line on standard error that goes again; nothing where that is no terminal.

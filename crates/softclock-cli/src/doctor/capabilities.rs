@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::Check;
+use super::check::Check;
 
 /// Numbered as in capabilities(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn parse(status: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use super::super::check::Status;
     use super::*;
 
     #[test]

@@ -2,7 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
-use super::Check;
+use super::check::Check;
+use crate::descriptors::connections_for;
 
 /// Timers that signal take one each.
 pub(super) fn pending_signals() -> Check {
@@ -30,7 +31,7 @@ fn descriptors_of(limit: Rlimit) -> Check {
     let Some(hard) = limit.maximum else {
         return Check::ok(NAME, "no limit").needed();
     };
-    let connections = crate::limits::connections_for(hard);
+    let connections = connections_for(hard);
     let found = format!(
         "{} soft, {hard} hard: serve raises it to the hard limit, enough for {connections} connections",
         word(limit.current)
@@ -77,7 +78,7 @@ const ENOUGH_LOCKED: u64 = 8 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use super::super::check::Status;
     use super::*;
 
     fn descriptors(soft: u64, hard: u64) -> Check {

@@ -7,7 +7,7 @@ use softclock::{Histogram, Runtime};
 use softclock_core::Clock;
 use softclock_linux::clock::{ThreadClock, monotonic_ns};
 
-use super::Check;
+use super::check::Check;
 use super::proc::reason;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -91,7 +91,7 @@ const LATE_NS: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use super::super::check::Status;
     use super::*;
 
     #[test]

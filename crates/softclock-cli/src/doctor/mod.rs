@@ -3,6 +3,7 @@
 //! Each group of checks has a file; [`report`] prints what they found. Nothing on the machine is changed.
 
 mod capabilities;
+mod check;
 mod kernel_config;
 mod limits;
 mod measure;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use check::Group;
 use report::{Colours, Report};
 
 /// The options of `softclock doctor`.
@@ -34,89 +36,6 @@ Each line reads: ok, note (it works, and could work better) or missing. A line m
 cannot do without; the exit status is 0 if nothing of that is missing, else 1. Takes about half a second, most of it \
 to measure. NO_COLOR turns colours off.
 ";
-
-/// What was found out about one thing.
-#[derive(Clone, Debug)]
-struct Check {
-    name: &'static str,
-    status: Status,
-    /// Whether `serve` cannot do without.
-    needed: bool,
-    found: String,
-    /// The command or setting that would help.
-    advice: Option<String>,
-}
-
-/// How it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
-    Ok,
-    /// It works, and could work better; or it is not known whether it does.
-    Note,
-    Missing,
-}
-
-/// Checks that belong together.
-struct Group {
-    name: &'static str,
-    checks: Vec<Check>,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            status: Status::Ok,
-            needed: false,
-            found: found.into(),
-            advice: None,
-        }
-    }
-
-    fn note(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            status: Status::Note,
-            ..Self::ok(name, found)
-        }
-    }
-
-    fn missing(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            status: Status::Missing,
-            ..Self::ok(name, found)
-        }
-    }
-
-    /// A probe's answer: `yes` if it worked, else `no` and the error.
-    fn probed(name: &'static str, result: io::Result<()>, yes: &str, no: &str) -> Self {
-        match result {
-            Ok(()) => Self::ok(name, yes),
-            Err(error) => Self::missing(name, format!("{no}: {}", proc::reason(&error))),
-        }
-    }
-
-    fn needed(self) -> Self {
-        Self {
-            needed: true,
-            ..self
-        }
-    }
-
-    /// What to do, told only where something is to be done.
-    fn advice(self, advice: impl Into<String>) -> Self {
-        let advice = (self.status != Status::Ok).then(|| advice.into());
-        Self { advice, ..self }
-    }
-
-    /// A feature that nothing depends on yet is noted, not missed.
-    fn optional(self) -> Self {
-        let status = match self.status {
-            Status::Missing => Status::Note,
-            other => other,
-        };
-        Self { status, ..self }
-    }
-}
 
 /// Examines, prints, and tells by the exit code whether `serve` can run.
 pub(crate) fn run(options: &DoctorOptions) -> ExitCode {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use serde_json::json;
 
-use super::{Check, Group, Status};
+use super::check::{Check, Group, Status};
 
 /// All findings.
 pub(super) struct Report {

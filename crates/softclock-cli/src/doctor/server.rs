@@ -8,8 +8,9 @@ use std::path::Path;
 use softclock_linux::{file, probe};
 
 use super::capabilities::{self, Capability};
+use super::check::Check;
+use super::limits;
 use super::proc::{number, reason};
-use super::{Check, limits};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -151,7 +152,7 @@ const MANUALS: [&str; 3] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use super::super::check::Status;
     use super::*;
 
     #[test]

@@ -4,9 +4,10 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use softclock_linux::clock::{ClockSource, Distrust, ThreadClock, tick_ns};
 use softclock_linux::probe;
 
+use super::check::Check;
+use super::limits;
 use super::proc::{line, reason};
 use super::quota::{Quota, tightest};
-use super::{Check, limits};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -144,7 +145,7 @@ fn quota(quota: Option<Quota>) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use super::super::check::Status;
     use super::*;
 
     #[test]

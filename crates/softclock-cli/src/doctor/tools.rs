@@ -4,9 +4,10 @@ use std::path::Path;
 
 use softclock_linux::probe;
 
+use super::check::Check;
 use super::kernel_config::KernelConfig;
+use super::limits;
 use super::proc::line;
-use super::{Check, limits};
 
 pub(super) fn event_delivery() -> Vec<Check> {
     vec![
@@ -119,7 +120,7 @@ const QDISCS: [(&str, &str, &str); 6] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use super::super::check::Status;
     use super::*;
 
     #[test]

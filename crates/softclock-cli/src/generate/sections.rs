@@ -37,6 +37,29 @@ pub(super) fn of(command: &str) -> &'static [Section] {
     }
 }
 
+/// The page of a command that bridges, with this example of its configuration file. No function: its slices would not be
+/// constants.
+macro_rules! bridge_page {
+    ($example:expr) => {
+        &[
+            Section {
+                title: CONFIGURATION,
+                parts: &[
+                    FORMAT,
+                    VALUES,
+                    PRECEDENCE,
+                    BRIDGE_ONLY_FLAGS,
+                    MISTAKES,
+                    Text("For example:"),
+                    Lines($example),
+                ],
+            },
+            BRIDGE_SIGNALS,
+            BRIDGE_EXIT_STATUS,
+        ]
+    };
+}
+
 const PROGRAM: &[Section] = &[Section {
     title: EXIT_STATUS,
     parts: &[
@@ -171,39 +194,9 @@ const BURST: &[Section] = &[Section {
     ],
 }];
 
-const PACE: &[Section] = &[
-    Section {
-        title: CONFIGURATION,
-        parts: &[
-            FORMAT,
-            VALUES,
-            PRECEDENCE,
-            BRIDGE_ONLY_FLAGS,
-            MISTAKES,
-            Text("For example:"),
-            Lines(PACE_EXAMPLE),
-        ],
-    },
-    BRIDGE_SIGNALS,
-    BRIDGE_EXIT_STATUS,
-];
+const PACE: &[Section] = bridge_page!(PACE_EXAMPLE);
 
-const WAN: &[Section] = &[
-    Section {
-        title: CONFIGURATION,
-        parts: &[
-            FORMAT,
-            VALUES,
-            PRECEDENCE,
-            BRIDGE_ONLY_FLAGS,
-            MISTAKES,
-            Text("For example:"),
-            Lines(WAN_EXAMPLE),
-        ],
-    },
-    BRIDGE_SIGNALS,
-    BRIDGE_EXIT_STATUS,
-];
+const WAN: &[Section] = bridge_page!(WAN_EXAMPLE);
 
 const DOCTOR: &[Section] = &[Section {
     title: EXIT_STATUS,

@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use softclock_http::{ErrorPage, HeaderRule, Site};
 
+use crate::values::seconds;
+
 /// Options that shape the responses of a [`Site`].
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Content")]
@@ -18,7 +20,7 @@ pub(crate) struct ContentOptions {
     pub(crate) cache: usize,
 
     /// How long a change of a file kept in memory may go unnoticed
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "1", value_parser = crate::cli::seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "1", value_parser = seconds)]
     pub(crate) cache_revalidate: Duration,
 
     /// List directories that have no index file

@@ -1,14 +1,15 @@
-//! Groups of options of servers, each in a file of its own.
+//! The options of `softclock serve` and `softclock proxy`, each group of them in a file of its own.
 
 mod content;
+mod limits;
 mod operation;
 mod pacing;
 pub(crate) mod priority;
+mod proxy;
+mod serve;
 mod server;
 mod upstream;
 
-pub(crate) use content::ContentOptions;
-pub(crate) use operation::OperationOptions;
-pub(crate) use pacing::PacingOptions;
+pub(crate) use proxy::ProxyOptions;
+pub(crate) use serve::ServeOptions;
 pub(crate) use server::ServerOptions;
-pub(crate) use upstream::UpstreamOptions;

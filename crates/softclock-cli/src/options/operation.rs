@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use softclock_http::{ListenAddress, LogFormat};
 
-use crate::cli::seconds;
+use crate::values::seconds;
 
 /// Options of one server.
 #[derive(Args, Clone, PartialEq, Debug)]

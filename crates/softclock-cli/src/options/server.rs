@@ -8,11 +8,12 @@ use softclock::Mechanism;
 use softclock_http::ListenAddress;
 use softclock_linux::priority::Priority;
 
+use super::limits::LimitOptions;
+use super::operation::OperationOptions;
+use super::pacing::PacingOptions;
 use super::priority::priority;
-use super::{OperationOptions, PacingOptions};
-use crate::cli::{LogLevel, mechanism, percent, seconds};
-use crate::limits::LimitOptions;
-use crate::values::whole;
+use crate::logging::LogLevel;
+use crate::values::{mechanism, percent, seconds, whole};
 
 /// Options of one server, whatever it serves.
 #[derive(Args, Clone, Debug)]

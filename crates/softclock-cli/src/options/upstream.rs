@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use softclock_http::{HealthOptions, ProxyOptions, UpstreamTimeouts, UpstreamUrl, ViaName};
 
-use crate::cli::seconds;
-use crate::limits::at_most;
-use crate::values::whole;
+use super::limits::at_most;
+use crate::values::{seconds, whole};
 
 /// Options of a proxy toward its upstreams. A timeout of 0 is none.
 #[derive(Args, Clone, PartialEq, Debug)]

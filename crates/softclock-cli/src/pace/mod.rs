@@ -1,22 +1,15 @@
 //! `softclock pace`: a bridge that paces classes of packets.
-//!
-//! - [`class`]: how classes are written.
-//! - [`pacer`]: classes on a byte clock, as the bridge's discipline.
-
-mod class;
-mod pacer;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use softclock_core::Rate;
+use softclock_link::{Class, Pacer, PacerOptions};
 use softclock_linux::link::Link;
 
-use crate::bridge::{self, BridgeError, BridgeOptions};
-use crate::values::time;
-use class::Class;
-use pacer::Pacer;
+use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
+use crate::values::{format_time, time};
 
 /// The options of `softclock pace`.
 #[derive(Args, Clone, Debug)]
@@ -124,33 +117,58 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
         }
     }
     bridge::run(&options.bridge, None, |leaving, now| {
-        let pacer = |index: usize| {
+        let treatment = |index: usize| {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));
-            let overhead = options.bridge.overhead;
-            let pacer = Pacer::new(&classes[index], link, options.tolerance, overhead, now);
+            let setup = PacerOptions {
+                link,
+                tolerance: options.tolerance,
+                overhead_bytes: options.bridge.overhead,
+            };
+            let pacer = Pacer::new(&classes[index], setup, now);
             if let Some(share) = pacer.least_share()
                 && !options.bridge.is_quiet()
             {
-                let way = ["A to B", "B to A"][index];
-                eprintln!("{}", over_promise(way, &classes[index], link, share));
+                let direction = ["A to B", "B to A"][index];
+                eprintln!("{}", over_promise(direction, &classes[index], link, share));
             }
-            pacer
+            Treatment {
+                discipline: pacer,
+                settings: settings(&classes[index], setup),
+            }
         };
-        [pacer(0), pacer(1)]
+        [treatment(0), treatment(1)]
     })
 }
 
 /// What to say about classes that were promised more than the link has.
-fn over_promise(way: &str, classes: &[Class], link: Rate, share: f64) -> String {
+fn over_promise(direction: &str, classes: &[Class], link: Rate, share: f64) -> String {
     let sum = |sum: u64, class: &Class| sum.saturating_add(class.options.rate.bps());
     let sum = classes.iter().fold(0, sum);
     let sum = Rate::from_bps(sum).map_or_else(String::new, |sum| sum.to_string());
     let percent = share * 100.0;
     format!(
-        "softclock: the classes from {way} are promised {sum}, the link has {link}: when all send, they share it in \
+        "softclock: the classes from {direction} are promised {sum}, the link has {link}: when all send, they share it in \
          proportion, and a class gets as little as {percent:.3} % of its rate"
     )
+}
+
+/// What is done to frames, as options write it: names and values.
+fn settings(classes: &[Class], options: PacerOptions) -> Vec<(String, String)> {
+    let PacerOptions {
+        link,
+        tolerance,
+        overhead_bytes,
+    } = options;
+    let setting = |name: &str, value: String| (name.to_owned(), value);
+    let classes = (classes.iter()).map(|class| setting("class", class.effective()));
+    let overhead = (overhead_bytes > 0).then(|| setting("overhead", overhead_bytes.to_string()));
+    let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
+    let others = [setting("link", link.to_string())]
+        .into_iter()
+        .chain(tolerance)
+        .chain(overhead);
+    classes.chain(others).collect()
 }
 
 fn of_mbit(told: Option<u64>) -> Rate {

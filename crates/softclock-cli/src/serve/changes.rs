@@ -1,6 +1,6 @@
 //! What a reload has changed, for the log.
 
-use super::Program;
+use super::program::Program;
 
 /// One line: the file that was read, how many addresses are listened on, and which settings have changed, by their
 /// names or by those of their groups in the help. Settings that change at the next start only are left out.

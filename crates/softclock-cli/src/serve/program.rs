@@ -2,8 +2,8 @@
 
 use softclock_http::{Proxy, Served, Site, StartError};
 
-use crate::cli::{Command, ProxyOptions, ServeOptions};
-use crate::options::ServerOptions;
+use crate::cli::Command;
+use crate::options::{ProxyOptions, ServeOptions, ServerOptions};
 
 /// A server's options.
 #[derive(Clone, Debug)]

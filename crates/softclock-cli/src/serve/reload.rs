@@ -9,8 +9,10 @@ use std::time::Duration;
 use softclock::JoinHandle;
 use softclock_http::{AccessLog, Control, InputKind, Settings};
 
+use super::program::Program;
+use super::replacement::Replacement;
 use super::start_error::Advised;
-use super::{Program, Replacement, changes, settings};
+use super::{changes, settings};
 use crate::cli::{self, Shown};
 use crate::logging::{Logging, NOTICE};
 use crate::notify::{State, notify};

@@ -8,8 +8,8 @@ use softclock_http::{
     AccessLog, InputKind, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions,
 };
 
-use super::Program;
-use crate::limits::sources_for;
+use super::program::Program;
+use crate::descriptors::sources_for;
 use crate::logging;
 
 /// The settings that the options ask for. With `previous` ones the server runs: an access log that stays is taken from

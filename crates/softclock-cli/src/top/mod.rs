@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::values::seconds;
 use fetch::Target;
 use sample::Sample;
 use terminal::{Key, Terminal};
@@ -109,7 +110,7 @@ fn wait(time: Duration, terminal: Option<&Terminal>) -> Key {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(100)..=Duration::from_secs(3600);
-    let interval = crate::cli::seconds(text).ok();
+    let interval = seconds(text).ok();
     interval
         .filter(|interval| range.contains(interval))
         .ok_or_else(|| "write seconds from 0.1 to 3600, or such as 500ms".into())

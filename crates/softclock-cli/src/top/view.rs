@@ -264,7 +264,7 @@ mod tests {
                  softclock_http_responses_total{{method=\"GET\",class=\"2xx\"}} {}\n\
                  softclock_connections_open 64\nsoftclock_connections_limit 480\n\
                  softclock_blocked_seconds_total {n}\n\
-                 softclock_trigger_states_total{{source=\"ip-input\"}} {}\n\
+                 softclock_trigger_states_total{{source=\"receive\"}} {}\n\
                  softclock_trigger_states_total{{source=\"fault\"}} 0\n\
                  softclock_trigger_interval_seconds_bucket{{le=\"0.000001023\"}} {}\n\
                  softclock_trigger_interval_seconds_bucket{{le=\"0.001048575\"}} {}\n\
@@ -290,7 +290,7 @@ mod tests {
             "requests         12.3k /s   2xx 12.3k\n",
             "connections         64     of 480 at most",
             "threads            75%     busy, 25% idle",
-            "  ip-input         150 /s 100% █████",
+            "  receive          150 /s 100% █████",
             "between triggers     1.0 us   1.0 ms ··█·········▁··",
             "timers' lateness          -        - ···",
         ] {

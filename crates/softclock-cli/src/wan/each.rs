@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softclock_core::units::{UnitError, parse_time};
 
-use crate::values::whole;
+use crate::values::{percent, whole};
 
 /// From A to B, and from B to A.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -65,7 +65,7 @@ impl FromStr for Percentage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        crate::cli::percent(text).map(Self)
+        percent(text).map(Self)
     }
 }
 

@@ -1,10 +1,8 @@
 //! `softclock wan`: a bridge that behaves as a wide-area link.
 //!
-//! - [`emulator`]: the model of [`softclock_core::wan`] as the bridge's discipline.
 //! - [`each`]: settings for each direction.
 
 mod each;
-mod emulator;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -13,11 +11,11 @@ use std::time::Duration;
 use clap::Args;
 use softclock_core::Rate;
 use softclock_core::wan::{Chance, Wan, WanOptions};
+use softclock_link::Emulator;
 
-use crate::bridge::{self, BridgeError, BridgeOptions};
+use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
 use crate::values::{format_time, whole};
 use each::{Each, Packets, Percentage, Time};
-use emulator::Emulator;
 
 /// The options of `softclock wan`.
 #[derive(Args, Clone, Debug)]
@@ -112,10 +110,13 @@ pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
     let told = options.is_random().then_some(seed);
     bridge::run(&options.bridge, told, |_, _| {
         let overhead = options.bridge.overhead;
-        [0, 1].map(|way| {
-            let own = seed.wrapping_add(way as u64);
-            let model = Wan::new(options.of_way(way), own);
-            Emulator::new(model, options.settings(way), overhead)
+        [0, 1].map(|direction| {
+            let own = seed.wrapping_add(direction as u64);
+            let model = Wan::new(options.of_direction(direction), own);
+            Treatment {
+                discipline: Emulator::new(model, overhead),
+                settings: options.settings(direction),
+            }
         })
     })
 }
@@ -133,21 +134,21 @@ impl WanCommandOptions {
     }
 
     /// What differs from a link that does nothing, in one direction.
-    fn settings(&self, way: usize) -> Vec<(String, String)> {
+    fn settings(&self, direction: usize) -> Vec<(String, String)> {
         let time = |name: &str, each: &Each<Time>| {
-            let time = each.0[way].0;
+            let time = each.0[direction].0;
             (!time.is_zero()).then(|| (name.to_owned(), format_time(time)))
         };
         let chance = |name: &str, each: &Each<Percentage>| {
-            let percent = each.0[way].0 * 100.0;
+            let percent = each.0[direction].0 * 100.0;
             // Shares lose their last digits between decimal and binary.
             let percent = (percent * 1e9).round() / 1e9;
             (percent > 0.0).then(|| (name.to_owned(), format!("{percent}%")))
         };
         let rate = self
             .rate
-            .map(|each| ("rate".to_owned(), each.0[way].to_string()));
-        let queue = || ("queue".to_owned(), self.queue.0[way].0.to_string());
+            .map(|each| ("rate".to_owned(), each.0[direction].to_string()));
+        let queue = || ("queue".to_owned(), self.queue.0[direction].0.to_string());
         let times = [time("delay", &self.delay), time("jitter", &self.jitter)];
         let bottleneck = [rate, self.rate.map(|_| queue())];
         let chances = [
@@ -163,14 +164,14 @@ impl WanCommandOptions {
     }
 
     /// What holds for one direction.
-    fn of_way(&self, way: usize) -> WanOptions {
-        let time = |each: &Each<Time>| -> Duration { each.0[way].0 };
-        let chance = |each: &Each<Percentage>| -> Chance { Chance::of_share(each.0[way].0) };
+    fn of_direction(&self, direction: usize) -> WanOptions {
+        let time = |each: &Each<Time>| -> Duration { each.0[direction].0 };
+        let chance = |each: &Each<Percentage>| -> Chance { Chance::of_share(each.0[direction].0) };
         WanOptions {
             delay: time(&self.delay),
             jitter: time(&self.jitter),
-            rate: self.rate.map(|each| each.0[way]),
-            queue_packets: self.queue.0[way].0,
+            rate: self.rate.map(|each| each.0[direction]),
+            queue_packets: self.queue.0[direction].0,
             loss: chance(&self.loss),
             reorder: chance(&self.reorder),
             duplicate: chance(&self.duplicate),

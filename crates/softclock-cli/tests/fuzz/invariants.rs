@@ -231,9 +231,9 @@ const LOG_BYTES: usize = 64 << 10;
 const LOG_BYTES_A_SECOND: usize = 16 << 10;
 
 /// Turns of a thread's loop around a request, those of two scrapes included. In a proxy they go on while the upstream, which
-/// is in this program, has other work.
+/// is in this program, has other work: 100 ms where the machine is busy.
 const fn turns_allowed(mode: Mode) -> u64 {
-    if mode.is_proxy() { 1_000 } else { 60 }
+    if mode.is_proxy() { 5_000 } else { 60 }
 }
 
 /// Probes in a row of which one must have been within that.

@@ -26,7 +26,7 @@ mod invariants;
 mod limits;
 mod random;
 mod recorder;
-#[allow(dead_code, reason = "shared with the tests of serve")]
+#[allow(dead_code, unused_imports, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
 mod target;
@@ -98,6 +98,8 @@ fn round(mode: Mode, seed: u64, only: Option<u64>) {
     };
     let runtime = softclock::Runtime::new().expect("a runtime");
     let (subject, beside) = runtime.block_on(async {
+        let beating = Rc::clone(&recorder);
+        let _beating = spawn_local(async move { beating.beat().await });
         let upstream = upstream::start(&recorder, seed).expect("an upstream");
         let subject = Subject::start(mode, upstream, &mut Random::new(seed));
         let target = Rc::new(subject.target(mode, &recorder));

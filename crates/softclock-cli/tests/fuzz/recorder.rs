@@ -4,8 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::asked::Mode;
+use crate::limits::DELAY;
 
 /// What the sessions of a round find, and what they count.
 pub(crate) struct Recorder {
@@ -13,6 +15,10 @@ pub(crate) struct Recorder {
     seed: u64,
     violations: RefCell<Vec<String>>,
     pub(crate) tally: Tally,
+    /// The last [`beat`](Self::beat).
+    last_beat: Cell<Instant>,
+    /// The end of the last time in which this program could not run.
+    held_up: Cell<Option<Instant>>,
 }
 
 /// That a round was no idle one.
@@ -59,7 +65,30 @@ impl Recorder {
             seed,
             violations: RefCell::default(),
             tally: Tally::default(),
+            last_beat: Cell::new(Instant::now()),
+            held_up: Cell::new(None),
         }
+    }
+
+    /// Notes every [`BEAT`] that this program runs.
+    pub(crate) async fn beat(&self) {
+        loop {
+            self.last_beat.set(Instant::now());
+            softclock::sleep(BEAT).await;
+            if self.is_held_up() {
+                self.held_up.set(Some(Instant::now()));
+            }
+        }
+    }
+
+    /// Returns whether this program could not run for so long since `begun` that the server's timeouts may have struck.
+    pub(crate) fn was_held_up_since(&self, begun: Instant) -> bool {
+        // A session may be judged before the next beat.
+        self.is_held_up() || self.held_up.get().is_some_and(|end| end >= begun)
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.last_beat.get().elapsed() > BEAT + DELAY
     }
 
     /// Keeps a violation; `details` is all that helps to understand it.
@@ -129,3 +158,6 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 
 /// Violations kept of a round.
 const MOST: usize = 5;
+
+/// Between two looks at whether this program runs.
+const BEAT: Duration = Duration::from_millis(50);

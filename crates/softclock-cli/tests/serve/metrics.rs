@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use softclock_linux::events::Poller;
+use softclock_linux::readiness::Poller;
 
 use crate::client::Client;
 use crate::server::{Server, metric};
@@ -135,7 +135,7 @@ fn histograms_are_whole() {
     }
     let of_source =
         |source: &str| samples[&format!("softclock_trigger_states_total{{source=\"{source}\"}}")];
-    assert!(of_source("ip-input") >= 50.0 && of_source("ip-output") >= 50.0);
+    assert!(of_source("receive") >= 50.0 && of_source("send") >= 50.0);
     let all: f64 = samples
         .iter()
         .filter(|(key, _)| key.starts_with("softclock_trigger_states_total"))

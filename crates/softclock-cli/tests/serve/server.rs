@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::{NamedTempFile, TempDir};
+pub(crate) use softclock_testing::{directory, noise};
+use tempfile::NamedTempFile;
 
 use crate::client::Client;
 
@@ -203,7 +204,7 @@ pub(crate) fn mechanisms() -> Vec<&'static str> {
     let all = ["epoll", "io_uring", "poll", "select"].into_iter();
     let works = |name: &&str| {
         let mechanism = name.parse().expect("a name");
-        softclock_linux::events::Poller::with_mechanism(mechanism).is_ok()
+        softclock_linux::readiness::Poller::with_mechanism(mechanism).is_ok()
     };
     all.filter(works).collect()
 }
@@ -219,29 +220,6 @@ pub(crate) fn metric(address: SocketAddr, name: &str) -> f64 {
 /// The program, without options.
 pub(crate) fn softclock() -> Command {
     Command::new(env!("CARGO_BIN_EXE_softclock"))
-}
-
-/// A directory with these files.
-pub(crate) fn directory(files: &[(&str, &[u8])]) -> TempDir {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for (name, content) in files {
-        let path = directory.path().join(name);
-        fs::create_dir_all(path.parent().expect("inside")).expect("a directory");
-        fs::write(path, content).expect("a file");
-    }
-    directory
-}
-
-/// Bytes without a pattern that an error could keep.
-pub(crate) fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }
 
 /// Waits for something, for ten seconds at most.

@@ -28,7 +28,7 @@ fn one_sample_of_a_server_in_use() {
             "requests",
             " /s   2xx",
             "connections",
-            "ip-input",
+            "receive",
             "between triggers",
             "us",
         ] {

@@ -94,7 +94,7 @@ impl SourceEvent {
 /// Sources, queues, and which of them have to do with each other; see the [module](self).
 #[derive(Debug, Default)]
 pub struct EventQueues {
-    sources: Vec<Source>,
+    sources: Vec<SourceRecord>,
     free_sources: Vec<u32>,
     queues: Vec<Queue>,
     free_queues: Vec<u32>,
@@ -102,7 +102,7 @@ pub struct EventQueues {
 }
 
 #[derive(Debug)]
-struct Source {
+struct SourceRecord {
     generation: u32,
     /// The first and last of its interests, in the order of their turns.
     first: u32,
@@ -181,7 +181,7 @@ impl EventQueues {
                 generation: source.generation,
             };
         }
-        self.sources.push(Source {
+        self.sources.push(SourceRecord {
             generation: 0,
             first: NIL,
             last: NIL,
@@ -372,7 +372,7 @@ impl EventQueues {
 
     /// Takes back events for busy queues that tell nothing beyond `given`, which an idle one is told now.
     fn relieve_busy(&mut self, source: u32, given: Readiness) {
-        let Source { state, first, .. } = self.sources[source as usize];
+        let SourceRecord { state, first, .. } = self.sources[source as usize];
         let mut next = first;
         while next != NIL {
             let interest = &self.interests[next];
@@ -409,7 +409,7 @@ impl EventQueues {
 
     /// A queue that was to learn of these conditions does not care for them any more: another may.
     fn hand_on(&mut self, source: u32, conditions: Readiness) {
-        let Source {
+        let SourceRecord {
             state, delivery, ..
         } = self.sources[source as usize];
         if delivery == Delivery::One {
@@ -431,14 +431,14 @@ impl EventQueues {
         }
     }
 
-    fn source(&self, id: SourceId) -> Option<&Source> {
+    fn source(&self, id: SourceId) -> Option<&SourceRecord> {
         self.sources
             .get(id.index())
             .filter(|source| source.generation == id.generation)
     }
 
     #[inline]
-    fn source_mut(&mut self, id: SourceId) -> Option<&mut Source> {
+    fn source_mut(&mut self, id: SourceId) -> Option<&mut SourceRecord> {
         self.sources
             .get_mut(id.index())
             .filter(|source| source.generation == id.generation)

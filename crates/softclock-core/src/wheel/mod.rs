@@ -21,8 +21,9 @@
 //!
 //! # Memory
 //! 24 bytes and the value for each pending event, rounded up to a multiple of 32 (32 bytes for an
-//! 8-byte value, which the code asserts); places are kept for reuse, never given back. 48 KiB of
-//! slots, zeroed when the wheel is made, and 1 KiB for the wheel itself.
+//! 8-byte value, which the code asserts; 64 for an event of the runtime, which asserts it); places are
+//! kept for reuse, never given back. 48 KiB of slots, zeroed when the wheel is made, and 1 KiB for the
+//! wheel itself.
 
 mod bitmap;
 mod level;
@@ -70,6 +71,9 @@ pub struct TimerWheel<T> {
 }
 
 impl<T> TimerWheel<T> {
+    /// The memory of a pending event.
+    pub const NODE_BYTES: usize = Slab::<T>::NODE_BYTES;
+
     /// An empty wheel at the clock's origin.
     pub fn new() -> Self {
         Self::with_capacity(0)

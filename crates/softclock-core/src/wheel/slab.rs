@@ -65,6 +65,8 @@ pub(super) struct Slab<T> {
 }
 
 impl<T> Slab<T> {
+    pub(super) const NODE_BYTES: usize = size_of::<Node<T>>();
+
     pub(super) fn with_capacity(capacity: usize) -> Self {
         let mut nodes = Vec::with_capacity(capacity + 1);
         nodes.push(Node::Vacant {

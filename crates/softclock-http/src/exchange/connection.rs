@@ -66,15 +66,15 @@ async fn handshake(
     let timeouts = &options.timeouts;
     let heard = |cx: &mut Context<'_>| carrier.poll_heard(cx);
     let on_late = || Limit::FirstByteTimeout.count_one();
-    let seat = membership.seat();
-    seat.note(Some((Awaits::Request, softclock::now())));
+    let slot = membership.slot();
+    slot.note(Some((Awaits::Request, softclock::now())));
     within(timeouts.first_byte, membership, heard, on_late).await?;
-    seat.note(Some((Awaits::RestOfHead, softclock::now())));
+    slot.note(Some((Awaits::RestOfHead, softclock::now())));
     let mut accept = acceptor.accept(carrier);
     let accepted = |cx: &mut Context<'_>| Pin::new(&mut accept).poll(cx);
     let on_late = || Limit::HandshakeTimeout.reached(peer, "connection closed");
     let accepted = within(timeouts.head, membership, accepted, on_late).await;
-    seat.note(None);
+    slot.note(None);
     accepted
 }
 

@@ -43,9 +43,9 @@ impl Conversation {
         options: &ConnectionOptions,
         membership: Option<Membership>,
     ) -> Self {
-        let seat = membership.as_ref().map(Membership::seat);
+        let slot = membership.as_ref().map(Membership::slot);
         Self {
-            stream: GuardedStream::new(stream, Rc::clone(&session), options, seat),
+            stream: GuardedStream::new(stream, Rc::clone(&session), options, slot),
             session,
             head: options.head,
             membership,

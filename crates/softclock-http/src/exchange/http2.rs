@@ -24,7 +24,7 @@ use self::credit::Credit;
 use self::flow::{Flows, Piece, Transport, Verdict};
 use self::io::Watched;
 use self::keep_alive::KeepAlive;
-use crate::client::members::{Awaits, Membership, Seat};
+use crate::client::members::{Awaits, MemberSlot, Membership};
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions, Timeouts};
 use crate::exchange::answer::answer;
 use crate::exchange::session::Session;
@@ -51,7 +51,7 @@ pub(crate) async fn converse(
     options: &ConnectionOptions,
     mut membership: Membership,
 ) -> Result<(), h2::Error> {
-    let mut idle = IdleWatch::new(&session, membership.seat(), options.timeouts);
+    let mut idle = IdleWatch::new(&session, membership.slot(), options.timeouts);
     let mut server = Server::new(stream, session, options);
     poll_fn(|cx| {
         let is_over = idle.poll_over(cx).is_ready() || membership.poll_end(cx).is_ready();
@@ -293,7 +293,7 @@ fn builder(options: &ConnectionOptions) -> Builder {
 /// Watches how long no request has been in progress, before and after the connection is told to end.
 struct IdleWatch {
     session: Rc<Session>,
-    seat: Seat,
+    slot: MemberSlot,
     timeouts: Timeouts,
     /// Since when no request has been in progress.
     since: Option<Instant>,
@@ -307,10 +307,10 @@ struct IdleWatch {
 }
 
 impl IdleWatch {
-    fn new(session: &Rc<Session>, seat: Seat, timeouts: Timeouts) -> Self {
+    fn new(session: &Rc<Session>, slot: MemberSlot, timeouts: Timeouts) -> Self {
         Self {
             session: Rc::clone(session),
-            seat,
+            slot,
             timeouts,
             since: None,
             asked: false,
@@ -332,7 +332,7 @@ impl IdleWatch {
         if active || self.since.is_none() {
             let is_idle = self.session.poll_idle(cx).is_ready();
             self.since = is_idle.then(softclock::now);
-            self.seat
+            self.slot
                 .note(self.since.map(|since| (Awaits::Request, since)));
         }
     }

@@ -21,9 +21,9 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use softclock::GiveWay;
 
 use crate::client::OnLeave;
-use crate::client::members::{Awaits, Seat};
+use crate::client::members::{Awaits, MemberSlot};
 use crate::client::options::ConnectionOptions;
-use crate::client::patience::{Patience, Wait};
+use crate::client::patience::{ClientPatience, Wait};
 use crate::exchange::session::Session;
 use crate::net::buffers;
 use crate::net::file_lane::FileLane;
@@ -40,8 +40,8 @@ pub(crate) struct GuardedStream<S> {
     scanner: Scanner,
     withheld: Withheld,
     slow_head: GiveWay,
-    patience: Patience,
-    seat: Option<Seat>,
+    patience: ClientPatience,
+    slot: Option<MemberSlot>,
     /// Whether the client has sent anything at all.
     heard: bool,
     end: Option<End>,
@@ -93,7 +93,7 @@ impl<S: Socket> GuardedStream<S> {
         socket: S,
         session: Rc<Session>,
         options: &ConnectionOptions,
-        seat: Option<Seat>,
+        slot: Option<MemberSlot>,
     ) -> Self {
         Self {
             socket,
@@ -102,8 +102,8 @@ impl<S: Socket> GuardedStream<S> {
             scanner: Scanner::new(options.head),
             withheld: Withheld::default(),
             slow_head: GiveWay::default(),
-            patience: Patience::new(options.timeouts),
-            seat,
+            patience: ClientPatience::new(options.timeouts),
+            slot,
             heard: false,
             end: None,
             end_was_read: false,
@@ -211,11 +211,11 @@ impl<S: Socket> GuardedStream<S> {
         self.heard = true;
         let scanned = self.scanner.scan(bytes);
         let (passed, rest) = bytes.split_at(scanned.passed);
-        if let Some(seat) = &self.seat
+        if let Some(slot) = &self.slot
             && let Some((awaits, _)) = self.patience.awaits()
             && (awaits == Awaits::Request || !passed.is_empty())
         {
-            seat.note(None);
+            slot.note(None);
         }
         if !passed.is_empty() {
             self.patience.on_received();
@@ -309,10 +309,10 @@ impl<S: Socket> GuardedStream<S> {
         };
         let awaited = self.patience.awaits();
         let result = self.patience.poll_read(wait, cx);
-        if let Some(seat) = &self.seat
+        if let Some(slot) = &self.slot
             && awaited != self.patience.awaits()
         {
-            seat.note(self.patience.awaits());
+            slot.note(self.patience.awaits());
         }
         result.map(|()| {
             self.on_late(wait);
@@ -494,7 +494,7 @@ pub(crate) struct Ending<S> {
     /// Whether there was one: hyper ends the connection behind a request whose body it has not read.
     pub(crate) had_body: bool,
     /// The patience with the client, for what is still to be sent, and for what is still to come.
-    pub(crate) patience: Patience,
+    pub(crate) patience: ClientPatience,
 }
 
 /// The most that is read ahead of a waiting client: many requests, or the first frames after a request for an upgrade.

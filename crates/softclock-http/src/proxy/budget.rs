@@ -4,7 +4,8 @@
 //! none. Connections that idle count, too, as each holds a descriptor. Where one more is needed than there may be, threads
 //! are asked to close idle ones, and the request waits until they have; if none idles, it fails at once.
 //!
-//! A [`Place`] belongs to its connection and is dropped behind it, so that the count never is below the descriptors in use.
+//! An [`UpstreamPermit`] belongs to its connection and is dropped behind it, so that the count never is below the
+//! descriptors in use.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -45,10 +46,10 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// A place for a connection, closing one that idles if there is no other; `None` if none idles.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
-        if let Some(place) = self.try_take() {
-            return Some(place);
+    /// A permit for a connection, closing one that idles if there is no other; `None` if none idles.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<UpstreamPermit> {
+        if let Some(permit) = self.try_take() {
+            return Some(permit);
         }
         let _waiting = Waiting::new(self);
         for round in 0..ROUNDS {
@@ -61,18 +62,18 @@ impl Budget {
                 0 => softclock::yield_now().await,
                 _ => softclock::sleep(ROUND).await,
             }
-            if let Some(place) = self.try_take() {
-                return Some(place);
+            if let Some(permit) = self.try_take() {
+                return Some(permit);
             }
         }
         None
     }
 
-    fn try_take(self: &Arc<Self>) -> Option<Place> {
+    fn try_take(self: &Arc<Self>) -> Option<UpstreamPermit> {
         let limit = self.limit();
         let more = |open| (open < limit).then_some(open + 1);
         let taken = (self.open).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.ok().map(|_| Place {
+        taken.ok().map(|_| UpstreamPermit {
             budget: Arc::clone(self),
             is_idle: Cell::new(false),
         })
@@ -100,13 +101,13 @@ impl Budget {
     }
 }
 
-/// A connection's place, given back when dropped.
-pub(super) struct Place {
+/// A connection's permit, given back when dropped.
+pub(super) struct UpstreamPermit {
     budget: Arc<Budget>,
     is_idle: Cell<bool>,
 }
 
-impl Place {
+impl UpstreamPermit {
     /// Says whether the connection can be closed for another.
     pub(super) fn set_idle(&self, is_idle: bool) {
         if self.is_idle.replace(is_idle) == is_idle {
@@ -120,21 +121,21 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         self.set_idle(false);
         self.budget.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A socket and its place among the connections to upstreams.
-pub(super) struct PlacedCarrier {
+/// A socket and its permit among the connections to upstreams.
+pub(super) struct CountedCarrier {
     pub(super) carrier: Carrier,
     // Given back once the socket is closed.
-    pub(super) place: Place,
+    pub(super) permit: UpstreamPermit,
 }
 
-impl Deref for PlacedCarrier {
+impl Deref for CountedCarrier {
     type Target = Carrier;
 
     fn deref(&self) -> &Carrier {
@@ -161,7 +162,7 @@ impl Drop for Waiting<'_> {
 /// Between two looks whether other threads have closed idle connections, which they do within a turn.
 const ROUND: Duration = Duration::from_millis(1);
 
-/// The looks: enough for a thread that is busy, and still a soon answer if others take each place that becomes free.
+/// The looks: enough for a thread that is busy, and still a soon answer if others take each permit that becomes free.
 const ROUNDS: u32 = 100;
 
 #[cfg(test)]
@@ -176,14 +177,14 @@ mod tests {
     fn places_are_limited_and_given_back() {
         softclock::Runtime::new().unwrap().block_on(async {
             let budget = Budget::new(2);
-            let places = [budget.take().await, budget.take().await];
-            assert!(places.iter().all(Option::is_some));
+            let permits = [budget.take().await, budget.take().await];
+            assert!(permits.iter().all(Option::is_some));
             assert!(budget.take().await.is_none());
             budget.set_limit(3);
             let third = budget.take().await;
             assert!(third.is_some());
             budget.set_limit(0);
-            drop((places, third));
+            drop((permits, third));
             assert_eq!(counts(&budget), [0; 3]);
             let one = budget.take().await;
             assert!(one.is_some() && budget.take().await.is_none());
@@ -212,8 +213,8 @@ mod tests {
                 })
             });
             softclock::yield_now().await;
-            let place = budget.take().await;
-            assert!(place.is_some());
+            let permit = budget.take().await;
+            assert!(permit.is_some());
             keeper.await;
             assert_eq!(counts(&budget), [1, 0, 0]);
             assert!(budget.lock().is_empty());

@@ -204,14 +204,14 @@ impl Forwarder {
     /// Reads the beginning of the body. If more is to come, waits until few enough uploads are in progress.
     async fn take_beginning(&self, outgoing: &mut Outgoing) -> Result<(), Failure> {
         outgoing.take_beginning(self.options.upload_buffer).await?;
-        if !outgoing.needs_place() {
+        if !outgoing.needs_permit() {
             return Ok(());
         }
         let take = self.uploads.take(self.most_uploads());
         // An upload waits for its turn as long as for a connection.
         let limit = self.options.timeouts.connect;
         // In a box, as it is seldom needed.
-        Box::pin(outgoing.wait_for_place(take, limit)).await
+        Box::pin(outgoing.wait_for_permit(take, limit)).await
     }
 
     /// Returns how many uploads may be in progress: their share of the requests that upstreams which are up can have.
@@ -345,14 +345,14 @@ impl Forwarder {
         let mut tunnel = None;
         if is_upgrade {
             attempt.on_success();
-            let (upstream, place, early) = link.into_stream();
+            let (upstream, permit, early) = link.into_stream();
             tunnel = Some(Box::new(Tunnel {
                 upstream,
                 early,
                 idle: self.options.tunnel_idle,
                 half_closed: (!self.options.half_close).then_some(HALF_CLOSED_SILENCE),
                 attempt,
-                _place: place,
+                _permit: permit,
             }));
         } else {
             detach_upload(&mut link, outgoing, &mut attempt);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::HeaderMap;
 
-use super::budget::{Place, PlacedCarrier};
+use super::budget::{CountedCarrier, UpstreamPermit};
 use super::failure::Failure;
 use super::receiving::Receiving;
 use super::sending::Sending;
@@ -25,7 +25,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(carrier: PlacedCarrier) -> Box<Self> {
+    pub(super) fn new(carrier: CountedCarrier) -> Box<Self> {
         let carrier = Rc::new(carrier);
         Box::new(Self {
             sending: Some(Sending::new(Rc::clone(&carrier))),
@@ -77,7 +77,7 @@ impl Link {
 
     /// Says whether the connection is kept for the next request, and can be closed for another.
     pub(super) fn set_idle(&self, is_idle: bool) {
-        self.receiving.carrier().place.set_idle(is_idle);
+        self.receiving.carrier().permit.set_idle(is_idle);
     }
 
     /// Whoever was to be told of a change is not.
@@ -85,8 +85,8 @@ impl Link {
         self.receiving.carrier().forget_readers();
     }
 
-    /// The socket, its place, and what was read from it, after the response that ends HTTP there.
-    pub(super) fn into_stream(self: Box<Self>) -> (Stream, Place, Bytes) {
+    /// The socket, its permit, and what was read from it, after the response that ends HTTP there.
+    pub(super) fn into_stream(self: Box<Self>) -> (Stream, UpstreamPermit, Bytes) {
         let Self {
             sending,
             mut receiving,
@@ -95,8 +95,8 @@ impl Link {
         drop(sending);
         let early = receiving.take_first();
         let carrier = Rc::into_inner(receiving.into_carrier());
-        let PlacedCarrier { carrier, place } =
+        let CountedCarrier { carrier, permit } =
             carrier.expect("no upload, as a request for an upgrade has no body");
-        (Stream::Plain(carrier), place, early)
+        (Stream::Plain(carrier), permit, early)
     }
 }

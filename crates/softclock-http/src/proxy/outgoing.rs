@@ -12,7 +12,7 @@ use super::headers::{self, Host, Length, Received};
 use super::link::Link;
 use super::options::ProxyOptions;
 use super::upload::Upload;
-use super::upload_share::Take;
+use super::upload_share::TakePermit;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
 use super::via::Via;
@@ -110,26 +110,26 @@ impl Outgoing {
 
     /// Returns whether it has a body of which the client still sends some, and no place to read that while an upstream
     /// is held.
-    pub(super) fn needs_place(&self) -> bool {
+    pub(super) fn needs_permit(&self) -> bool {
         let upload = self.upload.as_ref();
-        upload.is_some_and(|upload| upload.needs_place())
+        upload.is_some_and(|upload| upload.needs_permit())
     }
 
     /// Waits for that place, for `limit` at most.
-    pub(super) async fn wait_for_place(
+    pub(super) async fn wait_for_permit(
         &mut self,
-        take: Take,
+        take: TakePermit,
         limit: Option<Duration>,
     ) -> Result<(), Failure> {
         let begun = softclock::now();
-        let place = match limit {
+        let permit = match limit {
             None => Some(take.await),
             Some(limit) => timeout(limit, take).await.ok(),
         };
         self.waited += softclock::now().since(begun);
-        let place = place.ok_or(Failure::ManyUploads)?;
+        let permit = permit.ok_or(Failure::ManyUploads)?;
         if let Some(upload) = &mut self.upload {
-            upload.set_place(place);
+            upload.set_permit(permit);
         }
         Ok(())
     }

@@ -39,13 +39,13 @@ impl Phase {
 
 /// The patience with an upstream in one direction.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct UpstreamPatience {
     /// What is waited for, and since when.
     waiting: Option<(Phase, Instant)>,
     timer: LateTimer,
 }
 
-impl Patience {
+impl UpstreamPatience {
     /// What was waited for has come.
     pub(super) fn on_progress(&mut self) {
         self.waiting = None;

@@ -80,7 +80,7 @@ fn check_upstream(text: &str, asked: &str) {
     let shown = upstream.to_string();
     assert!(!shown.contains(char::is_control));
     let again: UpstreamUrl = shown.parse().expect("it is shown as it may be written");
-    assert_eq!(again.place, upstream.place);
+    assert_eq!(again.address, upstream.address);
     assert_eq!(again.to_string(), shown);
     let host = upstream.host().to_str().expect("text");
     assert!(!host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']));

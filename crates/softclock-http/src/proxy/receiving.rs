@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
-use super::budget::PlacedCarrier;
+use super::budget::CountedCarrier;
 use super::failure::Failure;
 use super::options::UpstreamTimeouts;
-use super::patience::{Patience, Phase};
+use super::patience::{Phase, UpstreamPatience};
 use crate::net::buffers::{self, with_scratch};
 use crate::syntax::response::{Head, ResponseReader};
 
 /// The half of a connection that receives.
 pub(super) struct Receiving {
-    carrier: Rc<PlacedCarrier>,
+    carrier: Rc<CountedCarrier>,
     timeouts: UpstreamTimeouts,
-    patience: Patience,
+    patience: UpstreamPatience,
     pub(super) reader: ResponseReader,
     /// What came with the head: content, or behind an upgrade whatever it is.
     first: Bytes,
@@ -28,11 +28,11 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    pub(super) fn new(carrier: Rc<PlacedCarrier>) -> Self {
+    pub(super) fn new(carrier: Rc<CountedCarrier>) -> Self {
         Self {
             carrier,
             timeouts: UpstreamTimeouts::default(),
-            patience: Patience::default(),
+            patience: UpstreamPatience::default(),
             reader: ResponseReader::new(),
             first: Bytes::new(),
             has_received: false,
@@ -119,11 +119,11 @@ impl Receiving {
         self.carrier.poll_receive(cx, &mut [0]).map(|_| ())
     }
 
-    pub(super) fn carrier(&self) -> &PlacedCarrier {
+    pub(super) fn carrier(&self) -> &CountedCarrier {
         &self.carrier
     }
 
-    pub(super) fn into_carrier(self) -> Rc<PlacedCarrier> {
+    pub(super) fn into_carrier(self) -> Rc<CountedCarrier> {
         self.carrier
     }
 

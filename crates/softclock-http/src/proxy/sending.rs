@@ -8,18 +8,18 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http::header::HeaderMap;
 
-use super::budget::PlacedCarrier;
+use super::budget::CountedCarrier;
 use super::failure::Failure;
 use super::headers::{self, Length};
 use super::options::UpstreamTimeouts;
-use super::patience::{Patience, Phase};
+use super::patience::{Phase, UpstreamPatience};
 use super::upload::Upload;
 
 /// The half of a connection that sends.
 pub(super) struct Sending {
-    carrier: Rc<PlacedCarrier>,
+    carrier: Rc<CountedCarrier>,
     timeouts: UpstreamTimeouts,
-    patience: Patience,
+    patience: UpstreamPatience,
     /// The head, and the lines before a chunk; so many bytes of them are sent.
     lines: Vec<u8>,
     sent: usize,
@@ -42,11 +42,11 @@ enum ToCome {
 }
 
 impl Sending {
-    pub(super) fn new(carrier: Rc<PlacedCarrier>) -> Self {
+    pub(super) fn new(carrier: Rc<CountedCarrier>) -> Self {
         Self {
             carrier,
             timeouts: UpstreamTimeouts::default(),
-            patience: Patience::default(),
+            patience: UpstreamPatience::default(),
             lines: Vec::new(),
             sent: 0,
             content: Bytes::new(),
@@ -184,7 +184,7 @@ impl Sending {
             }
         }
         if self.to_come == ToCome::Nothing {
-            upload.leave_place();
+            upload.release_permit();
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::url::{UpstreamPlace, UpstreamUrl};
+use super::url::{UpstreamAddress, UpstreamUrl};
 use crate::error::StartError;
 
 /// An upstream that was found.
@@ -29,7 +29,7 @@ struct Resolved {
 impl Target {
     /// Finds an upstream.
     pub(super) fn new(url: UpstreamUrl) -> Result<Arc<Self>, StartError> {
-        let addresses = resolve(&url.place);
+        let addresses = resolve(&url.address);
         let addresses = addresses.map_err(|error| StartError::Upstream(url.clone(), error))?;
         Ok(Arc::new(Self {
             url,
@@ -45,7 +45,7 @@ impl Target {
     /// Where to connect; nowhere for Unix sockets. Those too old are used once more while they are looked up again.
     pub(super) fn addresses(self: &Arc<Self>, oldest: Duration) -> Arc<[SocketAddr]> {
         let mut resolved = self.lock();
-        let is_name = matches!(self.url.place, UpstreamPlace::Name(..));
+        let is_name = matches!(self.url.address, UpstreamAddress::Name(..));
         if is_name && !oldest.is_zero() && !resolved.in_progress && resolved.at.elapsed() > oldest {
             resolved.in_progress = true;
             softclock::spawn_local(Arc::clone(self).refresh());
@@ -54,8 +54,8 @@ impl Target {
     }
 
     async fn refresh(self: Arc<Self>) {
-        let place = self.url.place.clone();
-        let found = softclock::spawn_blocking(move || resolve(&place)).await;
+        let address = self.url.address.clone();
+        let found = softclock::spawn_blocking(move || resolve(&address)).await;
         let mut resolved = self.lock();
         resolved.in_progress = false;
         resolved.at = Instant::now();
@@ -72,11 +72,11 @@ impl Target {
     }
 }
 
-fn resolve(place: &UpstreamPlace) -> io::Result<Arc<[SocketAddr]>> {
-    match place {
-        UpstreamPlace::Address(address) => Ok([*address].into()),
-        UpstreamPlace::Unix(_) => Ok([].into()),
-        UpstreamPlace::Name(name, port) => {
+fn resolve(address: &UpstreamAddress) -> io::Result<Arc<[SocketAddr]>> {
+    match address {
+        UpstreamAddress::Address(address) => Ok([*address].into()),
+        UpstreamAddress::Unix(_) => Ok([].into()),
+        UpstreamAddress::Name(name, port) => {
             let mut found: Vec<SocketAddr> = Vec::new();
             for address in (name.as_str(), *port).to_socket_addrs()? {
                 if !found.contains(&address) {

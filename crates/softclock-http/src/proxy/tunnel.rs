@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use hyper::rt::Write;
 use softclock::Instant;
 
-use super::budget::Place;
+use super::budget::UpstreamPermit;
 use super::upstream::Attempt;
 use crate::net::buffers::with_scratch;
 use crate::net::carrier::Stream;
@@ -29,7 +29,7 @@ pub(crate) struct Tunnel {
     /// The upstream is in use as long as this is.
     pub(super) attempt: Attempt,
     /// Its connection's, given back behind it.
-    pub(super) _place: Place,
+    pub(super) _permit: UpstreamPermit,
 }
 
 impl Tunnel {
@@ -38,7 +38,7 @@ impl Tunnel {
         let mut upstream = self.upstream;
         let mut up = Flow::starting_with(early);
         let mut down = Flow::starting_with(self.early);
-        let mut patience = Patience {
+        let mut patience = TunnelPatience {
             since: softclock::now(),
             timer: LateTimer::default(),
         };
@@ -68,12 +68,12 @@ impl Tunnel {
     }
 }
 
-struct Patience {
+struct TunnelPatience {
     since: Instant,
     timer: LateTimer,
 }
 
-impl Patience {
+impl TunnelPatience {
     fn poll_over(
         &mut self,
         limit: Option<Duration>,

@@ -15,7 +15,7 @@ use http_body::{Body, Frame};
 
 use super::failure::Failure;
 use super::upload_patience::UploadPatience;
-use super::upload_share::UploadPlace;
+use super::upload_share::UploadPermit;
 use crate::client::options::ConnectionOptions;
 use crate::client::request_body::RequestBody;
 use crate::net::carrier::Peer;
@@ -31,7 +31,7 @@ pub(super) struct Upload {
     has_ended: bool,
     patience: UploadPatience,
     /// Held while the client still sends to an upstream.
-    place: Option<UploadPlace>,
+    permit: Option<UploadPermit>,
     peer: Peer,
     /// In trailers.
     most_fields: usize,
@@ -68,7 +68,7 @@ impl Upload {
             trailers: None,
             has_ended: false,
             patience: UploadPatience::new(&options.timeouts),
-            place: None,
+            permit: None,
             peer,
             most_fields: options.head.fields,
         }))
@@ -95,19 +95,19 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns whether more is to come from the client than was read, and it has no place for that.
-    pub(super) fn needs_place(&self) -> bool {
-        self.place.is_none() && !self.has_ended && !self.incoming.is_end_stream()
+    /// Returns whether more is to come from the client than was read, and it has no permit for that.
+    pub(super) fn needs_permit(&self) -> bool {
+        self.permit.is_none() && !self.has_ended && !self.incoming.is_end_stream()
     }
 
-    /// Keeps `place` until all was taken from the client, for every try.
-    pub(super) fn set_place(&mut self, place: UploadPlace) {
-        self.place = Some(place);
+    /// Keeps `permit` until all was taken from the client, for every try.
+    pub(super) fn set_permit(&mut self, permit: UploadPermit) {
+        self.permit = Some(permit);
     }
 
-    /// Gives its place back. To be called when all was taken from the client.
-    pub(super) fn leave_place(&mut self) {
-        self.place = None;
+    /// Gives the permit back. To be called when all was taken from the client.
+    pub(super) fn release_permit(&mut self) {
+        self.permit = None;
     }
 
     /// Begins a try, which sends the kept beginning again.

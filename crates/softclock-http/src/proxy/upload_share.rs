@@ -1,10 +1,10 @@
 //! How many uploads may hold upstreams while their clients still send, so that slow ones leave upstreams to others.
 //!
-//! An upload takes a place when its beginning was read and more is to come, before an upstream is chosen, and gives it
+//! An upload takes a permit when its beginning was read and more is to come, before an upstream is chosen, and gives it
 //! back as soon as all of its body has been taken from the client. Requests without a body, and those whose bodies are
-//! no longer than the beginning, need none. Where all places are taken, uploads wait in the order of their arrival.
+//! no longer than the beginning, need none. Where all permits are taken, uploads wait in the order of their arrival.
 //!
-//! The count and the order are the server's, not a thread's, as places with upstreams are. A place is given back when
+//! The count and the order are the server's, not a thread's, as permits with upstreams are. A permit is given back when
 //! dropped.
 
 use std::collections::BTreeMap;
@@ -32,9 +32,9 @@ impl UploadShare {
         (requests / 2).max(1)
     }
 
-    /// Waits until fewer than `limit` places are taken and no other upload has waited for longer.
-    pub(super) fn take(self: &Arc<Self>, limit: usize) -> Take {
-        Take {
+    /// Waits until fewer than `limit` permits are taken and no other upload has waited for longer.
+    pub(super) fn take(self: &Arc<Self>, limit: usize) -> TakePermit {
+        TakePermit {
             share: Arc::clone(self),
             limit,
             ticket: None,
@@ -59,7 +59,7 @@ impl State {
         first.is_none_or(|first| *first >= ticket)
     }
 
-    /// To be called when a place or the first turn has become free: one waiter looks, and wakes the next one.
+    /// To be called when a permit or the first turn has become free: one waiter looks, and wakes the next one.
     fn wake_first(&self) {
         if let Some(first) = self.waiting.values().next() {
             first.wake_by_ref();
@@ -67,18 +67,18 @@ impl State {
     }
 }
 
-/// The future of a place; leaves the queue when dropped.
-pub(super) struct Take {
+/// The future of a permit; leaves the queue when dropped.
+pub(super) struct TakePermit {
     share: Arc<UploadShare>,
     limit: usize,
     /// Once it waits.
     ticket: Option<u64>,
 }
 
-impl Future for Take {
-    type Output = UploadPlace;
+impl Future for TakePermit {
+    type Output = UploadPermit;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<UploadPlace> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<UploadPermit> {
         let this = self.get_mut();
         let mut state = this.share.lock();
         let ticket = *this.ticket.get_or_insert_with(|| state.new_ticket());
@@ -90,27 +90,27 @@ impl Future for Take {
         if state.waiting.remove(&ticket).is_some() {
             state.wake_first();
         }
-        Poll::Ready(UploadPlace(Arc::clone(&this.share)))
+        Poll::Ready(UploadPermit(Arc::clone(&this.share)))
     }
 }
 
-impl Drop for Take {
+impl Drop for TakePermit {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else {
             return;
         };
         let mut state = self.share.lock();
-        // It may have been woken for a place that the next one can have.
+        // It may have been woken for a permit that the next one can have.
         if state.waiting.remove(&ticket).is_some() {
             state.wake_first();
         }
     }
 }
 
-/// The place of an upload in progress, given back when dropped.
-pub(super) struct UploadPlace(Arc<UploadShare>);
+/// The permit of an upload in progress, given back when dropped.
+pub(super) struct UploadPermit(Arc<UploadShare>);
 
-impl Drop for UploadPlace {
+impl Drop for UploadPermit {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.taken -= 1;
@@ -127,7 +127,7 @@ mod tests {
 
     /// An upload that waits, and whether it was woken since its last look.
     struct Waiter {
-        take: Take,
+        take: TakePermit,
         flag: Arc<Flag>,
     }
 
@@ -146,10 +146,10 @@ mod tests {
             Self { take, flag }
         }
 
-        fn look(&mut self) -> Option<UploadPlace> {
+        fn look(&mut self) -> Option<UploadPermit> {
             let waker = Arc::clone(&self.flag).into();
             match Pin::new(&mut self.take).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(place) => Some(place),
+                Poll::Ready(permit) => Some(permit),
                 Poll::Pending => None,
             }
         }
@@ -174,21 +174,21 @@ mod tests {
     fn places_go_to_those_who_waited_longest() {
         let share = Arc::new(UploadShare::default());
         let mut waiters: Vec<_> = (0..5).map(|_| Waiter::new(&share, 2)).collect();
-        let mut places: Vec<_> = waiters.iter_mut().map(Waiter::look).collect();
+        let mut permits: Vec<_> = waiters.iter_mut().map(Waiter::look).collect();
         assert!(
-            places
+            permits
                 .iter()
                 .map(Option::is_some)
                 .eq([true, true, false, false, false])
         );
-        drop(places.drain(..2));
+        drop(permits.drain(..2));
         assert!(waiters[2].was_woken() && !waiters[3].was_woken());
         let mut late = Waiter::new(&share, 2);
         assert!(late.look().is_none(), "others were first");
         let third = waiters[2].look();
         assert!(
             third.is_some() && waiters[3].was_woken(),
-            "there is another place"
+            "there is another permit"
         );
         let fourth = waiters[3].look();
         assert!(fourth.is_some() && waiters[4].look().is_none());
@@ -201,9 +201,9 @@ mod tests {
     fn one_that_leaves_passes_its_turn_on() {
         let share = Arc::new(UploadShare::default());
         let [mut holder, mut first, mut second] = [(); 3].map(|()| Waiter::new(&share, 1));
-        let place = holder.look();
-        assert!(place.is_some() && first.look().is_none() && second.look().is_none());
-        drop(place);
+        let permit = holder.look();
+        assert!(permit.is_some() && first.look().is_none() && second.look().is_none());
+        drop(permit);
         assert!(first.was_woken());
         drop(first);
         assert!(second.was_woken() && second.look().is_some());
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn a_limit_that_has_shrunk_holds_for_new_ones() {
         let share = Arc::new(UploadShare::default());
-        let places = [4; 3].map(|limit| Waiter::new(&share, limit).look());
+        let permits = [4; 3].map(|limit| Waiter::new(&share, limit).look());
         assert_eq!(taken_and_waiting(&share), (3, 0));
         assert!(Waiter::new(&share, 2).look().is_none());
-        drop(places);
+        drop(permits);
         assert!(Waiter::new(&share, 2).look().is_some());
         assert_eq!(taken_and_waiting(&share), (0, 0));
     }

@@ -13,14 +13,14 @@ use std::time::Duration;
 use softclock::net::{TcpStream, UnixStream};
 use softclock::{Histogram, Instant};
 
-use super::budget::{Budget, PlacedCarrier};
+use super::budget::{Budget, CountedCarrier};
 use super::failure::Failure;
 use super::health::{Health, HealthOptions};
 use super::link::Link;
 use super::options::ProxyOptions;
 use super::pool::Pool;
 use super::target::Target;
-use super::url::UpstreamPlace;
+use super::url::UpstreamAddress;
 use crate::net::carrier::Carrier;
 use crate::net::late_timer::timeout;
 use crate::observe::limit::Limit;
@@ -112,15 +112,15 @@ impl Upstream {
     /// Connects, if there is room for one more connection.
     pub(super) async fn open(&self, options: &ProxyOptions) -> Result<Box<Link>, Failure> {
         // Before the socket, which it outlives.
-        let place = self.budget.take().await.ok_or(Failure::NoRoom)?;
+        let permit = self.budget.take().await.ok_or(Failure::NoRoom)?;
         let carrier = self.connect(options).await?;
         self.count(|counts| counts.connections += 1);
-        Ok(Link::new(PlacedCarrier { carrier, place }))
+        Ok(Link::new(CountedCarrier { carrier, permit }))
     }
 
     async fn connect(&self, options: &ProxyOptions) -> Result<Carrier, Failure> {
         let target = self.target();
-        if let UpstreamPlace::Unix(path) = &target.url.place {
+        if let UpstreamAddress::Unix(path) = &target.url.address {
             let connect = async { connect_unix(path).await.map(Carrier::Unix) };
             return in_time(options.timeouts.connect, connect).await;
         }

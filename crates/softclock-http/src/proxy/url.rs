@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 /// segment `..` is then refused, since it might lead out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
-    pub(super) place: UpstreamPlace,
+    pub(super) address: UpstreamAddress,
     /// Empty, or with a slash before it and none behind.
     prefix: String,
     /// What to put into Host if not the client's.
@@ -24,7 +24,7 @@ pub struct UpstreamUrl {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum UpstreamPlace {
+pub(super) enum UpstreamAddress {
     Address(SocketAddr),
     /// To be resolved.
     Name(String, u16),
@@ -67,7 +67,7 @@ impl FromStr for UpstreamUrl {
             return match path.is_empty() {
                 true => Err(UpstreamUrlError::new("write unix:PATH")),
                 false => Ok(Self {
-                    place: UpstreamPlace::Unix(path.into()),
+                    address: UpstreamAddress::Unix(path.into()),
                     prefix: String::new(),
                     host: HeaderValue::from_static("localhost"),
                 }),
@@ -79,7 +79,7 @@ impl FromStr for UpstreamUrl {
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let host = HeaderValue::from_str(authority).map_err(|_| malformed())?;
         Ok(Self {
-            place: place(authority)?,
+            address: address(authority)?,
             prefix: prefix(path)?,
             host,
         })
@@ -94,7 +94,7 @@ pub(super) fn may_climb(path: &str) -> bool {
     segments.any(|segment| segment == b".." || segment.starts_with(b"..;"))
 }
 
-fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
+fn address(authority: &str) -> Result<UpstreamAddress, UpstreamUrlError> {
     if authority.contains('@') {
         return Err(UpstreamUrlError::new("leave out the user and password"));
     }
@@ -114,9 +114,9 @@ fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match (bare.parse::<IpAddr>(), bare.len() == host.len()) {
         (Ok(address @ IpAddr::V4(_)), true) | (Ok(address @ IpAddr::V6(_)), false) => {
-            Ok(UpstreamPlace::Address(SocketAddr::new(address, port)))
+            Ok(UpstreamAddress::Address(SocketAddr::new(address, port)))
         }
-        (Err(_), true) if !host.is_empty() => Ok(UpstreamPlace::Name(host.into(), port)),
+        (Err(_), true) if !host.is_empty() => Ok(UpstreamAddress::Name(host.into(), port)),
         _ => Err(malformed()),
     }
 }
@@ -139,7 +139,7 @@ fn advice(text: &str) -> String {
     if text.starts_with('/') && Path::new(text).file_name().is_some() {
         return format!("write unix:{text} for a socket of this path");
     }
-    if !text.contains("://") && place(text.split('/').next().unwrap_or(text)).is_ok() {
+    if !text.contains("://") && address(text.split('/').next().unwrap_or(text)).is_ok() {
         return format!("write http://{text}");
     }
     MALFORMED.into()
@@ -153,10 +153,10 @@ const MALFORMED: &str = "write http://HOST:PORT, http://HOST:PORT/PREFIX or unix
 
 impl fmt::Display for UpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            UpstreamPlace::Address(address) => write!(f, "http://{address}{}", self.prefix),
-            UpstreamPlace::Name(name, port) => write!(f, "http://{name}:{port}{}", self.prefix),
-            UpstreamPlace::Unix(path) => write!(f, "unix:{}", path.display()),
+        match &self.address {
+            UpstreamAddress::Address(address) => write!(f, "http://{address}{}", self.prefix),
+            UpstreamAddress::Name(name, port) => write!(f, "http://{name}:{port}{}", self.prefix),
+            UpstreamAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -205,8 +205,8 @@ mod tests {
             assert_eq!(url.to_string(), shown);
             assert_eq!((&*url.prefix, url.host().to_str().unwrap()), (prefix, host));
             assert_eq!(
-                url.to_string().parse::<UpstreamUrl>().unwrap().place,
-                url.place
+                url.to_string().parse::<UpstreamUrl>().unwrap().address,
+                url.address
             );
         }
     }

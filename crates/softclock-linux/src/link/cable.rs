@@ -24,7 +24,12 @@ pub(super) use cable;
 
 impl Cable {
     pub(super) fn new() -> Result<Self, String> {
-        VethPair::new().map(Self)
+        Self::with_queues(1)
+    }
+
+    /// Ends with so many queues in each direction.
+    pub(super) fn with_queues(queues: u32) -> Result<Self, String> {
+        VethPair::with_queues(queues).map(Self)
     }
 
     pub(super) fn links(&self) -> [Link; 2] {

@@ -5,15 +5,18 @@
 //! - [`PacketSocket`]: its frames, by AF_PACKET.
 //! - [`XdpSocket`]: its frames, by AF_XDP.
 //! - [`Tap`]: a link of our own, whose frames we exchange with the host.
+//! - [`Device`]: any of these three, for a link that is taken over.
 //!
 //! What gives frames of a link and takes frames for it has the same operations, whatever it goes by: `receive` hands over
 //! up to [`BATCH`] frames that are there, `send` sends up to [`BATCH`] of them, in order, and `take_lost` counts what
 //! was lost for want of room. None of them waits; the descriptor is readable when `receive` has something to do.
 
 mod addresses;
+mod buffer;
 #[cfg(test)]
 mod cable;
 mod claim;
+mod device;
 mod packet_socket;
 mod tap;
 mod xdp_socket;
@@ -26,20 +29,33 @@ use std::{fs, io, mem};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use softclock_wire::packet::Offload;
 
+pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
+pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
-pub use xdp_socket::{Copies, XdpError, XdpSocket, XdpStep};
+pub use xdp_socket::{Chunk, Copies, XdpError, XdpSettings, XdpSocket, XdpStep};
 
 /// A frame that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Received<'a> {
+pub struct Received<B = Buffer> {
     /// The frame.
-    pub bytes: &'a [u8],
+    pub bytes: B,
     /// What is left to do with it.
     pub offload: Offload,
     /// How long ago the kernel received it; zero if that is not known.
     pub age: Duration,
+}
+
+impl<B> Received<B> {
+    /// The same frame in other memory.
+    pub(crate) fn map<C>(self, into: impl FnOnce(B) -> C) -> Received<C> {
+        Received {
+            bytes: into(self.bytes),
+            offload: self.offload,
+            age: self.age,
+        }
+    }
 }
 
 /// Why a frame that arrived is lost.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketType, socket_with};
 use softclock_wire::packet::Offload;
 
-use super::{Link, Received, Refused};
+use super::{Link, Pool, Received, Refused};
 use crate::socket::NEW_SOCKET;
 use inbox::Inbox;
 use outbox::Outbox;
@@ -40,7 +40,7 @@ impl PacketSocket {
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, NEW_SOCKET, None)?;
         let socket = Self {
             fd,
-            inbox: RefCell::new(Inbox::new()),
+            inbox: RefCell::new(Inbox::new(&Pool::new())),
             outbox: RefCell::new(Outbox::new()),
         };
         for option in [IGNORE_OUTGOING, VNET_HEADER, AUXILIARY_DATA] {
@@ -58,15 +58,14 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Takes frames that are there, in order and by one system call; tells how many, [`BATCH`](super::BATCH) at most.
+    /// Takes frames that are there, in order and by one system call; returns how many, [`BATCH`](super::BATCH) at most.
+    /// Each stays in the memory that the kernel wrote it to, but for the first 2 KiB of longer ones and those below 256
+    /// bytes.
     ///
     /// # Errors
     /// `WouldBlock` if there is none; `InvalidInput` for a frame, now lost, whose offload the kernel has no name for;
     /// `NetworkDown` once when the link goes down.
-    pub fn receive(
-        &self,
-        on_frame: impl FnMut(Result<Received<'_>, Refused>),
-    ) -> io::Result<usize> {
+    pub fn receive(&self, on_frame: impl FnMut(Result<Received, Refused>)) -> io::Result<usize> {
         self.inbox.borrow_mut().receive(self.fd.as_fd(), on_frame)
     }
 

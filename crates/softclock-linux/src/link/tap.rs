@@ -13,7 +13,8 @@ use rustix::io::{readv, writev};
 use rustix::net::{AddressFamily, SocketType, socket};
 use softclock_wire::packet::Offload;
 
-use super::{BATCH, Link, PacketSocket, Received, Refused};
+use super::buffer::Landing;
+use super::{BATCH, Link, PacketSocket, Pool, Received, Refused};
 
 /// A new link whose other end is this: what the host sends on it is received here, and what is sent here the host
 /// receives. Nonblocking.
@@ -23,8 +24,8 @@ use super::{BATCH, Link, PacketSocket, Received, Refused};
 pub struct Tap {
     fd: OwnedFd,
     link: Link,
-    /// Room for a frame, and a byte more by which a longer one shows.
-    room: RefCell<Box<[u8]>>,
+    /// Room for a frame, and some more by which a longer one shows.
+    landing: RefCell<Landing>,
     /// Of the frames that were lost, those that were told of.
     told: Cell<u64>,
 }
@@ -50,7 +51,7 @@ impl Tap {
         Ok(Self {
             fd,
             link,
-            room: RefCell::new(vec![0; PacketSocket::MOST_BYTES + 1].into()),
+            landing: RefCell::new(Landing::new(&Pool::new())),
             told: Cell::new(0),
         })
     }
@@ -67,25 +68,26 @@ impl Tap {
     /// `WouldBlock` if there is none; `EBADFD` when the link was deleted.
     pub fn receive(
         &self,
-        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+        mut on_frame: impl FnMut(Result<Received, Refused>),
     ) -> io::Result<usize> {
-        let mut room = self.room.borrow_mut();
-        in_turn(0..BATCH, |_| self.receive_one(&mut room, &mut on_frame))
+        let mut landing = self.landing.borrow_mut();
+        in_turn(0..BATCH, |_| self.receive_one(&mut landing, &mut on_frame))
     }
 
     fn receive_one(
         &self,
-        room: &mut [u8],
-        on_frame: &mut impl FnMut(Result<Received<'_>, Refused>),
+        landing: &mut Landing,
+        on_frame: &mut impl FnMut(Result<Received, Refused>),
     ) -> io::Result<()> {
         let mut header = [0; Offload::BYTES];
-        let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(room)];
+        let [first, rest] = landing.parts().map(IoSliceMut::new);
+        let parts = &mut [IoSliceMut::new(&mut header), first, rest];
         let bytes = readv(&self.fd, parts)?.saturating_sub(Offload::BYTES);
         on_frame(match Offload::from_bytes(&header) {
-            _ if bytes == room.len() => Err(Refused::TooLong),
+            _ if bytes > PacketSocket::MOST_BYTES => Err(Refused::TooLong),
             None => Err(Refused::UnknownOffload),
             Some(offload) => Ok(Received {
-                bytes: &room[..bytes],
+                bytes: landing.take(bytes, None),
                 offload,
                 age: Duration::ZERO,
             }),

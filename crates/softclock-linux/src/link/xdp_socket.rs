@@ -2,14 +2,18 @@
 //!
 //! - [`ring`]: the rings that a socket shares with the kernel.
 //! - [`umem`]: the memory with the frames.
+//! - [`chunks`]: the parts of it that frames are received into, the kernel's or held by us.
 //! - [`program`]: what hands frames to the socket.
 
+mod chunks;
 mod program;
 mod ring;
 mod umem;
 
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 use std::{fmt, io, mem};
 
@@ -19,9 +23,7 @@ use rustix::net::xdp::{
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
     XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket_with, sockopt};
 use softclock_wire::packet::{Headers, Offload, complete_checksum, partial_checksum, segments};
 
 use super::packet_socket::promiscuous;
@@ -29,10 +31,14 @@ use super::{BATCH, Link, Received, Refused};
 use crate::bpf::{Attachment, SocketMap};
 use crate::clock::monotonic_ns;
 use crate::socket::NEW_SOCKET;
+pub use chunks::Chunk;
+use chunks::Chunks;
+use program::Others;
 use ring::{Consumer, Producer};
 use umem::Umem;
 
-/// All frames that a link with one queue receives, and a way to send frames on it. Nonblocking.
+/// All frames that a link with one queue receives, or those of one of its queues, and a way to send frames on it.
+/// Nonblocking.
 ///
 /// The host does not see what the link receives. A program of ours in the driver takes it, so no other can be there; the
 /// link's features may differ as long as it is. Frames come as the driver sees them: tags of VLANs that the device takes off
@@ -44,19 +50,14 @@ pub struct XdpSocket {
     _attachment: Attachment,
     _map: SocketMap,
     _promiscuous: OwnedFd,
-    receiving: RefCell<Receiving>,
+    arrived: RefCell<Consumer<XdpDesc>>,
     sending: RefCell<Sending>,
     fd: OwnedFd,
-    /// After the socket, since the kernel writes to it as long as that is open.
-    umem: Umem,
+    /// After the socket, since the kernel writes to their memory as long as that is open.
+    chunks: Open,
     /// Frames are copied, and so may come from other links of this machine.
     is_copied: bool,
     lost: Cell<u64>,
-}
-
-struct Receiving {
-    arrived: Consumer<XdpDesc>,
-    fill: Producer<u64>,
 }
 
 struct Sending {
@@ -81,10 +82,20 @@ pub enum Copies {
     Allowed,
 }
 
+/// How a link is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct XdpSettings {
+    /// How frames get to the socket's memory.
+    pub copies: Copies,
+    /// The queue whose frames the socket gets, and which it sends by; the host has those of other queues. `None` for a
+    /// link with one queue, all of whose frames it gets.
+    pub queue: Option<u32>,
+}
+
 /// Why a link cannot be opened.
 #[derive(Debug)]
 pub enum XdpError {
-    /// It has several queues, as many as told; AF_XDP gets the frames of one.
+    /// It has several queues, as many as told, and none was chosen.
     Queues(usize),
     /// The system call for this failed.
     Failed(XdpStep, io::Error),
@@ -97,7 +108,8 @@ pub enum XdpStep {
     Promiscuity,
     /// A socket and its memory; CAP_IPC_LOCK or a limit on locked memory that allows for 12 MiB.
     Socket,
-    /// The link's queue. `EOPNOTSUPP` if the driver cannot do without copies, `EBUSY` if somebody has it.
+    /// The link's queue. `EOPNOTSUPP` if the driver cannot do without copies, `EBUSY` if somebody has it, `EINVAL` if
+    /// there is none of this number.
     Queue,
     /// A program in the kernel; CAP_BPF.
     Program,
@@ -109,69 +121,100 @@ impl XdpSocket {
     /// The longest frame.
     pub const MOST_BYTES: usize = umem::CHUNK_BYTES - HEADROOM_BYTES;
 
+    /// Chunks that frames are received into.
+    pub const CHUNKS: usize = umem::RECEIVE;
+
     /// Opens the link. Waits for up to 200 ms for a socket that had it and was just closed.
     ///
     /// # Errors
     /// See [`XdpError`]. Nothing of the link is changed then.
-    pub fn open(link: &Link, copies: Copies) -> Result<Self, XdpError> {
+    pub fn open(link: &Link, settings: XdpSettings) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
-        if let queues @ 2.. = link.receive_queues() {
-            return Err(XdpError::Queues(queues));
-        }
+        let (queue, others) = match (settings.queue, link.receive_queues()) {
+            (Some(queue), _) => (queue, Others::Passed),
+            (None, 1) => (0, Others::Dropped),
+            (None, queues) => return Err(XdpError::Queues(queues)),
+        };
         let promiscuous = promiscuous(link).map_err(failed(XdpStep::Promiscuity))?;
         let umem = Umem::new().map_err(failed(XdpStep::Socket))?;
-        let (fd, receiving, sending) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
-        patiently(|| bind(fd.as_fd(), link, copies)).map_err(failed(XdpStep::Queue))?;
+        let (fd, rings) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
+        let waker = fd.try_clone().map_err(failed(XdpStep::Socket))?;
+        let chunks = Chunks::new(umem, rings.fill, waker);
+        // Whatever fails from here on leaves nothing of the socket behind.
+        let chunks = Open(chunks);
+        patiently(|| bind(fd.as_fd(), link, settings.copies, queue))
+            .map_err(failed(XdpStep::Queue))?;
         let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
-        let (program, map) = program::load(fd.as_fd()).map_err(failed(XdpStep::Program))?;
+        let (program, map) =
+            program::load(fd.as_fd(), queue, others).map_err(failed(XdpStep::Program))?;
         let attachment = patiently(|| program.attach_xdp(link.index()));
         Ok(Self {
             _attachment: attachment.map_err(failed(XdpStep::Driver))?,
             _map: map,
             _promiscuous: promiscuous,
-            receiving: RefCell::new(receiving),
-            sending: RefCell::new(sending),
+            arrived: RefCell::new(rings.arrived),
+            sending: RefCell::new(rings.sending),
             fd,
-            umem,
+            chunks,
             is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
             lost: Cell::new(0),
         })
     }
 
-    /// Takes frames that are there, in order and by a look at memory; tells how many.
+    /// Takes frames that are there, in order and by a look at memory; returns how many, [`BATCH`] at most. Their memory
+    /// goes back to the kernel when `on_frame` has returned.
     ///
     /// # Errors
     /// `WouldBlock` if there is none.
     pub fn receive(
         &self,
-        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+        mut on_frame: impl FnMut(Result<Received<&[u8]>, Refused>),
     ) -> io::Result<usize> {
-        let mut receiving = self.receiving.borrow_mut();
+        self.receive_chunks(|received| {
+            on_frame(match &received {
+                Ok(received) => Ok(Received {
+                    bytes: &received.bytes,
+                    offload: received.offload,
+                    age: received.age,
+                }),
+                Err(refused) => Err(*refused),
+            });
+        })
+    }
+
+    /// Takes frames that are there, as [`receive`](Self::receive) does, each in the memory that the kernel wrote it to.
+    /// What holds a frame decides when that goes back. While as many are held as there are, what arrives is lost, and
+    /// counted.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none.
+    pub fn receive_chunks(
+        &self,
+        mut on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
+    ) -> io::Result<usize> {
+        let mut arrived = self.arrived.borrow_mut();
         let mut now = None;
         let mut taken = 0;
         while taken < BATCH
-            && let Some(place) = receiving.arrived.pop()
+            && let Some(description) = arrived.pop()
         {
-            // SAFETY: the kernel has given the chunk to us, and gets it back below.
-            if let Some((frame, stamp)) = unsafe { self.umem.received(&place) } {
+            if let Some((chunk, stamp)) = self.chunks.0.hold(&description) {
                 let now = *now.get_or_insert_with(monotonic_ns);
-                on_frame(Ok(received(frame, stamp, now, self.is_copied)));
+                on_frame(Ok(received(chunk, stamp, now, self.is_copied)));
             }
-            receiving
-                .fill
-                .push(place.addr & !(umem::CHUNK_BYTES as u64 - 1));
             taken += 1;
         }
         if taken == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        receiving.arrived.release();
-        receiving.fill.submit();
-        if receiving.fill.needs_wakeup() {
-            // There is nothing to read: the call is the wake-up.
-            let _ = recv(&self.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
-        }
+        arrived.release();
+        self.chunks.0.wake();
         Ok(taken)
+    }
+
+    /// How many chunks are held, of [`CHUNKS`](Self::CHUNKS).
+    pub fn held(&self) -> usize {
+        self.chunks.0.held()
     }
 
     /// Sends frames in order, each after what was left to do with it; tells how many, [`BATCH`] at most. If one of them
@@ -193,7 +236,7 @@ impl XdpSocket {
         sending.reclaim();
         let mut sent = 0;
         for (frame, offload) in frames.into_iter().take(BATCH) {
-            match sending.put_all(self.fd.as_fd(), &self.umem, frame, offload) {
+            match sending.put_all(self.fd.as_fd(), &self.chunks.0.umem, frame, offload) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(error.into()),
                 Err(_) => break,
@@ -258,12 +301,14 @@ impl Sending {
             return self.put(umem, frame, offload);
         }
         let headers = Headers::of_frame(frame);
-        let segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
+        let mut segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
         self.make_room(socket, segments.len())?;
         let offload = segments.offload();
         // If one cannot be sent, the first cannot: it is the longest, and all have the same headers.
-        for segment in segments {
-            self.put(umem, &segment, &offload)?;
+        while let Some(bytes) = segments.next_bytes() {
+            self.put_with(umem, bytes, &offload, |place| {
+                segments.write_next(place);
+            })?;
         }
         Ok(())
     }
@@ -295,13 +340,26 @@ impl Sending {
 
     /// Puts a frame for which there is room.
     fn put(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
-        if frame.len() > XdpSocket::MOST_BYTES {
+        self.put_with(umem, frame.len(), offload, |place| {
+            place.copy_from_slice(frame)
+        })
+    }
+
+    /// Puts a frame of so many bytes, for which there is room, that `write` writes.
+    fn put_with(
+        &mut self,
+        umem: &Umem,
+        length: usize,
+        offload: &Offload,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Errno> {
+        if length > XdpSocket::MOST_BYTES {
             return Err(Errno::MSGSIZE);
         }
         let chunk = *self.free.last().expect("there is room");
         // SAFETY: the chunk is free, so not the kernel's.
-        let bytes = &mut unsafe { umem.chunk(chunk).as_mut() }[..frame.len()];
-        bytes.copy_from_slice(frame);
+        let bytes = &mut unsafe { umem.chunk(chunk).as_mut() }[..length];
+        write(bytes);
         if let Some(checksum) = offload.checksum
             && !complete_checksum(bytes, checksum)
         {
@@ -310,7 +368,7 @@ impl Sending {
         self.free.pop();
         self.leaving.push(XdpDesc {
             addr: chunk,
-            len: frame.len() as u32,
+            len: length as u32,
             options: XdpDescOptions::empty(),
         });
         Ok(())
@@ -359,8 +417,24 @@ impl fmt::Debug for XdpSocket {
     }
 }
 
+/// The chunks of a socket that is open: chunks that are held when it is closed do not keep it open.
+struct Open(Rc<Chunks>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The rings of a socket.
+struct Rings {
+    arrived: Consumer<XdpDesc>,
+    fill: Producer<u64>,
+    sending: Sending,
+}
+
 /// A socket with its rings, before it has a link.
-fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
+fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Rings)> {
     let fd = socket_with(AddressFamily::XDP, SocketType::RAW, NEW_SOCKET, None)?;
     let region = XdpUmemReg {
         addr: umem.0.start.expose_provenance().get() as u64,
@@ -382,13 +456,6 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
     // A smaller buffer only means that less can be under way.
     let _ = sockopt::set_socket_send_buffer_size_force(&fd, umem::SEND * umem::CHUNK_BYTES);
     let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&fd)?;
-    let mut fill = Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, &fr, fill_entries)?;
-    Umem::to_receive().for_each(|chunk| fill.push(chunk));
-    fill.submit();
-    let receiving = Receiving {
-        arrived: Consumer::map(fd.as_fd(), XDP_PGOFF_RX_RING, &rx, receive)?,
-        fill,
-    };
     let sending = Sending {
         leaving: Producer::map(fd.as_fd(), XDP_PGOFF_TX_RING, &tx, send)?,
         completed: Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, &cr, send)?,
@@ -397,15 +464,20 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Receiving, Sending)> {
         is_behind: false,
         refused: 0,
     };
-    Ok((fd, receiving, sending))
+    let rings = Rings {
+        arrived: Consumer::map(fd.as_fd(), XDP_PGOFF_RX_RING, &rx, receive)?,
+        fill: Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, &fr, fill_entries)?,
+        sending,
+    };
+    Ok((fd, rings))
 }
 
-fn bind(socket: BorrowedFd<'_>, link: &Link, copies: Copies) -> io::Result<()> {
+fn bind(socket: BorrowedFd<'_>, link: &Link, copies: Copies, queue: u32) -> io::Result<()> {
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
     if copies == Copies::Never {
         flags |= SocketAddrXdpFlags::XDP_ZEROCOPY;
     }
-    let address = SocketAddrXdp::new(flags, link.index(), 0);
+    let address = SocketAddrXdp::new(flags, link.index(), queue);
     rustix::net::bind(socket, &address).map_err(io::Error::from)
 }
 
@@ -422,9 +494,14 @@ fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     call()
 }
 
-fn received(frame: &[u8], stamp: u64, now: u64, is_copied: bool) -> Received<'_> {
+fn received<B: Deref<Target = [u8]>>(
+    frame: B,
+    stamp: u64,
+    now: u64,
+    is_copied: bool,
+) -> Received<B> {
     // A device that writes frames to memory itself has their checksums finished.
-    let checksum = is_copied.then(|| partial_checksum(frame, &Headers::of_frame(frame)));
+    let checksum = is_copied.then(|| partial_checksum(&frame, &Headers::of_frame(&frame)));
     let age = if stamp == 0 {
         0
     } else {

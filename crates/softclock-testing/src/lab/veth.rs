@@ -15,6 +15,14 @@ impl VethPair {
     /// # Errors
     /// Why there can be none here, for [`skip!`](crate::skip).
     pub fn new() -> Result<Self, String> {
+        Self::with_queues(1)
+    }
+
+    /// Makes a pair whose ends are up and have so many queues in each direction.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_queues(queues: u32) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {
             return Err("needs root for links of its own".into());
@@ -23,7 +31,8 @@ impl VethPair {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let pair = Self(format!("sc{}c{number}", process::id()));
         let [a, b] = pair.names();
-        let add = format!("link add name {a} type veth peer name {b}");
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        let add = format!("link add name {a} {queues} type veth peer name {b} {queues}");
         match ip(&add) && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {
             true => Ok(pair),
             false => Err("links cannot be made here".into()),

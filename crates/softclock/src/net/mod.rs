@@ -15,7 +15,7 @@ mod listener;
 #[cfg(feature = "memory-net")]
 mod memory;
 pub(crate) mod pacing;
-mod source;
+mod registration;
 mod stream;
 mod udp;
 mod unix;

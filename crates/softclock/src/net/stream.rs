@@ -102,7 +102,7 @@ impl TcpStream {
     pub fn is_held_back(&self) -> bool {
         match self.pacing.paced() {
             Some(paced) => paced.is_held_back(),
-            None => self.io.source().is_ready(Direction::Write),
+            None => self.io.registration().is_ready(Direction::Write),
         }
     }
 
@@ -240,26 +240,26 @@ impl TcpStream {
     /// directions have ended. A peer that has ended only its own may still read. Until then `cx` is woken by the loss,
     /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.source().poll_lost(cx)
+        self.io.registration().poll_lost(cx)
     }
 
     /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
     /// Until then `cx` is woken when that changes. No system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.source().poll_ready(cx, Direction::Read)
+        self.io.registration().poll_ready(cx, Direction::Read)
     }
 
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
     /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
     /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.source().poll_ended(cx)
+        self.io.registration().poll_ended(cx)
     }
 
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
     /// so that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
-        self.io.source().forget_waiters(Direction::Read);
+        self.io.registration().forget_waiters(Direction::Read);
     }
 
     /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.

@@ -58,7 +58,7 @@ impl UnixListener {
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         let accept = socket::unix::accept;
         self.socket
-            .poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+            .poll_call(cx, Direction::Read, TriggerState::Receive, accept)
             .map(|fd| UnixStream::from_kernel(fd?))
     }
 }
@@ -168,26 +168,26 @@ impl UnixStream {
     /// that has ended only its own may still read. Until then `cx` is woken by the loss, and by what arrives. No system
     /// call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.socket.source().poll_lost(cx)
+        self.socket.registration().poll_lost(cx)
     }
 
     /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
     /// Until then `cx` is woken when that changes. No system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.socket.source().poll_ready(cx, Direction::Read)
+        self.socket.registration().poll_ready(cx, Direction::Read)
     }
 
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
     /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
     /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.socket.source().poll_ended(cx)
+        self.socket.registration().poll_ended(cx)
     }
 
     /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
     /// so that what arrives then is no concern of his. No system call.
     pub fn forget_readers(&self) {
-        self.socket.source().forget_waiters(Direction::Read);
+        self.socket.registration().forget_waiters(Direction::Read);
     }
 
     #[cfg(feature = "hyper")]

@@ -8,7 +8,7 @@
 use std::io;
 
 use softclock_core::Instant;
-use softclock_linux::events::{Poller, Timeout, WaitTimer};
+use softclock_linux::readiness::{Poller, Timeout, WaitTimer};
 
 pub(crate) struct FarTimer {
     timer: WaitTimer,
@@ -56,7 +56,7 @@ impl FarTimer {
 mod tests {
     use std::time::Duration;
 
-    use softclock_linux::events::Token;
+    use softclock_linux::readiness::Token;
 
     use super::*;
 

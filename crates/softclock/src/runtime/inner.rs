@@ -13,15 +13,15 @@ use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
 use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_ns};
-use softclock_linux::events::{Poller, Wakeup};
+use softclock_linux::readiness::{Poller, Wakeup};
 
 use super::Builder;
-use super::events::Event;
 use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
 #[cfg(feature = "memory-net")]
 use super::ring::Ring;
+use super::soft_events::PendingEvent;
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
@@ -32,7 +32,7 @@ use super::timeouts::Timeouts;
 /// waker, a handler, a task or any destructor of theirs.
 pub(crate) struct Inner {
     pub(crate) clock: ThreadClock,
-    pub(crate) timers: RefCell<SoftTimers<Event>>,
+    pub(crate) timers: RefCell<SoftTimers<PendingEvent>>,
     /// A trigger state is firing events; one inside it fires none.
     firing: Cell<bool>,
     /// Tasks woken now are woken because their time has come.
@@ -184,7 +184,7 @@ impl Inner {
 
     /// Fires up to [`EVENTS_PER_TRIGGER`] due events; the rest is left to the next trigger state.
     #[inline(never)]
-    fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
+    fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<PendingEvent>>) {
         self.firing.set(true);
         let _guard = Firing(self);
         if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
@@ -198,7 +198,7 @@ impl Inner {
     }
 
     #[inline]
-    fn deliver_due(&self, state: TriggerState, now: Instant, first: Option<Due<Event>>) {
+    fn deliver_due(&self, state: TriggerState, now: Instant, first: Option<Due<PendingEvent>>) {
         let mut next = first;
         for _ in 1..EVENTS_PER_TRIGGER {
             let Some(due) = next else { return };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_task::Runnable;
-use softclock_linux::events::Wakeup;
+use softclock_linux::readiness::Wakeup;
 
 /// What other threads know of a runtime.
 pub(crate) struct Mailbox {

@@ -2,7 +2,7 @@
 //!
 //! - `inner`: the state of a thread's runtime; what a trigger state does.
 //! - `turn`: the loop: trigger, receive, run tasks, transmit, sleep.
-//! - `events`: soft events and the restricted context of their handlers.
+//! - `soft_events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles.
 //! - `give_way`: tasks whose next step is not urgent.
 //! - `far_timer`: the kernel timer for waits that events keep interrupting.
@@ -12,7 +12,6 @@
 //! - `timeouts`: when timeouts that are due are over.
 //! - `statistics`: what happened so far.
 
-pub(crate) mod events;
 mod far_timer;
 mod give_way;
 pub(crate) mod inner;
@@ -20,6 +19,7 @@ pub(crate) mod mailbox;
 mod ready;
 #[cfg(feature = "memory-net")]
 pub(crate) mod ring;
+pub(crate) mod soft_events;
 pub(crate) mod sources;
 pub(crate) mod statistics;
 mod task;
@@ -31,11 +31,11 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 
-pub use events::{EventContext, SoftEvent};
 pub use give_way::GiveWay;
 use inner::Inner;
 pub use mailbox::{PostError, Remote};
-pub use softclock_linux::events::{Mechanism, UnknownMechanism};
+pub use soft_events::{EventContext, SoftEvent};
+pub use softclock_linux::readiness::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
 pub use task::JoinHandle;
 

@@ -8,7 +8,7 @@ use std::mem;
 use std::task::{Context, Waker};
 
 use softclock_core::{Delivery, EventQueues, QueueId, SourceId};
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 
 /// The two directions in which a task may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use softclock_core::time::saturating_ns;
 use softclock_core::{Clock, EventCounts, TriggerState, TriggerStatistics};
 use softclock_linux::alarm::AlarmStats;
 use softclock_linux::clock::{ClockSource, cpu_time_ns};
-use softclock_linux::events::Mechanism;
+use softclock_linux::readiness::Mechanism;
 
 use super::inner::Inner;
 
@@ -21,7 +21,7 @@ pub struct Statistics {
     pub mechanism: Mechanism,
     /// Why it is not epoll, where nobody asked for anything else.
     pub fallback_reason: Option<String>,
-    /// Trigger states, intervals and lateness by source.
+    /// Trigger states, intervals and lateness by kind of trigger state.
     pub triggers: TriggerStatistics,
     /// Events scheduled, cancelled, fired.
     pub events: EventCounts,

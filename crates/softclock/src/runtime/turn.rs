@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use softclock_core::{Clock, IdleStep, Instant, SourceId, TriggerState};
 use softclock_linux::clock::cpu_time_ns;
-use softclock_linux::events::{BATCH, Event, Timeout, Token};
+use softclock_linux::readiness::{BATCH, ReadyEvent, Timeout, Token};
 
 use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
@@ -29,7 +29,7 @@ impl Inner {
             .resume(self.clock.now(), cpu_time_ns());
         loop {
             // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
-            self.trigger(TriggerState::TcpIpOther);
+            self.trigger(TriggerState::Turn);
             // 2. The main future first: it is what the others work for.
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
@@ -139,7 +139,7 @@ impl Inner {
 
     /// Does the next of the steps that [`timeouts`](super::timeouts) describes.
     #[cold]
-    fn judge_timeouts(&self, events: &mut Vec<Event>, woken: &mut Vec<Waker>) {
+    fn judge_timeouts(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let position = self.ready.borrow().position();
         let over = self.timeouts.end_round(position);
         over.into_iter().for_each(Waker::wake);
@@ -157,7 +157,7 @@ impl Inner {
 
     /// Takes all events from the kernel that are ready now, and wakes the tasks that wait for them. Makes a system call
     /// for each [`BATCH`] events, and a bounded number for all sources: events that become ready meanwhile may be left.
-    fn look_through(&self, events: &mut Vec<Event>, woken: &mut Vec<Waker>) {
+    fn look_through(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let most = self.sources.borrow().capacity() / EVENTS_PER_LOOK + 2;
         for _ in 0..most {
             self.poll_sources(Timeout::Now, events);
@@ -179,7 +179,7 @@ impl Inner {
         woken.drain(..).for_each(Waker::wake);
     }
 
-    fn receive(&self, events: &mut Vec<Event>, main_woken: bool) {
+    fn receive(&self, events: &mut Vec<ReadyEvent>, main_woken: bool) {
         self.counts.turns.set(self.counts.turns.get() + 1);
         self.clock.resync_if_due(self.timers.borrow().last_check());
         let busy = main_woken
@@ -197,7 +197,7 @@ impl Inner {
     /// There is work, and perhaps more of it in the kernel; not so soon after the last look, for a look costs more than
     /// a short task. By io_uring it costs that only if something is there, which under load it is: then it pays to wait
     /// until one system call brings more.
-    fn look_aside(&self, events: &mut Vec<Event>) {
+    fn look_aside(&self, events: &mut Vec<ReadyEvent>) {
         events.clear();
         let since = self.last_trigger().ns_since(self.looked.get());
         if since >= LOOKS_APART_NS && self.poller.borrow_mut().is_pending() {
@@ -212,7 +212,7 @@ impl Inner {
     }
 
     /// Nothing is ready: halts, blocks or spins as the idle rule says.
-    fn rest(&self, events: &mut Vec<Event>) {
+    fn rest(&self, events: &mut Vec<ReadyEvent>) {
         let now = self.clock.now();
         let is_exact = self.is_exact();
         let mut idle = self.idle.borrow_mut();
@@ -232,7 +232,7 @@ impl Inner {
     }
 
     /// A step of a spin, or the first look of a turn that has enough to do.
-    fn look(&self, events: &mut Vec<Event>) {
+    fn look(&self, events: &mut Vec<ReadyEvent>) {
         self.poll_sources(Timeout::Now, events);
         if !events.is_empty() {
             self.spinning.set(false);
@@ -240,7 +240,13 @@ impl Inner {
         }
     }
 
-    fn block(&self, now: Instant, until: Option<Instant>, is_exact: bool, events: &mut Vec<Event>) {
+    fn block(
+        &self,
+        now: Instant,
+        until: Option<Instant>,
+        is_exact: bool,
+        events: &mut Vec<ReadyEvent>,
+    ) {
         if !self.mailbox.announce_block() {
             return self.poll_sources(Timeout::Now, events);
         }
@@ -274,7 +280,7 @@ impl Inner {
 
     /// Told apart in profiles by its name, as is [`wake_for`](Self::wake_for) (`event-delivery/table-2`).
     #[inline(never)]
-    fn poll_sources(&self, timeout: Timeout, events: &mut Vec<Event>) {
+    fn poll_sources(&self, timeout: Timeout, events: &mut Vec<ReadyEvent>) {
         // Tried when the runtime was made, and without events nothing here would ever go on.
         let waited = self.poller.borrow_mut().wait(timeout, events);
         if let Err(error) = waited {
@@ -283,7 +289,7 @@ impl Inner {
     }
 
     #[inline(never)]
-    fn wake_for(&self, events: &[Event], woken: &mut Vec<Waker>) {
+    fn wake_for(&self, events: &[ReadyEvent], woken: &mut Vec<Waker>) {
         if events.is_empty() {
             return;
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use softclock_core::{Clock, FireWindow, Instant, TimerKey};
 
-use crate::runtime::events::Event;
 use crate::runtime::inner::Inner;
+use crate::runtime::soft_events::PendingEvent;
 
 /// Ends at the first trigger state at least `duration` from now. Never early; when idle, some microseconds
 /// late (see [`Builder::spin_cap`](crate::Builder::spin_cap)).
@@ -94,10 +94,10 @@ impl Sleep {
         }
     }
 
-    fn event(&self, waker: Waker) -> Event {
+    fn event(&self, waker: Waker) -> PendingEvent {
         match self.end {
-            End::OnTime => Event::Wake(waker),
-            End::Limit | End::Rough(_) => Event::Expire(waker),
+            End::OnTime => PendingEvent::Wake(waker),
+            End::Limit | End::Rough(_) => PendingEvent::Expire(waker),
         }
     }
 
@@ -174,7 +174,7 @@ impl Future for Sleep {
 /// False if the timer has fired.
 fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
     let mut timers = runtime.timers.borrow_mut();
-    let Some(Event::Wake(old) | Event::Expire(old)) = timers.get_mut(key) else {
+    let Some(PendingEvent::Wake(old) | PendingEvent::Expire(old)) = timers.get_mut(key) else {
         return false;
     };
     let replaced = (!old.will_wake(waker)).then(|| mem::replace(old, waker.clone()));

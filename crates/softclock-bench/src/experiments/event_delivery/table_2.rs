@@ -231,7 +231,7 @@ const CALLS: [&str; 12] = [
 
 /// The last two are those functions of the loop into which posting and delivering are inlined.
 const OURS: [&str; 7] = [
-    "softclock_linux::events::",
+    "softclock_linux::readiness::",
     "softclock_core::events::",
     "softclock::events::",
     "softclock::runtime::sources::",
@@ -287,7 +287,7 @@ mod tests {
         for name in [
             "__x64_sys_ppoll",
             "__arm64_sys_epoll_pwait",
-            "softclock_linux::events::poller::Poller::add",
+            "softclock_linux::readiness::poller::Poller::add",
             "softclock::runtime::turn::<impl softclock::runtime::inner::Inner>::wake_for",
         ] {
             assert!(is_call(name) || is_ours(name), "{name}");

@@ -121,9 +121,9 @@ fn sources(trace: &Trace) -> impl Iterator<Item = TriggerState> {
 fn paper(source: TriggerState) -> Option<f64> {
     match source {
         TriggerState::SystemCall => Some(47.7),
-        TriggerState::IpOutput => Some(28.0),
-        TriggerState::IpInput => Some(16.4),
-        TriggerState::TcpIpOther => Some(5.4),
+        TriggerState::Send => Some(28.0),
+        TriggerState::Receive => Some(16.4),
+        TriggerState::Turn => Some(5.4),
         TriggerState::Fault => Some(2.5),
         _ => None,
     }
@@ -135,9 +135,9 @@ const AXIS: Axis = Axis::decades("us between trigger states", 0.1, 10_000.0);
 const PARTS: usize = 20;
 
 const NOTES: [&str; 5] = [
-    "the paper's sources beside ours: syscalls 47.7 % (syscall), ip-output 28 % (ip-output: sends), ip-intr 16.4 % \
-     (ip-input: receives and accepts), tcpip-others 5.4 % (tcpip-other: the turns of the runtime's loop), traps 2.5 % \
-     (a program does not see its faults)",
+    "the paper's sources beside ours: syscalls 47.7 % (syscall), ip-output 28 % (send: the ends of send-type calls), \
+     ip-intr 16.4 % (receive: those of receives and accepts), tcpip-others 5.4 % (turn: turns of the runtime's loop), \
+     traps 2.5 % (a program does not see its faults)",
     "task-end and idle are sources that only a runtime has: the end of a task's poll, and the idle loop",
     "the spread of the shares is that over twenty parts of the run; that of the times is of the intervals themselves, \
      10th to 90th percentile around the median",

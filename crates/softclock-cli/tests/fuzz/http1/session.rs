@@ -9,7 +9,7 @@ use softclock::{sleep, timeout};
 use crate::asked::Asked;
 use crate::limits::{ANSWER, DELAY};
 use crate::random::Random;
-use crate::recorder::{count, printable};
+use crate::recorder::{Recorder, count, printable};
 use crate::target::Target;
 use crate::transport::{Writer, connect};
 
@@ -17,12 +17,19 @@ use super::incoming::{Incoming, Response, Stop};
 use super::plan::{End, Plan, Tail};
 
 /// What the two halves of a session know of each other.
-#[derive(Default)]
-struct Shared {
+struct Shared<'a> {
+    recorder: &'a Recorder,
+    begun: Instant,
     /// This program was so late that the server's timeouts may have struck.
     is_delayed: Cell<bool>,
     /// All is sent.
     is_sent: Cell<bool>,
+}
+
+impl Shared<'_> {
+    fn is_delayed(&self) -> bool {
+        self.is_delayed.get() || self.recorder.was_held_up_since(self.begun)
+    }
 }
 
 /// What the session of this number does.
@@ -32,6 +39,7 @@ pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> St
 
 /// Runs the session of this number, which its seed determines.
 pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
+    let begun = Instant::now();
     let plan = Plan::choose(target, session, random);
     let resets = matches!(plan.end, End::Reset(_));
     let tls = target.trust.as_ref().map(|trust| (trust, "http/1.1"));
@@ -41,7 +49,12 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
             .recorder
             .violation(Some(session), "no connection", &plan.describe());
     };
-    let shared = Shared::default();
+    let shared = Shared {
+        recorder: &target.recorder,
+        begun,
+        is_delayed: Cell::default(),
+        is_sent: Cell::default(),
+    };
     let mut incoming = Incoming::new(reader, plan.reading);
     let sending = async {
         let writer = send(&plan, writer, &shared).await;
@@ -56,7 +69,7 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
     };
     let receiving = check(target, &plan, &mut incoming, &shared);
     let result = future::or(receiving, sending).await;
-    if shared.is_delayed.get() {
+    if shared.is_delayed() {
         count(&target.recorder.tally.delayed);
     }
     if let Err(fault) = result {
@@ -66,7 +79,7 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
     }
 }
 
-async fn send(plan: &Plan, mut writer: Writer, shared: &Shared) -> Option<Writer> {
+async fn send(plan: &Plan, mut writer: Writer, shared: &Shared<'_>) -> Option<Writer> {
     for (bytes, pause) in &plan.pieces {
         let begun = Instant::now();
         // A server that has said its last word may close.
@@ -91,7 +104,7 @@ async fn check(
     target: &Target,
     plan: &Plan,
     incoming: &mut Incoming,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     let begun = Instant::now();
     for (number, asked) in plan.asked.iter().enumerate() {
@@ -145,7 +158,7 @@ fn early(
     plan: &Plan,
     number: usize,
     stop: &Stop,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     match stop {
         Stop::Fault(fault) => return Err(format!("answer {number}: {fault}")),
@@ -158,7 +171,7 @@ fn early(
     }
     let half_closed = plan.end == End::HalfClose && target.mode.is_proxy();
     let after_upload = plan.asked[..=number].iter().any(Asked::may_end_connection);
-    let is_excused = shared.is_delayed.get() || breaks_off_behind(target, plan, number);
+    let is_excused = shared.is_delayed() || breaks_off_behind(target, plan, number);
     if half_closed || after_upload || is_excused {
         return Ok(());
     }
@@ -197,12 +210,12 @@ async fn refused(
     target: &Target,
     plan: &Plan,
     incoming: &mut Incoming,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     let response = match incoming.response("POST").await {
         Ok(response) => response,
         Err(Stop::End | Stop::Within)
-            if shared.is_delayed.get() || !plan.asked.is_empty() || !shared.is_sent.get() =>
+            if shared.is_delayed() || !plan.asked.is_empty() || !shared.is_sent.get() =>
         {
             return Ok(());
         }

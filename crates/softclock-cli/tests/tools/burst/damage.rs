@@ -104,7 +104,10 @@ fn mistakes_are_one_line() {
     for (arguments, part) in [
         (&["x", "--rate", "5furlongs"][..], "unknown unit"),
         (&["x", "--rate", "0"], "out of range"),
-        (&["x", "--filter", "colour red"], "'colour' is no condition"),
+        (
+            &["x", "--filter", "colour red"],
+            "'colour' is not a condition",
+        ),
         (&["x", "--window", "0"], "a window has a length"),
         (&["x", "--overhead", "1mb"], "at most 65535"),
         (&[], "FILE"),

@@ -137,13 +137,15 @@ impl<P> Class<P> {
         self.not_before = self.not_before.max(earliest).saturating_add(apart);
     }
 
-    /// A class that is behind by more than is allowed loses the rest: gives how many of its bytes that is.
+    /// A class that is behind by more than is allowed loses the rest: gives how many of its bytes that is since its
+    /// packet was due. What the class had from before, while it was idle, was not lost to lateness.
     pub(super) fn move_up(&mut self, present: u64, allowed: u64, scale: u64) -> u64 {
         let earliest = present.saturating_sub(allowed);
         if self.clock >= earliest {
             return 0;
         }
-        let lost = u128::from(earliest - self.clock) * u128::from(self.options.rate.bps());
+        let late = earliest.saturating_sub(self.due());
+        let lost = u128::from(late) * u128::from(self.options.rate.bps());
         self.clock = earliest;
         self.remainder = 0;
         (lost / u128::from(scale)) as u64

@@ -431,6 +431,32 @@ fn any_late() -> impl Strategy<Value = Vec<Late>> {
     prop::collection::vec(prop_oneof![waits, stolen, away], 0..3)
 }
 
+/// A class that is idle between its packets loses nothing to lateness, whatever their sizes, and what others send.
+#[test]
+fn idleness_is_not_lateness() {
+    let mut clock = ByteClock::new(rate("1Gbit"), Instant::ORIGIN);
+    let class = clock.add_class(ClassOptions::of_rate(rate("10Mbit")));
+    let other = clock.add_class(ClassOptions::of_rate(rate("995Mbit")));
+    for packet in 0..1000 {
+        let now = Instant::from_ns((packet + 1) * 5 * MS);
+        let bytes = if packet % 7 == 0 { 1518 } else { 84 };
+        clock.enqueue(class, packet, bytes, now).unwrap();
+        if packet % 3 == 0 {
+            clock.enqueue(other, packet, 1518, now).unwrap();
+        }
+        let mut at = now;
+        loop {
+            match clock.dequeue(at) {
+                Dequeued::Send(..) => {}
+                Dequeued::Wait(until) => at = until,
+                Dequeued::Empty => break,
+            }
+        }
+    }
+    assert_eq!(clock.statistics(class).forgotten_bytes, 0);
+    assert_eq!(clock.statistics(other).forgotten_bytes, 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// However late the caller is.

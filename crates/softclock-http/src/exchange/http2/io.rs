@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::credit::Credit;
 use super::flow::{Delivery, Transport};
 use crate::client::options::Timeouts;
-use crate::client::patience::Patience;
+use crate::client::patience::ClientPatience;
 use crate::net::buffers;
 use crate::net::carrier::Stream;
 use crate::net::socket::Socket;
@@ -23,7 +23,7 @@ use crate::net::socket::Socket;
 /// A socket that checks its client's progress and credit.
 pub(super) struct Watched {
     stream: Stream,
-    patience: Patience,
+    patience: ClientPatience,
     transport: Rc<Transport>,
     credit: Rc<Credit>,
     /// Bytes of [`Transport::written`] that were encrypted and passed on to the kernel.
@@ -41,7 +41,7 @@ impl Watched {
     ) -> Self {
         Self {
             stream,
-            patience: Patience::new(timeouts),
+            patience: ClientPatience::new(timeouts),
             transport,
             credit,
             flushed: 0,

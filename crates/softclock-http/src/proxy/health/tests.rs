@@ -146,7 +146,7 @@ fn tries_that_reached_nobody_count_where_all_are_left_out() {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Kind {
+enum Behaviour {
     Answers,
     /// Nobody is there.
     Refuses,
@@ -155,7 +155,13 @@ enum Kind {
 }
 
 /// A request that may be repeated; whether it was answered.
-fn ask(all: &mut [Health], kinds: &[Kind], next: &mut usize, now: Instant, limit: u32) -> bool {
+fn ask(
+    all: &mut [Health],
+    behaviours: &[Behaviour],
+    next: &mut usize,
+    now: Instant,
+    limit: u32,
+) -> bool {
     let mut tries = Tries::new(limit);
     loop {
         let chosen = choose(*next, all.len(), now, &tries, |i| all[i], |_| false);
@@ -167,12 +173,12 @@ fn ask(all: &mut [Health], kinds: &[Kind], next: &mut usize, now: Instant, limit
         let any_up = all.iter().enumerate().any(is_left);
         assert!(all[place].is_up() || !any_up || tries.is_empty(), "a trial");
         all[place].on_attempt();
-        if kinds[place] == Kind::Answers {
+        if behaviours[place] == Behaviour::Answers {
             all[place].on_success(now);
             return true;
         }
         all[place].on_failure(now, now, OPTIONS);
-        tries.on_failure(place, kinds[place] == Kind::Closes);
+        tries.on_failure(place, behaviours[place] == Behaviour::Closes);
     }
 }
 
@@ -202,19 +208,19 @@ proptest! {
     /// only until it is known.
     #[test]
     fn one_that_is_up_is_found(
-        others in vec(prop_oneof![Just(Kind::Refuses), Just(Kind::Closes)], 0..8),
+        others in vec(prop_oneof![Just(Behaviour::Refuses), Just(Behaviour::Closes)], 0..8),
         place in 0usize..8,
         limit in 1u32..5,
         pauses in vec(0u64..12, 1..200),
     ) {
-        let mut kinds = others.clone();
-        kinds.insert(place.min(others.len()), Kind::Answers);
-        let mut all = vec![Health::default(); kinds.len()];
-        let closing = others.iter().filter(|&&kind| kind == Kind::Closes).count() as u32;
+        let mut behaviours = others.clone();
+        behaviours.insert(place.min(others.len()), Behaviour::Answers);
+        let mut all = vec![Health::default(); behaviours.len()];
+        let closing = others.iter().filter(|&&behaviour| behaviour == Behaviour::Closes).count() as u32;
         let (mut next, mut now, mut failed) = (0, 0, 0);
         for pause in pauses {
             now += pause;
-            failed += u32::from(!ask(&mut all, &kinds, &mut next, at(now), limit));
+            failed += u32::from(!ask(&mut all, &behaviours, &mut next, at(now), limit));
         }
         if closing == 0 {
             prop_assert_eq!(failed, 0);

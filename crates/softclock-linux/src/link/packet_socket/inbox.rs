@@ -10,52 +10,49 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use softclock_wire::packet::Offload;
 
 use super::{AUXILIARY_DATA, MOST_BYTES};
-use crate::link::{BATCH, Received, Refused};
+use crate::link::buffer::{Landing, Tag};
+use crate::link::{BATCH, Pool, Received, Refused};
 
 /// Room for a batch of frames, and its description for the kernel. Pages that no frame reaches are never touched.
 pub(super) struct Inbox {
     messages: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
-    /// [`MOST_BYTES`] for each slot.
-    frames: Vec<u8>,
 }
 
 /// What belongs to one frame.
-#[derive(Clone)]
 struct Slot {
     offload: [u8; Offload::BYTES],
     control: Control,
-    parts: [libc::iovec; 2],
+    landing: Landing,
+    /// Where header and frame go.
+    parts: [libc::iovec; 3],
 }
 
 impl Inbox {
-    pub(super) fn new() -> Self {
-        let empty = Slot {
+    /// Frames are received into buffers of this pool.
+    pub(super) fn new(pool: &Pool) -> Self {
+        let nowhere = libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        };
+        let slot = || Slot {
             offload: [0; Offload::BYTES],
             control: Control([0; CONTROL_BYTES]),
-            parts: [libc::iovec {
-                iov_base: ptr::null_mut(),
-                iov_len: 0,
-            }; 2],
+            landing: Landing::new(pool),
+            parts: [nowhere; 3],
         };
-        let mut slots = vec![empty; BATCH];
-        let mut frames = vec![0; BATCH * MOST_BYTES];
-        let places = slots.iter_mut().zip(frames.chunks_exact_mut(MOST_BYTES));
-        let messages = places.map(|(slot, frame)| slot.message(frame)).collect();
-        Self {
-            messages,
-            slots,
-            frames,
-        }
+        let mut slots: Vec<_> = (0..BATCH).map(|_| slot()).collect();
+        let messages = slots.iter_mut().map(Slot::message).collect();
+        Self { messages, slots }
     }
 
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
-        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+        mut on_frame: impl FnMut(Result<Received, Refused>),
     ) -> io::Result<usize> {
-        // SAFETY: the messages describe slots and frames, whose places on the heap stay the same as long as `self` lives
-        // and which nobody else refers to now.
+        // SAFETY: the messages describe slots and their landings, whose places on the heap stay the same as long as
+        // `self` lives and no frame is taken, and which nobody else refers to now.
         let taken = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -67,13 +64,15 @@ impl Inbox {
         };
         let taken = usize::try_from(taken).map_err(|_| io::Error::last_os_error())?;
         let now = clock_gettime(ClockId::Realtime);
-        let messages = self.messages[..taken].iter_mut().zip(&self.slots);
-        let frames = self.frames.chunks_exact_mut(MOST_BYTES);
-        for ((message, slot), frame) in messages.zip(frames) {
+        let messages = self.messages[..taken].iter_mut();
+        for (message, slot) in messages.zip(&mut self.slots) {
             // SAFETY: the kernel has just filled the message in, and its slot is alive.
-            on_frame(unsafe { received(message, slot, frame, now) });
+            let received = unsafe { received(message, slot, now) };
+            // The frame's memory may be another's now.
+            slot.describe_parts();
             // The kernel says here how much it wrote, and reads how much it may write.
             message.msg_hdr.msg_controllen = CONTROL_BYTES;
+            on_frame(received);
         }
         Ok(taken)
     }
@@ -81,12 +80,8 @@ impl Inbox {
 
 impl Slot {
     /// Describes itself and room for its frame.
-    fn message(&mut self, frame: &mut [u8]) -> libc::mmsghdr {
-        self.parts = [
-            vector(&mut self.offload),
-            // Room for a tag is left behind it.
-            vector(&mut frame[..MOST_BYTES - TAG_BYTES]),
-        ];
+    fn message(&mut self) -> libc::mmsghdr {
+        self.describe_parts();
         // SAFETY: zero is valid for this structure of integers and pointers.
         let mut message: libc::mmsghdr = unsafe { zeroed() };
         message.msg_hdr.msg_iov = self.parts.as_mut_ptr();
@@ -95,18 +90,22 @@ impl Slot {
         message.msg_hdr.msg_controllen = CONTROL_BYTES;
         message
     }
+
+    fn describe_parts(&mut self) {
+        let [first, rest] = self.landing.parts();
+        self.parts = [vector(&mut self.offload), vector(first), vector(rest)];
+    }
 }
 
 /// The frame that a message brought, with its tag where it belongs.
 ///
 /// # Safety
 /// `message` was filled in by recvmmsg(2), and its control data is alive.
-unsafe fn received<'a>(
+unsafe fn received(
     message: &libc::mmsghdr,
-    slot: &Slot,
-    frame: &'a mut [u8],
+    slot: &mut Slot,
     now: Timespec,
-) -> Result<Received<'a>, Refused> {
+) -> Result<Received, Refused> {
     let bytes = (message.msg_len as usize).saturating_sub(Offload::BYTES);
     if bytes > MOST_BYTES - TAG_BYTES {
         return Err(Refused::TooLong);
@@ -115,17 +114,15 @@ unsafe fn received<'a>(
     // SAFETY: the caller's promise.
     let notes = unsafe { Notes::of(&message.msg_hdr) };
     let age = notes.received.map_or(Duration::ZERO, |then| age(then, now));
-    let (bytes, offload) = match notes.tag {
-        Some(tag) if bytes >= ADDRESSES_BYTES => {
-            frame.copy_within(ADDRESSES_BYTES..bytes, ADDRESSES_BYTES + TAG_BYTES);
-            frame[ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES].copy_from_slice(&tag);
-            (bytes + TAG_BYTES, offload.shifted(TAG_BYTES as u16))
-        }
-        _ => (bytes, offload),
-    };
+    let tag = notes.tag.filter(|_| bytes >= ADDRESSES_BYTES);
+    let tag = tag.map(|tag| Tag {
+        at: ADDRESSES_BYTES,
+        bytes: tag,
+    });
+    let shift = if tag.is_some() { TAG_BYTES as u16 } else { 0 };
     Ok(Received {
-        bytes: &frame[..bytes],
-        offload,
+        bytes: slot.landing.take(bytes, tag),
+        offload: offload.shifted(shift),
         age,
     })
 }

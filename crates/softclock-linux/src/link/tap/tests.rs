@@ -26,7 +26,7 @@ macro_rules! tap {
     };
 }
 
-type OnFrame<'a> = &'a mut dyn FnMut(Result<Received<'_>, Refused>);
+type OnFrame<'a> = &'a mut dyn FnMut(Result<Received, Refused>);
 
 /// The next frame of our own: the host sends some, too.
 fn next(receive: impl Fn(OnFrame<'_>) -> io::Result<usize>) -> (Vec<u8>, Offload) {

@@ -238,34 +238,45 @@ impl Drop for Memory {
     }
 }
 
+/// A ring in memory of our own, from both sides: the memory goes with the producer, before which the consumer has to
+/// go.
+#[cfg(test)]
+pub(super) fn in_memory<T>(entries: u32) -> (Producer<T>, Consumer<T>) {
+    let bytes = PLACES.entries + entries as usize * mem::size_of::<T>();
+    let memory = Memory::anonymous(bytes).unwrap();
+    let other = Memory {
+        start: memory.start,
+        bytes,
+    };
+    let producer = Ring::over(memory, PLACES, entries);
+    let mut consumer = Ring::over(other, PLACES, entries);
+    // Nothing is unmapped twice.
+    consumer.memory.bytes = 0;
+    (Producer(producer), Consumer(consumer))
+}
+
+#[cfg(test)]
+const PLACES: Places = Places {
+    producer: 0,
+    consumer: 64,
+    flags: 128,
+    entries: 192,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLACES: Places = Places {
-        producer: 0,
-        consumer: 64,
-        flags: 128,
-        entries: 192,
-    };
-
-    /// A ring in memory of our own, from both sides, whose counts begin at `count`.
+    /// A ring of four entries, whose counts begin at `count`.
     fn both_sides(count: u32) -> (Producer<u64>, Consumer<u64>) {
-        let memory = Memory::anonymous(4096).unwrap();
-        // The second owns nothing: the first goes last.
-        let other = Memory {
-            start: memory.start,
-            bytes: memory.bytes,
-        };
-        let [mut producer, mut consumer] =
-            [memory, other].map(|memory| Ring::over(memory, PLACES, 4));
-        for ring in [&mut producer, &mut consumer] {
+        let (mut producer, mut consumer) = in_memory(4);
+        for ring in [&mut producer.0, &mut consumer.0] {
             (ring.ours, ring.theirs) = (count, count);
         }
         for at in [PLACES.producer, PLACES.consumer] {
-            producer.count(at).store(count, Ordering::Relaxed);
+            producer.0.count(at).store(count, Ordering::Relaxed);
         }
-        (Producer(producer), Consumer(consumer))
+        (producer, consumer)
     }
 
     #[test]
@@ -292,23 +303,20 @@ mod tests {
             consumer.release();
             assert_eq!(producer.pending(), 0);
         }
-        mem::forget(consumer);
     }
 
     #[test]
     fn the_kernel_says_when_it_sleeps() {
-        let (producer, consumer) = both_sides(0);
+        let (producer, _consumer) = both_sides(0);
         assert!(!producer.needs_wakeup());
         producer.0.count(PLACES.flags).store(1, Ordering::Relaxed);
         assert!(producer.needs_wakeup());
-        mem::forget(consumer);
     }
 
     #[test]
     #[should_panic(expected = "no room")]
     fn a_full_ring_takes_nothing() {
-        let (mut producer, consumer) = both_sides(7);
-        mem::forget(consumer);
+        let (mut producer, _consumer) = both_sides(7);
         (0..5).for_each(|entry| producer.push(entry));
     }
 }

@@ -10,11 +10,19 @@ use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 /// The link by AF_XDP; the test is skipped where that cannot be used.
 macro_rules! xdp {
     ($link:expr) => {
-        match XdpSocket::open($link, Copies::Allowed) {
+        match XdpSocket::open($link, whole(Copies::Allowed)) {
             Ok(xdp) => xdp,
             Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
         }
     };
+}
+
+/// A link of one queue.
+fn whole(copies: Copies) -> XdpSettings {
+    XdpSettings {
+        copies,
+        queue: None,
+    }
 }
 
 fn pause() {
@@ -359,7 +367,7 @@ fn checksums_of_a_device_are_finished() {
     let mut frame = frame(&[], 1000);
     let sum = sum_with(&frame, &[]);
     frame[50..52].copy_from_slice(&sum.to_be_bytes());
-    let told = |is_copied| received(&frame, 0, 0, is_copied).offload.checksum;
+    let told = |is_copied| received(&frame[..], 0, 0, is_copied).offload.checksum;
     assert_eq!(told(true).map(|checksum| checksum.offset), Some(16));
     assert_eq!(told(false), None);
 }
@@ -370,18 +378,177 @@ fn a_link_that_cannot_is_left_alone() {
     let [_, link] = cable.links();
     assert!(link.takes_tags_off());
     let before = cable.state();
-    let copied = XdpSocket::open(&link, Copies::Never);
+    let copied = XdpSocket::open(&link, whole(Copies::Never));
     let Err(XdpError::Failed(XdpStep::Queue, error)) = copied else {
         panic!("nothing is copied on a virtual link: {copied:?}");
     };
     assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
     // The driver cannot run programs on what the other end may send.
     cable.set(0, "mtu 9000");
-    let refused = XdpSocket::open(&link, Copies::Allowed);
+    let refused = XdpSocket::open(&link, whole(Copies::Allowed));
     assert!(
         matches!(refused, Err(XdpError::Failed(XdpStep::Driver, _))),
         "{refused:?}"
     );
     cable.set(0, "mtu 1500");
     wait(|| (cable.state() == before).then_some(()));
+}
+
+/// A frame that is held stays as it is; where all chunks are held, what arrives is lost and counted, and it goes on
+/// when they are given back.
+#[test]
+fn chunks_are_held_and_given_back() {
+    let cable = cable!();
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = xdp!(&b);
+    let numbered = |number: usize| {
+        let mut sent = frame(&[], 100 + number % 1000);
+        sent[60..64].copy_from_slice(&(number as u32).to_be_bytes());
+        sent
+    };
+    let ours = |bytes: &[u8]| bytes[6..12] == SENDER;
+    let mut held = Vec::new();
+    let take = |held: &mut Vec<Chunk>| {
+        let _ = xdp.receive_chunks(|received| held.push(received.unwrap().bytes));
+    };
+    let mut sent = 0;
+    wait(|| {
+        for _ in 0..BATCH {
+            packets
+                .send([(&numbered(sent)[..], &Offload::NONE)])
+                .unwrap();
+            sent += 1;
+        }
+        while xdp.held() < XdpSocket::CHUNKS && xdp.receive_chunks(|_| {}).is_ok() {}
+        (sent > 2 * XdpSocket::CHUNKS).then_some(())
+    });
+    assert_eq!(xdp.held(), 0, "what is not kept is given back");
+
+    let lost = xdp.take_lost().unwrap();
+    assert_eq!(lost, 0);
+    let first = sent;
+    while held.len() < XdpSocket::CHUNKS {
+        packets
+            .send([(&numbered(sent)[..], &Offload::NONE)])
+            .unwrap();
+        sent += 1;
+        take(&mut held);
+    }
+    assert_eq!(xdp.held(), XdpSocket::CHUNKS);
+    for _ in 0..100 {
+        packets
+            .send([(&numbered(sent)[..], &Offload::NONE)])
+            .unwrap();
+        sent += 1;
+    }
+    let mut lost = 0;
+    wait(|| {
+        lost += xdp.take_lost().unwrap();
+        (lost >= 100).then_some(())
+    });
+    take(&mut held);
+    assert_eq!(held.len(), XdpSocket::CHUNKS);
+    let numbers = held.iter().filter(|chunk| ours(chunk)).map(|chunk| {
+        let number = u32::from_be_bytes(chunk[60..64].try_into().unwrap()) as usize;
+        assert_eq!(&chunk[..], numbered(number), "as it was sent");
+        number
+    });
+    assert!(numbers.is_sorted());
+    assert!(
+        held.iter()
+            .any(|chunk| ours(chunk) && chunk.len() == 100 + first % 1000)
+    );
+
+    // One that is given back is enough to go on.
+    held.truncate(XdpSocket::CHUNKS - 1);
+    let again = frame(&[], 1400);
+    wait(|| {
+        packets.send([(&again[..], &Offload::NONE)]).unwrap();
+        pause();
+        let mut fresh = Vec::new();
+        take(&mut fresh);
+        fresh.iter().any(|chunk| chunk[..] == again).then_some(())
+    });
+    held.clear();
+    assert_eq!(xdp.held(), 0);
+}
+
+/// Chunks that are held do not keep the link.
+#[test]
+fn a_link_is_free_while_its_chunks_are_held() {
+    let cable = cable!();
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let xdp = xdp!(&b);
+    let sent = frame(&[], 500);
+    let mut chunk = wait(|| {
+        packets.send([(&sent[..], &Offload::NONE)]).unwrap();
+        pause();
+        let mut found = None;
+        let _ = xdp.receive_chunks(|received| {
+            found = Some(received.unwrap().bytes).filter(|chunk| chunk[..] == sent);
+        });
+        found
+    });
+    drop(xdp);
+    let again = xdp!(&b);
+    chunk[20] = !sent[20];
+    assert_eq!(chunk[21..], sent[21..]);
+    drop(chunk);
+    assert_eq!(again.held(), 0);
+}
+
+/// The socket has the frames of its queue, and the host those of the others.
+#[test]
+fn a_queue_can_be_chosen() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::with_queues(2) {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    assert_eq!(b.receive_queues(), 2);
+    let refused = XdpSocket::open(&b, whole(Copies::Allowed));
+    assert!(matches!(refused, Err(XdpError::Queues(2))), "{refused:?}");
+    let of = |queue| XdpSettings {
+        copies: Copies::Allowed,
+        queue: Some(queue),
+    };
+    let none = XdpSocket::open(&b, of(2));
+    assert!(
+        matches!(none, Err(XdpError::Failed(XdpStep::Queue, _))),
+        "{none:?}"
+    );
+    let xdp = match XdpSocket::open(&b, of(1)) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let host = PacketSocket::open(&b, 1 << 20).unwrap();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let (mut chosen, mut others, mut flow) = (0, 0, 0u16);
+    wait(|| {
+        // Flows differ in their ports, by which the sender's link chooses a queue.
+        for _ in 0..BATCH {
+            flow += 1;
+            let mut sent = frame(&[], 200);
+            sent[34..36].copy_from_slice(&flow.to_be_bytes());
+            packets.send([(&sent[..], &Offload::NONE)]).unwrap();
+        }
+        pause();
+        let count = |bytes: &[u8]| usize::from(bytes[6..12] == SENDER);
+        while xdp
+            .receive(|frame| chosen += count(frame.unwrap().bytes))
+            .is_ok()
+        {}
+        while host
+            .receive(|frame| others += count(&frame.unwrap().bytes))
+            .is_ok()
+        {}
+        (chosen > 0 && others > 0).then_some(())
+    });
+    assert!(
+        chosen + others <= usize::from(flow),
+        "{chosen} and {others}"
+    );
 }

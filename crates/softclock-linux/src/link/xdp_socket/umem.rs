@@ -3,7 +3,6 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::slice;
 
 use rustix::net::xdp::XdpDesc;
 
@@ -28,24 +27,24 @@ impl Umem {
         (RECEIVE..RECEIVE + SEND).map(|index| (index * CHUNK_BYTES) as u64)
     }
 
-    /// The frame that a description of the kernel's names, and the time that the program wrote before it, which is taken
-    /// away; `None` if the kernel names no frame of ours.
+    /// The time that the program wrote before a frame at this place, which is taken away.
     ///
     /// # Safety
-    /// The chunk is not the kernel's as long as the frame is used.
-    pub(super) unsafe fn received(&self, place: &XdpDesc) -> Option<(&[u8], u64)> {
-        let (at, bytes) = (usize::try_from(place.addr).ok()?, place.len as usize);
-        if at < STAMP_BYTES || at.checked_add(bytes)? > self.0.bytes {
-            return None;
-        }
-        // SAFETY: the bytes are within the memory, whatever they are is a value, and the caller says that they stay as they
-        // are.
-        unsafe {
-            let frame = self.0.start.add(at);
-            let stamp = frame.sub(STAMP_BYTES).cast::<[u8; STAMP_BYTES]>();
-            let received = u64::from_ne_bytes(stamp.replace([0; STAMP_BYTES]));
-            Some((slice::from_raw_parts(frame.as_ptr(), bytes), received))
-        }
+    /// The place is of a [`Place`], and its chunk is not the kernel's.
+    pub(super) unsafe fn take_stamp(&self, at: usize) -> u64 {
+        let stamp = self.at(at - STAMP_BYTES).cast::<[u8; STAMP_BYTES]>();
+        // SAFETY: a `Place` has so many bytes before it within its chunk, which the caller says is ours.
+        u64::from_ne_bytes(unsafe { stamp.replace([0; STAMP_BYTES]) })
+    }
+
+    /// Where the byte at this place is.
+    ///
+    /// # Panics
+    /// If the memory ends before it.
+    pub(super) fn at(&self, at: usize) -> NonNull<u8> {
+        assert!(at < self.0.bytes);
+        // SAFETY: the place is within the memory.
+        unsafe { self.0.start.add(at) }
     }
 
     /// Where a chunk to send from is, by its beginning.
@@ -54,9 +53,29 @@ impl Umem {
     /// If there is none.
     pub(super) fn chunk(&self, start: u64) -> NonNull<[u8; CHUNK_BYTES]> {
         let start = start as usize;
-        assert!(start.is_multiple_of(CHUNK_BYTES) && start < self.0.bytes);
-        // SAFETY: the chunk is within the memory.
-        unsafe { self.0.start.add(start) }.cast()
+        assert!(start.is_multiple_of(CHUNK_BYTES));
+        self.at(start).cast()
+    }
+}
+
+/// Where a received frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// Where it begins in the memory.
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+    /// The number of its chunk.
+    pub(super) index: usize,
+}
+
+impl Place {
+    /// The place that a description of the kernel's names, if it is within one chunk to receive into, behind a time.
+    pub(super) fn of(description: &XdpDesc) -> Option<Self> {
+        let at = usize::try_from(description.addr).ok()?;
+        let (bytes, index) = (description.len as usize, at / CHUNK_BYTES);
+        let offset = at % CHUNK_BYTES;
+        let fits = index < RECEIVE && offset >= STAMP_BYTES && bytes <= CHUNK_BYTES - offset;
+        fits.then_some(Self { at, bytes, index })
     }
 }
 
@@ -76,24 +95,37 @@ mod tests {
     #[test]
     fn frames_have_a_time_once() {
         let umem = Umem::new().unwrap();
-        let place = |addr, len| XdpDesc {
-            addr,
-            len,
-            options: XdpDescOptions::empty(),
-        };
-        let chunk = Umem::to_send().next().unwrap();
+        let at = Umem::to_receive().nth(3).unwrap() as usize + 256;
         // SAFETY: no kernel has any of it.
         unsafe {
-            let bytes = umem.chunk(chunk).as_mut();
-            bytes[248..256].copy_from_slice(&7u64.to_ne_bytes());
-            bytes[256..260].copy_from_slice(b"abcd");
-            let place_of_frame = place(chunk + 256, 4);
-            assert_eq!(umem.received(&place_of_frame), Some((&b"abcd"[..], 7)));
-            assert_eq!(umem.received(&place_of_frame), Some((&b"abcd"[..], 0)));
-            let end = ((RECEIVE + SEND) * CHUNK_BYTES) as u64;
-            for (at, bytes) in [(0, 60), (end - 59, 60), (u64::MAX - 10, 60)] {
-                assert_eq!(umem.received(&place(at, bytes)), None);
-            }
+            let stamp = umem.at(at - STAMP_BYTES).cast();
+            stamp.write(7u64.to_ne_bytes());
+            assert_eq!((umem.take_stamp(at), umem.take_stamp(at)), (7, 0));
+        }
+    }
+
+    #[test]
+    fn frames_are_within_a_chunk() {
+        let place = |addr, len| {
+            let options = XdpDescOptions::empty();
+            Place::of(&XdpDesc { addr, len, options })
+        };
+        let chunk = CHUNK_BYTES as u64;
+        let whole = Place {
+            at: 2 * CHUNK_BYTES + 256,
+            bytes: CHUNK_BYTES - 256,
+            index: 2,
+        };
+        assert_eq!(place(2 * chunk + 256, 3840), Some(whole));
+        let end = (RECEIVE * CHUNK_BYTES) as u64;
+        for (at, bytes) in [
+            (0, 60),
+            (2 * chunk + 256, 3841),
+            (end + 256, 60),
+            (end - 59, 60),
+            (u64::MAX - 10, 60),
+        ] {
+            assert_eq!(place(at, bytes), None, "{at} {bytes}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryTcp;
-use crate::net::source::Source;
+use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 
 /// A TCP connection. Dropping it closes it.
@@ -32,15 +32,15 @@ impl TcpIo {
     }
 
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
-        self.source().runtime()
+        self.registration().runtime()
     }
 
     /// The place in the runtime's table, for what is known without a call.
-    pub(crate) fn source(&self) -> &Source {
+    pub(crate) fn registration(&self) -> &Registration {
         match self {
-            Self::Kernel(kernel) => kernel.source(),
+            Self::Kernel(kernel) => kernel.registration(),
             #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.source(),
+            Self::Memory(memory) => memory.registration(),
         }
     }
 

@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 
-use crate::net::source::Source;
+use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
 /// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
 pub(crate) struct Kernel<F: AsFd = OwnedFd> {
-    source: Source,
+    registration: Registration,
     fd: F,
     watch: Watch,
 }
@@ -42,15 +42,15 @@ impl<F: AsFd> Kernel<F> {
 
     /// The descriptor is taken to be ready until a call finds that it is not.
     fn watched(fd: F, watch: Watch) -> io::Result<Self> {
-        let source = Source::new(Readiness::READABLE | Readiness::WRITABLE)?;
+        let registration = Registration::new(Readiness::READABLE | Readiness::WRITABLE)?;
         let mut kernel = Self {
-            source,
+            registration,
             fd,
             watch: Watch::None,
         };
-        let runtime = kernel.source.runtime();
+        let runtime = kernel.registration.runtime();
         let mut poller = runtime.poller.borrow_mut();
-        poller.add(kernel.fd.as_fd(), kernel.source.token())?;
+        poller.add(kernel.fd.as_fd(), kernel.registration.token())?;
         drop(poller);
         runtime.trigger(TriggerState::SystemCall);
         kernel.watch = watch;
@@ -61,12 +61,12 @@ impl<F: AsFd> Kernel<F> {
         &self.fd
     }
 
-    pub(crate) fn source(&self) -> &Source {
-        &self.source
+    pub(crate) fn registration(&self) -> &Registration {
+        &self.registration
     }
 
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
-        self.source.runtime()
+        self.registration.runtime()
     }
 
     /// Makes `call` when the descriptor is ready for it, as often as it is interrupted; then passes a trigger
@@ -78,7 +78,7 @@ impl<F: AsFd> Kernel<F> {
         state: TriggerState,
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        self.source.poll_call(cx, direction, state, || {
+        self.registration.poll_call(cx, direction, state, || {
             self.quiet_call(direction, &mut call)
         })
     }
@@ -118,13 +118,13 @@ impl<F: AsFd> Kernel<F> {
     pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
         self.runtime().take_bytes(bytes);
         if bytes < offered {
-            self.source.on_short(direction);
+            self.registration.on_short(direction);
             self.rearm(direction);
         }
     }
 
     fn on_would_block(&self, direction: Direction) {
-        self.source.on_would_block(direction);
+        self.registration.on_would_block(direction);
         self.rearm(direction);
     }
 
@@ -156,7 +156,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Kernel<F> {
     fn drop(&mut self) {
-        let mut poller = self.source.runtime().poller.borrow_mut();
+        let mut poller = self.registration.runtime().poller.borrow_mut();
         // Nothing can be done about an error; a late event would find no source.
         let _ = match self.watch {
             Watch::None => Ok(()),

@@ -15,7 +15,7 @@ impl Kernel {
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let offered = buffer.len();
         let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
-        let read = self.poll_call(cx, Direction::Read, TriggerState::IpInput, recv);
+        let read = self.poll_call(cx, Direction::Read, TriggerState::Receive, recv);
         if let Poll::Ready(Ok(n @ 1..)) = read {
             self.on_transferred(Direction::Read, n, offered);
         }
@@ -24,7 +24,7 @@ impl Kernel {
 
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let peek = |fd: BorrowedFd<'_>| socket::tcp::peek(fd, buffer);
-        self.poll_call(cx, Direction::Read, TriggerState::IpInput, peek)
+        self.poll_call(cx, Direction::Read, TriggerState::Receive, peek)
     }
 
     /// Receives up to `max` bytes into the runtime's own buffer, for `take` to copy from.
@@ -70,7 +70,7 @@ impl Kernel {
         len: usize,
     ) -> Poll<io::Result<usize>> {
         let send = |fd: BorrowedFd<'_>| socket::sendfile(fd, file, offset, len);
-        let sent = self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        let sent = self.poll_call(cx, Direction::Write, TriggerState::Send, send);
         if let Poll::Ready(Ok(n)) = sent {
             // Less than was offered may mean that the file ends there, and not that the next call has to wait.
             self.on_transferred(Direction::Write, n, n);
@@ -84,7 +84,7 @@ impl Kernel {
         offered: usize,
         send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let sent = self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        let sent = self.poll_call(cx, Direction::Write, TriggerState::Send, send);
         if let Poll::Ready(Ok(n)) = sent {
             self.on_transferred(Direction::Write, n, offered);
         }
@@ -94,7 +94,7 @@ impl Kernel {
     /// Sends now what the send buffer takes.
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        self.try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.try_call(Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {

@@ -20,7 +20,7 @@ impl Kernel {
 
     pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(Self, SocketAddr)>> {
         let accept = socket::tcp::accept;
-        let accepted = self.poll_call(cx, Direction::Read, TriggerState::IpInput, accept);
+        let accepted = self.poll_call(cx, Direction::Read, TriggerState::Receive, accept);
         accepted.map(|accepted| {
             let (fd, peer) = accepted?;
             Ok((Self::new(fd)?, peer))
@@ -34,7 +34,7 @@ impl Kernel {
 
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let finish = socket::tcp::connect_finish;
-        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, finish)
+        self.poll_call(cx, Direction::Write, TriggerState::Send, finish)
     }
 
     /// Sends a piece of a paced stream when the send buffer has room: its writer does not go on if that takes less.
@@ -44,13 +44,13 @@ impl Kernel {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let send = |fd: BorrowedFd<'_>| send_parts(fd, parts);
-        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+        self.poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
     /// As [`poll_send_piece`](Self::poll_send_piece), now.
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let send = |fd: BorrowedFd<'_>| send_parts(fd, parts);
-        self.try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.try_call(Direction::Write, TriggerState::Send, send)
     }
 
     /// Sends now, from within a trigger state.

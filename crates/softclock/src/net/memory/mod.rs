@@ -14,13 +14,13 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use softclock_core::SourceId;
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 
 pub(crate) use tcp::{MemoryListener, MemoryTcp};
 pub(crate) use udp::MemoryUdp;
 
 use crate::net::common::Common;
-use crate::net::source::Source;
+use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
@@ -77,10 +77,15 @@ struct Queue<T> {
 }
 
 impl<T> Names<Queue<T>> {
-    /// Binds a queue for `source` to `address`, beside others if it and they are `shared`.
-    fn open(&self, source: &Source, address: SocketAddr, shared: bool) -> io::Result<Rc<Queue<T>>> {
+    /// Binds a queue for `registration` to `address`, beside others if it and they are `shared`.
+    fn open(
+        &self,
+        registration: &Registration,
+        address: SocketAddr,
+        shared: bool,
+    ) -> io::Result<Rc<Queue<T>>> {
         let queue = Rc::new(Queue {
-            source: source.id(),
+            source: registration.id(),
             waiting: RefCell::default(),
             shared,
         });

@@ -11,30 +11,30 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use softclock_core::{SourceId, TriggerState};
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::tcp::ListenOptions;
 
 use super::{Network, Queue};
-use crate::net::source::Source;
+use crate::net::registration::Registration;
 use crate::runtime::sources::Direction;
 
 /// A listener; connections that it has not accepted are reset when it is dropped.
 pub(crate) struct MemoryListener {
-    source: Source,
+    registration: Registration,
     address: SocketAddr,
     queue: Rc<Queue<MemoryTcp>>,
 }
 
 impl MemoryListener {
     pub(crate) fn bind(address: SocketAddr, options: &ListenOptions) -> io::Result<Self> {
-        let source = Source::new(Readiness::NONE)?;
-        let network = Network::of(source.runtime());
+        let registration = Registration::new(Readiness::NONE)?;
+        let network = Network::of(registration.runtime());
         let address = network.named(address);
         let queue = network
             .listeners
-            .open(&source, address, options.reuse_port)?;
+            .open(&registration, address, options.reuse_port)?;
         Ok(Self {
-            source,
+            registration,
             address,
             queue,
         })
@@ -46,15 +46,18 @@ impl MemoryListener {
     ) -> Poll<io::Result<(MemoryTcp, SocketAddr)>> {
         let accept = || {
             let accepted = self.queue.waiting.borrow_mut().pop_front();
-            let accepted = accepted.ok_or_else(|| would_block(&self.source, Direction::Read))?;
+            let accepted =
+                accepted.ok_or_else(|| would_block(&self.registration, Direction::Read))?;
             let peer = accepted.pair.addresses[1 - accepted.end];
             Ok((accepted, peer))
         };
-        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, accept)
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.source.runtime().trigger(TriggerState::SystemCall);
+        self.registration
+            .runtime()
+            .trigger(TriggerState::SystemCall);
         Ok(self.address)
     }
 }
@@ -69,7 +72,7 @@ impl Drop for MemoryListener {
 
 /// One end of a connection.
 pub(crate) struct MemoryTcp {
-    source: Source,
+    registration: Registration,
     pair: Rc<Pair>,
     /// Which of the two it is: it reads from the pipe of this number, and writes into the other.
     end: usize,
@@ -99,49 +102,49 @@ struct Pipe {
 
 impl MemoryTcp {
     pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
-        let source = Source::new(Readiness::WRITABLE)?;
-        let network = Rc::clone(Network::of(source.runtime()));
+        let registration = Registration::new(Readiness::WRITABLE)?;
+        let network = Rc::clone(Network::of(registration.runtime()));
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let listener = network.listeners.find(peer).ok_or_else(refused)?;
         let mut own = peer;
         own.set_port(0);
-        let accepted = Source::new(Readiness::WRITABLE)?;
+        let accepted = Registration::new(Readiness::WRITABLE)?;
         let pair = Rc::new(Pair {
             addresses: [network.named(own), peer],
-            sources: [&source, &accepted].map(|source| Cell::new(Some(source.id()))),
+            sources: [&registration, &accepted].map(|of| Cell::new(Some(of.id()))),
             pipes: Default::default(),
             is_reset: Cell::new(false),
         });
-        let end = |source, end| Self {
-            source,
+        let end = |registration, end| Self {
+            registration,
             pair: pair.clone(),
             end,
             resets: Cell::new(false),
         };
         listener.waiting.borrow_mut().push_back(end(accepted, 1));
-        let client = end(source, 0);
-        let runtime = client.source.runtime();
+        let client = end(registration, 0);
+        let runtime = client.registration.runtime();
         network.post(listener.source, Readiness::READABLE);
         runtime.trigger(TriggerState::SystemCall);
         Ok(client)
     }
 
-    pub(crate) fn source(&self) -> &Source {
-        &self.source
+    pub(crate) fn registration(&self) -> &Registration {
+        &self.registration
     }
 
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let connected = || Ok(());
-        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, connected)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, connected)
     }
 
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let offered = buffer.len();
         let read = self.poll_take(cx, buffer, true);
         if let Poll::Ready(Ok(n @ 1..)) = read {
-            self.source.runtime().take_bytes(n);
+            self.registration.runtime().take_bytes(n);
             if n < offered && !self.pair.pipes[self.end].borrow().ended {
-                self.source.on_short(Direction::Read);
+                self.registration.on_short(Direction::Read);
             }
         }
         read
@@ -170,7 +173,7 @@ impl MemoryTcp {
         removes: bool,
     ) -> Poll<io::Result<usize>> {
         let take = || self.take(buffer, removes);
-        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, take)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, take)
     }
 
     fn take(&self, buffer: &mut [u8], removes: bool) -> io::Result<usize> {
@@ -183,7 +186,7 @@ impl MemoryTcp {
                     Err(io::ErrorKind::ConnectionReset.into())
                 }
                 (true, _) | (_, true) => Ok(0),
-                _ => Err(would_block(&self.source, Direction::Read)),
+                _ => Err(would_block(&self.registration, Direction::Read)),
             };
         }
         let front = pipe.bytes.iter().take(count);
@@ -212,7 +215,7 @@ impl MemoryTcp {
     ) -> Poll<io::Result<usize>> {
         let sent = self.poll_send_piece(cx, parts);
         if let Poll::Ready(Ok(n)) = sent {
-            self.source.runtime().take_bytes(n);
+            self.registration.runtime().take_bytes(n);
         }
         sent
     }
@@ -239,7 +242,7 @@ impl MemoryTcp {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let give = || self.give(parts);
-        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, give)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, give)
     }
 
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -248,7 +251,7 @@ impl MemoryTcp {
 
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.give(parts);
-        self.source.runtime().trigger(TriggerState::IpOutput);
+        self.registration.runtime().trigger(TriggerState::Send);
         sent
     }
 
@@ -270,7 +273,7 @@ impl MemoryTcp {
         let taken = pipe.bytes.len() - before;
         if taken == 0 && parts.iter().any(|part| !part.is_empty()) {
             pipe.full = true;
-            return Err(would_block(&self.source, Direction::Write));
+            return Err(would_block(&self.registration, Direction::Write));
         }
         drop(pipe);
         self.post_to_peer(Readiness::READABLE);
@@ -287,7 +290,9 @@ impl MemoryTcp {
         if how != Shutdown::Read {
             self.end_quietly()?;
         }
-        self.source.runtime().trigger(TriggerState::SystemCall);
+        self.registration
+            .runtime()
+            .trigger(TriggerState::SystemCall);
         Ok(())
     }
 
@@ -297,14 +302,14 @@ impl MemoryTcp {
         if self.pair.pipes[self.end].borrow().ended {
             // Both directions have ended.
             self.post_to_peer(Readiness::WRITE_CLOSED);
-            let source = self.source.id();
+            let source = self.registration.id();
             self.network().post(source, Readiness::WRITE_CLOSED);
         }
         Ok(())
     }
 
     fn network(&self) -> &Network {
-        Network::of(self.source.runtime())
+        Network::of(self.registration.runtime())
     }
 
     fn post_to_peer(&self, readiness: Readiness) {
@@ -341,7 +346,9 @@ impl MemoryTcp {
     }
 
     fn pass_call(&self) {
-        self.source.runtime().trigger(TriggerState::SystemCall);
+        self.registration
+            .runtime()
+            .trigger(TriggerState::SystemCall);
     }
 }
 
@@ -363,8 +370,8 @@ impl Drop for MemoryTcp {
     }
 }
 
-fn would_block(source: &Source, direction: Direction) -> io::Error {
-    source.on_would_block(direction);
+fn would_block(registration: &Registration, direction: Direction) -> io::Error {
+    registration.on_would_block(direction);
     io::ErrorKind::WouldBlock.into()
 }
 

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
-use softclock_linux::events::Readiness;
+use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::BindOptions;
 
 use super::{Network, Queue};
-use crate::net::source::Source;
+use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -20,7 +20,7 @@ pub(super) type Datagram = (Vec<u8>, SocketAddr);
 
 /// A socket for datagrams.
 pub(crate) struct MemoryUdp {
-    source: Source,
+    registration: Registration,
     address: SocketAddr,
     queue: Rc<Queue<Datagram>>,
     peer: Cell<Option<SocketAddr>>,
@@ -30,14 +30,14 @@ pub(crate) struct MemoryUdp {
 
 impl MemoryUdp {
     pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<Self> {
-        let source = Source::new(Readiness::WRITABLE)?;
-        let network = Network::of(source.runtime());
+        let registration = Registration::new(Readiness::WRITABLE)?;
+        let network = Network::of(registration.runtime());
         let address = network.named(address);
         let queue = network
             .datagrams
-            .open(&source, address, options.reuse_port)?;
+            .open(&registration, address, options.reuse_port)?;
         Ok(Self {
-            source,
+            registration,
             address,
             queue,
             peer: Cell::new(None),
@@ -46,7 +46,7 @@ impl MemoryUdp {
     }
 
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
-        self.source.runtime()
+        self.registration.runtime()
     }
 
     pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
@@ -66,14 +66,14 @@ impl MemoryUdp {
             }
             let next = self.queue.waiting.borrow_mut().pop_front();
             let Some((bytes, from)) = next else {
-                self.source.on_would_block(Direction::Read);
+                self.registration.on_would_block(Direction::Read);
                 return Err(io::ErrorKind::WouldBlock.into());
             };
             let count = bytes.len().min(buffer.len());
             buffer[..count].copy_from_slice(&bytes[..count]);
             Ok((count, from))
         };
-        (self.source).poll_call(cx, Direction::Read, TriggerState::IpInput, receive)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -100,12 +100,12 @@ impl MemoryUdp {
             }
             Ok(bytes.len())
         };
-        (self.source).poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
         self.put(bytes, peer);
-        self.runtime().trigger(TriggerState::IpOutput);
+        self.runtime().trigger(TriggerState::Send);
         Ok(bytes.len())
     }
 
@@ -115,7 +115,7 @@ impl MemoryUdp {
             if self.peer.get() == Some(peer) {
                 self.is_refused.set(true);
                 let readiness = Readiness::READABLE | Readiness::ERROR;
-                Network::of(self.runtime()).post(self.source.id(), readiness);
+                Network::of(self.runtime()).post(self.registration.id(), readiness);
             }
             return;
         };

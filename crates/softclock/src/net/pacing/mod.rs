@@ -39,8 +39,8 @@ use softclock_core::pacing::{MOST_BEHIND, RateClock, SharedRate};
 use softclock_core::time::TICK_NS;
 use softclock_core::{Instant, Rate};
 
-use crate::runtime::events::Transmit;
 use crate::runtime::inner::{Inner, allowance};
+use crate::runtime::soft_events::Transmit;
 
 pub(crate) use datagrams::DatagramPacing;
 pub(super) use estimator::Estimator;

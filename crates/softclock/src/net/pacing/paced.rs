@@ -19,7 +19,7 @@ use softclock_core::{Clock, FireWindow, Instant, TimerKey};
 use super::state::{State, Waits};
 use super::{Estimator, PacedBy, Pacer, Pacing, transmitted};
 use crate::net::carrier::TcpIo;
-use crate::runtime::events::{Event, Transmit};
+use crate::runtime::soft_events::{PendingEvent, Transmit};
 use crate::runtime::sources::Direction;
 use crate::runtime::statistics::PacingCounts;
 use crate::time::timeout;
@@ -77,7 +77,7 @@ impl Paced {
     }
 
     /// Takes the event back that the stream waits for.
-    fn cancel(&self, key: TimerKey) -> Option<Event> {
+    fn cancel(&self, key: TimerKey) -> Option<PendingEvent> {
         self.estimator().on_waited();
         self.io.runtime().timers.borrow_mut().cancel(key)
     }
@@ -130,7 +130,7 @@ impl Paced {
     pub(crate) fn is_held_back(&self) -> bool {
         let waits = self.state.borrow().waits;
         matches!(waits, Waits::Event(_) | Waits::Release)
-            || self.io.source().is_ready(Direction::Write)
+            || self.io.registration().is_ready(Direction::Write)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -231,7 +231,7 @@ impl Paced {
             state.waits = Waits::Release;
             return state.pacer.wait_for_release(Rc::clone(self));
         }
-        let event = Event::Transmit(self.clone());
+        let event = PendingEvent::Transmit(self.clone());
         self.estimator().on_wait();
         let mut timers = self.io.runtime().timers.borrow_mut();
         state.waits = Waits::Event(timers.schedule(FireWindow::from(at), event));
@@ -260,7 +260,7 @@ impl Paced {
                     return Poll::Ready(());
                 }
                 self.kernel_waiter.set(Some(cx.waker().clone()));
-                self.io.source().poll_ready(cx, Direction::Write)
+                self.io.registration().poll_ready(cx, Direction::Write)
             });
             match timeout(LINGER, writable).await {
                 Ok(_) => return !self.is_reset.get(),

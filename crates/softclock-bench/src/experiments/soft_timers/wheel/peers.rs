@@ -1,5 +1,6 @@
 //! The timer structures that are compared, each used as its documentation advises, at a resolution
-//! of one microsecond and with the same 8-byte payload.
+//! of one microsecond and with the same 8-byte payload, but
+//! for the wheel as our runtime has it.
 //!
 //! Times are converted to what a structure takes before the clock of the benchmark runs, as a
 //! program that uses it would read them in that form.
@@ -16,7 +17,7 @@ use hierarchical_hash_wheel_timer::wheels::cancellable::{
     CancellableTimerEntry, QuadWheelWithOverflow,
 };
 use nexus_timer::{Wheel, WheelBuilder};
-use softclock_core::{Instant, TimerKey, TimerWheel};
+use softclock_core::{FireWindow, Instant, SoftTimers, TimerKey, TimerWheel, TriggerState};
 
 /// What fires goes to the timer's owner, who then has no handle any more.
 pub(super) struct Owners<H> {
@@ -81,7 +82,7 @@ pub(super) trait Peer {
     fn is_due(&self, now: Self::Time) -> bool;
 }
 
-/// This crate's wheel.
+/// Our wheel, bare.
 pub(super) struct Softclock(TimerWheel<u64>);
 
 impl Peer for Softclock {
@@ -125,6 +126,75 @@ impl Peer for Softclock {
             }
         }
         self.0.advance(now);
+    }
+
+    #[inline]
+    fn is_due(&self, now: Instant) -> bool {
+        self.0.next_due().is_some_and(|next| next <= now)
+    }
+}
+
+/// The same wheel as the runtime has it: behind the soft-timer facility, which counts trigger states, intervals and
+/// lateness, and with events of the size of the runtime's.
+pub(super) struct SoftclockRuntime(SoftTimers<Event>);
+
+/// Takes the place of the runtime's event, which holds a waker and tells what is done with it.
+pub(super) struct Event {
+    owner: u64,
+    _rest: [u64; 2],
+}
+
+// The runtime asserts the same of its own.
+const _: () = assert!(SoftTimers::<Event>::NODE_BYTES == 64);
+
+impl Peer for SoftclockRuntime {
+    const NAME: &'static str = "softclock, as in its runtime";
+    type Handle = TimerKey;
+    type Time = Instant;
+
+    fn new(_: usize) -> Self {
+        Self(SoftTimers::new(Instant::ORIGIN, Duration::from_millis(32)))
+    }
+
+    fn at(&self, ns: u64) -> Instant {
+        Instant::from_ns(ns)
+    }
+
+    fn due(&self, ns: u64) -> Instant {
+        Instant::from_ns(ns)
+    }
+
+    #[inline]
+    fn schedule(&mut self, due: Instant, id: u64) -> TimerKey {
+        let event = Event {
+            owner: id,
+            _rest: [id; 2],
+        };
+        self.0.schedule(FireWindow::from(due), event)
+    }
+
+    #[inline]
+    fn cancel(&mut self, key: TimerKey) {
+        self.0.cancel(key);
+    }
+
+    #[inline]
+    fn reschedule(&mut self, key: TimerKey, due: Instant, _: u64) -> TimerKey {
+        self.0.reschedule(key, due);
+        key
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant, owners: &mut Owners<TimerKey>) {
+        let mut due = self.0.check(TriggerState::TaskEnd, now);
+        loop {
+            match due {
+                Some(event) => _ = owners.fire(event.value.owner),
+                None if !self.is_due(now) => return,
+                None => {}
+            }
+            due = self.0.next_overdue(TriggerState::TaskEnd, now);
+        }
     }
 
     #[inline]

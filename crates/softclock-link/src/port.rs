@@ -1,0 +1,258 @@
+//! One side of the bridge: a link whose frames are ours alone, or one that we made for the host.
+//!
+//! - [`spec`]: ports as they are named, and the claim to them.
+//! - [`open`]: opening two ports by one mechanism.
+
+mod open;
+mod spec;
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+use std::{fmt, io};
+
+use rustix::io::Errno;
+use softclock::{Descriptor, Instant};
+use softclock_linux::link::{ClaimError, Device, DeviceError, Link, Received, Refused};
+
+use super::frame::{Counts, Frame};
+use open::Linked;
+pub use open::{MechanismChoice, Opened};
+pub use spec::PortSpec;
+
+/// A link that the host leaves to us, or has from us, while this lives. The kernel undoes all of it when the process
+/// ends.
+#[derive(Debug)]
+pub struct Port {
+    link: Link,
+    device: Descriptor<Device>,
+    lost: Cell<u64>,
+    /// What it could not receive or send, by reason.
+    drops: RefCell<Counts>,
+}
+
+impl Port {
+    /// Opens both ports by one mechanism, creating TAP devices as needed; returns which, and why.
+    ///
+    /// # Errors
+    /// [`PortError::Open`], and [`PortError::Watch`] outside a runtime.
+    pub fn open_both(
+        ports: &[PortSpec; 2],
+        choice: MechanismChoice,
+    ) -> Result<([Self; 2], Opened), PortError> {
+        let ([a, b], opened) = open::open_both(ports, choice).map_err(PortError::Open)?;
+        Ok(([Self::new(a)?, Self::new(b)?], opened))
+    }
+
+    fn new((link, device): Linked) -> Result<Self, PortError> {
+        let device = Descriptor::new(device).map_err(|error| PortError::Watch {
+            interface: link.name().into(),
+            error,
+        })?;
+        Ok(Self {
+            link,
+            device,
+            lost: Cell::new(0),
+            drops: RefCell::default(),
+        })
+    }
+
+    /// The mechanism's name: `packet`, `xdp` or `tap`.
+    pub fn mechanism(&self) -> &'static str {
+        self.device.descriptor().mechanism()
+    }
+
+    /// Looks whether the link still exists, since not every mechanism tells. A TAP device does, and may be in another
+    /// namespace.
+    ///
+    /// # Errors
+    /// [`PortError::Gone`].
+    pub fn check_link(&self) -> Result<(), PortError> {
+        if matches!(self.device.descriptor(), Device::Tap(_)) || self.link.exists() {
+            return Ok(());
+        }
+        Err(self.is_gone())
+    }
+
+    fn is_gone(&self) -> PortError {
+        PortError::Gone {
+            interface: self.link.name().into(),
+        }
+    }
+
+    /// The link.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Waits for frames, and puts those that are there into `frames`.
+    ///
+    /// # Errors
+    /// [`PortError::Gone`].
+    pub async fn receive(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
+        while frames.is_empty() {
+            let received = self.device.read_with(|_| self.take(frames)).await;
+            if let Err(error) = received {
+                self.on_receive_error(&error)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        let mut now = None;
+        self.device.descriptor().receive(|received| match received {
+            Ok(received) => {
+                let now = *now.get_or_insert_with(softclock::now);
+                frames.push(frame(received, now));
+            }
+            Err(Refused::UnknownOffload) => self.count("unknown offload"),
+            Err(Refused::TooLong) => self.count("too long to receive"),
+        })
+    }
+
+    fn on_receive_error(&self, error: &io::Error) -> Result<(), PortError> {
+        match Errno::from_io_error(error) {
+            // It may come up again; the socket stays bound to it.
+            Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => self.check_link(),
+            Some(Errno::BADFD) => Err(self.is_gone()),
+            Some(Errno::INVAL) => {
+                self.count("unknown offload");
+                Ok(())
+            }
+            _ => {
+                self.count("not received");
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends frames, together. Drops those that cannot be sent, and counts why.
+    pub fn send(&self, mut frames: &[Frame]) {
+        while !frames.is_empty() {
+            let parts = frames
+                .iter()
+                .map(|frame| (&frame.bytes[..], &frame.offload));
+            match self.device.descriptor().send(parts) {
+                Ok(sent) => frames = &frames[sent..],
+                Err(error) => {
+                    self.on_send_error(&error);
+                    frames = &frames[1..];
+                }
+            }
+        }
+    }
+
+    /// Whether the link had no room, so that some of what [`send`](Self::send) took may wait for
+    /// [`flush`](Self::flush).
+    pub fn is_behind(&self) -> bool {
+        self.device.descriptor().is_behind()
+    }
+
+    /// Sends what was taken by [`send`](Self::send), but found no room on the link.
+    pub fn flush(&self) {
+        self.device.descriptor().flush();
+    }
+
+    fn on_send_error(&self, error: &io::Error) {
+        self.count(match Errno::from_io_error(error) {
+            Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
+            Some(Errno::MSGSIZE) => "longer than the MTU",
+            Some(Errno::TOOBIG) => "too many segments",
+            Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV | Errno::IO | Errno::BADFD) => {
+                "link down"
+            }
+            _ => "not sent",
+        });
+    }
+
+    /// What it could not receive or send so far, by reason.
+    pub fn drops(&self) -> Counts {
+        let refused = self.device.descriptor().take_refused();
+        if refused > 0 {
+            *self.drops.borrow_mut().entry(REFUSED).or_default() += refused;
+        }
+        self.drops.borrow().clone()
+    }
+
+    /// Frames that nobody took in time so far. `None` if that is not known: a TAP device may be in another namespace.
+    pub fn lost(&self) -> Option<u64> {
+        let more = self.device.descriptor().take_lost().ok()?;
+        self.lost.set(self.lost.get() + more);
+        Some(self.lost.get())
+    }
+
+    fn count(&self, reason: &'static str) {
+        *self.drops.borrow_mut().entry(reason).or_default() += 1;
+    }
+}
+
+/// Why a port cannot be opened, or carries nothing any more.
+#[derive(Debug)]
+pub enum PortError {
+    /// No interface is found by this name; `ENODEV` if there is none.
+    Find {
+        /// The name.
+        interface: String,
+        /// The failure of the look-up.
+        error: io::Error,
+    },
+    /// Another bridge has the interface, or the kernel makes no claim.
+    Claim {
+        /// The interface's name.
+        interface: String,
+        /// Which of both.
+        error: ClaimError,
+    },
+    /// The device cannot be opened.
+    Open(DeviceError),
+    /// The runtime cannot watch the device.
+    Watch {
+        /// The interface's name.
+        interface: String,
+        /// The runtime's error.
+        error: io::Error,
+    },
+    /// The interface was deleted.
+    Gone {
+        /// The name that it had.
+        interface: String,
+    },
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Find { interface, error } => {
+                write!(f, "cannot find interface {interface}: {error}")
+            }
+            Self::Claim { interface, error } => write!(f, "cannot claim {interface}: {error:?}"),
+            Self::Open(error) => error.fmt(f),
+            Self::Watch { interface, error } => write!(f, "cannot watch {interface}: {error}"),
+            Self::Gone { interface } => write!(f, "{interface} is gone"),
+        }
+    }
+}
+
+impl std::error::Error for PortError {}
+
+fn frame(received: Received, now: Instant) -> Frame {
+    Frame {
+        bytes: received.bytes,
+        offload: received.offload,
+        arrived: now.sub_ns(age_ns(received.age)),
+    }
+}
+
+/// The age of a frame, unless the clock by which the kernel tells it was set meanwhile.
+fn age_ns(age: Duration) -> u64 {
+    match age {
+        age if age > MOST_AGE => 0,
+        age => age.as_nanos() as u64,
+    }
+}
+
+/// Without a carrier, or for want of room in the driver.
+const REFUSED: &str = "refused by the link";
+
+/// A frame that has waited for longer is none.
+const MOST_AGE: Duration = Duration::from_secs(1);

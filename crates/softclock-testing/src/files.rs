@@ -1,0 +1,28 @@
+//! Files for servers to serve.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+/// A directory with these files, by their paths in it; removed when dropped.
+pub fn directory(files: &[(&str, &[u8])]) -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, content) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().expect("inside")).expect("a directory");
+        fs::write(path, content).expect("a file");
+    }
+    directory
+}
+
+/// Bytes without a pattern that an error could keep.
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}

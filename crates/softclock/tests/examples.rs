@@ -1,0 +1,40 @@
+//! The example programs run to their end and print what their documentation promises.
+
+use std::process::Command;
+
+#[test]
+fn soft_events_fire_beside_a_busy_server() {
+    let output = run("soft_event");
+    assert!(output.contains("events fired"), "{output}");
+    assert!(output.contains("late by p50"), "{output}");
+}
+
+#[test]
+fn paced_datagrams_arrive() {
+    let output = run("paced_datagrams");
+    assert!(output.contains("200 of 200 datagrams"), "{output}");
+}
+
+#[test]
+fn a_paced_response_arrives_whole() {
+    let output = run("paced_server");
+    assert!(output.contains("2000000 bytes arrived"), "{output}");
+}
+
+#[test]
+fn threads_share_a_port() {
+    let output = run("threads");
+    let counts = output.rsplit('[').next().unwrap_or_default();
+    let counts = counts.trim_end().trim_end_matches(']').split(", ");
+    let served: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+    assert_eq!(served, 20, "{output}");
+}
+
+fn run(example: &str) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--example", example])
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{example}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
