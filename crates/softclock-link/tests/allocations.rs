@@ -1,7 +1,6 @@
 //! Once queues and pools have grown, a frame on its way allocates nothing: through the disciplines alone, in virtual
 //! time, and through the whole engine between two links.
 
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use softclock_link::{
 };
 use softclock_linux::allocations::{Counted, of_this_thread};
 use softclock_linux::link::{Link, PacketSocket, Pool};
+use softclock_testing::lab::VethPair;
 use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
 
 #[global_allocator]
@@ -127,12 +127,13 @@ fn a_frame_between_two_links_allocates_nothing_by_af_xdp() {
 /// Paced frames that are sent one by one, and so wait, and those of no class.
 fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
     softclock_testing::require!("ip");
-    let cables = [Cable::new("l"), Cable::new("r")];
+    let cables = [VethPair::new(), VethPair::new()];
     let [Ok(left), Ok(right)] = cables else {
         softclock_testing::skip!("needs root for links of its own");
     };
     softclock::Runtime::new().unwrap().block_on(async {
-        let specs = [&left.near, &right.near].map(|name| PortSpec::named(name).unwrap());
+        let [[left, from], [right, to]] = [left.names(), right.names()];
+        let specs = [&left, &right].map(|name| PortSpec::named(name).unwrap());
         let ports = match Port::open_both(&specs, choice) {
             Ok((ports, _)) => ports.map(Rc::new),
             Err(error) => softclock_testing::skip!("{error}"),
@@ -140,7 +141,7 @@ fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
         let [a, b] = ports;
         let there = Direction::new(a, b, pacer(&["rate 50mbit dport 80"]));
         let carried = softclock::spawn_local(there.clone().run());
-        let [sender, receiver] = [&left.far, &right.far].map(|name| {
+        let [sender, receiver] = [&from, &to].map(|name| {
             let link = Link::named(name).unwrap();
             PacketSocket::open(&link, 8 << 20).unwrap()
         });
@@ -199,44 +200,4 @@ fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
         assert_eq!(allocations, 0, "for {count} frames");
         drop(carried);
     });
-}
-
-/// Two links joined by a cable; they go with this.
-struct Cable {
-    near: String,
-    far: String,
-}
-
-impl Cable {
-    fn new(tag: &str) -> Result<Self, String> {
-        // Tests of one process run at the same time, and a name has 15 bytes.
-        let thread = format!("{:?}", std::thread::current().id());
-        let number: String = thread.chars().filter(char::is_ascii_digit).collect();
-        let name = format!("sl{}{tag}{number}", std::process::id() % 1_000_000);
-        let [near, far] = ["a", "b"].map(|end| format!("{name}{end}"));
-        let cable = Self { near, far };
-        ip(&format!(
-            "link add name {} type veth peer name {}",
-            cable.near, cable.far
-        ))?;
-        for end in [&cable.near, &cable.far] {
-            ip(&format!("link set {end} up"))?;
-        }
-        Ok(cable)
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        let _ = ip(&format!("link delete {}", self.near));
-    }
-}
-
-fn ip(words: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(words.split(' ')).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }

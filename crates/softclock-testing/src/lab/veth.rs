@@ -18,10 +18,10 @@ impl VethPair {
         Self::with_queues(1)
     }
 
-    /// Makes a pair whose ends are up, with so many queues in each direction.
+    /// Makes a pair whose ends are up and have so many queues in each direction.
     ///
     /// # Errors
-    /// Why there can be none here, for [`skip!`](crate::skip).
+    /// As [`new`](Self::new).
     pub fn with_queues(queues: u32) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {

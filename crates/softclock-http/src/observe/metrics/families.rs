@@ -256,8 +256,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
         reports.iter().for_each(|report| all.merge(&of(report)));
         all
     };
-    let help =
-        "Time between trigger states of a thread; long intervals are those of idle threads.";
+    let help = "Time between trigger states of a thread; long intervals are those of idle threads.";
     page.family(
         "softclock_trigger_interval_seconds",
         MetricType::Histogram,
