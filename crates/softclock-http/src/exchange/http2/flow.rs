@@ -47,9 +47,9 @@ pub(super) struct Transport {
     pub(super) is_held_back: Cell<bool>,
     /// Bytes that the client's kernel had acknowledged, when the socket was last asked.
     pub(super) acknowledged: Cell<u64>,
-    /// Whether the client's kernel had acknowledged all that there was to write, when the socket was last asked.
+    /// Whether the client's kernel had acknowledged all output, when the socket was last asked.
     pub(super) is_delivered: Cell<bool>,
-    /// Whether the socket was given up, as its client took nothing, or too little.
+    /// Whether the socket was given up because its client read nothing, or too little.
     pub(super) is_stuck: Cell<bool>,
     /// When bytes last arrived from the client.
     pub(super) heard: Cell<Option<Instant>>,
@@ -62,7 +62,7 @@ pub(super) struct Delivery {
     pub(super) bytes: u64,
     /// This many bytes of the socket were acknowledged; encrypted ones under TLS.
     pub(super) acknowledged: u64,
-    /// Everything that the kernel was given is acknowledged: the rest waits for pacing only.
+    /// Whether the client has acknowledged all that the kernel was given, so that the rest waits for pacing only.
     pub(super) is_held_back: bool,
 }
 
@@ -75,6 +75,7 @@ pub(super) enum Verdict {
     AllStalled,
 }
 
+/// The progress of one response.
 struct State {
     transport: Rc<Transport>,
     /// Bytes given to h2 that it has not yet written to the socket.
@@ -161,11 +162,12 @@ impl Flows {
 
     /// Finds the stalled responses and wakes their tasks, which reset them. O(streams).
     pub(super) fn judge(&self, now: Instant, delivery: Delivery) -> Verdict {
-        // While nothing waits, no check is scheduled.
+        // While no response waits, no check is scheduled.
         self.judged.set((self.waiting.get() > 0).then_some(now));
         let live = self.live.borrow();
         let (mut stalled, mut waiting) = (0, 0);
         let mut progress = self.progress.get();
+        // Counted first, as waiting streams share the minimum rate.
         for state in live.values() {
             waiting += usize::from(state.waits.get().is_some());
         }
@@ -181,6 +183,7 @@ impl Flows {
         self.progress.set(progress);
         let limit = self.shortest_limit();
         let is_idle = limit.is_some_and(|limit| now.since(progress) >= limit);
+        // While one stream goes on, resetting the stalled ones is enough.
         match stalled > 0 && waiting == live.len() && is_idle {
             true => Verdict::AllStalled,
             false => Verdict::Stalled(stalled),
@@ -261,6 +264,7 @@ impl State {
         self.position.get() + others
     }
 
+    /// Records that h2 has written bytes of the stream to the socket.
     fn on_written(&self, bytes: usize) {
         let now = softclock::now();
         self.unwritten.set(self.unwritten.get() - bytes);
@@ -318,6 +322,7 @@ impl Flow {
             true => waiting + 1,
             false => waiting - 1,
         });
+        // The first response that waits starts the checks: time before that does not count as lack of progress.
         if waits && waiting == 0 {
             flows.progress.set(now);
             if flows.judged.get().is_none()
@@ -326,6 +331,7 @@ impl Flow {
                 waker.wake();
             }
         }
+        // Closes the period under the old state, and opens one under the new.
         state.count_wait(now);
         state.waits.set(waits.then_some(now));
         state.count_wait(now);
@@ -373,14 +379,15 @@ impl Buf for Piece {
     }
 }
 
-/// How often streams are checked within the shortest limit.
+/// The number of checks within the shortest limit.
 const LOOKS: u32 = 4;
 
+/// The shortest pause between two checks.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// More of a response is read only while its unwritten bytes are no more than this. With one chunk of a file in
 /// addition, it bounds a stream's memory.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
 
-/// How much every stream may write before a stream has its turn: two frames.
+/// The bytes that every other stream may write before a stream has its turn: two frames.
 const TURN_BYTES: u64 = 32 << 10;

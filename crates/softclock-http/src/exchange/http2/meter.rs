@@ -1,11 +1,11 @@
 //! Limits how much work a client may cause beyond the responses that it receives.
 //!
 //! Each HTTP/2 frame costs the server some work, and the protocol lets a client send any number of most kinds: SETTINGS
-//! and PING, which are answered, PRIORITY and unknown frames, which are not, requests that are refused, header fields
-//! by the thousand. So each frame costs the connection credit, charged before h2 reads it. Responses give credit back,
-//! enough for the frames that a client needs to receive them: a WINDOW_UPDATE or two for each piece, and a PING. Time
-//! gives a little, too, for clients that check whether an idle connection is alive. DATA is bounded by h2's flow
-//! control.
+//! and PING, which require an answer; PRIORITY and unknown frames, which do not; requests that are refused; and
+//! thousands of header fields. So each frame costs the connection credit, charged before h2 reads it. Responses give
+//! credit back, enough for the frames that a client needs to receive them: a WINDOW_UPDATE or two for each piece, and a
+//! PING. Time gives a little, too, for clients that check whether an idle connection is alive. DATA is bounded by h2's
+//! flow control.
 //!
 //! Pure: no I/O, no clock, no allocation.
 
@@ -23,7 +23,7 @@ pub(super) struct Meter {
     sent: Frames,
     refused: RefusedHeads,
     block: Block,
-    /// Field lines of a header block that are free.
+    /// The number of field lines in each header block that cost nothing.
     free_fields: usize,
     /// The credit at the start; 0 turns the meter off.
     allowance: u32,
@@ -79,7 +79,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Gives credit for what was sent to the client. Returns how many heads h2 has refused by it.
+    /// Gives credit for bytes that were sent to the client. Returns the number of heads that h2 refused with them.
     pub(super) fn on_sent(&mut self, mut bytes: &[u8]) -> usize {
         let mut refused = 0;
         while let Some(part) = self.sent.next(&mut bytes) {
@@ -98,7 +98,7 @@ impl Meter {
         refused
     }
 
-    /// A request has come on this stream.
+    /// Records that h2 has reported a request on this stream.
     pub(super) fn on_request(&mut self, stream: u32) {
         self.refused.on_request(stream);
     }
@@ -109,6 +109,7 @@ impl Meter {
         self.credit -= fields as i64;
     }
 
+    /// Charges for a frame from the client, given its header.
     fn on_frame(&mut self, header: Header) -> Result<(), Limit> {
         self.refused.on_received(header);
         match header.kind {
@@ -210,7 +211,7 @@ mod tests {
         Instant::from_ns(1) + Duration::from_secs(seconds)
     }
 
-    /// Of 100 fields and 1000 frames, behind the preface.
+    /// A meter of 100 fields and 1000 frames, which has received the preface.
     fn meter() -> Meter {
         let mut meter = Meter::new(1_000, 100, at(0));
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -225,7 +226,7 @@ mod tests {
         frame
     }
 
-    /// How many of these a client may send at once.
+    /// Returns how many of these frames a client may send at once, and the limit that stops it.
     fn allowed(meter: &mut Meter, frame: &[u8]) -> (usize, Limit) {
         for count in 0..100_000 {
             if let Err(limit) = meter.on_received(frame, at(0)) {
@@ -273,18 +274,18 @@ mod tests {
         let ping = frame(PING, 0, 0, &[0; 8]);
         let response = frame(HEADERS, 4, 1, b"\x88");
         for _ in 0..10_000 {
-            // Small, as a stream of messages.
+            // Small pieces, as in a stream of messages.
             let asked = [&request[..], &update, &update, &ping].concat();
             assert_eq!(meter.on_received(&asked, at(0)), Ok(()));
             meter.on_sent(&response);
             meter.on_sent(&frame(DATA, 0, 1, &[0; 6]));
         }
         for _ in 0..1_000 {
-            // Read in pieces of 4 KiB.
+            // Large pieces, read 4 KiB at a time, with two updates for each read.
             meter.on_sent(&frame(DATA, 0, 1, &[0; 16 << 10]));
             assert_eq!(meter.on_received(&update.repeat(8), at(0)), Ok(()));
         }
-        // Acknowledgements make up for nothing, and what is saved is bounded.
+        // Sent acknowledgements give no credit, and saved credit is bounded.
         meter.on_sent(&frame(PING, 1, 0, &[0; 8]).repeat(100));
         assert!(allowed(&mut meter, &ping).0 <= 10_000);
     }
