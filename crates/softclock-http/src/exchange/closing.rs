@@ -179,6 +179,7 @@ async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
             let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
             let now = softclock::now();
             match received {
+                // Any input restarts the time of silence, below.
                 Poll::Ready(Ok(n)) if n > 0 && discarded < LINGER_BYTES => discarded += n,
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return timer.poll_until(deadline, now, cx),

@@ -93,6 +93,7 @@ async fn within<T>(
     let limit = limit.map(|limit| softclock::now() + limit);
     let mut timer = LateTimer::default();
     poll_fn(|cx| {
+        // Polled before the timeout, so that bytes that have arrived in time count.
         if let Poll::Ready(result) = poll(cx) {
             return Poll::Ready(result);
         }

@@ -375,6 +375,7 @@ impl IdleWatch {
             return Poll::Pending;
         };
         let (now, begin) = (softclock::now(), since.max(over));
+        // The time that a slow but acceptable client needs for the buffered end of a response.
         let limit = self.timeouts.for_bytes(BUFFER_BYTES);
         if limit.is_some_and(|limit| now >= begin + limit) {
             return Poll::Ready(());
@@ -387,6 +388,7 @@ impl IdleWatch {
             return Poll::Ready(());
         }
         self.looked = Some(now);
+        // Cleared, as the value may be from an earlier question.
         transport.is_delivered.set(false);
         transport.is_asked.set(true);
         // The socket reports during the next turn.

@@ -118,6 +118,7 @@ impl Session {
     pub(crate) fn on_ended(&self) {
         self.in_progress.set(self.in_progress.get() - 1);
         self.active.set(true);
+        // A client that leaves between exchanges ends nothing.
         self.client.set_on_leave(OnLeave::GoOn);
         if self.in_progress.get() == 0
             && let Some(waiting) = self.waiting.take()

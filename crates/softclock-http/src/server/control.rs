@@ -98,6 +98,7 @@ impl Control {
                 clients: Arc::default(),
             }),
         };
+        // The threads start only after this: the channels hold the command to listen until then.
         for (sender, change) in control
             .shared
             .threads

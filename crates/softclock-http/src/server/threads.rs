@@ -127,6 +127,7 @@ fn spawn(
 ) -> Result<JoinHandle<usize>, StartError> {
     let (report, started) = mpsc::channel();
     let run = move || {
+        // The runtime must be created on the thread that runs it.
         let started = start_runtime(&settings);
         let (runtime, result) = match started {
             Ok(runtime) => (Some(runtime), Ok(())),

@@ -143,6 +143,7 @@ impl Flows {
     /// Returns when to call [`judge`](Self::judge) next; `None` if no response waits, or waits are not limited. `cx` is
     /// woken when one begins to wait.
     pub(super) fn next_look(&self, now: Instant, cx: &Context<'_>) -> Option<Instant> {
+        // Without waiting responses there are no checks, and the first one that waits wakes the task.
         let Some(judged) = self.judged.get() else {
             self.waker.set(Some(cx.waker().clone()));
             if self.waiting.get() == 0 {
@@ -206,6 +207,7 @@ impl State {
         if now.since(since) < limit {
             return false;
         }
+        // All of the stream's bytes were delivered, so that it waits for a window that the client does not open.
         if delivery.bytes >= self.turn(streams) {
             return true;
         }
@@ -216,6 +218,7 @@ impl State {
         if !goes_on && !delivery.is_held_back {
             return true;
         }
+        // Excused: the wait begins anew.
         self.excused_at.set(Some(acknowledged));
         self.waits.set(Some(now));
         self.progress.set(Some(now));
@@ -271,6 +274,7 @@ impl State {
         self.position.set(self.transport.written.get());
         self.progress.set(Some(now));
         self.excused_at.set(None);
+        // Progress restarts a wait.
         if self.waits.get().is_some() {
             self.waits.set(Some(now));
         }

@@ -55,11 +55,13 @@ impl Frames {
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
         let preface = take(bytes, self.preface);
         self.preface -= preface.len();
+        // Inside a payload: pass on as much of it as has arrived.
         if self.left > 0 {
             let payload = take(bytes, self.left);
             self.left -= payload.len();
             return (!payload.is_empty()).then_some(Part::Payload(payload));
         }
+        // Collect the header, which may arrive in pieces.
         let more = take(bytes, HEADER_BYTES - self.have);
         self.header[self.have..self.have + more.len()].copy_from_slice(more);
         self.have += more.len();

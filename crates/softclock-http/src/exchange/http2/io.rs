@@ -59,6 +59,7 @@ impl Watched {
         self.report_delivery();
         self.is_blocked = written.is_pending();
         match &written {
+            // A flush counts as a write of no bytes: it ends a blocked state, too.
             Poll::Ready(Ok(taken)) => {
                 let bytes = bytes(taken);
                 let transport = &self.transport;
@@ -70,6 +71,7 @@ impl Watched {
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
                 ready!(self.patience.poll_blocked(&self.stream, cx));
+                // Resets the connection at its close, so that the kernel does not keep the unread output.
                 self.stream.give_up();
                 self.transport.is_stuck.set(true);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));

@@ -92,6 +92,7 @@ impl Meter {
                 DATA if header.bytes > 0 => FOR_DATA + (header.bytes / BYTES_A_READ) as i64,
                 _ => continue,
             };
+            // Bounded, so that a long download does not pay for a later flood.
             let most = i64::from(self.allowance) * MOST_SAVED;
             self.credit = most.min(self.credit + credit);
         }
@@ -113,6 +114,7 @@ impl Meter {
     fn on_frame(&mut self, header: Header) -> Result<(), Limit> {
         self.refused.on_received(header);
         match header.kind {
+            // Bounded by h2's flow control.
             DATA => return Ok(()),
             HEADERS => self.block = Block::of(header),
             CONTINUATION => self.block.go_on(header),
@@ -141,8 +143,10 @@ impl Meter {
         let (allowance, passed) = (i64::from(self.allowance), now.since(self.refilled));
         let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
         let more = passed.saturating_mul(allowance) / 100_000;
+        // Fractions of a credit add up: `refilled` advances only with a whole one.
         if more > 0 {
             self.refilled = now;
+            // Time alone never raises the credit above the allowance, and never takes credit from responses away.
             let refilled = allowance.min(self.credit.saturating_add(more));
             self.credit = self.credit.max(refilled);
         }
@@ -171,6 +175,7 @@ impl Block {
 
     /// Takes the next bytes of a frame's payload.
     fn push(&mut self, payload: &[u8]) {
+        // The first byte of a padded frame is the length of the padding at its end.
         if self.is_padded {
             self.is_padded = false;
             self.left = self.left.saturating_sub(payload[0].into());

@@ -31,6 +31,8 @@ pub(super) async fn send(
     let Some(response) = response else { return };
     let (mut head, body) = response.into_parts();
     let has_ended = body.is_end_stream();
+    // Not added to responses that end with their head: some of them, such as 204, must not have a length (RFC 9110,
+    // section 8.6).
     let length = body.size_hint().exact().filter(|_| !has_ended);
     head::complete(&mut head.headers, length);
     match stream.send_response(Response::from_parts(head, ()), has_ended) {
@@ -155,6 +157,7 @@ impl Sending {
             0 => self.body.size_hint().lower().clamp(1, CHUNK_BYTES as u64) as usize,
             held => held,
         };
+        // Tried with the full length first, which succeeds while the connection's window is free.
         self.stream.reserve_capacity(wanted);
         if self.stream.capacity() == 0 {
             // Streams that wait for the connection's window take turns. Small reservations keep the turns short, so
