@@ -405,10 +405,10 @@ impl IdleWatch {
     }
 }
 
-/// How long a GOAWAY may take to be sent.
+/// The limit of the wait for a GOAWAY to be sent.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How long an idle client may take to answer the GOAWAY, so that its last request is not lost.
+/// The time that an idle client has to answer the GOAWAY, so that a request in flight is not lost.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 
 /// The pause between two checks of how much the client has received.

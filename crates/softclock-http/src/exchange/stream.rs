@@ -508,7 +508,7 @@ pub(crate) struct Ending<S> {
     pub(crate) shut_down: bool,
     /// Whether the rest of a body, or bytes after a request for an upgrade, may still arrive.
     pub(crate) mid_request: bool,
-    /// Whether the last request had a body: hyper ends the connection after a request whose body was not read.
+    /// Whether any request had a body. hyper ends the connection after a request whose body was not read completely.
     pub(crate) had_body: bool,
     /// The timeouts of the client, for output that it has not read and for input that it still sends.
     pub(crate) patience: Patience,

@@ -59,9 +59,9 @@ impl std::error::Error for ViaNameError {}
 #[derive(Clone, Debug)]
 pub(super) struct Via {
     name: Arc<str>,
-    /// For requests, by the version in which they arrived.
+    /// The elements for requests, by the version in which they arrived.
     requests: [String; 3],
-    /// For responses.
+    /// The elements for responses, by the version in which they arrived.
     responses: [HeaderValue; 3],
 }
 

@@ -322,5 +322,5 @@ fn addresses(asked: &ListenAddress, bound: &[Bound]) -> Result<Vec<ListenAddress
 /// The capacity of a thread's queue of commands.
 const COMMANDS: usize = 16;
 
-/// How long to wait for reports; a thread that answers later is left out.
+/// The limit of the wait for reports. A thread that answers later is left out.
 const REPORT_TIME: Duration = Duration::from_secs(1);

@@ -24,17 +24,17 @@ pub(super) struct Flows {
     transport: Rc<Transport>,
     live: RefCell<HashMap<u32, Rc<State>>>,
     next: Cell<u32>,
-    /// When [`judge`](Self::judge) last ran, or when the first response began to wait; `None` while none waits.
+    /// The time at which [`judge`](Self::judge) last ran or the first response began to wait; `None` while none waits.
     judged: Cell<Option<Instant>>,
     /// Wakes the connection's task when a response begins to wait.
     waker: Cell<Option<Waker>>,
-    /// When any response last made progress, or the first one began to wait.
+    /// The time at which a response last made progress, or the first one began to wait.
     progress: Cell<Instant>,
-    /// Responses that wait for room.
+    /// The number of responses that wait for room.
     waiting: Cell<usize>,
 }
 
-/// How far a connection's output has come. The socket updates it; streams and
+/// The progress of a connection's output. The socket updates it; streams and
 /// [`KeepAlive`](super::keep_alive::KeepAlive) read it.
 #[derive(Default)]
 pub(super) struct Transport {
@@ -51,11 +51,11 @@ pub(super) struct Transport {
     pub(super) is_delivered: Cell<bool>,
     /// Whether the socket was given up because its client read nothing, or too little.
     pub(super) is_stuck: Cell<bool>,
-    /// When bytes last arrived from the client.
+    /// The time at which bytes last arrived from the client.
     pub(super) heard: Cell<Option<Instant>>,
 }
 
-/// How much of a connection's output has reached the client.
+/// The part of a connection's output that has reached the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Delivery {
     /// At least this many bytes of [`Transport::written`] were delivered.
@@ -82,16 +82,16 @@ struct State {
     unwritten: Cell<usize>,
     /// The value of [`Transport::written`] when bytes of this stream were last written.
     position: Cell<u64>,
-    /// Since when the stream has waited for room without progress.
+    /// The time since which the stream has waited for room without progress.
     waits: Cell<Option<Instant>>,
     rate: Cell<Rate>,
-    /// Since when the stream has waited with nothing left to write, for time that is not in `rate` yet.
+    /// The begin of a wait with no bytes left to write that is not included in `rate` yet.
     uncounted: Cell<Option<Instant>>,
     /// Bytes acknowledged when the wait was last excused as not the client's fault.
     excused_at: Cell<Option<u64>>,
     is_stalled: Cell<bool>,
     waker: Cell<Option<Waker>>,
-    /// When bytes of the stream were last written, or its wait was last excused.
+    /// The time at which bytes of the stream were last written, or its wait was last excused.
     progress: Cell<Option<Instant>>,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Watched {
     credit: Rc<Credit>,
     /// The value of [`Transport::written`] at the last complete flush: so many bytes were passed to the kernel.
     flushed: u64,
-    /// Whether the last write or flush has to wait.
+    /// Whether the last write or flush had to wait.
     is_blocked: bool,
 }
 

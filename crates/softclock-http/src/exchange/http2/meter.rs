@@ -29,7 +29,7 @@ pub(super) struct Meter {
     allowance: u32,
     /// Negative once overdrawn.
     credit: i64,
-    /// When credit was last given for time.
+    /// The time at which credit was last given for time.
     refilled: Instant,
 }
 
@@ -39,7 +39,7 @@ struct Block {
     lines: FieldLines,
     /// Bytes of the current frame still to come before those of the block.
     skip: usize,
-    /// Whether the first of these is the length of the padding.
+    /// Whether the first byte of `skip` is the length of the padding.
     is_padded: bool,
     /// Bytes of the block still to come in the current frame; 0 in frames of other kinds.
     left: usize,
@@ -189,7 +189,7 @@ impl Block {
 }
 
 /// Field lines are free up to this multiple of the fields that a request may have: HTTP/2 clients send each cookie in a
-/// field of its own, and may have 180 of them.
+/// separate field, and may have 180 of them.
 const FREE_FIELDS: usize = 4;
 
 /// Credit for the head of a response: it covers the request, the end of its stream, its priority and a window update.
