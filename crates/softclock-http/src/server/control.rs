@@ -241,7 +241,7 @@ impl Control {
 }
 
 impl Reporter for Control {
-    /// Returns the reports of all threads that answer within [`REPORT_TIME`].
+    /// Returns the reports of all threads that answer within `REPORT_TIME`.
     async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
