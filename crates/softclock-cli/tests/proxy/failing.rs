@@ -164,7 +164,7 @@ fn without_descriptors_the_answer_is_503_and_nobody_is_to_blame() {
         (reply.status, reply.header("retry-after")),
         (503, Some("1"))
     );
-    assert!(reply.text().contains("too much is going on here"));
+    assert!(reply.text().contains("the proxy is overloaded"));
     proxy.until_logged("no descriptors or memory: Too many open files");
     prlimit(Some(proxy.pid()), Resource::Nofile, old).expect("our own child");
     assert_eq!(client.ask("GET", "/", &[]).text(), "ok");

@@ -62,7 +62,7 @@ fn a_path_in_use_is_left_alone() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(
-            told.contains("somebody answers there") && told.lines().count() == 1,
+            told.contains("another server uses the path") && told.lines().count() == 1,
             "{told}"
         );
         assert!(path.exists());
