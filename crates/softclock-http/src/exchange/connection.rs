@@ -68,12 +68,12 @@ async fn handshake(
     let timeouts = &options.timeouts;
     let heard = |cx: &mut Context<'_>| carrier.poll_heard(cx);
     let on_late = || Limit::FirstByteTimeout.count_one();
-    let seat = membership.seat();
+    let slot = membership.slot();
     // A silent connection is like an idle one, and may be closed early to make room for others.
-    seat.note(Some((Awaits::Request, softclock::now())));
+    slot.note(Some((Awaits::Request, softclock::now())));
     within(timeouts.first_byte, membership, heard, on_late).await?;
     // Once the handshake has begun, its bytes are likely in flight: leave it more time.
-    seat.note(Some((Awaits::RestOfHead, softclock::now())));
+    slot.note(Some((Awaits::RestOfHead, softclock::now())));
     let mut accept = acceptor.accept(carrier);
     let accepted = |cx: &mut Context<'_>| Pin::new(&mut accept).poll(cx);
     let on_late = || Limit::HandshakeTimeout.reached(peer, "connection closed");

@@ -41,9 +41,9 @@ pub(crate) struct GuardedStream<S> {
     withheld: Withheld,
     /// Delays reading the rest of a head until other tasks have run.
     slow_head: GiveWay,
-    patience: Patience,
+    patience: ClientPatience,
     /// Records since when the connection waits for its client, for the limit of connections.
-    seat: Option<Seat>,
+    slot: Option<MemberSlot>,
     /// Whether the client has sent any byte.
     heard: bool,
     /// Set once nothing more is read.
@@ -221,7 +221,7 @@ impl<S: Socket> GuardedStream<S> {
         let scanned = self.scanner.scan(bytes);
         let (passed, rest) = bytes.split_at(scanned.passed);
         // The first byte ends the wait for a request, and only a complete head ends the wait for a head.
-        if let Some(seat) = &self.seat
+        if let Some(slot) = &self.slot
             && let Some((awaits, _)) = self.patience.awaits()
             && (awaits == Awaits::Request || !passed.is_empty())
         {
@@ -511,7 +511,7 @@ pub(crate) struct Ending<S> {
     /// Whether any request had a body. hyper ends the connection after a request whose body was not read completely.
     pub(crate) had_body: bool,
     /// The timeouts of the client, for output that it has not read and for input that it still sends.
-    pub(crate) patience: Patience,
+    pub(crate) patience: ClientPatience,
 }
 
 /// The most bytes that are read ahead from a client that waits for its response: enough for many requests, or for the

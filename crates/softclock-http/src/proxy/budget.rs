@@ -47,11 +47,11 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes a place for a connection. At the limit, waits up to about 100 ms for an idle connection to be closed;
-    /// returns `None` if none is idle, or other requests took all places that became free.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
-        if let Some(place) = self.try_take() {
-            return Some(place);
+    /// Takes a permit for a connection. At the limit, waits up to about 100 ms for an idle connection to be closed;
+    /// returns `None` if none is idle, or other requests took all permits that became free.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<UpstreamPermit> {
+        if let Some(permit) = self.try_take() {
+            return Some(permit);
         }
         // Counted first, as keepers close connections only while requests wait.
         let _waiting = Waiting::new(self);
@@ -105,13 +105,13 @@ impl Budget {
     }
 }
 
-/// The place of one connection in the [`Budget`]. Freed when dropped.
-pub(super) struct Place {
+/// The permit of one connection in the [`Budget`]. Given back when dropped.
+pub(super) struct UpstreamPermit {
     budget: Arc<Budget>,
     is_idle: Cell<bool>,
 }
 
-impl Place {
+impl UpstreamPermit {
     /// Records whether the connection is idle, and can be closed for another.
     pub(super) fn set_idle(&self, is_idle: bool) {
         if self.is_idle.replace(is_idle) == is_idle {
@@ -135,8 +135,8 @@ impl Drop for UpstreamPermit {
 /// A socket and its permit among the connections to upstreams.
 pub(super) struct CountedCarrier {
     pub(super) carrier: Carrier,
-    // Fields drop in order: the place is freed after the socket is closed.
-    pub(super) place: Place,
+    // Fields drop in order: the permit is freed after the socket is closed.
+    pub(super) permit: UpstreamPermit,
 }
 
 impl Deref for CountedCarrier {
@@ -147,7 +147,7 @@ impl Deref for CountedCarrier {
     }
 }
 
-/// Counts a request that waits for a place, until dropped.
+/// Counts a request that waits for a permit, until dropped.
 struct Waiting<'a>(&'a Budget);
 
 impl<'a> Waiting<'a> {
@@ -163,11 +163,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The pause between two tries to take a place. Other threads close idle connections within one turn of their loops.
+/// The pause between two tries to take a permit. Other threads close idle connections within one turn of their loops.
 const ROUND: Duration = Duration::from_millis(1);
 
 /// The number of tries: enough for a busy thread to react, and few enough for a soon answer if other requests take each
-/// place that becomes free.
+/// permit that becomes free.
 const ROUNDS: u32 = 100;
 
 #[cfg(test)]

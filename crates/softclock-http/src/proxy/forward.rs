@@ -187,7 +187,7 @@ impl Forwarder {
         while let Some(place) = self.choose(&tries) {
             let upstream = &self.upstreams[place];
             let Some(attempt) = Attempt::begin(upstream, self.options.max_connections) else {
-                // Another thread has taken the last place since the choice; choose again.
+                // Another thread has taken the last permit since the choice; choose again.
                 continue;
             };
             if !tries.is_empty() {
@@ -208,7 +208,7 @@ impl Forwarder {
         Err(last)
     }
 
-    /// Reads the beginning of the body. If more is to come, also waits for a place among the uploads in progress.
+    /// Reads the beginning of the body. If more is to come, also waits for a permit among the uploads in progress.
     async fn take_beginning(&self, outgoing: &mut Outgoing) -> Result<(), Failure> {
         outgoing.take_beginning(self.options.upload_buffer).await?;
         if !outgoing.needs_permit() {
@@ -218,7 +218,7 @@ impl Forwarder {
         // An upload waits for its turn no longer than for a connection.
         let limit = self.options.timeouts.connect;
         // Boxed, as the future is rarely needed.
-        Box::pin(outgoing.wait_for_place(take, limit)).await
+        Box::pin(outgoing.wait_for_permit(take, limit)).await
     }
 
     /// Returns how many uploads may be in progress: their share of the requests that the upstreams which are up accept.
@@ -298,7 +298,7 @@ impl Forwarder {
             }
         }
         let again = Rc::clone(&attempt.upstream);
-        // Frees the request's place at the upstream while the client sends.
+        // Frees the request's permit at the upstream while the client sends.
         drop(attempt);
         self.take_beginning(outgoing).await?;
         Attempt::begin(&again, options.max_connections).ok_or(Failure::Busy)

@@ -89,9 +89,9 @@ impl Link {
         self.receiving.carrier().forget_readers();
     }
 
-    /// Returns the socket, its place, and the bytes that followed a 101 response, after which the connection is a
+    /// Returns the socket, its permit, and the bytes that followed a 101 response, after which the connection is a
     /// tunnel.
-    pub(super) fn into_stream(self: Box<Self>) -> (Stream, Place, Bytes) {
+    pub(super) fn into_stream(self: Box<Self>) -> (Stream, UpstreamPermit, Bytes) {
         let Self {
             sending,
             mut receiving,

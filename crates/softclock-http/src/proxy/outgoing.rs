@@ -32,7 +32,7 @@ pub(super) struct Outgoing {
     pub(super) upload: Option<Box<Upload>>,
     /// Whether the client sends the body only after a 100 response, or after a delay (RFC 9110, section 10.1.1).
     awaits_continue: bool,
-    /// The time spent waiting for the beginning of the body and for a place to read the rest. Not the upstream's time.
+    /// The time spent waiting for the beginning of the body and for a permit to read the rest. Not the upstream's time.
     pub(super) waited: Duration,
 }
 
@@ -113,14 +113,14 @@ impl Outgoing {
         result
     }
 
-    /// Returns whether the client still sends the body, and the request has no place for an upload in progress yet.
-    pub(super) fn needs_place(&self) -> bool {
+    /// Returns whether the client still sends the body, and the request has no permit for an upload in progress yet.
+    pub(super) fn needs_permit(&self) -> bool {
         let upload = self.upload.as_ref();
         upload.is_some_and(|upload| upload.needs_permit())
     }
 
-    /// Waits for a place for an upload in progress, for at most `limit`.
-    pub(super) async fn wait_for_place(
+    /// Waits for a permit for an upload in progress, for at most `limit`.
+    pub(super) async fn wait_for_permit(
         &mut self,
         take: TakePermit,
         limit: Option<Duration>,

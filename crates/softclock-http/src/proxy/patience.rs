@@ -42,13 +42,13 @@ impl Phase {
 
 /// The timeout of one direction of a connection to an upstream.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct UpstreamPatience {
     /// The current phase of waiting, and its begin.
     waiting: Option<(Phase, Instant)>,
     timer: LateTimer,
 }
 
-impl Patience {
+impl UpstreamPatience {
     /// Ends the current wait, as the upstream has made progress.
     pub(super) fn on_progress(&mut self) {
         self.waiting = None;

@@ -20,7 +20,7 @@ use super::via::Via;
 ///
 /// # Panics
 /// If a property does not hold.
-pub(super) fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&kind, data)) = data.split_first() else {
         return;
     };

@@ -20,7 +20,7 @@ use super::upload::Upload;
 pub(super) struct Sending {
     carrier: Rc<CountedCarrier>,
     timeouts: UpstreamTimeouts,
-    patience: Patience,
+    patience: UpstreamPatience,
     /// The head, and the size line before a chunk.
     lines: Vec<u8>,
     /// The number of bytes of `lines` that are sent.
@@ -179,7 +179,7 @@ impl Sending {
         self.closing = &self.closing[bytes - of_lines - of_content..];
     }
 
-    /// Takes the next piece of the body from the client, once the previous one is sent. Frees the place of the upload
+    /// Takes the next piece of the body from the client, once the previous one is sent. Frees the permit of the upload
     /// when the client has sent all.
     fn take_content(&mut self, upload: &mut Upload, cx: &mut Context<'_>) -> Result<(), Failure> {
         while self.to_come != ToCome::Nothing && self.content.is_empty() && self.closing.is_empty()

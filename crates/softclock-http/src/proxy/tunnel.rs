@@ -30,8 +30,8 @@ pub(crate) struct Tunnel {
     pub(super) half_closed: Option<Duration>,
     /// Counts the upstream as in use until the end of the tunnel.
     pub(super) attempt: Attempt,
-    /// The place of the connection, freed after the connection is closed.
-    pub(super) _place: Place,
+    /// The permit of the connection, freed after the connection is closed.
+    pub(super) _permit: UpstreamPermit,
 }
 
 impl Tunnel {
@@ -74,12 +74,12 @@ impl Tunnel {
 }
 
 /// The timeout without traffic.
-struct Patience {
+struct TunnelPatience {
     since: Instant,
     timer: LateTimer,
 }
 
-impl Patience {
+impl TunnelPatience {
     /// Ready when no bytes have moved for `limit`; `moved` restarts the time.
     fn poll_over(
         &mut self,

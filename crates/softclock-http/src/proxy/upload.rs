@@ -31,8 +31,8 @@ pub(super) struct Upload {
     /// Whether the client has sent all.
     has_ended: bool,
     patience: UploadPatience,
-    /// The place among the uploads in progress, held while the client still sends.
-    place: Option<UploadPlace>,
+    /// The permit among the uploads in progress, held while the client still sends.
+    permit: Option<UploadPermit>,
     peer: Peer,
     /// The limit of fields in trailers.
     most_fields: usize,
@@ -96,19 +96,19 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns whether the client still sends, and the upload has no place yet.
-    pub(super) fn needs_place(&self) -> bool {
-        self.place.is_none() && !self.has_ended && !self.incoming.is_end_stream()
+    /// Returns whether the client still sends, and the upload has no permit yet.
+    pub(super) fn needs_permit(&self) -> bool {
+        self.permit.is_none() && !self.has_ended && !self.incoming.is_end_stream()
     }
 
-    /// Holds `place` during all tries, until the client has sent all.
-    pub(super) fn set_place(&mut self, place: UploadPlace) {
-        self.place = Some(place);
+    /// Holds `permit` during all tries, until the client has sent all.
+    pub(super) fn set_permit(&mut self, permit: UploadPermit) {
+        self.permit = Some(permit);
     }
 
-    /// Frees the upload's place. Call it when the client has sent all.
-    pub(super) fn leave_place(&mut self) {
-        self.place = None;
+    /// Frees the upload's permit. Call it when the client has sent all.
+    pub(super) fn release_permit(&mut self) {
+        self.permit = None;
     }
 
     /// Begins a try, which sends the kept bytes again.

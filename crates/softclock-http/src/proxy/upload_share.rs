@@ -1,9 +1,9 @@
 //! Limits the uploads that occupy upstreams while their clients still send, so that slow clients leave upstreams to
 //! others.
 //!
-//! An upload takes a place when its beginning was read and more is to come, before an upstream is chosen, and frees it
+//! An upload takes a permit when its beginning was read and more is to come, before an upstream is chosen, and frees it
 //! as soon as the client has sent the whole body. Requests without a body, and those whose bodies are no longer than
-//! the beginning, need no place. When all places are taken, uploads wait in the order of their arrival.
+//! the beginning, need no permit. When all permits are taken, uploads wait in the order of their arrival.
 //!
 //! The count and the order are those of the whole server, not of each thread, like the limit of requests to upstreams.
 
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The uploads in progress of all threads, and those that wait for a place.
+/// The uploads in progress of all threads, and those that wait for a permit.
 #[derive(Debug, Default)]
 pub(super) struct UploadShare {
     state: Mutex<State>,
@@ -59,7 +59,7 @@ impl State {
         first.is_none_or(|first| *first >= ticket)
     }
 
-    /// Wakes the first waiter, which takes a place if one is free and then wakes the next. Call it when a place becomes
+    /// Wakes the first waiter, which takes a permit if one is free and then wakes the next. Call it when a permit becomes
     /// free or the first waiter leaves.
     fn wake_first(&self) {
         if let Some(first) = self.waiting.values().next() {
@@ -68,8 +68,8 @@ impl State {
     }
 }
 
-/// The future of a place. Leaves the queue when dropped.
-pub(super) struct Take {
+/// The future of a permit. Leaves the queue when dropped.
+pub(super) struct TakePermit {
     share: Arc<UploadShare>,
     limit: usize,
     /// The position in the queue, from the first poll on.
@@ -88,7 +88,7 @@ impl Future for TakePermit {
             return Poll::Pending;
         }
         state.taken += 1;
-        // Several places may have become free, but only the first waiter was woken.
+        // Several permits may have become free, but only the first waiter was woken.
         if state.waiting.remove(&ticket).is_some() {
             state.wake_first();
         }
@@ -102,15 +102,15 @@ impl Drop for TakePermit {
             return;
         };
         let mut state = self.share.lock();
-        // This waiter may have been woken for a place that it did not take: pass the wake-up on.
+        // This waiter may have been woken for a permit that it did not take: pass the wake-up on.
         if state.waiting.remove(&ticket).is_some() {
             state.wake_first();
         }
     }
 }
 
-/// The place of an upload in progress. Freed when dropped.
-pub(super) struct UploadPlace(Arc<UploadShare>);
+/// The permit of an upload in progress. Given back when dropped.
+pub(super) struct UploadPermit(Arc<UploadShare>);
 
 impl Drop for UploadPermit {
     fn drop(&mut self) {
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// An upload that waits for a place, and a flag that its waker sets.
+    /// An upload that waits for a permit, and a flag that its waker sets.
     struct Waiter {
         take: TakePermit,
         flag: Arc<Flag>,

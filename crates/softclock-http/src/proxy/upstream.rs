@@ -114,7 +114,7 @@ impl Upstream {
     /// Opens a new connection. Fails with [`Failure::NoRoom`] at the limit of connections to all upstreams.
     pub(super) async fn open(&self, options: &ProxyOptions) -> Result<Box<Link>, Failure> {
         // Taken before the socket is created, and freed after it is closed.
-        let place = self.budget.take().await.ok_or(Failure::NoRoom)?;
+        let permit = self.budget.take().await.ok_or(Failure::NoRoom)?;
         let carrier = self.connect(options).await?;
         self.count(|counts| counts.connections += 1);
         Ok(Link::new(CountedCarrier { carrier, permit }))

@@ -27,7 +27,7 @@ use percent_encoding::percent_decode_str;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
-    pub(super) place: UpstreamPlace,
+    pub(super) address: UpstreamAddress,
     /// Empty, or a path that starts with a slash and does not end with one.
     prefix: String,
     /// The value of Host for requests that do not keep the client's.
@@ -108,7 +108,7 @@ pub(super) fn may_climb(path: &str) -> bool {
 }
 
 /// Parses `HOST[:PORT]`. IPv6 addresses have brackets.
-fn place(authority: &str) -> Result<UpstreamPlace, UpstreamUrlError> {
+fn address(authority: &str) -> Result<UpstreamAddress, UpstreamUrlError> {
     if authority.contains('@') {
         return Err(UpstreamUrlError::new("leave out the user and password"));
     }

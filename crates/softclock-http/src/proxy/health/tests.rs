@@ -1,4 +1,4 @@
-//! The health of one upstream over time, and the choice among several.
+//! The course of one upstream, and that of requests among several.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Instant {
     Instant::from_ns(seconds * 1_000_000_000)
 }
 
-/// Returns the health of an upstream that was left out at this time.
+/// Left out since then.
 fn out_since(seconds: u64) -> Health {
     let mut health = Health::default();
     for _ in 0..OPTIONS.max_fails {
@@ -24,7 +24,7 @@ fn out_since(seconds: u64) -> Health {
     health
 }
 
-/// Returns unlimited tries, of which those of the upstreams `tried` have failed.
+/// As many tries as anybody wants, of which these were in vain.
 fn after(tried: &[usize]) -> Tries {
     let mut tries = Tries::new(u32::MAX);
     tried
@@ -83,7 +83,7 @@ fn what_began_before_it_was_left_out_tells_nothing() {
     assert!(!health.on_success(at(4)));
     assert!(!health.on_failure(at(4), at(9), OPTIONS));
     assert!(health.admits(at(15)));
-    // A request that began after the upstream was left out counts, even if another trial has failed since.
+    // Another trial has failed since.
     health.on_failure(at(15), at(16), OPTIONS);
     assert!(health.on_success(at(15)));
 }
@@ -148,14 +148,20 @@ fn tries_that_reached_nobody_count_where_all_are_left_out() {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Behaviour {
     Answers,
-    /// Refuses connections.
+    /// Nobody is there.
     Refuses,
-    /// Accepts requests and closes the connection without an answer.
+    /// It takes requests and answers none.
     Closes,
 }
 
-/// Sends a request that may be repeated. Returns whether it was answered.
-fn ask(all: &mut [Health], kinds: &[Kind], next: &mut usize, now: Instant, limit: u32) -> bool {
+/// A request that may be repeated; whether it was answered.
+fn ask(
+    all: &mut [Health],
+    behaviours: &[Behaviour],
+    next: &mut usize,
+    now: Instant,
+    limit: u32,
+) -> bool {
     let mut tries = Tries::new(limit);
     loop {
         let chosen = choose(*next, all.len(), now, &tries, |i| all[i], |_| false);
@@ -198,8 +204,8 @@ proptest! {
         }
     }
 
-    /// Holds for any number of failing upstreams. Upstreams that accept requests without an answer use tries up, and
-    /// can therefore fail a request until they are left out; unreachable ones cannot.
+    /// However many are gone. Those that take requests without an answer use tries up, but each of them in one request
+    /// only until it is known.
     #[test]
     fn one_that_is_up_is_found(
         others in vec(prop_oneof![Just(Behaviour::Refuses), Just(Behaviour::Closes)], 0..8),
