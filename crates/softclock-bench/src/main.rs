@@ -38,7 +38,7 @@ enum Command {
     Run(Run),
     /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
     Report(Page),
-    /// Writes pages in Markdown from the JSON of runs.
+    /// Writes pages in Markdown, and the chart of the README, from the JSON of runs.
     Pages(Pages),
     /// Sends requests to an HTTP server at a given rate, and holds idle connections open.
     Load(Load),

@@ -13,6 +13,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::experiments;
+use crate::output::report::{Report, Row};
+use crate::output::svg;
 use crate::output::table::number;
 
 /// One experiment's result, read back from JSON.
@@ -92,8 +94,47 @@ pub fn pages(results: &[Saved]) -> BTreeMap<String, String> {
         );
     }
     pages.insert("README.md".to_owned(), index);
+    let busy_server = (results.iter()).find(|result| result.experiment == "soft-timers/table-1");
+    pages.extend(busy_server.map(|result| ("cost.svg".to_owned(), cost_chart(result))));
     pages
 }
+
+/// Draws the throughput that a busy server loses to events, by the means that fires them.
+fn cost_chart(result: &Saved) -> String {
+    let wanted =
+        |variant: &&str, row: &&SavedRow| row.variant == **variant && row.metric == COST_METRIC;
+    let rows = COST_VARIANTS.iter().filter_map(|variant| {
+        let row = result.rows.iter().find(|row| wanted(&variant, row))?;
+        Some(Row {
+            variant: row.variant.clone(),
+            metric: row.metric.clone(),
+            unit: "%",
+            value: row.value,
+            low: row.low,
+            high: row.high,
+            paper: None,
+            samples: Vec::new(),
+        })
+    });
+    let report = Report {
+        title: "cost of an event in a busy web server",
+        notes: Vec::new(),
+        rows: rows.collect(),
+        charts: Vec::new(),
+    };
+    svg::document(&[(&result.experiment, &report)])
+}
+
+const COST_METRIC: &str = "throughput lost";
+
+const COST_VARIANTS: [&str; 6] = [
+    "soft event, each 10 us, none left out",
+    "soft event, 20 us after the last",
+    "timerfd, each 20 us",
+    "signal, each 20 us",
+    "signal, each 100 us",
+    "signal, each 1000 us",
+];
 
 fn section(result: &Saved) -> String {
     let Machine {
