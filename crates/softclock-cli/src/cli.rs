@@ -100,7 +100,11 @@ impl Shown {
 
 /// Understands the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
-    parse_reading(arguments, InputKind::Any)
+    let command = parse_reading(arguments, InputKind::Any)?;
+    if let Command::Wan(options) = &command {
+        options.check().map_err(Shown::Mistake)?;
+    }
+    Ok(command)
 }
 
 /// As [`parse`], with a configuration file of this kind.

@@ -63,18 +63,21 @@ fn add_with_uppers(link: &Link, links: &mut Vec<Link>) {
 
 /// What the host has of a link. Link-local addresses of IPv6 do not count, since each link has one.
 fn use_of(link: &Link, routes: &[Route]) -> Option<String> {
-    let addresses = link.addresses().unwrap_or_default();
-    let addresses = addresses
-        .into_iter()
-        .filter(|(address, _)| !is_of_link_alone(address))
-        .map(|(address, prefix)| format!("{address}/{prefix}"))
-        .collect();
+    let addresses = link.addresses().map(|addresses| {
+        let addresses = addresses
+            .into_iter()
+            .filter(|(address, _)| !is_of_link_alone(address));
+        addresses
+            .map(|(address, prefix)| format!("{address}/{prefix}"))
+            .collect()
+    });
     let routes = routes.iter().filter(|route| route.link == link.name());
     let routes = routes.map(|route| route.text.clone()).collect();
     sentence(link.name(), addresses, routes)
 }
 
-fn sentence(link: &str, addresses: Vec<String>, routes: Vec<String>) -> Option<String> {
+/// Addresses that cannot be read may be there, so they count.
+fn sentence(link: &str, addresses: io::Result<Vec<String>>, routes: Vec<String>) -> Option<String> {
     let part = |one: &str, several: &str, names: Vec<String>| match names.len() {
         0 => None,
         1 => Some(format!("{one} {}", names[0])),
@@ -84,7 +87,10 @@ fn sentence(link: &str, addresses: Vec<String>, routes: Vec<String>) -> Option<S
             Some(format!("{several} {first} and {more} more"))
         }
     };
-    let addresses = part("address", "addresses", addresses);
+    let addresses = addresses.map_or_else(
+        |error| Some(format!("addresses, if any, that cannot be read ({error})")),
+        |addresses| part("address", "addresses", addresses),
+    );
     let routes = part("route", "routes", routes);
     let parts: Vec<_> = addresses.into_iter().chain(routes).collect();
     (!parts.is_empty()).then(|| format!("{link} has the {}", parts.join(" and the ")))
@@ -210,16 +216,25 @@ mod tests {
     #[test]
     fn what_stops_is_named() {
         let names = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
-        assert_eq!(sentence("a", vec![], vec![]), None);
+        assert_eq!(sentence("a", Ok(vec![]), vec![]), None);
         assert_eq!(
-            sentence("a", names(1), names(2)).as_deref(),
+            sentence("a", Ok(names(1)), names(2)).as_deref(),
             Some("a has the address 0 and the routes 0, 1")
         );
         assert_eq!(
-            sentence("a", names(2), vec![]).as_deref(),
+            sentence("a", Ok(names(2)), vec![]).as_deref(),
             Some("a has the addresses 0, 1")
         );
-        let many = sentence("a", vec![], names(10)).unwrap();
+        let many = sentence("a", Ok(vec![]), names(10)).unwrap();
         assert!(many.ends_with("6, 7 and 2 more"), "{many}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_be_there() {
+        let error = io::Error::other("no memory");
+        assert_eq!(
+            sentence("a", Err(error), vec![]).as_deref(),
+            Some("a has the addresses, if any, that cannot be read (no memory)")
+        );
     }
 }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::process;
 use std::time::Duration;
 
 use softclock::JoinHandle;
@@ -83,8 +84,9 @@ impl Supervisor {
         self.control.hand_over().await;
         notify(State::Replaced(pid));
         tracing::info!(
-            pid,
-            "replaced by a new process; ending when the connections have"
+            target: NOTICE,
+            "replaced by a new process: {pid} serves in place of {}, which ends when its connections have",
+            process::id()
         );
     }
 

@@ -90,20 +90,6 @@ Examples:
 
 /// Emulates until it is ended.
 pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
-    if options.rate.is_some() && options.queue.0.contains(&Packets(0)) {
-        return Err(BridgeError(
-            "a queue of 0 packets lets nothing pass; --queue 1 has room for the one that is being sent".into(),
-        ));
-    }
-    for (jitter, delay) in options.jitter.0.iter().zip(&options.delay.0) {
-        if jitter.0 > delay.0 {
-            let (jitter, delay) = (format_time(jitter.0), format_time(delay.0));
-            return Err(BridgeError(format!(
-                "--jitter {jitter} is more than --delay {delay}, and no packet travels for less than no time; \
-                 write a delay of {jitter} or more"
-            )));
-        }
-    }
     // Numbers of JSON are exact below 2^53 in all languages.
     let random = || RandomState::new().build_hasher().finish() >> 11;
     let seed = options.seed.unwrap_or_else(random);
@@ -131,6 +117,25 @@ impl WanCommandOptions {
                 .iter()
                 .flat_map(|each| each.0)
                 .any(|chance| chance.0 > 0.0)
+    }
+
+    /// Finds options that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.rate.is_some() && self.queue.0.contains(&Packets(0)) {
+            return Err(
+                "a queue of 0 packets lets nothing pass; --queue 1 has room for the one that is being sent".into(),
+            );
+        }
+        for (jitter, delay) in self.jitter.0.iter().zip(&self.delay.0) {
+            if jitter.0 > delay.0 {
+                let (jitter, delay) = (format_time(jitter.0), format_time(delay.0));
+                return Err(format!(
+                    "--jitter {jitter} is more than --delay {delay}, and no packet travels for less than no time; \
+                     write a delay of {jitter} or more"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// What differs from a link that does nothing, in one direction.

@@ -110,6 +110,17 @@ fn settings_come_from_a_file() {
     assert!(line.contains("no interface nolink0"), "{line}");
 }
 
+#[test]
+fn options_that_contradict_each_other_are_mistakes_in_arguments() {
+    for arguments in [
+        &["wan", "a", "b", "--jitter", "5ms"][..],
+        &["wan", "a", "b", "--rate", "1mbit", "--queue", "0"],
+    ] {
+        let output = softclock(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", mistake(&output));
+    }
+}
+
 /// Nothing is changed then.
 #[test]
 fn links_that_cannot_be_bridged() {

@@ -206,6 +206,29 @@ fn one_process_after_another() {
 }
 
 #[test]
+fn a_replacement_is_one_line_at_the_default_level() {
+    let directory = directory(&[("small", b"small")]);
+    let mut server = Server::start(Some(directory.path()), &[]);
+    let old = server.id();
+    let successor = replace(&server);
+    assert_eq!(server.wait().code(), Some(0));
+    let log = server.log();
+    let of_replacement: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("process"))
+        .collect();
+    let [line] = of_replacement[..] else {
+        panic!("{log}");
+    };
+    assert!(
+        line.contains(&format!("serves in place of {old},")),
+        "{line}"
+    );
+    successor.signal(Signal::TERM);
+    successor.wait();
+}
+
+#[test]
 fn a_process_that_does_not_start_changes_nothing() {
     let directory = directory(&[("site/small", b"small")]);
     let file = directory.path().join("serve.toml");

@@ -48,14 +48,18 @@ pub(crate) fn started(server: &Server) -> Vec<Pid> {
 
 /// Waits until `times` processes were replaced, and returns the last one's successor.
 pub(crate) fn replaced(server: &Server, times: usize) -> Successor {
-    let log = || server.log();
-    until("a new process", || {
-        log().matches("replaced by a new").count() >= times
-    });
-    Successor(*started(server).last().expect("its number"))
+    let successors = || -> Vec<i32> {
+        let log = server.log();
+        let notices = log.split("replaced by a new process: ").skip(1);
+        let pid = |notice: &str| notice.split(' ').next()?.parse().ok();
+        notices.filter_map(pid).collect()
+    };
+    until("a new process", || successors().len() >= times);
+    let pid = successors().last().copied().and_then(Pid::from_raw);
+    Successor(pid.expect("its number"))
 }
 
-/// Has a new process take over, and waits until it has. The server logs at level info.
+/// Has a new process take over, and waits until it has.
 pub(crate) fn replace(server: &Server) -> Successor {
     server.signal(Signal::USR2);
     replaced(server, 1)
