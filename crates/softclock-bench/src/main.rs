@@ -305,7 +305,7 @@ fn fail_if_any(failed: &[&str]) -> Result<(), Failure> {
 fn choose<'a>(names: &[String], all: &[&'a Experiment]) -> Result<Vec<&'a Experiment>, Failure> {
     for name in names {
         if !all.iter().any(|experiment| matches(name, experiment)) {
-            let message = format!("no experiment is called '{name}'; `list` names them");
+            let message = format!("unknown experiment '{name}'; `list` shows all names");
             return Err(failure(2, message));
         }
     }

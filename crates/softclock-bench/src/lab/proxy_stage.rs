@@ -153,7 +153,7 @@ pub fn saturation(
     slice: Duration,
 ) -> io::Result<f64> {
     let ours = crowds.iter().find(|(kind, _)| *kind == ProxyKind::OURS);
-    let (_, ours) = ours.ok_or_else(|| io::Error::other("the proxy by epoll is missing"))?;
+    let (_, ours) = ours.ok_or_else(|| io::Error::other("the proxy of softclock with epoll is missing"))?;
     let rate = |_| Ok(ours.measure(connections, slice)?.requests_per_second());
     let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
     rates.sort_by(f64::total_cmp);
@@ -253,7 +253,7 @@ impl Crowd<'_> {
         }
         let connections = self.connections;
         Err(io::Error::other(format!(
-            "it has {descriptors} descriptors, but {connections} cold connections are open"
+            "the server has {descriptors} descriptors, but {connections} cold connections are open"
         )))
     }
 }

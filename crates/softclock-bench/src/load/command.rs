@@ -148,7 +148,7 @@ fn as_text(result: Option<&HotResult>, cold: usize, still_open: usize) -> String
         if result.retries > 0 {
             let _ = writeln!(
                 text,
-                "sent again   {}, whose kept connection had been closed",
+                "sent again   {} (the server had closed the reused connection)",
                 result.retries
             );
         }
@@ -159,7 +159,7 @@ fn as_text(result: Option<&HotResult>, cold: usize, still_open: usize) -> String
     if cold > 0 {
         let _ = writeln!(
             text,
-            "cold         {cold} connections, {still_open} open in the end"
+            "cold         {cold} connections, {still_open} open at the end"
         );
     }
     text
@@ -194,7 +194,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        _ => Err("not a number from 0 on".into()),
+        _ => Err("not a number of at least 0".into()),
     }
 }
 

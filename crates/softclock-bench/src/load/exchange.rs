@@ -62,13 +62,13 @@ async fn read_rest(stream: &TcpStream, buffer: &mut [u8], mut filled: usize) -> 
             break head;
         }
         if filled == buffer.len() {
-            return Err(invalid("a head without end"));
+            return Err(invalid("the head of the response is too long"));
         }
         filled += read_some(stream, &mut buffer[filled..]).await?;
     };
     if keeps && length == Length::UntilClose {
         // The end of the body could not be recognized.
-        return Err(invalid("no Content-Length on a connection that is kept"));
+        return Err(invalid("no Content-Length on a persistent connection"));
     }
     if length == Length::Chunked {
         read_chunks(stream, buffer, head_bytes, filled).await?;
@@ -104,7 +104,7 @@ async fn read_body(
         match length {
             Length::Known(length) if received == length => return Ok(true),
             Length::Known(length) if received > length => {
-                return Err(invalid("more than the length that was told"));
+                return Err(invalid("the body is longer than its Content-Length"));
             }
             _ => {}
         }
@@ -140,7 +140,7 @@ async fn read_chunks(
 fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
-    let head = match response.parse(bytes).map_err(|_| invalid("no HTTP"))? {
+    let head = match response.parse(bytes).map_err(|_| invalid("not an HTTP response"))? {
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(bytes) => bytes,
     };
@@ -158,7 +158,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
             str::from_utf8(digits)
                 .ok()
                 .and_then(|digits| digits.parse().ok())
-                .ok_or_else(|| invalid("a length that is none"))?,
+                .ok_or_else(|| invalid("the Content-Length is not a number"))?,
         ),
         None if field("transfer-encoding").is_some() => Length::Chunked,
         None => Length::UntilClose,

@@ -82,9 +82,9 @@ impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(text) => {
-                write!(f, "'{text}' is no target; write http://HOST:PORT/PATH")
+                write!(f, "'{text}' is not a URL of the form http://HOST:PORT/PATH")
             }
-            Self::Unknown(host) => write!(f, "no address is known for {host}"),
+            Self::Unknown(host) => write!(f, "cannot resolve the host {host}"),
         }
     }
 }

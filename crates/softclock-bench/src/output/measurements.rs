@@ -285,7 +285,7 @@ mod tests {
             let there = fs::read_to_string(directory.join(&name)).unwrap_or_default();
             assert!(
                 there == page,
-                "{name} is not what the results say; run: cargo run -p softclock-bench -- pages docs/measurements"
+                "{name} does not match the results; run: cargo run -p softclock-bench -- pages docs/measurements"
             );
         }
     }

@@ -130,7 +130,7 @@ impl Server {
             if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
                 let said = fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
                 let said = said.trim().replace('\n', " ");
-                return Err(io::Error::other(format!("it does not listen: {said}")));
+                return Err(io::Error::other(format!("the server does not listen: {said}")));
             }
             thread::sleep(LOOK_UP);
         }

@@ -109,7 +109,7 @@ impl Variant {
         let figures: Value = serde_json::from_slice(&output.stdout)?;
         if figures["packets"] != packets {
             let read = &figures["packets"];
-            return Err(io::Error::other(format!("{read} of {packets} packets")));
+            return Err(io::Error::other(format!("softclock burst read {read} of {packets} packets")));
         }
         Ok(Sample {
             packets: packets as f64,

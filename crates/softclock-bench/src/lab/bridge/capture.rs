@@ -43,7 +43,7 @@ impl Capture {
         while !line.contains("listening on") {
             line.clear();
             if capture.errors.read_line(&mut line)? == 0 {
-                return Err(io::Error::other("tcpdump does not capture"));
+                return Err(io::Error::other("tcpdump ended before it listened"));
             }
         }
         Ok(capture)

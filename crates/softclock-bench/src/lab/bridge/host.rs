@@ -38,7 +38,7 @@ impl Host {
     pub fn received(&self, link: &str) -> io::Result<Received> {
         let links = fs::read_to_string(format!("/proc/{}/net/dev", self.id()))?;
         let found = links.lines().find_map(|line| parse(line, link));
-        found.ok_or_else(|| io::Error::other(format!("there is no {link}")))
+        found.ok_or_else(|| io::Error::other(format!("the host has no link {link}")))
     }
 }
 

@@ -117,7 +117,7 @@ impl Traffic {
                 return Err(io::Error::other(format!("the load ended: {said}")));
             }
             if begun.elapsed() > PATIENCE {
-                return Err(io::Error::other("nothing arrives"));
+                return Err(io::Error::other("no frames arrive at the receiver"));
             }
             thread::sleep(LOOK_UP);
         }
@@ -174,7 +174,7 @@ impl Traffic {
         let before = bridge.end_with_datagrams()?;
         let passage = Passage::between(&before, &receiver.end_with_datagrams()?);
         match passage.is_empty() {
-            true => Err(io::Error::other("no datagram was seen at both ends")),
+            true => Err(io::Error::other("no datagram is in the captures of both ends")),
             false => Ok(passage),
         }
     }
@@ -185,7 +185,7 @@ impl Traffic {
         thread::sleep(during);
         while self.lab.received()?.frames < frames_before + LEAST_FRAMES {
             if begun.elapsed() > PATIENCE {
-                return Err(io::Error::other("hardly any frames arrive"));
+                return Err(io::Error::other("too few frames arrive at the receiver"));
             }
             thread::sleep(LOOK_UP);
         }
@@ -217,7 +217,7 @@ impl Traffic {
 fn until_enough(capture: &Capture, begun: Instant) -> io::Result<()> {
     while !capture.has_enough()? {
         if begun.elapsed() > PATIENCE {
-            return Err(io::Error::other("hardly any frames arrive"));
+            return Err(io::Error::other("too few frames arrive at the receiver"));
         }
         thread::sleep(LOOK_UP);
     }

@@ -43,7 +43,7 @@ impl Finding {
         let mut largest_ns = 0;
         let mut finding = Self::default();
         for line in text.lines() {
-            let bad = || format!("a sleeper said '{line}'");
+            let bad = || format!("unexpected line from a sleeper: '{line}'");
             let mut words = line.split_whitespace();
             let name = words.next().ok_or_else(bad)?;
             let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
@@ -61,7 +61,7 @@ impl Finding {
             }
         }
         if finding.elapsed_ns == 0 {
-            return Err("a sleeper said not how long it slept".to_owned());
+            return Err("a sleeper printed no elapsed_ns".to_owned());
         }
         finding.lateness = Histogram::from_parts(counts, 0, largest_ns);
         Ok(finding)

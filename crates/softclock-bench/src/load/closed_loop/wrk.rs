@@ -90,7 +90,7 @@ fn parse(line: &str) -> Option<io::Result<Outcome>> {
         return None;
     };
     if refused > 0 {
-        let message = format!("wrk: {refused} responses were no success");
+        let message = format!("wrk: {refused} responses had an error status");
         return Some(Err(io::Error::other(message)));
     }
     Some(Ok(Outcome {

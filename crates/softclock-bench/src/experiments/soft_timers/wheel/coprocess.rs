@@ -92,7 +92,7 @@ impl Coprocess {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let (ns, late, early) = parse(&line).ok_or_else(|| {
-            let message = format!("{} said '{}'", self.name, line.trim_end());
+            let message = format!("unexpected answer from {}: '{}'", self.name, line.trim_end());
             io::Error::other(message)
         })?;
         self.found.late = late;
