@@ -171,6 +171,7 @@ fn list() -> Result<(), Failure> {
 impl Run {
     fn execute(&self) -> Result<(), Failure> {
         let chosen = choose(&self.names, experiments::ALL)?;
+        // Find a path that cannot be written before minutes of measuring.
         for path in [&self.json, &self.svg].into_iter().flatten() {
             file::probe(path).map_err(|error| file_failure(path, &error))?;
         }
@@ -200,6 +201,7 @@ impl Run {
                         charts: report.charts.clone(),
                     };
                     results.push((record, report));
+                    // After each experiment, so that an interrupted run leaves the results so far.
                     self.save(&results, chosen.len())?;
                 }
                 Err(error) => {

@@ -72,6 +72,7 @@ impl Stage {
                 (Some(version), Some(_)) => notes.push(format!("{name} {version}")),
                 (Some(_), None) => {}
             }
+            // Start each once, so that a missing permission shows before the measurement.
             match self.start(kind) {
                 Ok(_) => running.push(kind),
                 Err(error) if kind == ProxyKind::IO_URING => {
@@ -153,7 +154,8 @@ pub fn saturation(
     slice: Duration,
 ) -> io::Result<f64> {
     let ours = crowds.iter().find(|(kind, _)| *kind == ProxyKind::OURS);
-    let (_, ours) = ours.ok_or_else(|| io::Error::other("the proxy of softclock with epoll is missing"))?;
+    let (_, ours) =
+        ours.ok_or_else(|| io::Error::other("the proxy of softclock with epoll is missing"))?;
     let rate = |_| Ok(ours.measure(connections, slice)?.requests_per_second());
     let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
     rates.sort_by(f64::total_cmp);

@@ -98,6 +98,7 @@ impl Holder {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if options.address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+            // Each address has its own range of ephemeral ports.
             let source = Ipv4Addr::new(127, 0, 1, 1 + (number % 250) as u8);
             command.args(["--from", &source.to_string()]);
         }
@@ -155,6 +156,7 @@ pub fn hold(
         }
     }
     say(streams.len())?;
+    // The parent closes standard input to end the holding.
     let ended = thread::spawn(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
     match dribble {
         Some(period) => send_slowly(&mut streams, period, || ended.is_finished()),
@@ -204,6 +206,7 @@ fn send_slowly(streams: &mut [TcpStream], period: Duration, ended: impl Fn() -> 
         for stream in &mut *streams {
             due += step;
             let wait = due.saturating_duration_since(Instant::now());
+            // Shorter waits add up until a sleep is worth its system call.
             if wait > Duration::from_millis(1) {
                 thread::sleep(wait);
             }

@@ -140,7 +140,10 @@ async fn read_chunks(
 fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
-    let head = match response.parse(bytes).map_err(|_| invalid("not an HTTP response"))? {
+    let head = match response
+        .parse(bytes)
+        .map_err(|_| invalid("not an HTTP response"))?
+    {
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(bytes) => bytes,
     };

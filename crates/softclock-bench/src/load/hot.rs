@@ -175,11 +175,13 @@ impl Clients {
             softclock::sleep(Duration::from_millis(1)).await;
         }
         self.result.borrow_mut().elapsed = softclock::now().since(start);
+        // Close the connections inside the runtime.
         self.idle.take();
     }
 
     fn start(self: &Rc<Self>, intended: Instant) {
         self.result.borrow_mut().intended += 1;
+        // An open loop has no natural bound; this one protects descriptors and memory.
         if self.outstanding.get() >= self.options.most_outstanding {
             return self.on_error("too many outstanding".into());
         }

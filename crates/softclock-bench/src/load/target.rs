@@ -56,6 +56,7 @@ impl FromStr for Target {
         if host.is_empty() || !text.bytes().all(plain) {
             return Err(malformed());
         }
+        // A colon after the brackets of an IPv6 address, or in any other host, begins a port.
         let bare = host
             .rsplit(']')
             .next()

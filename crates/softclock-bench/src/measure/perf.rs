@@ -66,6 +66,7 @@ impl Perf {
         let result = during();
         recorder.end()?;
         let script = Command::new("perf")
+            // Inlined frames are slow to resolve, and callers match the names of outer functions.
             .args(["script", "--no-inline", "-F", "ip,sym", "-i"])
             .arg(data.path())
             .stderr(Stdio::null())

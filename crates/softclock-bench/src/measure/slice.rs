@@ -52,6 +52,7 @@ impl Slice {
         processors: &Processors,
         slice: Duration,
     ) -> io::Result<Self> {
+        // Before the slice, so that this request's cost is not in it.
         let response = response_bytes(target)?;
         let before = server.cpu_time()?;
         let outcome = processors.on(processors.clients, || {

@@ -187,6 +187,7 @@ impl<T> Round<'_, T> {
         }
         let mut tally = self.watch.tally();
         let steal = &mut tally.steal;
+        // The bound for the whole experiment keeps its duration predictable on a busy host.
         let repeats = self.watch.repeats && steal.left_out < SPARE_REPEATS + steal.rounds / 2;
         if during.is_high() && repeats && self.attempts < MOST_ATTEMPTS {
             steal.left_out += 1;

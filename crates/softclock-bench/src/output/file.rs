@@ -68,5 +68,6 @@ fn temporary_name(path: &Path) -> io::Result<PathBuf> {
 fn fill(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(contents)?;
+    // Before the rename, or a crash could leave an empty file under the final name.
     file.sync_all()
 }

@@ -149,6 +149,7 @@ fn metrics_of_same_variants(rows: &[SavedRow]) -> Vec<Vec<Metric<'_>>> {
 fn table(metrics: &[Metric<'_>]) -> String {
     let variants = &metrics[0];
     let mut out = String::new();
+    // Few variants are columns, so that a metric reads along its line.
     if variants.len() <= MOST_COLUMNS {
         let names: Vec<String> = variants.iter().map(|row| escaped(&row.variant)).collect();
         let _ = writeln!(out, "| | {} |", names.join(" | "));

@@ -75,6 +75,7 @@ impl Workshop {
     /// The missing program and its Debian package, as a sentence for a report's notes.
     pub fn go_program(&self, source: Source) -> Result<Compiled, String> {
         let install = |why| format!("Go is left out: {why}; on Debian: apt-get install golang-go");
+        // This also checks that Go is installed.
         let version = output(Command::new("go").args(["env", "GOVERSION"])).map_err(install)?;
         let (source, program) = self.place(&[source])?;
         let mut compiler = Command::new("go");

@@ -113,6 +113,7 @@ impl Server {
         end_with_parent(&mut command)
             // softclock's servers end when this pipe is closed.
             .stdin(Stdio::piped())
+            // A file rather than a pipe, which could fill and block the server.
             .stdout(log.try_clone()?)
             .stderr(log);
         let mut server = Self {
@@ -130,7 +131,9 @@ impl Server {
             if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
                 let said = fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
                 let said = said.trim().replace('\n', " ");
-                return Err(io::Error::other(format!("the server does not listen: {said}")));
+                return Err(io::Error::other(format!(
+                    "the server does not listen: {said}"
+                )));
             }
             thread::sleep(LOOK_UP);
         }

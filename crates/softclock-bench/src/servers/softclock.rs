@@ -83,6 +83,7 @@ fn settings(served: Served, address: SocketAddr) -> Result<Settings, Box<dyn Err
 fn run(server: Server, first: impl FnOnce()) {
     let (closed, end) = async_channel::bounded::<()>(1);
     thread::spawn(move || {
+        // Returns at the end of standard input.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         drop(closed);
     });

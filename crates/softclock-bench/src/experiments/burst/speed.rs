@@ -105,11 +105,15 @@ impl Variant {
         drop(stdin);
         let output = child.wait_with_output()?;
         let wall = begun.elapsed();
+        // Report a failed write only after the reader has been waited for.
         written?;
         let figures: Value = serde_json::from_slice(&output.stdout)?;
+        // A reader that skips packets would seem fast.
         if figures["packets"] != packets {
             let read = &figures["packets"];
-            return Err(io::Error::other(format!("softclock burst read {read} of {packets} packets")));
+            return Err(io::Error::other(format!(
+                "softclock burst read {read} of {packets} packets"
+            )));
         }
         Ok(Sample {
             packets: packets as f64,

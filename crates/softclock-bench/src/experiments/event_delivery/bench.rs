@@ -76,6 +76,7 @@ fn workload(
         here.set_nonblocking(true)?;
         let source = queue.add(here);
         queue.declare_interest(&source, Readiness::READABLE, None)?;
+        // Events identify their pair by this index.
         debug_assert_eq!(source.id().index(), number);
         sources.push(source);
         others.push(there);
@@ -84,6 +85,7 @@ fn workload(
     let space = pairs / active;
     let mut samples = Vec::with_capacity(runs);
     for _ in 0..runs {
+        // Start `active` chains of events, evenly spaced over the pairs.
         for number in 0..active {
             others[number * space].write_all(b"e")?;
         }

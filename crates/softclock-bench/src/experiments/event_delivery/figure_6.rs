@@ -65,6 +65,7 @@ fn sample(set: &mut EventSet, array_max: usize, rounds: usize) -> io::Result<Vec
         let found = set.take_all(array_max)?;
         let ns = start.elapsed().as_nanos() as f64 / found as f64;
         set.cool()?;
+        // The first rounds fault in memory and fill caches.
         if round >= WARM_UP {
             samples.push(ns);
         }

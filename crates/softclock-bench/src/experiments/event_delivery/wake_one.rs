@@ -96,7 +96,9 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 
 /// Returns the share of connections that the busiest thread accepted, in percent, and the wake-ups per connection.
 fn measure(sharing: Sharing, connections: usize, burst: usize) -> io::Result<(f64, f64)> {
+    // Whole bursts, so that the last one is as large as the others.
     let connections = connections.next_multiple_of(burst);
+    // The kernel assigns the port; the other listeners bind the same one.
     let first = listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let address = first.local_addr()?;
     let mut listeners = vec![first];
@@ -113,6 +115,7 @@ fn measure(sharing: Sharing, connections: usize, burst: usize) -> io::Result<(f6
             .map(|counts| counts.accepted.load(SeqCst))
             .sum()
     };
+    // A lost wake-up must end in an error, not in an endless measurement.
     let give_up = Instant::now() + PATIENCE;
     let over = || total() >= connections || Instant::now() > give_up;
     thread::scope(|scope| {
@@ -126,6 +129,7 @@ fn measure(sharing: Sharing, connections: usize, burst: usize) -> io::Result<(f6
             let clients: io::Result<Vec<_>> =
                 (0..burst).map(|_| TcpStream::connect(address)).collect();
             made += clients?.len();
+            // The next burst waits until this one is accepted, so that the load is always of this size.
             while total() < made && Instant::now() < give_up {
                 thread::yield_now();
             }
@@ -162,6 +166,7 @@ fn accept(
     queue.declare_interest(&source, Readiness::READABLE, None)?;
     let mut events = [SourceEvent::NONE; 4];
     while !over() {
+        // The timeout lets a thread without events notice the end.
         let found = queue.get_next_event(&mut events, Some(Duration::from_millis(20)))?;
         // Several events of one wait are one wake-up.
         counts.woken.fetch_add(found.min(1), SeqCst);

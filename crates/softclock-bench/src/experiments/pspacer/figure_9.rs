@@ -130,6 +130,7 @@ fn chart(found: &Results<Shot>, index: usize) -> Chart {
     let series = found.iter().map(|(setup, shots)| {
         let mut all = Histogram::new();
         for shot in shots {
+            // One curve over all rounds; the rows show the spread between rounds.
             all.merge(&shot.lateness[index]);
         }
         Series::cdf_us(&setup.name, &all)

@@ -59,6 +59,7 @@ struct Sample {
 
 fn sample(traffic: Traffic, slice: Duration) -> io::Result<Sample> {
     let flow: Flow = traffic.measure(slice)?;
+    // Directly after the load, because the other work on the machine varies.
     let others = traffic.end_and_others(slice / 2)?;
     Ok(Sample {
         goodput: flow.data_bps() / 1e9,

@@ -81,6 +81,7 @@ fn queued(target: Rate, line: Option<Rate>) -> OfBurst {
             windows: Vec::new(),
         });
         let packet = mbit(10_000).time_of(JUMBO_BYTES.into());
+        // The bursts' period keeps the mean at the target.
         let each = target.time_of(burst * u64::from(JUMBO_BYTES));
         for number in 0..100 * burst {
             let (burst_number, place) = (number / burst, number % burst);

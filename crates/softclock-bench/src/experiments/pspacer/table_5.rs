@@ -37,6 +37,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             }
             let mut missing = Vec::new();
             measure(context, plan, going, target, &mut missing)?;
+            // A variant that is missing at one target is missing at all: note it once.
             if target == FIRST {
                 notes.extend(missing);
             }

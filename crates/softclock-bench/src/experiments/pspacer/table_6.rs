@@ -210,6 +210,7 @@ fn rows(curves: &[Curve<'_>]) -> Vec<Row> {
     ];
     let mut rows = Vec::new();
     for (metric, unit, of, paper) in metrics {
+        // Both conditions of a metric stand next to each other.
         for index in [0, 1] {
             for curve in curves.iter().filter(|curve| curve.index == index) {
                 let row = curve.row(metric, unit, of);
@@ -266,6 +267,7 @@ fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
         for shot in &curve.shots {
             gaps.merge(&shot.gaps);
         }
+        // Shares, so that variants with different numbers of frames compare.
         let all = gaps.count().max(1) as f64;
         let points = gaps.buckets();
         let points = points.map(|(ns, count)| (ns.max(1) as f64 / 1e3, count as f64 / all));

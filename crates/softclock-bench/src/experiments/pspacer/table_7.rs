@@ -157,6 +157,7 @@ fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
     // Wait until all classes have used up their bursts.
     thread::sleep(plan.settle);
     let flow = traffic.measure(plan.slice)?;
+    // Directly after the load, because the other work on the machine varies.
     let others = traffic.end_and_others(plan.slice / 2)?;
     Ok(Sample {
         frames: flow.frames,

@@ -68,6 +68,7 @@ fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
     // Wait until all classes have used up their bursts.
     thread::sleep(plan.settle);
     let flow = traffic.measure(plan.slice)?;
+    // After the measurement of processor time, of which tcpdump takes a part.
     let burstiness = traffic.capture(plan.slice)?.burstiness(RATE);
     let others = traffic.end_and_others(plan.slice / 2)?;
     let queue = burstiness.queue().cloned().unwrap_or_default();

@@ -50,6 +50,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         for round in 0..rounds {
             let of_round = context.round(round, rounds, name, || {
                 let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+                // Alternate the variants, so that noise affects both.
                 for _ in 0..TOGETHER {
                     ours.push(ns_per_call(effort.calls, || {
                         let scanned = scanner.scan(black_box(bytes));

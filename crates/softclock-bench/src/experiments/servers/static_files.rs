@@ -107,6 +107,7 @@ struct Bench {
 impl Bench {
     /// Starts all installed servers. They keep running, idle while others are measured.
     fn start(&self, root: &Path) -> Result<Vec<(Kind, Server)>, Box<dyn Error>> {
+        // Servers that are not installed are only noted.
         let installed = Kind::ALL
             .into_iter()
             .filter(|kind| kind.version().is_some());

@@ -105,6 +105,7 @@ fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
         }));
     }
     let (now, check) = (thread_clock(), soft_check());
+    // Separate instances: an operation owns its closure.
     let (mut now_after, mut check_after) = (thread_clock(), soft_check());
     operations.extend([
         Operation::new(THREAD_CLOCK, 5_000, now),

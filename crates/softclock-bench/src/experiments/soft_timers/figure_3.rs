@@ -79,6 +79,7 @@ fn medians(trace: &Trace, window_ms: u64) -> Vec<(f64, f64)> {
                 |interval: &&[(TriggerState, Instant)]| interval[1].1.ns_since(interval[0].1);
             let mut lengths: Vec<u64> = window.iter().map(length).collect();
             lengths.sort_unstable();
+            // Windows without an interval do not appear, so compute the start from the index.
             let since_ns = ends_in(window[0]) * window_ns;
             let median_ns = lengths[lengths.len() / 2];
             (since_ns as f64 / 1e9, median_ns as f64 / 1e3)

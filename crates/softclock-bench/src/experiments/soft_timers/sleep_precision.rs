@@ -71,6 +71,7 @@ impl Bench<'_> {
             chart(format!("CPU time of a sleep, load of {load} %"), COST),
         ];
         for chart in &mut charts {
+            // An empty curve for each sleeper fixes the order of colours in all charts.
             chart.series = self.sleepers.iter().map(series).collect();
         }
         let mut all = vec![Vec::new(); self.sleepers.len()];
@@ -153,6 +154,7 @@ impl Bench<'_> {
             let findings = samples.iter().map(|sample| &sample.finding);
             let early: u64 = findings.clone().map(|finding| finding.early).sum();
             let all: u64 = findings.map(Finding::events).sum();
+            // Below one percent, early ends are rounding.
             if early * 100 > all {
                 let percent = 100.0 * early as f64 / all as f64;
                 let name = sleeper.name;

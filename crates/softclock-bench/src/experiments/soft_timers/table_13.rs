@@ -129,6 +129,7 @@ impl WithDeadline {
 
 impl Toggle for WithDeadline {
     fn start(&mut self, _: Duration) -> io::Result<()> {
+        // Before the registration, whose first setting of the alarm counts.
         self.before = Some(softclock::statistics().alarms);
         self.register(self.deadline)
     }

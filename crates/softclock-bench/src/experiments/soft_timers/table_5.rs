@@ -92,6 +92,7 @@ fn without_each(setting: &str, slices: &[Trace]) -> (Vec<Row>, Vec<Series>) {
         if intervals.is_empty() {
             return None;
         }
+        // Quantiles and the curve need sorted values.
         intervals.sort_by(f64::total_cmp);
         let quantile =
             |share: f64| intervals[(intervals.len() - 1) * (share * 100.0) as usize / 100];

@@ -115,6 +115,7 @@ fn variants() -> Vec<Variant> {
             Means::Timerfd(each(us)),
         )
     };
+    // First the cost of pieces alone, then paced pieces against these.
     let mut variants = vec![
         variant("pieces at once", Base::Whole, Means::AtOnce),
         variant(
@@ -144,6 +145,7 @@ fn variants() -> Vec<Variant> {
         let name = format!("soft events, {mbit} mbit/s as `serve --pace`");
         variant(&name, base, Means::Rate(pacing(mbit * 1_000_000)))
     };
+    // Then the settings of the server, mostly against whole responses.
     variants.extend([
         rate(Base::Whole),
         served(1_000, Base::Whole),

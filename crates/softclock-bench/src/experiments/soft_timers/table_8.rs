@@ -72,6 +72,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         trace(context, &KEEP, Load::detect())
     })?;
     context.progress(1, 1, "");
+    // The simulation needs intervals of the same server without the train.
     let ours = all_intervals_us(&traced.slices, None);
     let papers = st_apache();
     let mut rows = Vec::new();
@@ -166,6 +167,7 @@ async fn train(clock: RateClock, length: Duration) -> io::Result<Vec<f64>> {
         }
     });
     softclock::sleep(length).await;
+    // Otherwise the train would go on after its measurement.
     event.cancel();
     let train = &mut *train.borrow_mut();
     match train.failed.take() {

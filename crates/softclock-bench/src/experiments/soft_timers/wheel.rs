@@ -141,6 +141,7 @@ fn operation_rows(
     rows: &mut Vec<Row>,
 ) -> io::Result<()> {
     for operation in Operation::ALL {
+        // Each operation starts from structures in the middle of the trace, not from fresh ones.
         let mut players = players_amid(size, programs)?;
         let mut samples = vec![Vec::with_capacity(size.operation_rounds); players.len()];
         let what = format!("{}, {} pending", operation.name(), size.pending);

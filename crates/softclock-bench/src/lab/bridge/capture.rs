@@ -40,6 +40,7 @@ impl Capture {
             file,
         };
         let mut line = String::new();
+        // tcpdump prints this line when it captures; earlier frames would be missing.
         while !line.contains("listening on") {
             line.clear();
             if capture.errors.read_line(&mut line)? == 0 {
@@ -81,6 +82,7 @@ impl Capture {
 
     /// Ends tcpdump; returns the capture file and the number of frames that tcpdump lost.
     fn finish(mut self) -> io::Result<(Vec<u8>, u64)> {
+        // SIGINT makes tcpdump write its buffer and its counts.
         kill_process(Pid::from_child(&self.tcpdump), Signal::INT)?;
         let mut said = String::new();
         self.errors.read_to_string(&mut said)?;
@@ -184,6 +186,7 @@ impl Frames {
                     at.ns_since(begin) as f64 - bytes as f64 * 8e9 / bps
                 })
                 .collect();
+            // The earliest frame of a window is on time by definition.
             let earliest = against_clock.iter().copied().fold(f64::INFINITY, f64::min);
             for time in against_clock {
                 lateness.record((time - earliest) as u64);

@@ -63,6 +63,7 @@ impl Htb {
                  qdisc add dev out0 parent 1:{class:x} pfifo limit {limit}\n"
             );
         }
+        // The hash table is indexed by the low byte of the destination port.
         if classes > 1 {
             commands.push_str(
                 "filter add dev out0 parent 1: prio 1 handle 2: protocol ip u32 divisor 256\n\

@@ -143,6 +143,7 @@ impl Lab {
             "ip",
             &format!("link set tap0 mtu {MTU} up\naddr add {SENDER}/24 dev tap0\n"),
         )?;
+        // Without joined segments, which is the default on the sender's link, too.
         self.bridge.run("ip link set tap0 gso_max_segs 1")?;
         Ok(&self.bridge)
     }

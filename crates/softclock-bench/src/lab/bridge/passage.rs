@@ -52,9 +52,11 @@ impl Passage {
         let mut missing = 0;
         for (number, left) in &first.seen {
             let Some(arrived) = arrived.get(number) else {
+                // Datagrams before the first that arrived may have passed before the second capture began.
                 missing += usize::from(!passage.times_ns.is_empty());
                 continue;
             };
+            // A later datagram arrived, so those before it are lost and not under way.
             passage.lost += std::mem::take(&mut missing);
             let time = arrived.as_ns().wrapping_sub(left.as_ns());
             passage.times_ns.push(time as i64);

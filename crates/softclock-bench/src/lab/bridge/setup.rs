@@ -174,7 +174,9 @@ impl Traffic {
         let before = bridge.end_with_datagrams()?;
         let passage = Passage::between(&before, &receiver.end_with_datagrams()?);
         match passage.is_empty() {
-            true => Err(io::Error::other("no datagram is in the captures of both ends")),
+            true => Err(io::Error::other(
+                "no datagram is in the captures of both ends",
+            )),
             false => Ok(passage),
         }
     }
@@ -277,6 +279,7 @@ pub fn rounds<R>(
                 Ok(measured) => {
                     found.push(measured.map_err(|error| format!("{}: {error}", setup.name))?);
                 }
+                // In the first round a failure means that this machine lacks a requirement.
                 Err(error) if round == 0 => {
                     notes.push(format!("{} is not measured: {error}", setup.name));
                     missing.push(setup.name.clone());

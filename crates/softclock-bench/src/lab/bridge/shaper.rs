@@ -155,6 +155,7 @@ impl Program {
                 let line = said.lines().last().unwrap_or("it ended").to_owned();
                 return Err(io::Error::other(line));
             }
+            // The command prints its ports when it forwards.
             if said[before..].contains("between ") {
                 return Ok(());
             }

@@ -171,6 +171,7 @@ async fn slice_off(plan: &Plan, toggle: &mut dyn Toggle) -> io::Result<Observed>
 
 async fn slice_on(plan: &Plan, toggle: &mut dyn Toggle) -> io::Result<Observed> {
     let before = softclock::statistics();
+    // After the first statistics, which must not miss the toggle's first events.
     toggle.start(plan.slice)?;
     let slice = slice(plan.slice).await;
     let events = toggle.stop()?;
@@ -286,6 +287,7 @@ impl Samples {
     /// Returns the processor time per event in microseconds: the additional time of the slice, divided by its events.
     pub fn cost_us_per_event(&self) -> Vec<f64> {
         self.of_pairs_with_events(|pair| {
+            // The requests of the slice at the price of the slice without events; the remainder is the events' cost.
             let expected_ns = pair.off.cpu_ns_per_request() * pair.on.requests as f64;
             (pair.on.cpu_ns as f64 - expected_ns) / pair.on.events as f64 / 1e3
         })

@@ -164,6 +164,7 @@ impl Toggle for Paced {
                 pacer.release(1);
             }))),
             Means::Signal(period) => {
+                // A signal handler may not use the pacer: it counts, and the next trigger state releases the pieces.
                 let mut seen = SIGNALS.fires();
                 let event = each_trigger(move || {
                     let fires = SIGNALS.fires();

@@ -51,6 +51,7 @@ pub fn read_timer(
                 .read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?))
                 .await?;
             handle();
+            // A one-shot timer: set it anew after the handler.
             if matches!(again, Again::After(_)) {
                 set(timer.descriptor())?;
             }

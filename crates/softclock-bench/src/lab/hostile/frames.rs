@@ -122,9 +122,11 @@ impl Answers {
     /// Processes the next bytes of the connection.
     pub fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
+            // Payloads are only skipped; they may span any number of reads.
             let skipped = self.payload.min(bytes.len());
             self.payload -= skipped;
             bytes = &bytes[skipped..];
+            // A header may also be split between reads.
             let taken = (HEADER_BYTES - self.filled).min(bytes.len());
             self.header[self.filled..][..taken].copy_from_slice(&bytes[..taken]);
             self.filled += taken;

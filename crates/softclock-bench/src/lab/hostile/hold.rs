@@ -32,6 +32,7 @@ impl Hold {
     pub fn run(&self, against: &Against<'_>, address: SocketAddr) {
         let mut streams: Vec<TcpStream> = Vec::with_capacity(self.connections);
         while against.tally.goes_on() {
+            // Drop the connections that the server has ended; the loop below replaces them.
             streams.retain(|stream| {
                 let kept = self.use_a_little(stream, against).is_ok();
                 against.tally.ended.add(usize::from(!kept));
@@ -40,6 +41,7 @@ impl Hold {
             while streams.len() < self.connections && against.tally.goes_on() {
                 match self.begin(against, address) {
                     Ok(stream) => streams.push(stream),
+                    // Refused: wait for the next turn instead of trying again at once.
                     Err(_) => {
                         against.tally.ended.add(1);
                         break;
@@ -67,6 +69,7 @@ impl Hold {
     /// # Errors
     /// The server has ended the connection.
     fn use_a_little(&self, mut stream: &TcpStream, against: &Against<'_>) -> io::Result<()> {
+        // A closed connection shows without reading, which would open the window.
         let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
         if poll(&mut fds, Some(&Timespec::default()))? > 0 {
             return Err(io::ErrorKind::ConnectionAborted.into());

@@ -87,11 +87,13 @@ impl<'a> Link<'a> {
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let sent = self.flush()?;
         let received = self.receive()?;
+        // The server announces the end before it closes: count the connection as ended by it.
         if self.answers.going_away {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if !sent && !received && !wait.is_zero() {
             let mut flags = PollFlags::IN;
+            // A writable socket would end the wait at once if there is nothing to write.
             flags.set(PollFlags::OUT, self.tls.wants_write());
             let wait = Timespec::try_from(wait).unwrap_or_default();
             poll(&mut [PollFd::new(&self.stream, flags)], Some(&wait))?;

@@ -95,6 +95,7 @@ impl Subject {
     /// # Errors
     /// The server does not start; the error has its output.
     pub fn start(&self, role: Role<'_>, identity: &Identity) -> io::Result<(Server, Front)> {
+        // The plain address comes from `Server::start`, which waits until the server listens there.
         let [tls, metrics] = free_addresses()?;
         let server = Server::start(|plain, directory| {
             let front = Front {
@@ -125,6 +126,7 @@ impl Subject {
             })
         })?;
         let plain = server.address();
+        // The other listeners may open later than the plain one.
         if let Role::Files(_) = role {
             wait_for(if self.program == Program::HaProxy {
                 metrics

@@ -136,6 +136,7 @@ fn all_notes(cases: &[Case], stage: &Stage, own: &[&str]) -> Vec<String> {
     }
     notes.extend(named.iter().filter_map(settings_note));
     let used = |program: &Program| named.iter().any(|subject| subject.program == *program);
+    // Name the programs of the rows, and those that are missing.
     let mentioned = |program: &Program| used(program) || program.version().is_none();
     notes.extend((Program::ALL.into_iter().filter(mentioned)).map(Program::note));
     notes.extend(NOTES.map(str::to_owned));

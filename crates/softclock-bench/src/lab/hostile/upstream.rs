@@ -94,6 +94,7 @@ fn answer(reader: &mut BufReader<TcpStream>, state: &State) -> io::Result<()> {
     let (mut line, mut length) = (String::new(), 0);
     reader.read_line(&mut line)?;
     let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    // Of the fields only the body's length matters.
     while line.trim_end() != "" {
         line.clear();
         reader.read_line(&mut line)?;
@@ -103,6 +104,7 @@ fn answer(reader: &mut BufReader<TcpStream>, state: &State) -> io::Result<()> {
             length = value.trim().parse().unwrap_or(0);
         }
     }
+    // The request stays open until its whole body has arrived.
     let body = io::copy(&mut reader.take(length), &mut io::sink())?;
     if body < length {
         return Err(io::ErrorKind::UnexpectedEof.into());

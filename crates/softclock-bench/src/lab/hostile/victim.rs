@@ -68,6 +68,7 @@ impl Victim {
         let (kept, new) = thread::scope(|scope| {
             let kept = scope.spawn(|| ask(self.kept, true));
             let new = scope.spawn(|| ask(self.new, false));
+            // On this thread, so that the caller decides when the attack starts.
             beside();
             (kept.join(), new.join())
         });

@@ -34,6 +34,7 @@ impl EventSet {
             })
             .collect::<io::Result<_>>()?;
         let mut both = Vec::with_capacity(cold);
+        // Both ends of a cold pair count, which halves the descriptors.
         while both.len() < cold {
             let (one, other) = UnixStream::pair()?;
             both.push(watch(one)?);

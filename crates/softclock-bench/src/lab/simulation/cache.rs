@@ -98,6 +98,7 @@ impl Cache {
         let start = (block % sets) as usize * self.ways;
         let set = &mut self.blocks[start..start + self.ways];
         let found = set.iter().position(|&other| other == block);
+        // Move the block, or on a miss the least recently used one, to the front.
         set[..=found.unwrap_or(self.ways - 1)].rotate_right(1);
         set[0] = block;
         found.is_some()

@@ -94,6 +94,7 @@ impl Replay {
                 let ends_part = self.instructions.is_multiple_of(self.part);
                 for processor in &mut self.processors {
                     processor.caches.fetch(address, bytes);
+                    // After the fetch, as an interrupt is taken between instructions.
                     processor.may_fire(Place::Anywhere, self.instructions, self.every);
                     if ends_part {
                         processor.end_part();
@@ -131,6 +132,7 @@ impl Replay {
     pub(super) fn finish(self) -> Vec<Simulated> {
         let simulated = |mut processor: Processor| Simulated {
             place: processor.place,
+            // Without the first part, which warmed the caches.
             parts: processor.parts.split_off(1),
         };
         self.processors.into_iter().map(simulated).collect()

@@ -35,6 +35,7 @@ pub(super) fn sleep_as(order: Order) -> io::Result<()> {
             } else if index == readable {
                 work(&input)?;
                 ring.watch(input.as_fd(), readable)?;
+            // The phase's timeout: the end of the warm-up, then the end of the measurement.
             } else if counting {
                 tally::end();
                 return Ok(());

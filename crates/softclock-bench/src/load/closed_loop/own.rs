@@ -122,6 +122,7 @@ impl Clients {
         let before = self.connections[index].missing;
         let answered = self.connections[index].read(buffer, self.keep_alive)?;
         self.bytes += (before - self.connections[index].missing) as u64;
+        // The server has closed the connection after its response.
         if answered && !self.keep_alive {
             self.connections[index].stream = self.open(index)?;
         }

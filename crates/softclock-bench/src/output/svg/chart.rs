@@ -45,6 +45,7 @@ impl Canvas {
         let middle = "text-anchor=\"middle\" fill=\"#555\"";
         self.text(LEFT + BREADTH / 2.0, &axis_label(&frame.chart.x), middle);
         let (x, y) = (LEFT - 46.0, frame.top + HEIGHT / 2.0);
+        // `text` draws at `self.y`: move it to the middle of the axis, and back.
         let below = std::mem::replace(&mut self.y, y);
         let turned = format!("{middle} transform=\"rotate(-90 {x} {y})\"");
         self.text(x, &axis_label(&frame.chart.y), &turned);

@@ -161,6 +161,7 @@ impl Scale {
         };
         let low = values().fold(f64::INFINITY, f64::min);
         let high = values().fold(0.0, f64::max);
+        // Nothing to draw: any scale will do, but not one that divides by zero.
         if high == 0.0 {
             return Self {
                 low: 0.0,

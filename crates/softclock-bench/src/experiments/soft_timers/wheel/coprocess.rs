@@ -74,6 +74,7 @@ impl Coprocess {
             now_ns: 0,
             found: Inexactness::default(),
         };
+        // The program keeps the population until its first order to play.
         let initial = initial_ns.iter().map(|&due_ns| Step {
             due_ns,
             ..Step::default()
@@ -92,9 +93,14 @@ impl Coprocess {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let (ns, late, early) = parse(&line).ok_or_else(|| {
-            let message = format!("unexpected answer from {}: '{}'", self.name, line.trim_end());
+            let message = format!(
+                "unexpected answer from {}: '{}'",
+                self.name,
+                line.trim_end()
+            );
             io::Error::other(message)
         })?;
+        // The program reports totals, not differences.
         self.found.late = late;
         self.found.early = early;
         Ok(ns)

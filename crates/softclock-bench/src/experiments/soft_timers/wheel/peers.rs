@@ -292,6 +292,7 @@ impl Peer for Heap {
     #[inline]
     fn schedule(&mut self, due: u64, id: u64) -> u32 {
         self.sequence += 1;
+        // Reuse the place of a cancelled or fired timer, so that the table stays as large as the population.
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, 0));
             self.places.len() as u32 - 1
@@ -315,6 +316,7 @@ impl Peer for Heap {
             }
             self.heap.pop();
             let (expected, id) = self.places[place as usize];
+            // A different sequence number marks an entry whose timer was cancelled.
             if expected == sequence {
                 self.cancel(place);
                 owners.fire(id);
@@ -549,6 +551,7 @@ impl Peer for HashWheel {
     #[inline]
     fn poll(&mut self, now: u64, owners: &mut Owners<u64>) {
         while self.tick < now {
+            // The wheel reports how many ticks are empty: skip those, and step only through the others.
             let ahead = now - self.tick;
             match self.wheel.can_skip() {
                 Skip::Empty => {

@@ -209,6 +209,7 @@ impl<P: Peer> Play for Player<P> {
     }
 
     fn play(&mut self, steps: &[Step]) -> io::Result<f64> {
+        // Conversions are not part of the structure's cost.
         let times: Vec<(P::Time, P::Time)> = steps
             .iter()
             .map(|step| (self.peer.at(step.at_ns), self.peer.due(step.due_ns)))

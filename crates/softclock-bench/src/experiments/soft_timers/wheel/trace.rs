@@ -66,6 +66,7 @@ impl Trace {
             Kind::Network => self.random.below(100) >= CANCELLED_PERCENT,
             Kind::Firing => true,
         };
+        // An owner comes back after its timer has fired, or at a random time before that to cancel it.
         let next_ns = if expires {
             at_ns + delay_ns + GRACE_NS
         } else {
@@ -84,6 +85,7 @@ impl Iterator for Trace {
             Kind::Network => delay_ns(&mut self.random),
             Kind::Firing => SHORTEST_NS + self.random.below(self.longest_ns - SHORTEST_NS),
         };
+        // The timer's next step is planned now, so that there is always one per timer.
         self.plan(at_ns, delay_ns, id);
         Some(Step {
             at_ns,
