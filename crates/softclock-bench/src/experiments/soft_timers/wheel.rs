@@ -1,8 +1,8 @@
 //! `soft-timers/wheel`: the timing wheel alone, beside other timer structures.
 //!
-//! *Soft Timers* (section 3) keeps its events in a timing wheel, because scheduling an event and
-//! finding the earliest must cost next to nothing. Network timers are nearly all cancelled, over
-//! delays of every magnitude: the trace does that, and each operation is measured by itself too.
+//! *Soft Timers* (section 3) keeps its events in a timing wheel, because scheduling an event and finding the earliest
+//! must cost close to nothing. Most network timers are cancelled, and their delays span several orders of magnitude:
+//! the trace has this pattern, and each operation is also measured alone.
 
 mod coprocess;
 mod peers;
@@ -49,19 +49,19 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// How many timers, and how long to measure.
+/// The number of timers, and the length of the measurement.
 struct Size {
     pending: usize,
-    /// Rounds of the trace: one sample for each structure.
+    /// Rounds of the trace, each with one sample per structure.
     rounds: usize,
     /// Steps of the trace in a round.
     steps: usize,
-    /// Rounds of each single operation, and calls in one.
+    /// Rounds of each single operation.
     operation_rounds: usize,
     calls: usize,
 }
 
-/// Every structure with `pending` timers of its own, in their initial state.
+/// Returns every structure, each with `pending` timers in the initial state.
 fn players(
     size: &Size,
     programs: &[Program],
@@ -83,7 +83,8 @@ fn players(
     Ok(players)
 }
 
-/// `bitwheel` reserves a number of places in each of its 320 slots, chosen when it is compiled.
+/// Returns a `bitwheel`. It reserves a fixed number of places in each of its 320 slots, which is a compile-time
+/// parameter.
 fn bitwheel(pending: usize, initial_ns: &[u64]) -> Box<dyn Play> {
     match pending {
         0..=1_000 => Box::new(Player::<Bitwheel<64>>::new(initial_ns)),
@@ -114,6 +115,7 @@ fn trace_rows(
             .map(|player| player.play(&steps))
             .collect()
     };
+    // Warm up: the structures grow their tables, and the first steps load them into the caches.
     for _ in 0..(size.rounds / 8).max(1) {
         play()?;
     }
@@ -139,6 +141,7 @@ fn operation_rows(
     rows: &mut Vec<Row>,
 ) -> io::Result<()> {
     for operation in Operation::ALL {
+        // Each operation starts from structures in the middle of the trace, not from fresh ones.
         let mut players = players_amid(size, programs)?;
         let mut samples = vec![Vec::with_capacity(size.operation_rounds); players.len()];
         let what = format!("{}, {} pending", operation.name(), size.pending);
@@ -251,7 +254,7 @@ const FULL: &[Size] = &[
         operation_rounds: 60,
         calls: 5_000,
     },
-    // Fewer steps: the slowest take microseconds for one here, and seconds to be filled.
+    // Fewer rounds: the slowest structures take microseconds per step here, and seconds to fill.
     Size {
         pending: 1_000_000,
         rounds: 40,

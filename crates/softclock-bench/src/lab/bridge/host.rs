@@ -8,15 +8,15 @@ use std::process::Command;
 use softclock_linux::child::end_with_parent;
 use softclock_testing::lab::Namespace;
 
-/// A network namespace whose programs end with us, as it does itself.
+/// A network namespace. It and its programs end with this process.
 #[derive(Debug)]
 pub struct Host(Namespace);
 
 impl Host {
-    /// Makes one, without IPv6, so that it does not speak unasked.
+    /// Creates a namespace without IPv6, whose hosts would otherwise send packets unasked.
     ///
     /// # Errors
-    /// What forbids it.
+    /// Why the system refuses.
     pub fn new() -> Result<Self, String> {
         let namespace = Namespace::new()?;
         let quiet = namespace.disable_ipv6();
@@ -24,21 +24,21 @@ impl Host {
         Ok(Self(namespace))
     }
 
-    /// A program that runs in it and ends with us.
+    /// Returns a command that runs in the namespace and is killed when this thread ends.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.0.command(program);
         end_with_parent(&mut command);
         command
     }
 
-    /// What a link in it has received so far.
+    /// Returns the counts of frames that a link in the namespace has received so far.
     ///
     /// # Errors
     /// There is no such link.
     pub fn received(&self, link: &str) -> io::Result<Received> {
         let links = fs::read_to_string(format!("/proc/{}/net/dev", self.id()))?;
         let found = links.lines().find_map(|line| parse(line, link));
-        found.ok_or_else(|| io::Error::other(format!("there is no {link}")))
+        found.ok_or_else(|| io::Error::other(format!("the host has no link {link}")))
     }
 }
 
@@ -50,16 +50,16 @@ impl Deref for Host {
     }
 }
 
-/// Counts of a link.
+/// Receive counts of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Of whole frames, without check sequences.
+    /// Bytes of whole frames, without check sequences.
     pub bytes: u64,
-    /// Frames, joined ones counted once.
+    /// Frames; a joined segment counts once.
     pub frames: u64,
 }
 
-/// A line of `/proc/net/dev`.
+/// Parses a line of `/proc/net/dev`.
 fn parse(line: &str, link: &str) -> Option<Received> {
     let (name, counts) = line.split_once(':')?;
     if name.trim() != link {
