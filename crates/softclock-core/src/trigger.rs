@@ -1,48 +1,49 @@
-//! Trigger states: the moments at which the program is awake anyway (*Soft Timers*, sections 3 and 5.4).
+//! Trigger states: the moments at which a program is awake anyway and can fire events (*Soft Timers*, sections 3 and
+//! 5.4).
 
 use alloc::boxed::Box;
 use core::array;
 
 use crate::{Histogram, Instant};
 
-/// The kind of a trigger state: the sources of Table V, whose names in the paper stand in parentheses, and those that
-/// only a runtime has.
+/// The kind of a trigger state: the sources of Table V, with the paper's names in parentheses, and those that only a
+/// runtime has.
 ///
-/// A call is counted by what it asks for: the paper's `ip-intr` and `ip-output` are the kernel's work on packets, which
-/// a program that uses the kernel's sockets does not see. A stack inside the program has such work of its own, and so
-/// may add variants.
+/// Each system call counts under one kind, by its purpose. The paper's `ip-intr` and `ip-output` are the kernel's
+/// work on packets, which a program that uses the kernel's sockets does not see. A network stack inside the program
+/// does such work itself and may add variants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum TriggerState {
     /// The end of a system call that neither receives nor sends (`syscalls`).
     SystemCall,
-    /// The end of a receive-type call on a socket: `recv`, `accept`, a batch of datagrams. In the paper it is the end
-    /// of the processing of a packet that has come (`ip-intr`).
+    /// The end of a receiving call on a socket: `recv`, `accept`, a batch of datagrams. In the paper, the end of the
+    /// processing of a received packet (`ip-intr`).
     Receive,
-    /// The end of a send-type call on a socket: `send`, `connect`, a batch of datagrams. In the paper it is the end of
-    /// the transmission of a packet (`ip-output`).
+    /// The end of a sending call on a socket: `send`, `connect`, a batch of datagrams. In the paper, the end of the
+    /// transmission of a packet (`ip-output`).
     Send,
-    /// The beginning of a turn of the runtime's loop. In the paper it is the other loops of the network code
+    /// The beginning of a turn of the runtime's loop. In the paper, the other loops of the network code
     /// (`tcpip-others`).
     Turn,
-    /// A fault (`traps`). A user-space program does not see its own page faults: never counted by
-    /// the Linux runtime, kept so that the table has the paper's rows.
+    /// A fault (`traps`). A user-space program does not see its own page faults, so the Linux runtime never counts
+    /// this kind; it exists so that tables have the paper's rows.
     Fault,
     /// The idle loop, and the return from a blocking wait.
     Idle,
     /// The end of a task's poll.
     TaskEnd,
-    /// The backup timer. In the Linux runtime it fires alarm-safe events only.
+    /// The backup timer. In the Linux runtime it fires only alarm-safe events.
     Backup,
-    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime it fires alarm-safe events only.
+    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime it fires only alarm-safe events.
     Deadline,
     /// A call to `trigger()` by the application.
     Application,
 }
 
 impl TriggerState {
-    /// All of them, in the order of their discriminants.
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::SystemCall,
         Self::Receive,
@@ -56,7 +57,7 @@ impl TriggerState {
         Self::Application,
     ];
 
-    /// A short name for tables and metrics.
+    /// Returns a short name for tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SystemCall => "syscall",
@@ -73,44 +74,46 @@ impl TriggerState {
     }
 }
 
-/// What the trigger states of one kind contributed.
+/// Statistics of the trigger states of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct StateStatistics {
-    /// The time from the trigger state before, of any kind, to each of this kind.
+    /// The interval from the preceding trigger state, of any kind, to each of this kind.
     pub intervals: Histogram,
-    /// How late each event was that one of them fired.
+    /// The lateness of each event that a trigger state of this kind fired.
     pub lateness: Histogram,
 }
 
 impl StateStatistics {
-    /// How many trigger states of this kind were passed.
+    /// Returns the number of trigger states of this kind.
     pub fn count(&self) -> u64 {
         self.intervals.count()
     }
 
-    /// How many events they fired.
+    /// Returns the number of events that they fired.
     pub fn fired(&self) -> u64 {
         self.lateness.count()
     }
 }
 
-/// Counts and histograms by trigger state, in fixed memory (about 100 KB, of which a workload touches little).
+/// Counts and histograms by kind of trigger state, in fixed memory of about 100 KB, most of which a workload never
+/// touches.
 #[derive(Clone, Debug)]
 pub struct TriggerStatistics {
-    /// By discriminant, and a last one for the interval that there is not.
+    /// Indexed by discriminant. The last entry absorbs the write of [`record_latest`](Self::record_latest) when there
+    /// is no interval to count.
     states: Box<[StateStatistics; NO_STATE + 1]>,
     last: Instant,
-    /// The latest interval and the state that ended it, not counted yet.
+    /// The latest interval, not yet counted, and the trigger state that ended it.
     ///
-    /// The bucket to count it in is known only when the clock's reading is, and a store whose address waits for a
-    /// register read holds up what follows by some 10 ns. At the next trigger state the address is long known. No
-    /// `Option`: after a system call a branch costs more than all the rest.
+    /// The bucket is known only when the clock's reading is, and a store whose address depends on a register read
+    /// delays the following instructions by about 10 ns. At the next trigger state, the address is long known. This
+    /// is not an `Option`, since after a system call a mispredicted branch costs more than all the rest.
     latest_ns: u64,
     latest_state: u8,
 }
 
 impl TriggerStatistics {
-    /// Nothing counted yet; the first interval begins at `start`.
+    /// Creates empty statistics. The first interval begins at `start`.
     pub fn new(start: Instant) -> Self {
         Self {
             states: Box::new(array::from_fn(|_| StateStatistics::default())),
@@ -120,14 +123,14 @@ impl TriggerStatistics {
         }
     }
 
-    /// Counts a trigger state. Costs about 1 ns.
+    /// Counts a trigger state at `now`. Costs about 1 ns.
     #[inline]
     pub fn on_trigger(&mut self, state: TriggerState, now: Instant) {
         self.on_trigger_after(self.last, state, now);
     }
 
-    /// As [`on_trigger`](Self::on_trigger), where the trigger state before was at `before`: it may have been counted
-    /// elsewhere, and be [added](Self::add) later.
+    /// Like [`on_trigger`](Self::on_trigger), with the preceding trigger state at `before`. Use it when that one was
+    /// counted elsewhere, to be [added](Self::add) later.
     #[inline]
     pub fn on_trigger_after(&mut self, before: Instant, state: TriggerState, now: Instant) {
         self.record_latest();
@@ -136,14 +139,14 @@ impl TriggerStatistics {
         self.last = now;
     }
 
-    /// Adds what was counted elsewhere for `state`.
+    /// Adds histograms of `state` that were counted elsewhere.
     pub fn add(&mut self, state: TriggerState, intervals: &Histogram, lateness: &Histogram) {
         let counted = &mut self.states[state as usize];
         counted.intervals.merge(intervals);
         counted.lateness.merge(lateness);
     }
 
-    /// When the last trigger state was that was counted here.
+    /// Returns the time of the latest trigger state that was counted here.
     pub const fn last(&self) -> Instant {
         self.last
     }
@@ -153,13 +156,13 @@ impl TriggerStatistics {
         self.states[state as usize].lateness.record(lateness_ns);
     }
 
-    /// What `state` contributed. The latest interval counts from the next trigger state on, or when
-    /// [`count_latest`](Self::count_latest) is called.
+    /// Returns the statistics of one kind. They include the latest interval only after the next trigger state or a
+    /// call of [`count_latest`](Self::count_latest).
     pub fn of(&self, state: TriggerState) -> &StateStatistics {
         &self.states[state as usize]
     }
 
-    /// Counts the latest interval now.
+    /// Counts the latest interval at once, instead of at the next trigger state.
     pub fn count_latest(&mut self) {
         self.record_latest();
         self.latest_state = NO_STATE as u8;
@@ -171,12 +174,12 @@ impl TriggerStatistics {
         self.states[state].intervals.record(self.latest_ns);
     }
 
-    /// The intervals between trigger states of all kinds (Figure 2).
+    /// Returns the intervals between trigger states of all kinds (Figure 2).
     pub fn intervals(&self) -> Histogram {
         self.merged(|state| &state.intervals)
     }
 
-    /// The lateness of all events.
+    /// Returns the lateness of all events.
     pub fn lateness(&self) -> Histogram {
         self.merged(|state| &state.lateness)
     }
@@ -190,7 +193,7 @@ impl TriggerStatistics {
     }
 }
 
-/// The place beyond the last state.
+/// The index behind the last kind.
 const NO_STATE: usize = TriggerState::ALL.len();
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Kernel {
         self.poll_call(cx, Direction::Read, TriggerState::Receive, recv)
     }
 
-    /// Sends `bytes` as one datagram, or as several of so many bytes each, which the kernel cuts.
+    /// Sends `bytes` as one datagram, or as datagrams of `segment_bytes` each, which the kernel segments.
     pub(crate) fn poll_send_datagrams(
         &self,
         cx: &Context<'_>,

@@ -1,4 +1,4 @@
-//! Datagrams in memory.
+//! UDP sockets in memory.
 
 use std::cell::Cell;
 use std::io;
@@ -15,16 +15,16 @@ use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
-/// Its bytes, and its sender.
+/// The bytes of a datagram, and its sender.
 pub(super) type Datagram = (Vec<u8>, SocketAddr);
 
-/// A socket for datagrams.
+/// A UDP socket in memory.
 pub(crate) struct MemoryUdp {
     registration: Registration,
     address: SocketAddr,
     queue: Rc<Queue<Datagram>>,
     peer: Cell<Option<SocketAddr>>,
-    /// A datagram to the connected peer had no receiver.
+    /// Whether a datagram to the connected peer had no receiver.
     is_refused: Cell<bool>,
 }
 
@@ -109,7 +109,7 @@ impl MemoryUdp {
         Ok(bytes.len())
     }
 
-    /// Gives a datagram to its receiver, if there is one and it has room.
+    /// Queues a datagram for its receiver. It is lost if there is no receiver or its queue is full.
     fn put(&self, bytes: &[u8], peer: SocketAddr) {
         let Some(receiver) = Network::of(self.runtime()).datagrams.find(peer) else {
             if self.peer.get() == Some(peer) {
@@ -133,5 +133,5 @@ impl MemoryUdp {
     }
 }
 
-/// Datagrams that wait at one socket; more are lost.
+/// Capacity of a socket's queue in datagrams; further ones are lost.
 const QUEUED: usize = 256;
