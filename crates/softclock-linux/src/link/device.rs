@@ -228,7 +228,9 @@ impl fmt::Display for DeviceError {
         let name = &self.interface;
         match &self.failure {
             DeviceFailure::Packet(error) => write!(f, "cannot open {name} by AF_PACKET: {error}"),
-            DeviceFailure::ShutIngress(error) => write!(f, "cannot attach a tcx program to {name}: {error}"),
+            DeviceFailure::ShutIngress(error) => {
+                write!(f, "cannot attach a tcx program to {name}: {error}")
+            }
             DeviceFailure::Xdp(XdpError::Queues(count)) => {
                 write!(f, "cannot open {name} by AF_XDP: it has {count} queues")
             }
