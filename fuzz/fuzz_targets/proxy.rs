@@ -1,4 +1,4 @@
-//! Arbitrary bytes for what the proxy does with upstreams' addresses, targets and header fields.
+//! Feeds arbitrary bytes to the proxy's handling of upstream addresses, request targets and header fields.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| softclock_http::check_proxy(data));

@@ -1,7 +1,7 @@
 //! One direction of the bridge: receive, decide, transmit on time.
 //!
-//! Each receive and each transmission is a trigger state. Transmissions that must wait are a soft event: whatever call
-//! comes first after it is due sends them, and the idle rule bounds how late that is.
+//! Each receive and each transmission is a trigger state. A transmission that must wait is a soft event: the first
+//! trigger state after its due time sends it, and the idle rule bounds the lateness.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -12,31 +12,31 @@ use softclock_linux::link::BATCH;
 use crate::frame::{Counts, Discipline, Frame, Next, Row};
 use crate::port::{Port, PortError};
 
-/// Frames from one port to the other.
+/// Forwards frames from one port to the other, at the times that a [`Discipline`] sets.
 pub struct Direction<D> {
     from: Rc<Port>,
     to: Rc<Port>,
     discipline: RefCell<D>,
-    /// Those that leave together, between their decision and their transmission.
+    /// The batch under construction: frames that leave together, from the decision to the transmission.
     leaving: RefCell<Vec<Frame>>,
-    /// The next transmission, from the first that has to wait on.
+    /// The event of the next transmission; created by the first transmission that must wait.
     event: OnceCell<SoftEvent>,
-    /// When it is, while it is pending.
+    /// The time of `event` while it is pending.
     due: Cell<Due>,
-    /// How late the discipline's were, in nanoseconds.
+    /// Lateness of the transmissions that waited for the discipline, in nanoseconds.
     lateness: RefCell<Histogram>,
 }
 
-/// When the next transmission is.
+/// The time of the next transmission.
 #[derive(Clone, Copy)]
 struct Due {
     at: Instant,
-    /// The link had no room. Else it is what the discipline says, and is late if it comes later.
+    /// True if this is a retry because the link had no room. Only the discipline's times count in the lateness.
     is_retry: bool,
 }
 
 impl<D: Discipline> Direction<D> {
-    /// A direction in which nothing is carried yet.
+    /// Creates a direction. It forwards nothing until [`run`](Self::run) is polled.
     pub fn new(from: Rc<Port>, to: Rc<Port>, discipline: D) -> Rc<Self> {
         Rc::new(Self {
             from,
@@ -49,7 +49,9 @@ impl<D: Discipline> Direction<D> {
         })
     }
 
-    /// Carries frames until a link is gone, and says which.
+    /// Forwards frames until the interface that it receives from is deleted; returns the error.
+    ///
+    /// Runs in the runtime's thread. Each iteration handles at most [`BATCH`] frames.
     pub async fn run(self: Rc<Self>) -> PortError {
         let mut arrived = Vec::with_capacity(BATCH);
         loop {
@@ -63,22 +65,22 @@ impl<D: Discipline> Direction<D> {
             if let Some(due) = self.transmit() {
                 self.schedule(due);
             }
-            // Two directions, or two bridges, see to each other's transmissions.
+            // Serves the other direction, whose transmissions may be due while this one is busy.
             softclock::trigger();
         }
     }
 
-    /// The port that frames come from.
+    /// The port that frames are received from.
     pub fn from(&self) -> &Port {
         &self.from
     }
 
-    /// The port that they go to.
+    /// The port that frames are sent to.
     pub fn to(&self) -> &Port {
         &self.to
     }
 
-    /// What happened so far. Takes time in proportion to the classes of the discipline.
+    /// Returns the counters and the lateness since the start. Takes time in proportion to the discipline's classes.
     pub fn report(&self) -> DirectionReport {
         let lateness = self.lateness.borrow();
         let quantiles = || [0.5, 0.99, 0.999].map(|share| lateness.quantile_ns(share));
@@ -93,7 +95,7 @@ impl<D: Discipline> Direction<D> {
         }
     }
 
-    /// Sends what may leave now, [`BATCH`] frames at most, together; returns when to go on.
+    /// Sends the frames that may leave now, at most [`BATCH`], by one call; returns the time to continue at, if any.
     fn transmit(&self) -> Option<Due> {
         let mut leaving = self.leaving.borrow_mut();
         let next = self.decide(&mut leaving);
@@ -101,7 +103,7 @@ impl<D: Discipline> Direction<D> {
         leaving.clear();
         let due = |at, is_retry| Due { at, is_retry };
         if self.to.is_behind() {
-            // No other frame may come that would take those along.
+            // The refused frames are in the port's ring: a timer must flush them, since no later frame may arrive.
             let again = softclock::now().add_ns(ROOM_PAUSE_NS);
             if next.is_none_or(|next| again < next) {
                 return Some(due(again, true));
@@ -110,7 +112,7 @@ impl<D: Discipline> Direction<D> {
         next.map(|next| due(next, false))
     }
 
-    /// Collects what may leave now; tells when more may.
+    /// Moves the frames that may leave now to `leaving`, at most [`BATCH`]; returns the time at which more may leave.
     fn decide(&self, leaving: &mut Vec<Frame>) -> Option<Instant> {
         let mut discipline = self.discipline.borrow_mut();
         let now = softclock::now();
@@ -124,11 +126,12 @@ impl<D: Discipline> Direction<D> {
         Some(now)
     }
 
-    /// Has the next transmission when it is due, unless one is scheduled before. Allocates the first time only.
+    /// Schedules a transmission at `due`, unless an earlier one is pending. Allocates on the first call only.
     fn schedule(self: &Rc<Self>, due: Due) {
         let window = FireWindow::from(due.at);
         let Some(event) = self.event.get() else {
             self.due.set(due);
+            // A weak reference, since the event is stored in the direction itself.
             let direction = Rc::downgrade(self);
             let event = softclock::schedule_within(window, move |context| {
                 if let Some(direction) = direction.upgrade() {
@@ -145,13 +148,14 @@ impl<D: Discipline> Direction<D> {
         event.reschedule_within(window);
     }
 
-    /// The time of the next transmission has come.
+    /// Handles the soft event: sends what is due and schedules the next transmission.
     fn on_due(&self, context: &mut EventContext<'_>) {
         if !self.due.get().is_retry {
             let late = context.lateness().as_nanos();
             let late = u64::try_from(late).unwrap_or(u64::MAX);
             self.lateness.borrow_mut().record(late);
         }
+        // Frames that an earlier transmission left in the port's ring go first, to keep the order.
         self.to.flush();
         if let Some(due) = self.transmit() {
             self.due.set(due);
@@ -161,31 +165,31 @@ impl<D: Discipline> Direction<D> {
 }
 
 impl Due {
-    /// Of no event.
+    /// The value before any event is scheduled.
     const NONE: Self = Self {
         at: Instant::ORIGIN,
         is_retry: false,
     };
 }
 
-/// What one direction did so far.
+/// Counters and lateness of one direction since its start.
 #[derive(Debug)]
 pub struct DirectionReport {
-    /// The name of the interface that frames come from.
+    /// The name of the interface that frames are received from.
     pub from: String,
-    /// The name of the one that they go to.
+    /// The name of the interface that frames are sent to.
     pub to: String,
     /// The mechanism by which frames are received.
     pub mechanism: &'static str,
-    /// What each class did.
+    /// The counters of each class.
     pub rows: Vec<Row>,
-    /// Frames lost at the port that receives, by reason.
+    /// Frames dropped at the receiving port, by reason.
     pub port_drops: Counts,
-    /// Frames that were not taken there in time, if that is known.
+    /// Frames lost because the receive buffer was full; `None` if the count is not available.
     pub port_lost: Option<u64>,
-    /// How late transmissions began that waited for an event, in nanoseconds: p50, p99 and p99.9.
+    /// Lateness of the transmissions that waited for an event, in nanoseconds: p50, p99 and p99.9.
     pub lateness_ns: Option<[u64; 3]>,
 }
 
-/// After which a link without room is asked again: what it sends meanwhile is 8 long frames at 1 Gbit/s.
+/// The pause before retrying a link that had no room. At 1 Gbit/s it sends 8 frames of 1500 bytes in that time.
 const ROOM_PAUSE_NS: u64 = 100_000;

@@ -1,4 +1,4 @@
-//! The discipline of a wide-area link: frames that wait until the model lets them leave.
+//! The discipline of a wide-area link: frames wait until the time that the model sets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,14 +11,14 @@ use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
 use crate::frame::{Discipline, Frame, Next, Row};
 
-/// The frames of one direction of a wide-area link.
+/// One direction of an emulated wide-area link, with the frames on their way.
 #[derive(Debug)]
 pub struct Emulator {
     model: Wan,
     overhead_bytes: u32,
-    /// Memory for segments and copies.
+    /// Buffers for segments and duplicates.
     pool: Pool,
-    /// By departure, then by arrival.
+    /// Ordered by departure, then by arrival.
     on_the_way: BinaryHeap<Reverse<Departure>>,
     arrivals: u64,
     row: Row,
@@ -32,7 +32,8 @@ struct Departure {
 }
 
 impl Emulator {
-    /// A link that behaves as the model says, and on which each frame takes so many bytes more.
+    /// Creates a link that delays, drops and changes frames as `model` decides. Each frame takes `overhead_bytes` on
+    /// the wire in addition to its length.
     pub fn new(model: Wan, overhead_bytes: u32) -> Self {
         Self {
             model,
@@ -47,7 +48,7 @@ impl Emulator {
         }
     }
 
-    /// A frame as it is on the wire arrives.
+    /// Handles the arrival of one frame on the wire, after segmentation.
     fn on_segment(&mut self, mut frame: Frame) {
         let wire = wire_bytes(frame.bytes.len() as u32, None, self.overhead_bytes);
         let Fate::Leaves {
@@ -70,6 +71,7 @@ impl Emulator {
         self.put_on_way(at, frame);
     }
 
+    /// Asks the model for the fate of a frame, and counts losses and the longest queue.
     fn fate(&mut self, wire_bytes: u64, arrived: Instant) -> Fate {
         let fate = self.model.on_arrival(wire_bytes, arrived);
         let queued = self.model.last_queued_packets() as u64;
@@ -147,7 +149,8 @@ impl Discipline for Emulator {
     }
 }
 
-/// Changes a bit behind the header of Ethernet. The checksum is that of the frame before, as a link finds it.
+/// Flips a bit behind the Ethernet header. A partial checksum is completed first, so that the receiver can detect the
+/// error as on a real link.
 fn corrupt(frame: &mut Frame, bit: u64) {
     if let Some(checksum) = frame.offload.checksum {
         complete_checksum(&mut frame.bytes, checksum);
@@ -182,7 +185,8 @@ impl Ord for Departure {
 
 const ETHERNET_HEADER: usize = 14;
 
-/// Bytes on the way at most: 2 s at 1 Gbit/s. Their buffers take up to eight times as much, where all are of 253 bytes.
+/// The most bytes on their way: 2 s at 1 Gbit/s. Their buffers take up to eight times as much memory, if all frames
+/// have 253 bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
 const MOST_QUEUED: &str = "queued at most at the bottleneck";
@@ -213,7 +217,7 @@ mod tests {
             delay: Duration::from_micros(100),
             ..WanOptions::default()
         });
-        // Taken late: the delay counts from the arrival.
+        // Both frames are handled late: the delay counts from their arrival.
         emulator.on_frame(frame(1, at(0)), at(30));
         emulator.on_frame(frame(2, at(10)), at(30));
         assert!(matches!(emulator.next(at(99)), Next::Wait(due) if due == at(100)));
@@ -227,7 +231,7 @@ mod tests {
         );
     }
 
-    /// Each frame has its overhead, in the bottleneck and in the counts.
+    /// The overhead counts for each frame, in the bottleneck and in the counters.
     #[test]
     fn overhead_counts_for_each_frame() {
         for (frame, sent_after_us) in [

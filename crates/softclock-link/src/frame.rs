@@ -1,4 +1,4 @@
-//! Frames on their way, and what treats them on it.
+//! Frames, the [`Discipline`]s that decide when they leave, and their counters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use softclock_core::Instant;
 use softclock_linux::link::{Buffer, Pool};
 use softclock_wire::packet::Offload;
 
-/// A frame of Ethernet, in the memory that it was received into. That is used again when the frame is dropped.
+/// An Ethernet frame, in the buffer that it was received into. Dropping the frame returns the buffer to its pool.
 #[derive(Debug)]
 pub struct Frame {
-    /// From the header of Ethernet on, without the check sequence.
+    /// The frame from the Ethernet header on, without the frame check sequence.
     pub bytes: Buffer,
-    /// What is left to do with it.
+    /// Checksum and segmentation that are still to be done by the sending link.
     pub offload: Offload,
     /// When the kernel received it.
     pub arrived: Instant,
 }
 
 impl Frame {
-    /// A copy, in a buffer of the pool.
+    /// Copies the frame into a buffer of `pool`.
     pub(crate) fn copy(&self, pool: &Pool) -> Self {
         Self {
             bytes: pool.copy_of(&self.bytes),
@@ -28,62 +28,62 @@ impl Frame {
     }
 }
 
-/// Decides when each frame of one direction leaves. Pure: time is an argument.
+/// Decides when each frame of one direction leaves. An implementation reads no clock: time is an argument.
 pub trait Discipline: 'static {
-    /// Takes a frame, or drops it and counts that. Allocates nothing for it, as a rule: queues grow.
+    /// Queues a frame that arrived, or drops and counts it. Implementations allocate only when a queue grows.
     fn on_frame(&mut self, frame: Frame, now: Instant);
 
-    /// The next frame that may leave at `now`, or when that will be.
+    /// Returns the next frame that may leave at `now`, or the time at which one may. Call it until it returns no frame.
     fn next(&mut self, now: Instant) -> Next;
 
-    /// What happened so far, by class.
+    /// Returns the counters of each class.
     fn rows(&self) -> Vec<Row>;
 }
 
-/// What to do now.
+/// The answer of [`Discipline::next`].
 #[derive(Debug)]
 pub enum Next {
-    /// This frame leaves.
+    /// Send this frame.
     Send(Frame),
-    /// Nothing before this instant.
+    /// No frame may leave before this instant.
     Wait(Instant),
-    /// Nothing until another frame arrives.
+    /// No frame is queued.
     Empty,
 }
 
-/// What one class did so far.
+/// The counters of one class since the start.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// Its name.
+    /// The class's name.
     pub name: String,
-    /// How it is treated.
+    /// The class's rate as reports show it; empty for classes without one.
     pub rule: String,
     /// Packets sent.
     pub sent_packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes sent, on the wire.
     pub sent_bytes: u64,
-    /// Packets that wait.
+    /// Packets queued.
     pub queued_packets: usize,
-    /// Their bytes on the wire.
+    /// Bytes queued, on the wire.
     pub queued_bytes: u64,
-    /// When it sent, and how much waited at most.
+    /// The time of its first and last packet, and its longest queue.
     pub activity: Activity,
     /// Drops and other events.
     pub events: Counts,
 }
 
-/// When a class sent, and how much waited in it at most.
+/// The time between the first and the last packet of a class, its mean rate, and its longest queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Activity {
     first: Option<Sent>,
     last: Option<Sent>,
-    /// Packets that waited at most.
+    /// The most packets that were queued at a time.
     pub most_queued_packets: usize,
-    /// Bytes that waited at most.
+    /// The most bytes that were queued at a time.
     pub most_queued_bytes: u64,
 }
 
-/// The bytes that a class had sent in all, just after a frame.
+/// The total of bytes sent, at the time of a frame and including it.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
@@ -91,26 +91,26 @@ struct Sent {
 }
 
 impl Activity {
-    /// So much waits, a frame that has just arrived included.
+    /// Records the length of the queue after an arrival.
     pub fn on_queued(&mut self, packets: usize, bytes: u64) {
         self.most_queued_packets = self.most_queued_packets.max(packets);
         self.most_queued_bytes = self.most_queued_bytes.max(bytes);
     }
 
-    /// A frame leaves, with which the class has sent so many bytes in all.
+    /// Records that a frame left at `at`; `bytes` is the total sent, including this frame.
     pub fn on_sent(&mut self, bytes: u64, at: Instant) {
         let sent = Sent { at, bytes };
         self.first.get_or_insert(sent);
         self.last = Some(sent);
     }
 
-    /// From the first frame to the last.
+    /// The time from the first frame sent to the last.
     pub fn duration(&self) -> Duration {
         let both = self.first.zip(self.last);
         both.map_or(Duration::ZERO, |(first, last)| last.at.since(first.at))
     }
 
-    /// The mean rate of what followed the first frame; `None` if all left at once.
+    /// The mean rate of the frames after the first, in bits per second; `None` if all frames left at one instant.
     pub fn bits_per_second(&self) -> Option<f64> {
         let (first, last) = self.first.zip(self.last)?;
         let seconds = self.duration().as_secs_f64();
@@ -123,7 +123,7 @@ pub type Counts = BTreeMap<&'static str, u64>;
 
 #[cfg(test)]
 impl Frame {
-    /// TCP over IPv4 to port 80: a frame, or several segments that an offload has joined.
+    /// A frame of TCP over IPv4 to port 80; with `segment_bytes`, several segments joined by an offload.
     pub(crate) fn tcp4(payload_bytes: usize, segment_bytes: Option<u16>) -> Self {
         use softclock_wire::packet::{PartialChecksum, SegmentKind, Segmentation};
 
@@ -158,7 +158,7 @@ impl Frame {
 mod tests {
     use super::*;
 
-    /// The time before and after does not count.
+    /// The mean rate leaves out the time before the first frame and after the last.
     #[test]
     fn rates_are_of_the_time_of_activity() {
         let ms = |ms: u64| Instant::from_ns(ms * 1_000_000);

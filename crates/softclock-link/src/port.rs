@@ -1,7 +1,7 @@
-//! One side of the bridge: a link whose frames are ours alone, or one that we made for the host.
+//! One side of the bridge: an interface whose frames the bridge takes from the host, or a TAP device.
 //!
-//! - [`spec`]: ports as they are named, and the claim to them.
-//! - [`open`]: opening two ports by one mechanism.
+//! - [`spec`]: parses and claims a port's name.
+//! - [`open`]: opens two ports by one mechanism.
 
 mod open;
 mod spec;
@@ -19,19 +19,19 @@ use open::Linked;
 pub use open::{MechanismChoice, Opened};
 pub use spec::PortSpec;
 
-/// A link that the host leaves to us, or has from us, while this lives. The kernel undoes all of it when the process
-/// ends.
+/// An open interface, which the host does not receive from while this lives, or a TAP device. The kernel undoes all
+/// changes to the interface when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Port {
     link: Link,
     device: Descriptor<Device>,
     lost: Cell<u64>,
-    /// What it could not receive or send, by reason.
+    /// Frames that could not be received or sent, by reason.
     drops: RefCell<Counts>,
 }
 
 impl Port {
-    /// Opens both ports by one mechanism, creating TAP devices as needed; returns which, and why.
+    /// Opens both ports by one mechanism, creating TAP devices as needed; returns the mechanism and its reason.
     ///
     /// # Errors
     /// [`PortError::Open`], and [`PortError::Watch`] outside a runtime.
@@ -61,8 +61,8 @@ impl Port {
         self.device.descriptor().mechanism()
     }
 
-    /// Looks whether the link still exists, since not every mechanism tells. A TAP device does, and may be in another
-    /// namespace.
+    /// Checks that the interface still exists. Call it from time to time: AF_XDP does not report a deletion. Always
+    /// succeeds for a TAP device, which reports it and may be in another namespace, where it cannot be looked up.
     ///
     /// # Errors
     /// [`PortError::Gone`].
@@ -79,15 +79,16 @@ impl Port {
         }
     }
 
-    /// The link.
+    /// The interface.
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// Waits for frames, and puts those that are there into `frames`.
+    /// Waits for frames and appends those that have arrived to `frames`, in order. Returns at once if `frames` is not
+    /// empty.
     ///
     /// # Errors
-    /// [`PortError::Gone`].
+    /// [`PortError::Gone`]. Frames that cannot be received are dropped and counted instead.
     pub async fn receive(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         while frames.is_empty() {
             let received = self.device.read_with(|_| self.take(frames)).await;
@@ -112,7 +113,7 @@ impl Port {
 
     fn on_receive_error(&self, error: &io::Error) -> Result<(), PortError> {
         match Errno::from_io_error(error) {
-            // It may come up again; the socket stays bound to it.
+            // A link that is down may come up again, and the socket stays bound to it.
             Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => self.check_link(),
             Some(Errno::BADFD) => Err(self.is_gone()),
             Some(Errno::INVAL) => {
@@ -126,7 +127,7 @@ impl Port {
         }
     }
 
-    /// Sends frames, together. Drops those that cannot be sent, and counts why.
+    /// Sends frames, up to a batch by one system call. Drops frames that cannot be sent and counts them by reason.
     pub fn send(&self, mut frames: &[Frame]) {
         while !frames.is_empty() {
             let parts = frames
@@ -134,6 +135,7 @@ impl Port {
                 .map(|frame| (&frame.bytes[..], &frame.offload));
             match self.device.descriptor().send(parts) {
                 Ok(sent) => frames = &frames[sent..],
+                // An error is always the first frame's.
                 Err(error) => {
                     self.on_send_error(&error);
                     frames = &frames[1..];
@@ -142,13 +144,13 @@ impl Port {
         }
     }
 
-    /// Whether the link had no room, so that some of what [`send`](Self::send) took may wait for
+    /// Whether the link had no room at the last call, so that frames passed to [`send`](Self::send) may still wait for
     /// [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
         self.device.descriptor().is_behind()
     }
 
-    /// Sends what was taken by [`send`](Self::send), but found no room on the link.
+    /// Sends the frames that [`send`](Self::send) accepted and the link had no room for.
     pub fn flush(&self) {
         self.device.descriptor().flush();
     }
@@ -165,7 +167,7 @@ impl Port {
         });
     }
 
-    /// What it could not receive or send so far, by reason.
+    /// Frames that could not be received or sent so far, by reason.
     pub fn drops(&self) -> Counts {
         let refused = self.device.descriptor().take_refused();
         if refused > 0 {
@@ -174,7 +176,8 @@ impl Port {
         self.drops.borrow().clone()
     }
 
-    /// Frames that nobody took in time so far. `None` if that is not known: a TAP device may be in another namespace.
+    /// Frames lost so far because the receive buffer was full. `None` if the count cannot be read, as for a TAP device
+    /// that was moved to another namespace.
     pub fn lost(&self) -> Option<u64> {
         let more = self.device.descriptor().take_lost().ok()?;
         self.lost.set(self.lost.get() + more);
@@ -186,21 +189,21 @@ impl Port {
     }
 }
 
-/// Why a port cannot be opened, or carries nothing any more.
+/// Why a port cannot be opened, or has stopped working.
 #[derive(Debug)]
 pub enum PortError {
-    /// No interface is found by this name; `ENODEV` if there is none.
+    /// The look-up of the interface's name failed: `ENODEV` if no interface has it.
     Find {
-        /// The name.
+        /// The interface's name.
         interface: String,
         /// The failure of the look-up.
         error: io::Error,
     },
-    /// Another bridge has the interface, or the kernel makes no claim.
+    /// Another bridge has the interface, or the system call for the claim failed.
     Claim {
         /// The interface's name.
         interface: String,
-        /// Which of both.
+        /// The cause.
         error: ClaimError,
     },
     /// The device cannot be opened.
@@ -243,7 +246,7 @@ fn frame(received: Received, now: Instant) -> Frame {
     }
 }
 
-/// The age of a frame, unless the clock by which the kernel tells it was set meanwhile.
+/// The age of a frame in nanoseconds; 0 if it is implausible, as when CLOCK_REALTIME was set after the frame's arrival.
 fn age_ns(age: Duration) -> u64 {
     match age {
         age if age > MOST_AGE => 0,
@@ -251,8 +254,8 @@ fn age_ns(age: Duration) -> u64 {
     }
 }
 
-/// Without a carrier, or for want of room in the driver.
+/// The reason in [`Port::drops`] for a link without a carrier or a driver without room.
 const REFUSED: &str = "refused by the link";
 
-/// A frame that has waited for longer is none.
+/// The longest age that is believed. Frames wait at most milliseconds in the kernel.
 const MOST_AGE: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Once queues and pools have grown, a frame on its way allocates nothing: through the disciplines alone, in virtual
-//! time, and through the whole engine between two links.
+//! Forwarding a frame allocates nothing once queues and pools have grown. Tested with the disciplines alone, in virtual
+//! time, and with the whole engine between two links.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,14 +46,14 @@ fn pacer(classes: &[&str]) -> Pacer {
     Pacer::new(&classes, options, Instant::ORIGIN)
 }
 
-/// What frames of all kinds allocate once as many have passed before.
+/// Counts the allocations of 2000 rounds of frames of all kinds, after 2000 rounds that let the queues grow.
 fn allocations_of(discipline: &mut impl Discipline) -> u64 {
     let pool = Pool::new();
     let mut now = Instant::ORIGIN;
     let mut pass = |frames: u32| {
         let mut sent = 0;
         for number in 0..frames {
-            // Of class one, of class two, of none; and three segments that an offload has joined.
+            // A frame of class one, of class two, of no class; then three segments joined by an offload.
             for frame in [
                 tcp(&pool, 80, 1400, false),
                 tcp(&pool, 81, 60 + number as usize % 1000, false),
@@ -83,7 +83,7 @@ fn allocations_of(discipline: &mut impl Discipline) -> u64 {
     allocations
 }
 
-/// TCP over IPv4 to this port, of 10.0.0.1.
+/// A frame of TCP over IPv4 from 10.0.0.1 to `port`.
 fn tcp(pool: &Pool, port: u16, payload_bytes: usize, is_joined: bool) -> Frame {
     let mut bytes = pool.buffer(54 + payload_bytes);
     bytes.fill(0);
@@ -124,7 +124,7 @@ fn a_frame_between_two_links_allocates_nothing_by_af_xdp() {
     a_frame_between_two_links_allocates_nothing(MechanismChoice::Xdp);
 }
 
-/// Paced frames that are sent one by one, and so wait, and those of no class.
+/// Sends paced frames, which wait one by one, and unpaced frames through the engine.
 fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
     softclock_testing::require!("ip");
     let cables = [VethPair::new(), VethPair::new()];
@@ -154,7 +154,7 @@ fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
             });
             count
         };
-        // Links that are new lose frames at first.
+        // New links lose frames until they are up.
         let mut is_up = false;
         for _ in 0..500 {
             sender
@@ -171,7 +171,7 @@ fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
             }
         }
         assert!(is_up, "no frame arrived");
-        // More wait here than ever will when the machine is busy, so that queues and pools are large enough.
+        // A larger burst than a busy machine causes later, so that queues and pools have reached their size.
         for _ in 0..20 {
             let burst = frames.iter().cycle().take(32);
             sender
@@ -184,7 +184,7 @@ fn a_frame_between_two_links_allocates_nothing(choice: MechanismChoice) {
             if round == 2000 {
                 (before, count) = (of_this_thread(), 0);
             }
-            // In threes, so that some wait for the pacer.
+            // Three at a time, so that some wait for the pacer.
             for frame in [&frames[0], &frames[1], &frames[0]] {
                 sender.send([(&frame.bytes[..], &frame.offload)]).unwrap();
             }

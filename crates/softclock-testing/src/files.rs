@@ -1,10 +1,10 @@
-//! Files for servers to serve.
+//! Files for the servers under test.
 
 use std::fs;
 
 use tempfile::TempDir;
 
-/// A directory with these files, by their paths in it; removed when dropped.
+/// Creates a temporary directory with these files, given as relative path and content. Deleted on drop.
 pub fn directory(files: &[(&str, &[u8])]) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (name, content) in files {
@@ -15,7 +15,7 @@ pub fn directory(files: &[(&str, &[u8])]) -> TempDir {
     directory
 }
 
-/// Bytes without a pattern that an error could keep.
+/// Pseudorandom bytes, always the same for a length. A displaced or repeated part shows, as it would not in a pattern.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let next = || {

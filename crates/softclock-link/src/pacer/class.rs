@@ -1,4 +1,4 @@
-//! How classes are written: `rate 10mbit peak 20mbit burst 15kb behind 20ms limit 1000 src 10.0.0.0/8 dport 80`.
+//! The text form of a class: `rate 10mbit peak 20mbit burst 15kb behind 20ms limit 1000 src 10.0.0.0/8 dport 80`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,25 +9,25 @@ use softclock_core::pacing::ClassOptions;
 use softclock_core::units::{UnitError, parse_size, parse_time};
 use softclock_wire::packet::{Filter, FilterError};
 
-/// A class, and which packets belong to it.
+/// A class: the filter that selects its packets, and how they are paced. Parsed from text by [`FromStr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The name it was given.
+    /// The name in reports, if the text gives one.
     pub name: Option<String>,
-    /// The packets that belong to it.
+    /// Selects the packets of the class.
     pub filter: Filter,
-    /// It takes what no other class wants, wherever it stands.
+    /// Whether the class takes the packets that match no other class, wherever it stands in the list.
     pub is_default: bool,
-    /// How it is paced.
+    /// Rate, peak, burst and queue limits.
     pub options: ClassOptions,
-    /// Packets to be segmented that take no more on the wire pass whole.
+    /// A packet that an offload has joined passes uncut if it takes at most so many bytes on the wire.
     pub whole_bytes: u64,
-    /// As it was written.
+    /// The text that the class was parsed from, with single spaces.
     pub text: String,
 }
 
 impl Class {
-    /// As it was written, with the defaults that apply to it.
+    /// The text of the class with the defaults that apply to it appended.
     pub fn effective(&self) -> String {
         let is_written = |name| self.text.split(' ').any(|word| word == name);
         let mut text = self.text.clone();
@@ -53,6 +53,8 @@ impl FromStr for Class {
                 parts.is_default = true;
                 continue;
             }
+            // The parts of a class first, then the filter's conditions. A missing value is reported below, since an
+            // unknown word is the more likely mistake.
             let value = words.next().unwrap_or_default();
             if parts.add(word, value)? {
                 continue;
@@ -71,7 +73,7 @@ impl FromStr for Class {
     }
 }
 
-/// What is written of a class beside its conditions.
+/// The parts of a class other than its conditions, while the text is parsed.
 #[derive(Default)]
 struct Parts {
     name: Option<String>,
@@ -84,7 +86,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Takes `name value`; false if it is no part of this kind.
+    /// Parses `name value`; returns false if `name` is not one of these parts.
     fn add(&mut self, name: &str, value: &str) -> Result<bool, ClassError> {
         let no_value = || ClassError::NoValue(name.into());
         let explain = |error: UnitError| match value.is_empty() {
@@ -138,8 +140,9 @@ impl Parts {
             return Err(ClassError::PeakBelowRate { peak, rate });
         }
         let limit = self.limit.unwrap_or(LIMIT);
-        // What lateness leaves to make up for by default is too little for a rate of its own, and what is named as a
-        // burst may leave at the link's, as with tc. Much lateness is made up for gently.
+        // A class with `behind` may have much to catch up on, so it catches up at a rate only a little above its own.
+        // Not if it names a burst, which leaves at the link's rate, as with tc; and without `behind` the backlog is too
+        // small to matter.
         let gentle = (rate.bps() / 100).saturating_mul(100 + CATCH_UP_PERCENT);
         let peak = match (self.peak, self.behind, self.burst) {
             (None, Some(_), None) => Rate::from_bps(gentle.max(rate.bps())),
@@ -163,29 +166,29 @@ impl Parts {
     }
 }
 
-/// Why a text describes no class.
+/// Why the text of a class cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClassError {
-    /// This word is the name of no part.
+    /// The word is neither a part nor a condition.
     UnknownPart(String),
-    /// This part has no value.
+    /// The part has no value.
     NoValue(String),
-    /// The value of a part is no rate, size or time.
+    /// The value of a part cannot be parsed as a rate, size or time.
     Value {
         /// The part's name.
         part: String,
-        /// Its value.
+        /// The value as written.
         value: String,
-        /// The mistake in the value.
+        /// Why it cannot be parsed.
         error: UnitError,
     },
-    /// This value of `limit` is no number of packets, or out of range.
+    /// The value of `limit` is not a number, or out of range.
     Limit(String),
-    /// This part is given twice.
+    /// The part is given twice.
     Twice(String),
-    /// There is a mistake in a condition.
+    /// A condition cannot be parsed.
     Condition(FilterError),
-    /// There is no rate.
+    /// The class has no rate.
     NoRate,
     /// The peak is below the rate.
     PeakBelowRate {
@@ -201,7 +204,7 @@ pub enum ClassError {
 impl fmt::Display for ClassError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownPart(word) => write!(f, "'{word}' is no part of a class; {PARTS}"),
+            Self::UnknownPart(word) => write!(f, "unknown word '{word}' in a class; {PARTS}"),
             Self::NoValue(part) => write!(f, "'{part}' stands without a value"),
             Self::Value { part, value, error } => write!(f, "{part} '{value}': {error}"),
             Self::Limit(value) => write!(f, "limit '{value}': packets, 1 to 1000000"),
@@ -210,7 +213,7 @@ impl fmt::Display for ClassError {
             Self::NoRate => f.write_str("a class needs a rate, such as rate 10mbit"),
             Self::PeakBelowRate { peak, rate } => write!(f, "peak {peak} is less than rate {rate}"),
             Self::DefaultWithConditions => {
-                f.write_str("a default class takes what is left and has no conditions")
+                f.write_str("a default class takes all other packets and has no conditions")
             }
         }
     }
@@ -218,21 +221,21 @@ impl fmt::Display for ClassError {
 
 impl std::error::Error for ClassError {}
 
-const PARTS: &str = "there are rate, peak, burst, behind, limit, name and default, \
+const PARTS: &str = "valid are rate, peak, burst, behind, limit, name and default, \
                      and the conditions src, dst, host, sport, dport, port, proto, dscp and vlan";
 
 const LIMITS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
-/// Packets that wait in a class at most if it does not say.
+/// The default of `limit`: the most packets that wait in a class.
 const LIMIT: usize = 1000;
 
-/// A packet may be longer, but not all of a queue.
+/// The queue's limit in bytes is this times its limit in packets: the mean packet of a full queue may be no longer.
 const BYTES_PER_PACKET: u64 = 2 << 10;
-/// Some packets that are segmented later fit into any queue.
+/// The least limit in bytes, so that a few joined packets of 64 KiB fit into any queue.
 const LEAST_BYTES: u64 = 256 << 10;
 
-/// What a class that makes up for lateness, and names neither a peak nor a burst, sends above its rate meanwhile. At
-/// 100 Mbit/s and with frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
+/// How far above its rate a class with `behind` sends while it catches up, if it names neither a peak nor a burst. At
+/// 100 Mbit/s with frames of 1500 bytes, no millisecond then carries more than 1.2 times the mean.
 const CATCH_UP_PERCENT: u64 = 15;
 
 #[cfg(test)]
@@ -309,7 +312,7 @@ mod tests {
             ("rate 1mbit limit 0", "limit '0': packets, 1 to"),
             (
                 "rate 1mbit colour blue",
-                "'colour' is no part of a class; there are rate",
+                "unknown word 'colour' in a class; valid are rate",
             ),
             ("rate 1mbit src nowhere", "src 'nowhere': an address"),
             ("rate 1mbit dport", "'dport' stands without a value"),

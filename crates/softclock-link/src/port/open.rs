@@ -1,4 +1,4 @@
-//! Opening the two ports of a bridge by one mechanism.
+//! Opens the two ports of a bridge by one mechanism.
 
 use softclock_linux::link::{Copies, Device, DeviceError, Link};
 
@@ -7,15 +7,15 @@ use super::PortSpec;
 /// The mechanism to open links by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MechanismChoice {
-    /// AF_XDP where both drivers do it without copies and nothing is lost by it, else AF_PACKET.
+    /// AF_XDP if both drivers support it without copying and without losing VLAN tags, else AF_PACKET.
     Auto,
     /// AF_PACKET.
     Packet,
-    /// AF_XDP, with copies if need be.
+    /// AF_XDP, in copy mode if the driver has no other.
     Xdp,
 }
 
-/// The mechanism that ports were opened by.
+/// The mechanism that the ports were opened by, and its reason.
 #[derive(Debug)]
 pub enum Opened {
     /// Both ports are TAP devices.
@@ -24,14 +24,14 @@ pub enum Opened {
     Packet,
     /// AF_XDP.
     Xdp,
-    /// AF_PACKET, since AF_XDP would not serve, for this reason.
+    /// AF_PACKET, because AF_XDP without copies failed with this error.
     PacketRatherThanXdp(DeviceError),
 }
 
-/// A device, and the link whose frames it exchanges.
+/// A link and its open device.
 pub(super) type Linked = (Link, Device);
 
-/// Opens both ports by one mechanism, creating TAP devices as needed; returns which, and why.
+/// Opens both ports by one mechanism, creating TAP devices as needed; returns the mechanism and its reason.
 pub(super) fn open_both(
     ports: &[PortSpec; 2],
     choice: MechanismChoice,
@@ -56,13 +56,13 @@ pub(super) fn open_both(
 }
 
 fn both_without_copies(ports: &[PortSpec; 2]) -> Result<[Linked; 2], DeviceError> {
-    // Without copies, drivers set rings up anew: not before it is known that both links may do.
+    // Opening without copies resets the device, so both links are checked first.
     let mut links = ports.iter().filter_map(PortSpec::link);
     links.try_for_each(Device::check_xdp_without_copies)?;
     both(ports, Device::open_xdp_without_copies)
 }
 
-/// Takes over the links that exist, then makes the others.
+/// Opens the ports by `take`, links that exist first: if one of them fails, no TAP device has been created.
 fn both(
     [a, b]: &[PortSpec; 2],
     take: impl Fn(&Link) -> Result<Device, DeviceError>,

@@ -1,24 +1,24 @@
-//! Ports as they are named: an interface that exists, or a TAP device to be made.
+//! Port names: an existing interface, or a TAP device to create.
 
 use softclock_linux::link::{Claim, Link};
 
 use super::PortError;
 
-/// Where frames come from and go to, before it is opened.
+/// A port that is not open yet.
 #[derive(Clone, Debug)]
 pub enum PortSpec {
-    /// A link that exists.
+    /// An existing interface.
     Link(Link),
-    /// A TAP device of this name, to be made.
+    /// A TAP device of this name, to be created.
     Tap(String),
 }
 
 impl PortSpec {
-    /// The port that a name stands for: `tap:NAME` for a TAP device, else an interface. No interface's name has a
-    /// colon.
+    /// Parses a name: `tap:NAME` is a TAP device to create, any other name an existing interface. Interface names
+    /// cannot contain a colon.
     ///
     /// # Errors
-    /// [`PortError::Find`] if there is no such interface.
+    /// [`PortError::Find`] if no interface has this name.
     pub fn named(name: &str) -> Result<Self, PortError> {
         if let Some(name) = name.strip_prefix("tap:") {
             return Ok(Self::Tap(name.into()));
@@ -31,7 +31,7 @@ impl PortSpec {
             })
     }
 
-    /// The link, if it exists already.
+    /// The interface; `None` for a TAP device, which does not exist yet.
     pub fn link(&self) -> Option<&Link> {
         match self {
             Self::Link(link) => Some(link),
@@ -39,8 +39,8 @@ impl PortSpec {
         }
     }
 
-    /// Keeps other bridges from the link until the claim, or the process, ends. `None` for a device to be made, which
-    /// its name claims.
+    /// Keeps other bridges off the interface until the claim is dropped or the process ends. `None` for a TAP device:
+    /// its name is enough, since creating it fails if the name is taken.
     ///
     /// # Errors
     /// [`PortError::Claim`] if another bridge has it.
@@ -54,7 +54,7 @@ impl PortSpec {
         })
     }
 
-    /// Whether both are one interface.
+    /// Whether both ports are the same interface.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Link(one), Self::Link(other)) => one.index() == other.index(),

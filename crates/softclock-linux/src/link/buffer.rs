@@ -1,9 +1,9 @@
-//! Memory for frames that is used again: frames are received into it, wait in it and are sent from it, so that none is
-//! allocated, nor copied because it has to wait.
+//! Reusable buffers for frames. A frame is received into a buffer, waits in it and is sent from it, without an
+//! allocation and without a copy for the wait.
 //!
-//! - [`Pool`]: buffers that are free.
+//! - [`Pool`]: the free buffers.
 //! - [`Buffer`]: the bytes of one frame, in a buffer of a pool or in a [`Chunk`] of AF_XDP.
-//! - [`Landing`]: room for a frame whose length is known only when it has arrived.
+//! - [`Landing`]: the memory that a frame of unknown length is received into.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,35 +13,47 @@ use std::rc::Rc;
 
 use super::{Chunk, PacketSocket};
 
-/// Buffers that are free, of three sizes. Clones share them.
+/// Free buffers of three sizes. Clones share the same buffers.
 ///
-/// The pool allocates where none of a size is free, keeps a bounded number of those that come back, and frees the
-/// others: what frames take that wait is for their queues to bound.
+/// The pool allocates a buffer if none of the size is free. It keeps a bounded number of free buffers and frees the
+/// others. It does not bound the buffers in use: the queues in which frames wait must do that.
+///
+/// # Examples
+/// ```
+/// use softclock_linux::link::Pool;
+///
+/// let pool = Pool::new();
+/// let frame = pool.copy_of(b"a frame");
+/// let memory = frame.as_ptr();
+/// drop(frame);
+/// assert_eq!(pool.buffer(60).as_ptr(), memory, "the memory is used again");
+/// ```
 #[derive(Clone)]
 pub struct Pool(Rc<[Free; SIZES.len()]>);
 
 /// Free buffers of one size.
 type Free = RefCell<Vec<Box<[u8]>>>;
 
-/// The bytes of a frame, alone in their memory, which goes back to where it came from when this is dropped.
+/// The bytes of one frame. Dropping it returns the memory to its pool, or to the AF_XDP socket.
 pub struct Buffer {
     memory: Memory,
 }
 
 enum Memory {
-    /// Of this pool, and so many bytes of it.
+    /// Memory of a pool, the number of bytes in use, and the pool.
     Pooled(Box<[u8]>, usize, Pool),
     Chunk(Chunk),
 }
 
 impl Pool {
-    /// A pool that has no buffer yet.
+    /// Creates a pool without buffers.
     pub fn new() -> Self {
         let free = SIZES.map(|size| RefCell::new(Vec::with_capacity(size.kept)));
         Self(Rc::new(free))
     }
 
-    /// A buffer for a frame of so many bytes, which it has any values of. Longer ones than any link has are allocated.
+    /// A buffer of `bytes` bytes with unspecified content. Allocates if none is free, and always for lengths above that
+    /// of the longest frame.
     pub fn buffer(&self, bytes: usize) -> Buffer {
         let memory = match SIZES.iter().position(|size| bytes <= size.bytes) {
             Some(size) => self.take(size),
@@ -50,7 +62,7 @@ impl Pool {
         self.buffer_of(memory, bytes)
     }
 
-    /// A copy of a frame.
+    /// A buffer with a copy of `frame`.
     pub fn copy_of(&self, frame: &[u8]) -> Buffer {
         let mut buffer = self.buffer(frame.len());
         buffer.copy_from_slice(frame);
@@ -134,17 +146,18 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Room for a frame whose length is not known before it arrives. Most are short, so the first bytes go to a buffer that
-/// suits them; only where there are more, the first are copied to the front of the larger buffer that has the others.
+/// Memory for a frame of unknown length. Most frames fit into the first 2 KiB, which are a buffer of that size. The
+/// remaining bytes of a longer frame are received into a large buffer at their final offset, and the first 2 KiB are
+/// then copied to its front.
 pub(super) struct Landing {
     first: Box<[u8]>,
-    /// The frame's bytes behind those, at their place.
+    /// A large buffer for the bytes behind those in `first`, at their final offset.
     rest: Box<[u8]>,
     pool: Pool,
 }
 
 impl Landing {
-    /// The longest frame.
+    /// The length of the longest frame.
     pub(super) const MOST_BYTES: usize = SIZES[LARGE].bytes - SPARE_BYTES;
 
     pub(super) fn new(pool: &Pool) -> Self {
@@ -155,7 +168,7 @@ impl Landing {
         }
     }
 
-    /// Where the frame is to be written, one part behind the other.
+    /// The two parts of the memory, to be filled one after the other.
     pub(super) fn parts(&mut self) -> [&mut [u8]; 2] {
         [
             &mut self.first[..FIRST_BYTES],
@@ -163,13 +176,14 @@ impl Landing {
         ]
     }
 
-    /// The frame of so many bytes that has been written, with `tag` inserted, if any. Its memory is replaced.
+    /// Takes the frame of `bytes` bytes that was received, with `tag` inserted, if any. The landing gets new memory
+    /// from the pool for the memory that the frame keeps.
     ///
     /// # Panics
-    /// If the frame is longer than there is room, or ends before the tag's place.
+    /// If `bytes` is more than the longest frame, or the frame ends before the tag's offset.
     pub(super) fn take(&mut self, bytes: usize, tag: Option<Tag>) -> Buffer {
         let mut buffer = if bytes + SPARE_BYTES <= SIZES[SMALL].bytes {
-            // It would keep eight times its memory or more from use where it waits.
+            // Copied, since a short frame that waits would occupy eight times the memory it needs, or more.
             let mut small = self.pool.take(SMALL);
             small[..bytes].copy_from_slice(&self.first[..bytes]);
             self.pool.buffer_of(small, bytes)
@@ -190,7 +204,7 @@ impl Landing {
     }
 }
 
-/// Bytes that are missing in a frame, and where.
+/// Bytes to insert into a frame, and their offset.
 #[derive(Clone, Copy)]
 pub(super) struct Tag {
     pub(super) at: usize,
@@ -198,7 +212,7 @@ pub(super) struct Tag {
 }
 
 impl Buffer {
-    /// Inserts what a [`Landing`] has left room for.
+    /// Inserts a tag, for which a [`Landing`] leaves spare bytes.
     fn insert(&mut self, tag: Tag) {
         if let Memory::Pooled(memory, bytes, _) = &mut self.memory {
             let behind = tag.at + SPARE_BYTES;
@@ -209,16 +223,16 @@ impl Buffer {
     }
 }
 
-/// Buffers of one size.
+/// One size of buffers.
 #[derive(Clone, Copy)]
 struct Size {
     bytes: usize,
-    /// Free ones that are kept.
+    /// The most free buffers that the pool keeps.
     kept: usize,
 }
 
-/// Acknowledgements and their like; frames that no offload has joined; all others. A megabyte, 8 MiB and 8 MiB are
-/// kept.
+/// Three sizes: acknowledgements and other short frames; frames up to the usual MTU; frames joined by an offload. At
+/// most 1 MiB, 8 MiB and 8 MiB of free memory are kept.
 const SIZES: [Size; 3] = [
     Size {
         bytes: 256,
@@ -237,7 +251,7 @@ const SMALL: usize = 0;
 const MEDIUM: usize = 1;
 const LARGE: usize = 2;
 
-/// Room that is left behind each frame, for the tag of a VLAN.
+/// Spare bytes behind each received frame, for a VLAN tag.
 const SPARE_BYTES: usize = 4;
 const FIRST_BYTES: usize = SIZES[MEDIUM].bytes - SPARE_BYTES;
 
@@ -300,7 +314,7 @@ mod tests {
         assert_eq!(long.len(), 1 << 20);
     }
 
-    /// Where a pool ends first, its buffers live on.
+    /// A buffer is valid after the last other handle to its pool is dropped.
     #[test]
     fn a_buffer_outlives_its_pool() {
         let buffer = Pool::new().copy_of(b"abc");

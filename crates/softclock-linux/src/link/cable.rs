@@ -1,4 +1,4 @@
-//! Two links of a test's own, and frames for them.
+//! A veth pair for tests, and frames to send over it.
 
 use std::ops::Deref;
 
@@ -7,10 +7,10 @@ use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation
 
 use super::Link;
 
-/// Two links joined by a cable.
+/// A veth pair: frames sent on one link arrive on the other.
 pub(super) struct Cable(VethPair);
 
-/// A cable of the test's own, which is skipped where there can be none.
+/// Creates a cable, or skips the test if the machine does not permit it.
 macro_rules! cable {
     () => {{
         softclock_testing::require!("ip");
@@ -27,7 +27,7 @@ impl Cable {
         Self::with_queues(1)
     }
 
-    /// A cable whose ends have so many queues in each direction.
+    /// Creates a cable whose ends have `queues` queues in each direction.
     pub(super) fn with_queues(queues: u32) -> Result<Self, String> {
         VethPair::with_queues(queues).map(Self)
     }
@@ -45,10 +45,10 @@ impl Deref for Cable {
     }
 }
 
-/// A frame of so many bytes.
+/// A broadcast frame of `bytes` bytes, of TCP over IPv4 with the VLAN `tag`, if any.
 pub(super) fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
     let mut frame = [&[0xff; 6][..], &SENDER, tag, &[0x08, 0x00]].concat();
-    // IPv4 and TCP, as far as a kernel looks at them.
+    // Only the fields of the IPv4 and TCP headers that the kernel checks.
     let length = (bytes - 14 - tag.len()) as u16;
     frame.extend([0x45, 0]);
     frame.extend(length.to_be_bytes());
@@ -58,7 +58,7 @@ pub(super) fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// What is left to do with such a frame, without a tag, whose segments are to have so many bytes.
+/// The offloads of such a frame without a tag: a partial checksum, and segmentation into `segment_bytes` each.
 pub(super) fn joined(segment_bytes: u16) -> Offload {
     Offload {
         checksum: Some(PartialChecksum {
@@ -74,5 +74,5 @@ pub(super) fn joined(segment_bytes: u16) -> Offload {
     }
 }
 
-/// Who sends these frames: the host sends some, too.
+/// The source address of these frames, which tells them from the frames that the host sends.
 pub(super) const SENDER: [u8; 6] = [2, 0, 0, 0, 0x5c, 1];

@@ -1,4 +1,4 @@
-//! A link whose frames are ours, by whatever mechanism they come and go.
+//! A link opened by one of the three mechanisms, so that its frames are this process's alone.
 
 use std::fmt;
 use std::io;
@@ -11,52 +11,52 @@ use super::{
 };
 use crate::bpf::{Attachment, shut_ingress};
 
-/// A link taken over, or made. The kernel undoes all of it when the process ends.
+/// An open link, whose frames the host does not handle, or a TAP device. Closing it, or the end of the process, undoes
+/// all changes to the link.
 #[derive(Debug)]
 pub enum Device {
-    /// An AF_PACKET socket, and the program that keeps the host from also handling the frames. The socket sees them
-    /// before the program, at tcx, drops them.
+    /// An AF_PACKET socket, and a BPF program at tcx ingress that drops the frames, after the socket has received them
+    /// and before the host does.
     Packet(PacketSocket, Attachment),
-    /// An AF_XDP socket: a program in the driver leaves nothing to the host. Frames wait in buffers of the pool once
-    /// half of the socket's own memory is held.
+    /// An AF_XDP socket, to which a program in the driver directs all frames. Frames are copied to buffers of the pool
+    /// while half of the socket's own memory is held by frames that wait.
     Xdp(Box<XdpSocket>, Pool),
-    /// The other end of a link that the host has from us.
+    /// A TAP device: the host has the other end.
     Tap(Tap),
 }
 
-/// Why a device cannot be opened: the interface, and what failed on it.
+/// Why a device cannot be opened: the interface and the failed step.
 #[derive(Debug)]
 pub struct DeviceError {
     /// The name of the interface.
     pub interface: String,
-    /// What failed on it.
+    /// The failed step.
     pub failure: DeviceFailure,
 }
 
-/// What failed when a device was opened.
+/// The step that failed when a device was opened.
 #[derive(Debug)]
 pub enum DeviceFailure {
-    /// Frames cannot be received by AF_PACKET: `PermissionDenied` without CAP_NET_RAW, `Unsupported` for links without
-    /// Ethernet's headers.
+    /// The AF_PACKET socket: `PermissionDenied` without CAP_NET_RAW, `Unsupported` for links without Ethernet headers.
     Packet(io::Error),
-    /// The host cannot be kept from handling the frames: `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN,
-    /// `InvalidInput` where the kernel has no tcx (Linux 6.6).
+    /// The program that drops frames at tcx: `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN, `InvalidInput` for
+    /// kernels without tcx (before Linux 6.6).
     ShutIngress(io::Error),
-    /// No AF_XDP.
+    /// The AF_XDP socket.
     Xdp(XdpError),
-    /// AF_XDP would copy each frame, as it always does on virtual links.
+    /// AF_XDP without copies was asked for, and the link is virtual, where AF_XDP always copies.
     XdpCopies,
-    /// The device takes tags of VLANs off frames, which AF_XDP would miss.
+    /// The device strips VLAN tags from frames, and AF_XDP would lose them.
     XdpMissesTags,
-    /// No TAP device: see [`Tap::create`].
+    /// The TAP device; see [`Tap::create`].
     Tap(io::Error),
 }
 
 impl Device {
-    /// Takes a link over by AF_PACKET.
+    /// Opens a link by AF_PACKET.
     ///
     /// # Errors
-    /// [`DeviceFailure::Packet`] and [`DeviceFailure::ShutIngress`]. Nothing of the link is changed then.
+    /// [`DeviceFailure::Packet`] and [`DeviceFailure::ShutIngress`]. After an error the link is unchanged.
     pub fn open_packet(link: &Link) -> Result<Self, DeviceError> {
         let socket = PacketSocket::open(link, BUFFER_BYTES)
             .map_err(|error| link.failed(DeviceFailure::Packet(error)))?;
@@ -65,7 +65,7 @@ impl Device {
         Ok(Self::Packet(socket, shut))
     }
 
-    /// Takes a link over by AF_XDP.
+    /// Opens a link by AF_XDP.
     ///
     /// # Errors
     /// [`DeviceFailure::Xdp`].
@@ -79,21 +79,22 @@ impl Device {
         Ok(Self::Xdp(Box::new(socket), Pool::new()))
     }
 
-    /// Takes a link over by AF_XDP where that costs less than AF_PACKET, and no frame comes without something of it.
+    /// Opens a link by AF_XDP only if the driver writes frames to the socket's memory without copying, and loses no
+    /// VLAN tags: in the other cases AF_PACKET serves better.
     ///
     /// # Errors
     /// Those of [`open_xdp`](Self::open_xdp) and [`check_xdp_without_copies`](Self::check_xdp_without_copies).
     pub fn open_xdp_without_copies(link: &Link) -> Result<Self, DeviceError> {
         let opened = Self::open_xdp(link, Copies::Never)?;
-        // A program may have the driver change what it does for frames.
+        // Loading the program may change the driver's features, so they are checked again.
         Self::check_xdp_without_copies(link).map(|()| opened)
     }
 
-    /// Looks, without touching the link, for reasons why
-    /// [`open_xdp_without_copies`](Self::open_xdp_without_copies) would fail.
+    /// Checks, without changing the link, whether [`open_xdp_without_copies`](Self::open_xdp_without_copies) would
+    /// fail.
     ///
     /// # Errors
-    /// The first such reason.
+    /// The first reason found. Success does not mean that the driver supports AF_XDP.
     pub fn check_xdp_without_copies(link: &Link) -> Result<(), DeviceError> {
         let failure = match link.receive_queues() {
             _ if link.is_virtual() => DeviceFailure::XdpCopies,
@@ -104,7 +105,7 @@ impl Device {
         Err(link.failed(failure))
     }
 
-    /// Makes a TAP device, which is up and goes with this; returns its link, too.
+    /// Creates a TAP device, which is up, and is deleted on drop; also returns its link.
     ///
     /// # Errors
     /// [`DeviceFailure::Tap`].
@@ -125,11 +126,11 @@ impl Device {
         }
     }
 
-    /// Takes frames that are there, in order, each in the memory that the kernel wrote it to; returns how many,
-    /// [`BATCH`](super::BATCH) at most.
+    /// Passes the frames that have arrived to `on_frame`, in order, each in the memory that the kernel wrote it to;
+    /// returns their number, at most [`BATCH`](super::BATCH).
     ///
     /// # Errors
-    /// Those of the mechanism's `receive`; `WouldBlock` if there is none.
+    /// Those of the mechanism's `receive`; `WouldBlock` if no frame has arrived.
     pub fn receive(
         &self,
         mut on_frame: impl FnMut(Result<Received, Refused>),
@@ -138,7 +139,7 @@ impl Device {
             Self::Packet(socket, _) => socket.receive(on_frame),
             Self::Xdp(socket, pool) => socket.receive_chunks(|received| {
                 on_frame(received.map(|received| {
-                    // Else frames that wait would leave no memory for those that arrive.
+                    // Frames that wait must leave chunks for those that arrive: above the limit they are copied.
                     let is_full = socket.held() > MOST_HELD;
                     received.map(|chunk| match is_full {
                         true => pool.copy_of(&chunk),
@@ -150,7 +151,7 @@ impl Device {
         }
     }
 
-    /// Sends frames in order; returns how many, [`BATCH`](super::BATCH) at most.
+    /// Sends frames in order; returns the number sent, at most [`BATCH`](super::BATCH).
     ///
     /// # Errors
     /// Those of the first frame; see the mechanism's `send`.
@@ -165,7 +166,8 @@ impl Device {
         }
     }
 
-    /// Whether the link had no room, so that some of what was taken to be sent may wait for [`flush`](Self::flush).
+    /// Whether the link had no room at the last call, so that frames accepted by [`send`](Self::send) may still wait
+    /// for [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
         match self {
             Self::Xdp(socket, _) => socket.is_behind(),
@@ -173,7 +175,7 @@ impl Device {
         }
     }
 
-    /// Sends what was taken to be sent, but found no room on the link.
+    /// Sends the frames that [`send`](Self::send) accepted and the link had no room for.
     pub fn flush(&self) {
         match self {
             Self::Xdp(socket, _) => socket.flush(),
@@ -181,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Frames that were sent, and that the link refused since the last call.
+    /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
     pub fn take_refused(&self) -> u64 {
         match self {
             Self::Xdp(socket, _) => socket.take_refused(),
@@ -189,10 +191,10 @@ impl Device {
         }
     }
 
-    /// Frames that were lost since the last call because they were not taken in time.
+    /// Counts frames lost since the last call because the receive buffer was full.
     ///
     /// # Errors
-    /// Those of the mechanism's `take_lost`: a TAP device may be in another namespace.
+    /// Those of the mechanism's `take_lost`, as for a TAP device that was moved to another namespace.
     pub fn take_lost(&self) -> io::Result<u64> {
         match self {
             Self::Packet(socket, _) => socket.take_lost(),
@@ -225,25 +227,27 @@ impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.interface;
         match &self.failure {
-            DeviceFailure::Packet(error) => write!(f, "no frames of {name} by AF_PACKET: {error}"),
-            DeviceFailure::ShutIngress(error) => write!(f, "no tcx on {name}: {error}"),
+            DeviceFailure::Packet(error) => write!(f, "cannot open {name} by AF_PACKET: {error}"),
+            DeviceFailure::ShutIngress(error) => {
+                write!(f, "cannot attach a tcx program to {name}: {error}")
+            }
             DeviceFailure::Xdp(XdpError::Queues(count)) => {
-                write!(f, "no AF_XDP on {name}: it has {count} queues")
+                write!(f, "cannot open {name} by AF_XDP: it has {count} queues")
             }
             DeviceFailure::Xdp(XdpError::Failed(step, error)) => {
-                write!(f, "no AF_XDP on {name}: {step:?}: {error}")
+                write!(f, "cannot open {name} by AF_XDP: {step:?}: {error}")
             }
             DeviceFailure::XdpCopies => write!(f, "AF_XDP copies the frames of {name}"),
-            DeviceFailure::XdpMissesTags => write!(f, "AF_XDP misses tags of VLANs on {name}"),
-            DeviceFailure::Tap(error) => write!(f, "no TAP device {name}: {error}"),
+            DeviceFailure::XdpMissesTags => write!(f, "AF_XDP loses VLAN tags on {name}"),
+            DeviceFailure::Tap(error) => write!(f, "cannot create TAP device {name}: {error}"),
         }
     }
 }
 
 impl std::error::Error for DeviceError {}
 
-/// Frames that wait in the kernel: 40 ms at 1 Gbit/s.
+/// The size of the receive and send buffers of AF_PACKET: about 40 ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Chunks of AF_XDP that are held at most: the others are for what arrives meanwhile.
+/// The most chunks of AF_XDP that waiting frames may hold. The others remain for frames that arrive.
 const MOST_HELD: usize = XdpSocket::CHUNKS / 2;

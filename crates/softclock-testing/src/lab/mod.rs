@@ -1,8 +1,8 @@
-//! Network namespaces and links of a test's or an experiment's own, which need root.
+//! Private network namespaces and links for tests and experiments. They need root.
 //!
-//! What a test makes here goes when it is dropped, and so also when the test fails. A [`Namespace`] has no name and goes
-//! even if the process is killed; everything in it goes with it. A [`VethPair`] is in the namespace of its process and has
-//! names that no other process uses.
+//! All of them are removed on drop, and so also when a test fails. A [`Namespace`] has no name; the kernel removes it
+//! with everything in it even if the process is killed. A [`VethPair`] is in the namespace of the process, under names
+//! that no other process uses.
 
 mod namespace;
 mod veth;

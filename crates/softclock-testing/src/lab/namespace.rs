@@ -1,4 +1,4 @@
-//! A network namespace without a name: a process holds it, and it goes with that process.
+//! A network namespace without a name, which exists as long as a child process holds it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,18 +10,18 @@ use std::thread;
 use rustix::process::geteuid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace, held by a child that ends when our end of its standard input is closed, and so with us, however
-/// we end. The kernel then removes the namespace with all its links: nothing has a name, and nothing is left to clean up.
+/// A network namespace, held by a child process. The child exits when its standard input is closed, and so whenever
+/// this process ends, for any reason. The kernel then removes the namespace with all its links.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
-    /// Makes a namespace whose only link is a loopback interface that is down.
+    /// Creates a namespace. Its only link is a loopback interface, which is down.
     ///
     /// # Errors
-    /// Why there can be none here, for [`skip!`](crate::skip).
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip).
     pub fn new() -> Result<Self, String> {
         if !geteuid().is_root() {
             return Err("needs root for network namespaces".into());
@@ -36,7 +36,7 @@ impl Namespace {
         let mut namespace = Self { holder };
         let output = namespace.holder.stdout.take().ok_or("no output")?;
         let mut said = String::new();
-        // It exists as soon as the program in it speaks.
+        // The child prints a line once it runs in the namespace.
         match BufReader::new(output).read_line(&mut said) {
             Ok(1..) => Ok(namespace),
             _ => Err(format!(
@@ -46,13 +46,13 @@ impl Namespace {
         }
     }
 
-    /// The process that names the namespace to `ip link set … netns ID`.
+    /// The id of the child, which identifies the namespace in `ip link set … netns ID`.
     pub fn id(&self) -> u32 {
         self.holder.id()
     }
 
-    /// A program that will run in the namespace, with the `/sys` that belongs to it and our working directory. Its
-    /// process is the one that the command starts.
+    /// A command that runs `program` in the namespace, with the namespace's `/sys` and this process's working
+    /// directory. The id of the started process is the program's own.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.id().to_string()]);
@@ -61,25 +61,27 @@ impl Namespace {
         command
     }
 
-    /// Runs a program in the namespace to its end; words are separated by single spaces.
+    /// Runs a program in the namespace and waits for its end. `words` is the command line, separated by single spaces,
+    /// without quoting.
     ///
     /// # Errors
-    /// The first line of its complaint, if it fails.
+    /// The first line of the program's standard error, if it fails.
     pub fn run(&self, words: &str) -> io::Result<()> {
         let mut words = words.split(' ');
         let program = words.next().unwrap_or_default();
         finish(self.command(program).args(words), "")
     }
 
-    /// Has `ip` or `tc` execute commands, one a line.
+    /// Runs a batch of `ip` or `tc` commands in the namespace, one on each line.
     ///
     /// # Errors
-    /// The first line of its complaint, if it fails.
+    /// The first line of the program's standard error, if it fails.
     pub fn batch(&self, program: &str, commands: &str) -> io::Result<()> {
         finish(self.command(program).args(["-batch", "-"]), commands)
     }
 
-    /// Keeps hosts in the namespace from speaking unasked, as they do by IPv6. For links that are made afterwards.
+    /// Disables IPv6 for links created afterwards, so that the namespace sends no packets of its own, such as router
+    /// solicitations.
     ///
     /// # Errors
     /// The namespace cannot be entered.
@@ -87,7 +89,8 @@ impl Namespace {
         finish(self.command("sh").args(["-c", DISABLE_IPV6]), "")
     }
 
-    /// Calls `call` in a thread in the namespace. Sockets that it opens stay there. A panic passes on.
+    /// Runs `call` in a thread in the namespace and returns its result. Sockets that it opens stay in the namespace. A
+    /// panic in `call` is resumed in the caller.
     ///
     /// # Errors
     /// The namespace cannot be entered.
@@ -102,6 +105,7 @@ impl Namespace {
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
+    /// The first line that the child wrote to standard error, for the error message.
     fn complaint(&mut self) -> String {
         let Some(errors) = self.holder.stderr.take() else {
             return String::new();
@@ -119,10 +123,10 @@ impl Drop for Namespace {
     }
 }
 
-/// Joins two namespaces by a pair of links with these names, which are up when this returns.
+/// Connects two namespaces by a veth pair with these names. Both ends are up on return.
 ///
 /// # Errors
-/// What `ip` complains of.
+/// The first line of `ip`'s standard error.
 pub fn connect(
     (near, name): (&Namespace, &str),
     (far, peer): (&Namespace, &str),
@@ -135,6 +139,7 @@ pub fn connect(
     far.run(&format!("ip link set {peer} up"))
 }
 
+/// Runs a command with this input and waits for its end.
 fn finish(command: &mut Command, input: &str) -> io::Result<()> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -142,7 +147,7 @@ fn finish(command: &mut Command, input: &str) -> io::Result<()> {
         .stderr(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read it says below what is wrong.
+        // Ignored: a program that fails before it reads its input reports the cause on standard error.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output()?;
@@ -154,7 +159,8 @@ fn finish(command: &mut Command, input: &str) -> io::Result<()> {
     Err(io::Error::other(said))
 }
 
-/// Holds the namespace until standard input is closed. `/sys` shows the links of the namespace that mounted it.
+/// The child's script. It mounts a new `/sys`, which shows the links of the namespace that mounted it, and holds the
+/// namespace until standard input is closed.
 const HOLD: &str = "mount -t sysfs sysfs /sys 2>/dev/null; echo made; exec cat >/dev/null";
 
 const DISABLE_IPV6: &str = "for at in all default; do echo 1 >/proc/sys/net/ipv6/conf/$at/disable_ipv6; done \
@@ -186,7 +192,7 @@ mod tests {
         sender.send_to(b"hello", address).unwrap();
         let mut buffer = [0; 16];
         assert_eq!(receiver.recv(&mut buffer).unwrap(), 5);
-        // Programs see the links of their namespace, too, in `ip` as in `/sys`.
+        // Programs in a namespace see only its links, by `ip` and in `/sys`.
         one.run("test -e /sys/class/net/here").unwrap();
         one.run("test -e /sys/class/net/there").unwrap_err();
     }

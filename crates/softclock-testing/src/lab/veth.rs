@@ -1,33 +1,33 @@
-//! Two links in the namespace of this process.
+//! A veth pair in the network namespace of this process.
 
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::geteuid;
 
-/// Two links joined by a cable, under names that no other process uses; they go when this is dropped.
+/// A veth pair, under names that no other process uses. Deleted on drop.
 #[derive(Debug)]
 pub struct VethPair(String);
 
 impl VethPair {
-    /// Makes a pair whose ends are up.
+    /// Creates a pair with one queue in each direction. Both ends are up on return.
     ///
     /// # Errors
-    /// Why there can be none here, for [`skip!`](crate::skip).
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip).
     pub fn new() -> Result<Self, String> {
         Self::with_queues(1)
     }
 
-    /// Makes a pair whose ends are up and have so many queues in each direction.
+    /// Creates a pair with `queues` queues in each direction. Both ends are up on return.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip).
     pub fn with_queues(queues: u32) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {
             return Err("needs root for links of its own".into());
         }
-        // Tests run at the same time, and a name has 15 bytes.
+        // The names must differ between concurrent tests, within 15 bytes.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let pair = Self(format!("sc{}c{number}", process::id()));
         let [a, b] = pair.names();
@@ -44,7 +44,7 @@ impl VethPair {
         ["a", "b"].map(|end| format!("{}{end}", self.0))
     }
 
-    /// What `ip` shows of both ends.
+    /// The output of `ip -details link show` for both ends.
     ///
     /// # Panics
     /// If `ip` cannot be started.
@@ -56,19 +56,19 @@ impl VethPair {
         })
     }
 
-    /// `ip link set` for one end.
+    /// Runs `ip link set` with these words on one end, 0 or 1.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the command fails.
     pub fn set(&self, end: usize, words: &str) {
         let name = &self.names()[end];
         assert!(ip(&format!("link set {name} {words}")), "{name} {words}");
     }
 
-    /// Gives the first end another name, which this does not know afterwards, and leaves it `up` or `down`.
+    /// Renames the first end and leaves it `up` or `down`. [`names`](Self::names) still returns the old name.
     ///
     /// # Panics
-    /// If that fails.
+    /// If a command fails.
     pub fn rename_first(&self, name: &str, state: &str) {
         self.set(0, "down");
         self.set(0, &format!("name {name}"));
@@ -77,7 +77,7 @@ impl VethPair {
 }
 
 impl Drop for VethPair {
-    /// By the end that keeps its name.
+    /// Deletes both ends by the name of the second, which is never renamed.
     fn drop(&mut self) {
         ip(&format!("link delete {}", self.names()[1]));
     }

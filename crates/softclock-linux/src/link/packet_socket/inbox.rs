@@ -1,4 +1,4 @@
-//! Receiving: many frames by one recvmmsg(2).
+//! Receives a batch of frames by one recvmmsg(2).
 
 use std::io;
 use std::mem::zeroed;
@@ -13,23 +13,24 @@ use super::{AUXILIARY_DATA, MOST_BYTES};
 use crate::link::buffer::{Landing, Tag};
 use crate::link::{BATCH, Pool, Received, Refused};
 
-/// Room for a batch of frames, and its description for the kernel. Pages that no frame reaches are never touched.
+/// The buffers for a batch of frames, and their descriptions for the kernel. Pages that no frame reaches are never
+/// touched, and so take no memory.
 pub(super) struct Inbox {
     messages: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
 }
 
-/// What belongs to one frame.
+/// The buffers of one frame.
 struct Slot {
     offload: [u8; Offload::BYTES],
     control: Control,
     landing: Landing,
-    /// Where header and frame go.
+    /// The addresses of the offload header and of the two parts of the frame.
     parts: [libc::iovec; 3],
 }
 
 impl Inbox {
-    /// Frames are received into buffers of this pool.
+    /// Creates an inbox that receives into buffers of this pool.
     pub(super) fn new(pool: &Pool) -> Self {
         let nowhere = libc::iovec {
             iov_base: ptr::null_mut(),
@@ -51,8 +52,8 @@ impl Inbox {
         socket: BorrowedFd<'_>,
         mut on_frame: impl FnMut(Result<Received, Refused>),
     ) -> io::Result<usize> {
-        // SAFETY: the messages describe slots and their landings, whose places on the heap stay the same as long as
-        // `self` lives and no frame is taken, and which nobody else refers to now.
+        // SAFETY: the messages describe the slots and their landings. Both are on the heap and do not move while `self`
+        // lives and no frame is taken, and `&mut self` excludes other references.
         let taken = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -68,9 +69,9 @@ impl Inbox {
         for (message, slot) in messages.zip(&mut self.slots) {
             // SAFETY: the kernel has just filled the message in, and its slot is alive.
             let received = unsafe { received(message, slot, now) };
-            // The frame's memory may be another's now.
+            // The frame may have taken its memory along, and the landing has new memory then.
             slot.describe_parts();
-            // The kernel says here how much it wrote, and reads how much it may write.
+            // The kernel has overwritten the capacity of the control buffer with the length used.
             message.msg_hdr.msg_controllen = CONTROL_BYTES;
             on_frame(received);
         }
@@ -79,7 +80,7 @@ impl Inbox {
 }
 
 impl Slot {
-    /// Describes itself and room for its frame.
+    /// The kernel's description of this slot. Valid while the slot does not move.
     fn message(&mut self) -> libc::mmsghdr {
         self.describe_parts();
         // SAFETY: zero is valid for this structure of integers and pointers.
@@ -91,13 +92,14 @@ impl Slot {
         message
     }
 
+    /// Points `parts` to the slot's buffers.
     fn describe_parts(&mut self) {
         let [first, rest] = self.landing.parts();
         self.parts = [vector(&mut self.offload), vector(first), vector(rest)];
     }
 }
 
-/// The frame that a message brought, with its tag where it belongs.
+/// The frame of a received message, with a stripped VLAN tag inserted again.
 ///
 /// # Safety
 /// `message` was filled in by recvmmsg(2), and its control data is alive.
@@ -134,16 +136,18 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
     }
 }
 
-/// What the kernel notes of a frame.
+/// The control messages of a frame.
 #[derive(Default)]
 struct Notes {
-    /// The tag of a VLAN that it took out of the frame.
+    /// The VLAN tag that the kernel or the device stripped from the frame.
     tag: Option<[u8; TAG_BYTES]>,
-    /// When it received the frame, by CLOCK_REALTIME.
+    /// The time of arrival, by CLOCK_REALTIME.
     received: Option<libc::timespec>,
 }
 
 impl Notes {
+    /// Reads the control messages.
+    ///
     /// # Safety
     /// `message` was filled in by recvmsg(2), and its control data is alive.
     unsafe fn of(message: &libc::msghdr) -> Self {
@@ -174,6 +178,7 @@ impl Notes {
     }
 }
 
+/// The VLAN tag in the auxiliary data, as its four bytes on the wire.
 fn stripped_tag(data: &libc::tpacket_auxdata) -> Option<[u8; TAG_BYTES]> {
     if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
@@ -187,22 +192,22 @@ fn stripped_tag(data: &libc::tpacket_auxdata) -> Option<[u8; TAG_BYTES]> {
     Some([a, b, c, d])
 }
 
-/// How long before `now` that was; zero if it was after.
+/// The time from `then` to `now`; zero if `then` is later.
 fn age(then: libc::timespec, now: Timespec) -> Duration {
     let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
     let age = ns(now.tv_sec, now.tv_nsec) - ns(then.tv_sec, then.tv_nsec);
     Duration::from_nanos(u64::try_from(age).unwrap_or(0))
 }
 
-/// Room for both notes and their headers, which it is aligned for.
+/// The buffer for both control messages, aligned for their headers.
 #[derive(Clone)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
 const CONTROL_BYTES: usize = 128;
 
-/// Destination and source, behind which a VLAN's tag stands.
+/// The length of both addresses of a frame; a VLAN tag follows them.
 const ADDRESSES_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
-/// The type of such a tag where the kernel names none (IEEE 802.1Q).
+/// The type of a tag if the kernel gives none (IEEE 802.1Q).
 const VLAN: u16 = 0x8100;

@@ -1,4 +1,5 @@
-//! The chunks that frames are received into, and whose they are: the kernel's, or held by us until they are given back.
+//! The chunks that frames are received into. Each belongs to the kernel, or is held by this process until it is given
+//! back.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,35 +14,36 @@ use rustix::net::{RecvFlags, recv};
 use super::ring::Producer;
 use super::umem::{self, CHUNK_BYTES, Place, Umem};
 
-/// The chunks of a socket.
+/// The chunks of a socket, and the record of those that are held.
 pub(super) struct Chunks {
     pub(super) umem: Umem,
-    /// Takes chunks back; none once the socket is closed.
+    /// Gives chunks back to the kernel; `None` once the socket is closed.
     fill: RefCell<Option<Fill>>,
-    /// Of each chunk to receive into.
+    /// For each chunk, whether this process holds it.
     is_held: Box<[Cell<bool>]>,
     held: Cell<usize>,
 }
 
+/// The fill ring and a descriptor of its socket, for wake-ups.
 struct Fill {
     ring: Producer<u64>,
     socket: OwnedFd,
 }
 
-/// A received frame, in the memory that the kernel wrote it to. That goes back to the kernel when this is dropped, or
-/// just goes if the socket is closed before.
+/// A received frame, in the memory that the kernel wrote it to. Dropping it gives the memory back to the kernel; after
+/// the socket has been closed, the memory is freed with the last chunk.
 ///
-/// A socket has 2048 of them: while all are held, what arrives is lost and counted
+/// A socket has 2048 chunks. While all are held, frames that arrive are lost and counted
 /// ([`XdpSocket::take_lost`](super::XdpSocket::take_lost)).
 pub struct Chunk {
     chunks: Rc<Chunks>,
-    /// Of the frame, in the memory of all chunks.
+    /// The frame's offset in the memory of all chunks.
     at: u32,
     bytes: u32,
 }
 
 impl Chunks {
-    /// All chunks are the kernel's from now on, by this ring of this socket.
+    /// Gives all chunks to the kernel by the fill ring of this socket.
     pub(super) fn new(umem: Umem, mut ring: Producer<u64>, socket: OwnedFd) -> Rc<Self> {
         Umem::to_receive().for_each(|chunk| ring.push(chunk));
         ring.submit();
@@ -53,16 +55,16 @@ impl Chunks {
         })
     }
 
-    /// Takes over the chunk with the frame that a description of the kernel's names; also the time that the program
-    /// wrote before the frame. `None` if the kernel names no frame of ours.
+    /// Takes the chunk with the frame that the kernel describes, and the time that the XDP program wrote before the
+    /// frame. `None` if the description does not lie within a chunk, or the chunk is already held.
     pub(super) fn hold(self: &Rc<Self>, description: &XdpDesc) -> Option<(Chunk, u64)> {
         let Place { at, bytes, index } = Place::of(description)?;
-        // No memory has two owners, whatever the kernel writes.
+        // Soundness does not depend on the kernel: a chunk that is described twice still has one owner.
         if self.is_held[index].replace(true) {
             return None;
         }
         self.held.set(self.held.get() + 1);
-        // SAFETY: the kernel has given the chunk to us, and nothing else of ours has it.
+        // SAFETY: the kernel has passed the chunk to this process, and `is_held` shows that it had no other owner here.
         let stamp = unsafe { self.umem.take_stamp(at) };
         let chunk = Chunk {
             chunks: self.clone(),
@@ -72,11 +74,12 @@ impl Chunks {
         Some((chunk, stamp))
     }
 
-    /// How many chunks are held.
+    /// The number of chunks that are held.
     pub(super) fn held(&self) -> usize {
         self.held.get()
     }
 
+    /// Gives the chunk with the byte at `at` back to the kernel. Called once for each [`Chunk`].
     fn give_back(&self, at: u32) {
         let start = at as usize & !(CHUNK_BYTES - 1);
         let were_all_held = self.held.get() == umem::RECEIVE;
@@ -86,20 +89,21 @@ impl Chunks {
         let Some(fill) = &mut *fill else { return };
         fill.ring.push(start as u64);
         fill.ring.submit();
-        // Else some chunk brings a frame, and who takes that has the kernel look.
+        // With other chunks in the ring, a frame will arrive and `receive_chunks` will wake the kernel. With none, the
+        // kernel waits, and this is the only chance to wake it.
         if were_all_held {
             fill.wake();
         }
     }
 
-    /// Has the kernel look for chunks, where it does not by itself.
+    /// Makes the kernel look at the fill ring, if it asks for a system call.
     pub(super) fn wake(&self) {
         if let Some(fill) = &*self.fill.borrow() {
             fill.wake();
         }
     }
 
-    /// Leaves the ring to the kernel, which otherwise keeps the socket's queue as long as a chunk is held.
+    /// Closes the ring and its descriptor, which would keep the socket's queue busy while a chunk is held.
     pub(super) fn close(&self) {
         self.fill.take();
     }
@@ -108,7 +112,7 @@ impl Chunks {
 impl Fill {
     fn wake(&self) {
         if self.ring.needs_wakeup() {
-            // There is nothing to read: the call is the wake-up.
+            // Reads no data: the call itself is the wake-up.
             let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
         }
     }
@@ -119,7 +123,7 @@ impl Deref for Chunk {
 
     fn deref(&self) -> &[u8] {
         let frame = self.chunks.umem.at(self.at as usize);
-        // SAFETY: `hold` has checked that the bytes are within one chunk, which is ours alone until this is dropped.
+        // SAFETY: `hold` has checked that the bytes lie within one chunk, which this value owns until it is dropped.
         unsafe { slice::from_raw_parts(frame.as_ptr(), self.bytes as usize) }
     }
 }
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
     use crate::link::xdp_socket::ring::{Consumer, in_memory};
 
-    /// The other side: takes chunks out of the ring, and gives them with a frame.
+    /// Stands for the kernel: takes chunks from the fill ring and delivers frames in them.
     struct Kernel {
         fill: Consumer<u64>,
         lost: usize,
@@ -166,7 +170,7 @@ mod tests {
     }
 
     impl Kernel {
-        /// A frame arrives, whose bytes are its number.
+        /// Delivers a frame whose bytes are its number.
         fn receive(&mut self, umem: &Umem) -> Option<(XdpDesc, u64)> {
             let Some(start) = self.fill.pop() else {
                 self.lost += 1;
@@ -176,7 +180,7 @@ mod tests {
             self.sent += 1;
             let addr = start + 256;
             let number = self.sent.to_ne_bytes();
-            // SAFETY: the chunk is the kernel's, which this stands for.
+            // SAFETY: the chunk was in the fill ring, so this stand-in for the kernel owns it.
             unsafe { umem.at(addr as usize).cast::<[u8; 8]>().write(number) };
             let description = XdpDesc {
                 addr,
@@ -200,8 +204,8 @@ mod tests {
     }
 
     proptest! {
-        /// Frames stay as they are while they are held, no chunk has two owners, none is lost, and what finds none free
-        /// is counted by the kernel, until one is given back.
+        /// Held frames do not change, no chunk has two owners, no chunk is lost, and the kernel counts frames that find
+        /// no free chunk.
         #[test]
         fn chunks_are_the_kernels_or_held(
             steps in prop::collection::vec((0usize..1500, 0usize..1500, any::<prop::sample::Index>()), 1..20),

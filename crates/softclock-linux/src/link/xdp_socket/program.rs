@@ -1,11 +1,12 @@
-//! The program that hands all frames of a link to a socket.
+//! The XDP program that redirects the frames of a queue to a socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::bpf::{Instruction, Program, ProgramKind, SocketMap};
 
-/// Has the frames of a queue go to the socket, with the time before each where the driver has room for it.
+/// Loads a program that redirects the frames of `queue` to the socket, and writes the time before each frame if the
+/// driver has room for it. The caller attaches the program, and keeps the map as long.
 pub(super) fn load(
     socket: BorrowedFd<'_>,
     queue: u32,
@@ -17,14 +18,16 @@ pub(super) fn load(
     Ok((program, map))
 }
 
-/// What becomes of the frames of other queues.
+/// The action for the frames of other queues.
 #[derive(Clone, Copy)]
 pub(super) enum Others {
     Dropped,
-    /// They are the host's, as without the program.
+    /// Left to the host, as without the program.
     Passed,
 }
 
+/// The program, in C:
+///
 /// ```c
 /// if (bpf_xdp_adjust_meta(context, -8) == 0) {
 ///     u64 now = bpf_ktime_get_ns();
@@ -73,7 +76,7 @@ const ADJUST_META: i32 = 54;
 const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 
-/// Where `struct xdp_md` has its fields.
+/// Offsets of the fields of `struct xdp_md`.
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_DATA_META: i16 = 8;
 const CONTEXT_QUEUE: i16 = 16;

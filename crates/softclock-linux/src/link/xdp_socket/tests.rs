@@ -7,7 +7,7 @@ use super::*;
 use crate::link::PacketSocket;
 use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 
-/// The link by AF_XDP; the test is skipped where that cannot be used.
+/// Opens the link by AF_XDP, or skips the test if that is not possible.
 macro_rules! xdp {
     ($link:expr) => {
         match XdpSocket::open($link, whole(Copies::Allowed)) {
@@ -17,7 +17,7 @@ macro_rules! xdp {
     };
 }
 
-/// A link of one queue.
+/// The settings for a link of one queue.
 fn whole(copies: Copies) -> XdpSettings {
     XdpSettings {
         copies,
@@ -29,7 +29,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// Asks until there is an answer: the kernel does things at leisure.
+/// Calls `ask` until it returns a value, for up to 10 s.
 fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..1000 {
         match ask() {
@@ -40,7 +40,7 @@ fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     panic!("no answer")
 }
 
-/// The next frame of ours, with its age.
+/// The next frame of this test, with its age.
 fn next(socket: &XdpSocket) -> Option<(Vec<u8>, Offload, Duration)> {
     let mut found = None;
     let _ = socket.receive(|received| {
@@ -110,13 +110,13 @@ fn frames_arrive_and_leave() {
     wait(|| (cable.state() == before).then_some(()));
 }
 
-/// The sum of a TCP frame's pseudo-header and what `of` adds to it.
+/// The Internet checksum's sum over a TCP frame's pseudo-header and the bytes `of`.
 fn sum_with(frame: &[u8], of: &[u8]) -> u16 {
     let length = (frame.len() - 34) as u16;
     ones_complement_sum(&[&frame[26..34], &[0, 6], &length.to_be_bytes(), of].concat())
 }
 
-/// Partial checksums are told from finished ones, and what leaves has all done that was left to the link.
+/// Received partial checksums are recognized, and pending offloads are performed before a frame is sent.
 #[test]
 fn offloads_are_done() {
     let cable = cable!();
@@ -165,7 +165,7 @@ fn offloads_are_done() {
     }
 }
 
-/// A frame has room for all of its segments, or none of them leaves.
+/// Either all segments of a frame are sent, or none.
 #[test]
 fn segments_leave_together() {
     let cable = cable!();
@@ -177,7 +177,7 @@ fn segments_leave_together() {
     let error = xdp.send([(&never[..], &left)]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
 
-    // Nothing leaves meanwhile, so that chunks run out within a frame.
+    // No frame leaves while the link is down, so the chunks run out in the middle of a frame.
     cable.set(1, "down");
     let (segments, count) = (umem::SEND / BATCH + 1, BATCH);
     let long = frame(&[], 54 + 100 * segments);
@@ -208,7 +208,7 @@ fn segments_leave_together() {
     assert_eq!(arrived, expected);
 }
 
-/// A call of the kernel's sends a part of what was submitted.
+/// One system call sends only a part of a long burst, so the socket must repeat it.
 #[test]
 fn a_long_burst_leaves_at_once() {
     let cable = cable!();
@@ -227,7 +227,7 @@ fn a_long_burst_leaves_at_once() {
     });
 }
 
-/// What the kernel has no room for waits, and needs no other frame to leave.
+/// Frames that find no room wait in the ring, and `flush` sends them without another frame.
 #[test]
 fn what_finds_no_room_leaves_later() {
     softclock_testing::require!("ip", "tc");
@@ -242,13 +242,13 @@ fn what_finds_no_room_leaves_later() {
         );
         run("tc", &words);
     };
-    // A frame takes longer than a second, and is the sender's until it leaves.
+    // A frame takes about a second, and counts against the send buffer until it has left.
     shape("add", "8kbit");
     let packets = PacketSocket::open(&far, 8 << 20).unwrap();
     let mut xdp = xdp!(&near);
     sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
     let mut sent = frame(&[], 1000);
-    // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
+    // Unicast, since the switch copies broadcasts, and not IP, since the switch may inspect it.
     sent[0] = 2;
     sent[12..14].copy_from_slice(&EXPERIMENTAL);
     let frames = [(&sent[..], &Offload::NONE); BATCH];
@@ -261,7 +261,8 @@ fn what_finds_no_room_leaves_later() {
         }
     };
     assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-    // Nor is the kernel asked for each frame that comes.
+    // No system call is made for each further frame: with another descriptor in place of the socket, `send` still fails
+    // with `WouldBlock`.
     let no_socket = File::open("/dev/null").unwrap().into();
     let socket = mem::replace(&mut xdp.fd, no_socket);
     let full = xdp.send(frames).unwrap_err();
@@ -286,7 +287,7 @@ fn what_finds_no_room_leaves_later() {
     assert_eq!(xdp.take_refused(), 0);
 }
 
-/// What joins links, as one of Ethernet does.
+/// A bridge of the kernel.
 struct Switch(String);
 
 impl Switch {
@@ -297,7 +298,7 @@ impl Switch {
         switch
     }
 
-    /// Joins the first end of a cable, and waits until frames pass.
+    /// Adds the first end of a cable, and waits until the bridge forwards its frames.
     fn join(&self, cable: &Cable) {
         cable.set(0, &format!("master {}", self.0));
         let [end, _] = cable.links();
@@ -309,7 +310,7 @@ impl Switch {
     }
 }
 
-/// An EtherType for local use.
+/// An EtherType for experiments (IEEE 802).
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
 
 /// include/uapi/linux/if_bridge.h.
@@ -317,7 +318,7 @@ const FORWARDING: &str = "3";
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // No assertion: what the test has to say comes first.
+        // No assertion, since a panic here would hide the failure of the test.
         let delete = ["link", "delete", "dev", &self.0];
         let _ = Command::new("ip").args(delete).status();
     }
@@ -328,7 +329,7 @@ fn run(program: &str, words: &str) {
     assert!(status.unwrap().success(), "{program} {words}");
 }
 
-/// What is sent without a carrier is gone, and counted.
+/// Frames sent on a link without a carrier are dropped and counted.
 #[test]
 fn frames_that_the_link_refuses_are_counted() {
     let cable = cable!();
@@ -361,7 +362,7 @@ fn frames_that_the_link_refuses_are_counted() {
     assert!(arrived.iter().all(|&bytes| bytes == 200), "{arrived:?}");
 }
 
-/// A finished checksum may look like a partial one.
+/// In zero-copy mode, a complete checksum that looks like a partial one is not changed.
 #[test]
 fn checksums_of_a_device_are_finished() {
     let mut frame = frame(&[], 1000);
@@ -383,7 +384,7 @@ fn a_link_that_cannot_is_left_alone() {
         panic!("nothing is copied on a virtual link: {copied:?}");
     };
     assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
-    // The driver cannot run programs on what the other end may send.
+    // veth cannot run XDP programs if the peer's MTU allows frames longer than a page.
     cable.set(0, "mtu 9000");
     let refused = XdpSocket::open(&link, whole(Copies::Allowed));
     assert!(
@@ -394,8 +395,8 @@ fn a_link_that_cannot_is_left_alone() {
     wait(|| (cable.state() == before).then_some(()));
 }
 
-/// A frame that is held stays as it is; where all chunks are held, what arrives is lost and counted, and it goes on
-/// when they are given back.
+/// Held frames do not change. While all chunks are held, frames that arrive are lost and counted; reception continues
+/// once a chunk is given back.
 #[test]
 fn chunks_are_held_and_given_back() {
     let cable = cable!();
@@ -460,7 +461,7 @@ fn chunks_are_held_and_given_back() {
             .any(|chunk| ours(chunk) && chunk.len() == 100 + first % 1000)
     );
 
-    // One that is given back is enough to go on.
+    // One free chunk is enough to continue.
     held.truncate(XdpSocket::CHUNKS - 1);
     let again = frame(&[], 1400);
     wait(|| {
@@ -474,7 +475,7 @@ fn chunks_are_held_and_given_back() {
     assert_eq!(xdp.held(), 0);
 }
 
-/// Chunks that are held do not keep the link.
+/// Held chunks do not keep a closed socket's queue busy.
 #[test]
 fn a_link_is_free_while_its_chunks_are_held() {
     let cable = cable!();
@@ -499,7 +500,7 @@ fn a_link_is_free_while_its_chunks_are_held() {
     assert_eq!(again.held(), 0);
 }
 
-/// The socket has the frames of its queue, and the host those of the others.
+/// The socket receives the frames of its queue, and the host those of the other queues.
 #[test]
 fn a_queue_can_be_chosen() {
     softclock_testing::require!("ip");
@@ -528,7 +529,7 @@ fn a_queue_can_be_chosen() {
     let packets = PacketSocket::open(&a, 1 << 20).unwrap();
     let (mut chosen, mut others, mut flow) = (0, 0, 0u16);
     wait(|| {
-        // Flows differ in their ports, by which the sender's link chooses a queue.
+        // Each frame has another port, since the sending link chooses the queue by the flow.
         for _ in 0..BATCH {
             flow += 1;
             let mut sent = frame(&[], 200);

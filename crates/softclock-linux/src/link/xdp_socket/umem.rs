@@ -1,5 +1,5 @@
-//! The memory in which frames are exchanged with the kernel, in chunks of a page: the first [`RECEIVE`] for frames that
-//! arrive, [`SEND`] for frames that leave.
+//! The memory in which frames are exchanged with the kernel (UMEM), in chunks of a page: [`RECEIVE`] chunks to receive
+//! into, followed by [`SEND`] chunks to send from.
 
 use std::io;
 use std::ptr::NonNull;
@@ -8,7 +8,7 @@ use rustix::net::xdp::XdpDesc;
 
 use super::ring::Memory;
 
-/// Chunks of one socket.
+/// The memory of one socket.
 #[derive(Debug)]
 pub(super) struct Umem(pub(super) Memory);
 
@@ -17,40 +17,41 @@ impl Umem {
         Memory::anonymous((RECEIVE + SEND) * CHUNK_BYTES).map(Self)
     }
 
-    /// Where chunks begin into which frames are received.
+    /// The offsets of the chunks to receive into.
     pub(super) fn to_receive() -> impl Iterator<Item = u64> {
         (0..RECEIVE as u64).map(|index| index * CHUNK_BYTES as u64)
     }
 
-    /// Where chunks begin from which frames are sent.
+    /// The offsets of the chunks to send from.
     pub(super) fn to_send() -> impl Iterator<Item = u64> {
         (RECEIVE..RECEIVE + SEND).map(|index| (index * CHUNK_BYTES) as u64)
     }
 
-    /// The time that the program wrote before a frame at this place, which is taken away.
+    /// Returns the time that the XDP program wrote before the frame at this offset, and sets it to zero, so that a
+    /// later frame without one is not given this one. In nanoseconds of CLOCK_MONOTONIC; 0 if the program wrote none.
     ///
     /// # Safety
-    /// The place is of a [`Place`], and its chunk is not the kernel's.
+    /// The offset is that of a [`Place`], and its chunk is owned by the caller, not by the kernel.
     pub(super) unsafe fn take_stamp(&self, at: usize) -> u64 {
         let stamp = self.at(at - STAMP_BYTES).cast::<[u8; STAMP_BYTES]>();
-        // SAFETY: a `Place` has so many bytes before it within its chunk, which the caller says is ours.
+        // SAFETY: a `Place` has these bytes before it within its chunk, which the caller owns.
         u64::from_ne_bytes(unsafe { stamp.replace([0; STAMP_BYTES]) })
     }
 
-    /// Where the byte at this place is.
+    /// The address of the byte at this offset.
     ///
     /// # Panics
-    /// If the memory ends before it.
+    /// If the offset is outside the memory.
     pub(super) fn at(&self, at: usize) -> NonNull<u8> {
         assert!(at < self.0.bytes);
-        // SAFETY: the place is within the memory.
+        // SAFETY: the offset is within the memory.
         unsafe { self.0.start.add(at) }
     }
 
-    /// Where a chunk to send from is, by its beginning.
+    /// The address of the chunk that begins at this offset.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no chunk begins there.
     pub(super) fn chunk(&self, start: u64) -> NonNull<[u8; CHUNK_BYTES]> {
         let start = start as usize;
         assert!(start.is_multiple_of(CHUNK_BYTES));
@@ -58,10 +59,10 @@ impl Umem {
     }
 }
 
-/// Where a received frame is.
+/// The location of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    /// Where it begins in the memory.
+    /// The offset of its first byte in the memory.
     pub(super) at: usize,
     pub(super) bytes: usize,
     /// The number of its chunk.
@@ -69,7 +70,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place that a description of the kernel's names, if it is within one chunk to receive into, behind a time.
+    /// Checks a descriptor from the kernel. `None` unless the frame lies within one chunk to receive into, with room
+    /// for a time before it.
     pub(super) fn of(description: &XdpDesc) -> Option<Self> {
         let at = usize::try_from(description.addr).ok()?;
         let (bytes, index) = (description.len as usize, at / CHUNK_BYTES);
@@ -79,12 +81,12 @@ impl Place {
     }
 }
 
-/// Chunks for frames that arrive: 24 ms at 1 Gbit/s.
+/// The number of chunks to receive into: 24 ms of frames of 1500 bytes at 1 Gbit/s.
 pub(super) const RECEIVE: usize = 2048;
-/// Chunks for frames that leave.
+/// The number of chunks to send from.
 pub(super) const SEND: usize = 1024;
 pub(super) const CHUNK_BYTES: usize = 4096;
-/// A time, which the program writes before a frame.
+/// The size of the time that the XDP program writes before a frame.
 pub(super) const STAMP_BYTES: usize = 8;
 
 #[cfg(test)]
@@ -96,7 +98,7 @@ mod tests {
     fn frames_have_a_time_once() {
         let umem = Umem::new().unwrap();
         let at = Umem::to_receive().nth(3).unwrap() as usize + 256;
-        // SAFETY: no kernel has any of it.
+        // SAFETY: no kernel shares this memory.
         unsafe {
             let stamp = umem.at(at - STAMP_BYTES).cast();
             stamp.write(7u64.to_ne_bytes());
