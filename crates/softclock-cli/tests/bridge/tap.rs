@@ -120,8 +120,8 @@ fn a_name_that_is_taken_is_refused() {
     let state = || lab.run(Place::Middle, "ip -details link show").stdout;
     let before = state();
     for (name, part) in [
-        ("tap:kept0", "there is an interface kept0 already"),
-        ("tap:veA", "there is an interface veA already"),
+        ("tap:kept0", "an interface kept0 exists already"),
+        ("tap:veA", "an interface veA exists already"),
         ("tap:", "'' can be no interface's name"),
         ("tap:a%d", "can be no interface's name"),
         ("tap:sixteen-letters0", "can be no interface's name"),

@@ -108,7 +108,7 @@ fn mistakes_are_one_line() {
             &["x", "--filter", "colour red"],
             "'colour' is not a condition",
         ),
-        (&["x", "--window", "0"], "a window has a length"),
+        (&["x", "--window", "0"], "a window must be longer than 0"),
         (&["x", "--overhead", "1mb"], "at most 65535"),
         (&[], "FILE"),
     ] {
