@@ -27,7 +27,7 @@ fn addresses_and_routes_are_not_cut_off_unasked() {
         "fd79::1/64",
         "default via 10.79.0.2",
         "fd79::/64",
-        "write --yes",
+        "give --yes",
     ] {
         assert!(line.contains(part), "{part} is not in {line}");
     }

@@ -122,9 +122,9 @@ fn a_name_that_is_taken_is_refused() {
     for (name, part) in [
         ("tap:kept0", "an interface kept0 exists already"),
         ("tap:veA", "an interface veA exists already"),
-        ("tap:", "'' can be no interface's name"),
-        ("tap:a%d", "can be no interface's name"),
-        ("tap:sixteen-letters0", "can be no interface's name"),
+        ("tap:", "'' is not a valid interface name"),
+        ("tap:a%d", "is not a valid interface name"),
+        ("tap:sixteen-letters0", "is not a valid interface name"),
     ] {
         let arguments = ["pace", name, "veB", "--class", "rate 1mbit"];
         let line = mistake(&lab.softclock(&arguments));

@@ -61,7 +61,7 @@ fn every_feature_has_a_line() {
         let status = line(&text, name).split_whitespace().next();
         assert!(matches!(status, Some("ok" | "note" | "missing")), "{name}");
     }
-    assert!(text.ends_with("All that softclock serve needs is here.\n"));
+    assert!(text.ends_with("softclock serve can run here.\n"));
 }
 
 #[test]
