@@ -128,7 +128,7 @@ fn a_tunnel_goes_on_while_the_server_drains() {
             client.close_sending();
         }
         assert_eq!(proxy.wait().code(), Some(0));
-        assert_eq!(proxy.log().contains("cut: they took longer"), is_cut);
+        assert_eq!(proxy.log().contains("cut off: they took longer"), is_cut);
         assert_eq!(client.rest(), b"");
     }
 }

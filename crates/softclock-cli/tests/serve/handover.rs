@@ -276,7 +276,7 @@ fn signals_meanwhile() {
         server.signal(Signal::USR2);
         server.until_logged("a new process starts");
         server.signal(Signal::USR2);
-        server.until_logged("a new process is starting already");
+        server.until_logged("a new process is already starting");
         server.signal(Signal::HUP);
         server.until_logged("not reloaded: a new process is starting");
         server.signal(Signal::USR1);
