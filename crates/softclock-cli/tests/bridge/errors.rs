@@ -2,7 +2,7 @@ use std::process::{Command, Output};
 
 use crate::lab::{Lab, Place, lab, xdp_lab};
 
-/// The one line that tells the mistake.
+/// The one line of standard error with the mistake.
 pub(crate) fn mistake(output: &Output) -> String {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -66,7 +66,7 @@ impl Lab {
         command.args(words).output().expect("nsenter is installed")
     }
 
-    /// What is told of the middle's links.
+    /// The output of `ip link` about the middle's links.
     pub(crate) fn links(&self) -> String {
         let output = self.run(Place::Middle, "ip -details link show");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -75,7 +75,7 @@ impl Lab {
     /// Waits until the middle's links are as they were.
     pub(crate) fn await_links(&self, before: &str) {
         let since = Instant::now();
-        // The kernel closes what a dead process held in its own time.
+        // The kernel closes the sockets of a dead process some time after its end.
         while self.links() != before {
             let late = since.elapsed() > Duration::from_secs(20);
             assert!(!late, "{} is not {before}", self.links());
@@ -189,12 +189,12 @@ impl Lab {
 pub(crate) struct Bridge {
     child: Child,
     errors: BufReader<ChildStderr>,
-    /// What it says when it carries frames.
+    /// The line that the bridge prints when it carries frames.
     pub(crate) greeting: String,
 }
 
 impl Bridge {
-    /// Ends it as an administrator would; what it says then.
+    /// Ends the bridge as an administrator would, and returns its summary.
     pub(crate) fn end(self) -> Value {
         self.end_by(Signal::TERM)
     }
@@ -213,7 +213,7 @@ impl Bridge {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Waits until it fails; what it says then.
+    /// Waits until the bridge fails, and returns its output.
     pub(crate) fn fail(mut self) -> String {
         let mut text = String::new();
         self.errors.read_to_string(&mut text).expect("text");

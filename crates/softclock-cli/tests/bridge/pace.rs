@@ -60,7 +60,7 @@ fn leave_apart(lab: &Lab, mechanism: &str) {
     capture.args("-n -tt --nano -Q in -i east -c 1500 tcp and greater 1000".split(' '));
     let capture = capture.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut capture = capture.expect("ip is installed");
-    // It captures what it captures: all that is needed are some hundred frames.
+    // The rate does not matter: the capture needs only some hundred frames.
     let rate = lab.iperf(5201, "-c 10.77.0.2");
     kill_process(Pid::from_child(&capture), Signal::TERM).expect("our own child");
     let mut text = String::new();
@@ -205,7 +205,7 @@ fn directions_have_classes_of_their_own() {
     }
 }
 
-/// What is drawn while it runs, and what stays when the key ends it.
+/// The picture is drawn while the bridge runs, and the summary stays when the key ends it.
 #[test]
 fn a_terminal_shows_what_happens() {
     softclock_testing::require!("script");
@@ -297,7 +297,7 @@ fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
     assert_eq!(ping(lab, "10.77.0.2", 3).numbers.len(), 3);
     end(bridge);
     let ended = Instant::now();
-    // The kernel closes what a dead process held in its own time.
+    // The kernel closes the sockets of a dead process some time after its end.
     while ping_at(lab, Place::West, "10.79.0.1", 1).numbers.is_empty() {
         assert!(
             ended.elapsed() < Duration::from_secs(20),
@@ -349,7 +349,7 @@ fn jumbo_frames_pass() {
     jumbo(&lab, "packet", 9000);
 }
 
-/// Those that fit into a page with what the kernel puts there.
+/// Frames that fit into a page beside the room that the kernel reserves in it.
 #[test]
 fn jumbo_frames_pass_by_xdp() {
     let lab = xdp_lab!();

@@ -2,7 +2,7 @@
 
 use crate::lab::{Lab, Place};
 
-/// What came back.
+/// The echo replies that arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Echoes {
     /// Numbers of the first echo of each request, in order of arrival.

@@ -23,7 +23,7 @@ macro_rules! tap_lab {
     }};
 }
 
-/// What the host sends on the device is paced, segmented, and arrives; so does what comes back.
+/// Frames that the host sends on the device are paced, segmented, and arrive; so do the answers.
 #[test]
 fn the_host_is_paced() {
     let lab = tap_lab!();
@@ -95,7 +95,7 @@ fn it_dies_with_the_process() {
     );
     bridge.kill();
     let killed = Instant::now();
-    // The kernel closes what a dead process held in its own time.
+    // The kernel removes the device some time after the process died.
     while lab.has_link(Place::Middle, "paced0") {
         assert!(
             killed.elapsed() < Duration::from_secs(20),

@@ -1,4 +1,4 @@
-//! What must hold of the process, whatever its clients and upstreams do.
+//! Invariants of the process that hold for all behaviour of its clients and upstreams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::random::content;
 use crate::recorder::Recorder;
 use crate::target::Subject;
 
-/// What the process holds.
+/// Resources that the process holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     descriptors: usize,
@@ -63,7 +63,7 @@ pub(crate) async fn settle(subject: &Subject, baseline: &Held, recorder: &Record
     }
 }
 
-/// Compares memory and log with what they may be.
+/// Compares memory and log with their limits.
 pub(crate) fn judge(
     subject: &Subject,
     baseline: &Held,
@@ -101,8 +101,8 @@ pub(crate) fn judge(
     }
 }
 
-/// The crate h2 asserts in debug builds that a connection is never dropped before its streams. Here that is how streams end
-/// whose client is gone.
+/// The crate h2 asserts in debug builds that a connection is not dropped before its streams. That happens here when a
+/// client leaves.
 fn panics(log: &str) -> bool {
     let mut lines = log.lines().filter(|line| line.contains("panicked"));
     lines.any(|line| !line.contains("/h2-") || !line.contains("/streams/counts.rs"))
@@ -116,14 +116,14 @@ fn described(subject: &Subject) -> String {
     )
 }
 
-/// A client that does nothing wrong, on a connection of its own.
+/// A well-behaved client on a separate connection.
 pub(crate) struct Bystander {
     is_over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<Vec<u64>, String>>,
 }
 
 impl Bystander {
-    /// Asks for `target`, whose content is that of `id`, until [finished](Self::finish).
+    /// Requests `target`, with the content of `id`, until [finished](Self::finish).
     pub(crate) fn start(subject: &Subject, target: String, id: u64) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let (address, metrics) = (subject.beside(), subject.server.metrics());
@@ -203,7 +203,7 @@ fn scrape(address: SocketAddr) -> String {
     Client::connect(address).get("/metrics").text().to_owned()
 }
 
-/// The samples of this name, whatever their labels.
+/// The sum of the samples of this name, over all labels.
 fn sum(page: &str, name: &str) -> f64 {
     let values = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;

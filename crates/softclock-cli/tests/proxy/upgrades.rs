@@ -97,7 +97,7 @@ fn a_tunnel_in_which_nothing_passes_ends() {
     assert_eq!(proxy.reached("tunnel_timeout"), 1.0);
 }
 
-/// Sends back what comes.
+/// Sends received bytes back.
 fn echo(connection: &mut Connection) {
     accept(connection);
     let mut buffer = vec![0; 10_000];

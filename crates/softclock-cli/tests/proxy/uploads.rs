@@ -1,4 +1,4 @@
-//! Bodies of requests: what slow clients hold, and for how long.
+//! Request bodies: the resources that slow clients hold, and the time for which they hold them.
 
 use std::io::Write;
 use std::net::TcpStream;

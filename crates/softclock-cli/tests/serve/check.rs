@@ -1,4 +1,4 @@
-//! `--check`: what a server would start with, but not show.
+//! `--check`: finds mistakes that would prevent a start.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::server::{Server, directory, softclock};
 use crate::tls;
 
-/// Checks `serve` with these options: the exit status, and what it says.
+/// Checks `serve` with these options, and returns the exit status and the output.
 fn check(options: &[&str], site: Option<&Path>) -> (Option<i32>, String) {
     let mut command = softclock();
     let command = command.args(["serve", "--check"]).args(options).args(site);

@@ -1,4 +1,4 @@
-//! A client that sends what it is told, byte by byte, and believes nothing.
+//! A client that sends given bytes exactly, and checks every part of the responses.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,11 +9,11 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// What the server answered.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// What the status line calls it.
+    /// The reason phrase of the status line.
     pub(crate) reason: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,

@@ -95,7 +95,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What begins a connection whose client takes nothing of any response.
+/// The beginning of a connection whose client takes no bytes of any response.
 fn preface() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     // SETTINGS_INITIAL_WINDOW_SIZE 0.

@@ -1,4 +1,4 @@
-//! The configuration file, and what SIGHUP makes of a change in it.
+//! The configuration file, and its changes on SIGHUP.
 
 use std::fs;
 use std::io;
@@ -86,11 +86,11 @@ fn mistakes_are_told_with_file_and_line() {
         ),
         (
             "",
-            format!("{name}: names no address to listen on; write listen = "),
+            format!("{name}: no address to listen on; write listen = "),
         ),
         (
             "listen = \":1\"",
-            format!("{name}: names no directory to serve; write directory = "),
+            format!("{name}: no directory to serve; write directory = "),
         ),
     ] {
         fs::write(&file, text).unwrap();

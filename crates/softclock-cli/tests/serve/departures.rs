@@ -55,7 +55,7 @@ fn resets_at_every_stage() {
     assert!(after <= before, "{before} descriptors became {after}");
 }
 
-/// The number of descriptors, once it is as wanted or has had its time: what lingers does so for two seconds.
+/// The number of descriptors, once it is as wanted or the time is over: lingering connections take two seconds.
 fn until_descriptors(server: &Server, wanted: impl Fn(usize) -> bool) -> usize {
     let begun = Instant::now();
     thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 over TLS that sends any frames it is told to, good or not, and reads what comes back.
+//! A client of HTTP/2 over TLS that sends any given frames, valid or not, and reads the answers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +37,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Status(u16),
@@ -50,7 +50,7 @@ pub(crate) enum Outcome {
 impl Http2 {
     /// Connects to a server whose certificate is in the file `trusted`.
     pub(crate) fn connect(address: SocketAddr, trusted: &Path) -> Self {
-        // No table for what the server sends: each status comes as itself.
+        // Allow no table, so that the server sends each status literally.
         Self::with_settings(address, trusted, &[0, 1, 0, 0, 0, 0])
     }
 
@@ -96,7 +96,7 @@ impl Http2 {
         })
     }
 
-    /// What comes of the request on `stream`.
+    /// The outcome of the request on `stream`.
     pub(crate) fn outcome(&mut self, stream: u32) -> Outcome {
         loop {
             match self.next() {

@@ -19,7 +19,7 @@ use crate::server::{Server, directory, mechanisms, metric, noise, softclock, unt
 use crate::successor::{Successor, replace, replaced, started};
 use crate::tls::{self, with_site};
 
-/// Serves `directory` with `options` and a log of what happens.
+/// Serves `directory` with `options` and an INFO log.
 fn start(directory: &Path, options: &[&str]) -> Server {
     Server::start(Some(directory), &[&["--log-level=info"], options].concat())
 }
@@ -230,7 +230,7 @@ fn a_process_that_does_not_start_changes_nothing() {
     for (times, (text, reason)) in mistakes.into_iter().enumerate() {
         fs::write(&file, text).unwrap();
         server.signal(Signal::USR2);
-        let told = "this process goes on: the new process has ended (exit status: 1)";
+        let told = "this process continues: the new process has ended (exit status: 1)";
         until(told, || server.log().matches(told).count() > times);
         assert!(server.log().contains(reason), "{}", server.log());
         assert_eq!(kept.get("/small").text(), "small");
@@ -253,7 +253,7 @@ fn the_program_may_be_another_by_then() {
     let mut server = Server::spawn(command.arg(directory.path().join("site")));
     fs::remove_file(&program).unwrap();
     server.signal(Signal::USR2);
-    server.until_logged("this process goes on: cannot start");
+    server.until_logged("this process continues: cannot start");
     assert_eq!(server.connect().get("/small").text(), "small");
     install();
     let _successor = replace(&server);

@@ -42,7 +42,7 @@ impl Site {
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// What comes of a GET with this authority, this path and these other fields.
+/// The outcome of a GET with this authority, this path and these other fields.
 fn get_outcome(site: &Site, authority: Option<&[u8]>, path: &[u8], others: Fields) -> Outcome {
     outcome(site, [b"GET", b"https", path], authority, others)
 }

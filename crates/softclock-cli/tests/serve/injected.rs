@@ -74,7 +74,7 @@ impl Exchange {
 
 const DATE_LEN: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
 
-/// What a session does wrong.
+/// The fault of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
@@ -105,7 +105,7 @@ impl Fault {
     }
 }
 
-/// What all sessions have in common.
+/// The state that all sessions share.
 struct Campaign {
     address: SocketAddr,
     exchanges: Vec<Exchange>,
@@ -148,7 +148,7 @@ impl Campaign {
         Ok(count)
     }
 
-    /// Sends the last requests, does what is wrong, and judges what comes.
+    /// Sends the last requests, injects the fault, and judges the responses.
     fn end(
         &self,
         mut stream: TcpStream,

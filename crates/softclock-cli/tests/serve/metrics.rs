@@ -1,4 +1,4 @@
-//! The metrics: what they say, and that they say it in Prometheus' format.
+//! The metrics: their values, and Prometheus' format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! `--pace`: responses at a rate. Times are compared with those of the same run, and with what the rate makes least.
+//! `--pace`: responses at a rate. Times are compared with others of the same run, and with the least that the rate
+//! allows.
 
 use std::fs;
 use std::io;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::server::{Server, directory, noise};
 
-/// A request, and what its answer must be.
+/// A request, and its expected answer.
 struct Exchange<'a> {
     request: String,
     method: &'a str,
@@ -168,7 +168,7 @@ fn responses_before_an_end_arrive_though_more_was_asked() {
         client.send(unread.as_bytes());
         let head = client.head();
         assert_eq!(head.status, 200);
-        // So slowly that the server is at the end before, and what is left is in its socket's buffer.
+        // So slowly that the server has finished before, and the rest is in its socket's buffer.
         let mut body = Vec::new();
         let mut piece = [0; 16 << 10];
         while body.len() < content.len() {

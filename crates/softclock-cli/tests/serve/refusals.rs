@@ -5,7 +5,7 @@ use crate::server::{Server, directory};
 
 const GOOD: &str = "GET /f HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// What smuggling would slip in: never to be answered.
+/// A smuggled request, which must never be answered.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: t\r\n\r\n";
 
 fn server() -> (tempfile::TempDir, Server) {

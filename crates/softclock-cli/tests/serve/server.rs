@@ -34,7 +34,7 @@ impl Server {
         Self::spawn(&mut command)
     }
 
-    /// Runs `command` until it has told its addresses.
+    /// Runs `command` until it has printed its addresses.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let errors = log.reopen().expect("its second handle");
@@ -88,7 +88,7 @@ impl Server {
         metric(self.metrics(), &name)
     }
 
-    /// What it has logged to stderr so far.
+    /// The log on stderr so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log.path()).expect("the log")
     }

@@ -229,8 +229,8 @@ fn slow_requests_get_their_answer() {
     assert!(idle.rest().is_empty());
 }
 
-/// Nobody reads the bodies of requests here, so that who sends one slowly, or never, has the answer and holds nothing
-/// for longer than the timeout, or 2 seconds without one.
+/// This server does not read request bodies, so a client that sends one slowly, or never, gets the answer and holds
+/// nothing for longer than the timeout, or 2 seconds without one.
 #[test]
 fn bodies_that_do_not_come_hold_no_connection() {
     let times = ["0.2", "0"].map(|timeout| {

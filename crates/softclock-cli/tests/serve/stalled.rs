@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that open no window, and descriptors that run out: what others notice, and what is given back.
+//! HTTP/2 clients that open no window, and a lack of descriptors: the effects on others, and the release of resources.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ struct Raw {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What has come from the server.
+/// The frames received from the server.
 #[derive(Clone, Default, Debug)]
 struct Seen {
     heads: usize,
@@ -298,7 +298,8 @@ fn a_stream_whose_bytes_wait_for_the_pace_is_not_reset() {
     one_of_two(&["--pace", "64kbit"], 20);
 }
 
-/// A stream whose client takes a little of it again and again is reset for the least rate, beside one that takes enough.
+/// A stream whose client takes a little of it again and again is reset for the least rate, beside one that takes
+/// enough.
 #[test]
 fn a_stream_taken_too_slowly_is_reset() {
     softclock_testing::require!("openssl");
@@ -366,7 +367,7 @@ fn a_paced_end_that_is_not_taken_is_let_go() {
     let mut other = server.connect();
     assert_eq!(other.get("/small").text(), "small");
     let before = server.descriptors();
-    // How much the kernel takes is its own choice: some of these responses end within the room for what is paced.
+    // The kernel decides how much it buffers: some of these responses end within the room for paced bytes.
     let clients: Vec<_> = (0..48)
         .map(|number| {
             let mut client = TcpStream::connect(server.address()).unwrap();
@@ -395,7 +396,7 @@ fn an_encrypted_end_that_is_not_taken_is_let_go() {
     let options = [&["--threads", "1", "--send-timeout", "2"], METRICS].concat();
     let server = start(&directory, 1_024, &options);
     let before = server.descriptors();
-    // As above; what waits encrypted is 64 KiB at most. Nothing reads what openssl puts out.
+    // As above; at most 64 KiB wait encrypted. The output of openssl is not read.
     let mut clients: Vec<_> = (0..32)
         .map(|number| {
             let mut command = Command::new("openssl");
@@ -422,7 +423,7 @@ fn an_encrypted_end_that_is_not_taken_is_let_go() {
     }
 }
 
-/// A paced connection whose client takes nothing is reset after the timeout, and its descriptor is given back then.
+/// A paced connection whose client reads nothing is reset after the timeout, and its descriptor is released.
 #[test]
 fn a_paced_client_of_http_1_that_takes_nothing_is_let_go() {
     let big = vec![b'b'; 20_000_000];
@@ -447,7 +448,7 @@ fn a_paced_client_of_http_1_that_takes_nothing_is_let_go() {
     );
 }
 
-/// Without descriptors, what is in memory is served, though it is to be looked at again, and the log grows by a line a
+/// Without descriptors, cached files are served even if they are due for revalidation, and the log grows by one line a
 /// second.
 #[test]
 fn files_in_memory_are_served_without_descriptors() {

@@ -115,7 +115,7 @@ fn an_access_log_that_is_not_read_can_be_replaced() {
     let command = command.args(needed).arg(&file).arg(directory.path());
     let mut server = Server::spawn(command);
     fill(&server);
-    // Opened anew, as after logrotate: what the pipe did not take is in the file.
+    // Reopened, as after logrotate: the lines that the pipe did not take are in the file.
     fs::remove_file(&path).unwrap();
     server.signal(Signal::USR1);
     server.until_logged("reopened");

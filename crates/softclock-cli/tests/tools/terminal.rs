@@ -1,4 +1,4 @@
-//! A terminal of its own for the program, by script(1).
+//! Runs the program on a pseudo-terminal, by script(1).
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -1,4 +1,4 @@
-//! A client: sends as its plan says, and checks what comes.
+//! A client that sends as its plan says, and checks the answers.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::transport::{Writer, connect};
 use super::incoming::{Incoming, Response, Stop};
 use super::plan::{End, Plan, Tail};
 
-/// What the two halves of a session know of each other.
+/// The state that the two halves of a session share.
 struct Shared<'a> {
     recorder: &'a Recorder,
     begun: Instant,
@@ -32,7 +32,7 @@ impl Shared<'_> {
     }
 }
 
-/// What the session of this number does.
+/// Describes the session of this number.
 pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> String {
     Plan::choose(target, session, random).describe()
 }
@@ -99,7 +99,7 @@ async fn send(plan: &Plan, mut writer: Writer, shared: &Shared<'_>) -> Option<Wr
     Some(writer)
 }
 
-/// Reads all that must come; an error says what is wrong with it.
+/// Reads all expected answers; an error describes the first wrong one.
 async fn check(
     target: &Target,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! Files that are cut off, wrong or not there: what was read, an error, and never a panic.
+//! Truncated, malformed and missing files: figures of the readable part, an error, and never a panic.
 
 use std::path::Path;
 

@@ -51,7 +51,7 @@ fn a_capture_by_tcpdump() {
     }
 }
 
-/// Captures what comes to `port` from when this returns.
+/// Captures packets to `port`; the capture runs when this returns.
 fn start(port: u16, precision: &str, output: File) -> Result<Child, String> {
     let program = softclock_testing::find("tcpdump").expect("it is there");
     let mut tcpdump = Command::new(program)
@@ -77,7 +77,7 @@ fn start(port: u16, precision: &str, output: File) -> Result<Child, String> {
     Ok(tcpdump)
 }
 
-/// Until it has captured all, or for so long that it never will.
+/// Waits until tcpdump has captured all packets, or fails after a time limit.
 fn wait(tcpdump: &mut Child) {
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
