@@ -41,22 +41,24 @@ pub(crate) fn arguments(
         reader.at(&error.span().unwrap_or_default(), &message)
     })?;
     let mut keys: Vec<_> = table.get_ref().iter().collect();
+    // In the order of the file, so that the first error is the one at the top.
     keys.sort_by_key(|(key, _)| key.span().start);
     let mut all = Vec::new();
     let mut named = Vec::new();
     for (key, value) in keys {
+        // Check the value even if the command line replaces it, so that an error shows at once.
         let arg = reader.arg(key.get_ref(), &key.span())?;
         let arguments = reader.values(arg, value.get_ref(), &value.span())?;
         reader.check(&arguments, &value.span())?;
         // An empty list does not count as a setting.
         if !arguments.is_empty() {
             named.push(arg.get_id());
-        // The command line wins. Check the file's value all the same: a mistake should show at once.
         }
         if !is_given(given, arg, command) {
             all.extend(arguments.into_iter().map(OsString::from));
         }
     }
+    // A setting must come from the file or the command line; a default does not count here.
     for needed in &NEEDED {
         let mut args = command.get_arguments();
         if let Some(arg) = args.find(|arg| name(arg) == needed.setting)

@@ -209,6 +209,7 @@ async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> Super
     let replaced = async {
         match replacement {
             Some(replacement) => SupervisorEvent::Replaced(replacement.ready().await),
+            // No process is starting, so wait for signals only.
             None => pending().await,
         }
     };

@@ -234,6 +234,7 @@ impl<D: Discipline> Bridge<D> {
         let mut previous = self.report(Duration::ZERO);
         let all = options.duration.unwrap_or(Duration::MAX);
         loop {
+            // Wake up every FRAME to draw, and for the end of --duration.
             let left = all.saturating_sub(softclock::now().since(begun));
             let ended = softclock::timeout(left.min(FRAME), ended.as_mut()).await;
             let end = match ended {

@@ -235,7 +235,7 @@ fn is_stdin(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// Whether `file` is a regular file, or missing: the read then reports the error.
+/// Whether `file` can be read twice. True for one that is missing or a directory: reading it reports the error.
 fn can_be_read_twice(file: &Path) -> bool {
     !is_stdin(file)
         && file

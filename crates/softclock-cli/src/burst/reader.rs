@@ -35,12 +35,14 @@ pub(super) fn read(
             }
             Ok(Decoded::Other(used)) => used,
             Ok(Decoded::More(needed)) => {
+                // Move the incomplete block to the front, so that the buffer grows only for blocks longer than itself.
                 buffer.copy_within(begin..end, 0);
                 (begin, end) = (0, end - begin);
                 if buffer.len() < needed {
                     buffer.resize(needed, 0);
                 }
                 match read_some(&mut input, &mut buffer[end..]).map_err(ReadError::Io)? {
+                    // The input has ended: inside a block if bytes are left over.
                     0 if end > 0 => return Err(ReadError::Cut(decoded_bytes)),
                     0 if decoded_bytes == 0 => return Err(ReadError::Empty),
                     0 => return Ok(()),

@@ -27,6 +27,7 @@ pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
         let data = EventData::new_u64(index as u64);
         epoll::add(&epoll, &stream, data, EventFlags::IN)?;
         let mut client = Client { stream, missing: 0 };
+        // The first request of each connection; later ones follow a response.
         client.ask(response_bytes)?;
         clients.push(client);
     }

@@ -81,6 +81,7 @@ async fn take_turns(
 
 async fn take(variant: Variant, length: Duration) -> io::Result<Slice> {
     let lateness = variant.lateness();
+    // The counters only grow, so take their differences over the slice.
     let (requests, events) = (requests_answered(), lateness.fires());
     let cpu_ns = cpu_time_ns();
     let begun = softclock::now();

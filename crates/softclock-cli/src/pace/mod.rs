@@ -106,6 +106,7 @@ Examples:
 /// Paces until a signal or `--duration` ends the bridge.
 pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
     let own = [&options.class_ab, &options.class_ba];
+    // The classes of one direction come first, so that they match before those of both.
     let classes = own.map(|own| [own.as_slice(), &options.class].concat());
     if classes.iter().all(Vec::is_empty) {
         return Err(BridgeError(

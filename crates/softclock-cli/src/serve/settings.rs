@@ -24,6 +24,7 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
     if let Some(path) = &options.operation.access_log {
         let target = LogTarget::from(path.as_path());
         let log = previous.and_then(|previous| previous.access_log.clone());
+        // A reload keeps the open file, and with it the lines that are not written yet.
         let log = match log.filter(|log| *log.target() == target) {
             Some(log) => log.with_format(options.operation.log_format),
             None => AccessLog::open(target, options.operation.log_format)
@@ -80,6 +81,7 @@ pub(crate) fn log(validity: &Validity) {
 fn without_log(program: &Program, input: InputKind) -> Result<Settings, StartError> {
     let options = program.server();
     let descriptors = softclock::fs::raise_descriptor_limit();
+    // Connections get their descriptors first; files and upstream connections share the rest.
     let max_connections = options.limits.max_connections(descriptors);
     let max_sources = sources_for(descriptors, max_connections);
     let mut settings = Settings::new(program.served(max_sources)?);

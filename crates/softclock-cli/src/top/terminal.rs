@@ -28,6 +28,7 @@ impl Terminal {
     /// the terminal is restored for these too.
     pub(super) fn enter() -> io::Result<Self> {
         let ending = [Signal::Interrupt, Signal::Terminate, Signal::Hangup];
+        // Block the signals before the terminal changes: one that ended the program now would leave it changed.
         let signals = SignalSet::block(&ending)?.descriptor()?;
         let input = io::stdin();
         let before = tcgetattr(&input)?;

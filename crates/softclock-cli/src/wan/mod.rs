@@ -111,6 +111,7 @@ pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
     bridge::run(&options.bridge, told, |_, _| {
         let overhead = options.bridge.overhead;
         [0, 1].map(|direction| {
+            // Different seeds, so that the two directions do not lose the same packets.
             let own = seed.wrapping_add(direction as u64);
             let model = Wan::new(options.of_direction(direction), own);
             Treatment {

@@ -21,7 +21,7 @@ impl Echoes {
     }
 }
 
-/// Sends so many requests to `address`, 5 ms apart.
+/// Sends `count` requests to `address`, 5 ms apart.
 pub(crate) fn ping(lab: &Lab, address: &str, count: u32) -> Echoes {
     ping_at(lab, Place::West, address, count)
 }

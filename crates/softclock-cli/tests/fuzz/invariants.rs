@@ -132,7 +132,8 @@ impl Bystander {
         Self { is_over, thread }
     }
 
-    /// Judges how many turns of the loop passed for each request; gives the median, and the most in the best of a window.
+    /// Judges how many turns of the loop passed for each request; gives the median, and the most in the best of a
+    /// window.
     pub(crate) async fn finish(self, subject: &Subject, recorder: &Recorder) -> Option<(u64, u64)> {
         self.is_over.store(true, Ordering::SeqCst);
         // The upstream, which it may wait for, is on this thread.
@@ -220,7 +221,7 @@ const MOST_LATE: usize = 2;
 /// Soft events that may be pending besides.
 const FEW: f64 = 8.0;
 
-/// The allocator gives memory back when it likes.
+/// The allocator may return freed memory late.
 const MORE_RESIDENT_KB: u64 = 64 << 10;
 
 /// Some hundred connections of some hundred kilobytes.
@@ -230,8 +231,8 @@ const PEAK_KB: u64 = 400 << 10;
 const LOG_BYTES: usize = 64 << 10;
 const LOG_BYTES_A_SECOND: usize = 16 << 10;
 
-/// Turns of a thread's loop around a request, those of two scrapes included. In a proxy they go on while the upstream, which
-/// is in this program, has other work: 100 ms where the machine is busy.
+/// Turns of a thread's loop around a request, those of two scrapes included. In a proxy they go on while the upstream,
+/// which is in this program, has other work: 100 ms where the machine is busy.
 const fn turns_allowed(mode: Mode) -> u64 {
     if mode.is_proxy() { 5_000 } else { 60 }
 }

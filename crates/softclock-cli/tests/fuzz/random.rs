@@ -23,7 +23,7 @@ impl Random {
         start + (self.next() % (end - start + 1) as u64) as usize
     }
 
-    /// True in so many of 100 cases.
+    /// True in `percent` of 100 cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }

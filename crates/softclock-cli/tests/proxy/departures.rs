@@ -48,8 +48,8 @@ fn until_open(open: &AtomicUsize, count: usize) {
     });
 }
 
-/// How many descriptors the proxy has without clients. Some are opened after it has said that it serves: a request that is
-/// refused comes after those.
+/// How many descriptors the proxy has without clients. Some are opened after it has said that it serves: a request that
+/// is refused comes after those.
 fn descriptors(proxy: &Server) -> usize {
     let mut client = proxy.connect();
     client.send(b"GET / HTTP/1.1\r\n\r\n");

@@ -24,7 +24,7 @@ fn at_once(proxy: &Server, count: usize) {
     }
 }
 
-/// Answers when so many connections have a request.
+/// Answers when `count` connections have sent a request.
 fn answering_together(count: usize) -> Upstream {
     let barrier = std::sync::Barrier::new(count);
     Upstream::start(move |connection| {

@@ -96,7 +96,7 @@ impl Client {
         Some(String::from_utf8(line).expect("ASCII"))
     }
 
-    /// So many bytes, or as many as come.
+    /// Reads `length` bytes, or fewer at the end of the connection.
     fn up_to(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut filled = 0;

@@ -290,7 +290,7 @@ fn who_fails_again_and_again_is_left_out_and_comes_back() {
     proxy.until_logged("left out for a while");
     let listener = TcpListener::bind(address).expect("the port it had");
     let back = std::thread::spawn(move || listener.accept().map(drop));
-    // One request finds out; closing makes it no success, and the request goes to the other.
+    // One request meets the closed connection: a failure, after which it is sent to the other upstream.
     while !back.is_finished() {
         assert_eq!(client.ask("GET", "/", &[]).text(), "good");
     }

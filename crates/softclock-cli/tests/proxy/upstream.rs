@@ -126,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// Reads a body of so many bytes.
+    /// Reads a body of `length` bytes.
     pub(crate) fn body(&mut self, length: usize) -> Option<Vec<u8>> {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).ok()?;

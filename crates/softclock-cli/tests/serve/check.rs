@@ -46,7 +46,7 @@ fn error_pages_that_cannot_be_read_are_named() {
     }
     refused(&[good], None, &["404.html", "name a directory to serve"]);
 
-    // The server starts all the same, and shows its own page.
+    // The server starts anyway, and sends its own page.
     let server = Server::start(Some(&site), &["--error-page=404=/errors/none.html"]);
     assert!(server.connect().get("/x").text().starts_with("404 "));
 }

@@ -144,7 +144,7 @@ impl Client {
         self.stream.read(buffer)
     }
 
-    /// Exactly so many bytes of a body.
+    /// Reads exactly as many bytes of a body as the buffer holds.
     pub(crate) fn read_exact(&mut self, buffer: &mut [u8]) {
         self.stream.read_exact(buffer).expect("so many bytes");
     }

@@ -62,7 +62,7 @@ fn one_address_has_so_many_connections() {
     let log = server.log();
     assert!(log.contains("cause=127.0.0.1"), "{log}");
     assert!(log.matches("connection reset").count() < 20, "{log}");
-    // Each that ends gives its place back, however it ends.
+    // Each connection that ends releases its place, however it ends.
     for way in 0..20 {
         let mut leaving = held.remove(0);
         match way % 4 {
@@ -156,7 +156,7 @@ fn one_address_has_so_many_streams_over_all_connections() {
     let refused = (RST_STREAM, REFUSED_STREAM.to_vec());
     assert_eq!(ask(other, 5), refused);
     assert_eq!(ask(one, 7), refused);
-    // A stream that is cancelled gives its place to the other connection.
+    // A cancelled stream makes room for one of the other connection.
     one.send(&frame(RST_STREAM, 0, 1, &CANCEL));
     let mut stream = 5;
     until("a place", || {

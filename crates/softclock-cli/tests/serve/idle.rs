@@ -69,8 +69,8 @@ fn idle_connections_are_small() {
 const COUNT: usize = 2_000;
 
 /// However long after an answer the rest of a request comes, and whatever comes with it.
-/// No thread of it runs at all, whatever it was asked to do beside serving. Soon after its work, that is: helper threads
-/// wait a while for more of it before they end.
+/// No thread of it runs at all, whatever it was asked to do beside serving. Soon after its work, that is: helper
+/// threads wait a while for more of it before they end.
 #[test]
 fn an_idle_server_makes_no_wake_up() {
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -203,7 +203,7 @@ fn rests_count_for_the_idle_timeout() {
     let (_directory, server) = served(&["--idle-timeout", "1", "--head-timeout", "0.5"]);
     let mut client = server.connect();
     let begun = Instant::now();
-    // Each request starts the time anew.
+    // Each request restarts the timeout.
     while begun.elapsed() < Duration::from_millis(1_500) {
         assert_eq!(client.get("/small").text(), "small");
         thread::sleep(REST);

@@ -118,7 +118,7 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// One connection's requests; gives how many were made.
+    /// One connection's requests; returns their number.
     fn session(&self, random: &mut Random) -> io::Result<usize> {
         let fault = Fault::choose(random);
         let count = match random.below(4) {

@@ -246,8 +246,8 @@ fn with_metrics() -> (Server, [impl Fn() -> Box<dyn Connection>; 2]) {
     (server, [connect(false), connect(true)])
 }
 
-/// Asks for the metrics over a new connection, and reads all of them. It takes much less time than a connection that does
-/// nothing is kept for, 10 seconds at least.
+/// Asks for the metrics over a new connection, and reads all of them. It takes much less time than a connection that
+/// does nothing is kept for, 10 seconds at least.
 fn scrape_over(mut connection: Box<dyn Connection>) {
     let begun = Instant::now();
     let request = b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";

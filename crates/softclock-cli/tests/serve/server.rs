@@ -181,7 +181,7 @@ impl Server {
         list.expect("a running process").count()
     }
 
-    /// The most memory it has had resident so far.
+    /// The peak of its resident memory so far.
     pub(crate) fn peak_resident_kb(&self) -> u64 {
         softclock_testing::peak_resident_kb(self.id()).expect("a running process")
     }

@@ -92,7 +92,7 @@ impl Slow {
         Some(Self { kind, stream })
     }
 
-    /// One byte more; false if the server has had enough.
+    /// Sends one more byte; returns false if the server has closed the connection.
     fn step(&mut self) -> bool {
         let mut byte = [b'x'];
         let result = match self.kind {

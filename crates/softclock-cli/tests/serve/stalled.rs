@@ -259,7 +259,7 @@ fn one_of_two(options: &[&str], window: u32) {
         );
         seen.resets.len() == 1
     });
-    // The other one goes on for several timeouts more.
+    // The other one stays open for several more timeouts.
     let begun = Instant::now();
     let before = client.seen().content[&3];
     while begun.elapsed() < Duration::from_secs(8) {
@@ -324,7 +324,7 @@ fn a_stream_taken_too_slowly_is_reset() {
     assert_eq!(reached(&server, "stalled_connection"), 0);
 }
 
-/// That the kernel gives a connection up is no limit of the server's.
+/// An error of the socket does not count as a limit of the server.
 #[test]
 fn an_error_of_the_socket_is_no_stall() {
     softclock_testing::require!("openssl", "strace");

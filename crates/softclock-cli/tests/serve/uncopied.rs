@@ -43,7 +43,7 @@ fn ranges_of_all_sizes_one_after_the_other() {
     }
 }
 
-/// Takes so many bytes, in pieces and with pauses, as a slow network does.
+/// Reads `len` bytes, in pieces and with pauses, as a slow network does.
 fn read_slowly(client: &mut Client, len: usize) -> Vec<u8> {
     let mut body = vec![0; len];
     for piece in body.chunks_mut(200_000) {

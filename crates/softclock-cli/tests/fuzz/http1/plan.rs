@@ -39,7 +39,7 @@ pub(crate) enum Reading {
     Eager,
     /// In small pieces with pauses.
     Slow,
-    /// First after so many milliseconds.
+    /// Waits this many milliseconds first.
     Late(u64),
 }
 
@@ -50,9 +50,9 @@ pub(crate) enum End {
     Close,
     /// Closes its side at once.
     HalfClose,
-    /// Resets the connection after so many milliseconds.
+    /// Resets the connection after this many milliseconds.
     Reset(u64),
-    /// Closes without reading after so many milliseconds.
+    /// Closes without reading after this many milliseconds.
     Leave(u64),
     /// Waits for the server to close.
     Stay,

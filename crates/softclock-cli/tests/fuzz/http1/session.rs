@@ -146,7 +146,8 @@ fn judge(target: &Target, number: usize, asked: &Asked, response: &Response) -> 
     verdict.map_err(|fault| format!("answer {number}: {fault}"))
 }
 
-/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are lost.
+/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are
+/// lost.
 fn breaks_off_behind(target: &Target, plan: &Plan, number: usize) -> bool {
     let mut later = plan.asked[number + 1..].iter();
     target.mode.is_proxy() && later.any(|asked| asked.reply.breaks_off())

@@ -18,7 +18,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Why there is none.
+/// The reason why no further frame arrives.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     End,
