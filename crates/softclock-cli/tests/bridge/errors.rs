@@ -110,7 +110,7 @@ fn settings_come_from_a_file() {
     assert!(line.contains("no interface nolink0"), "{line}");
 }
 
-/// Nothing is changed then.
+/// A refused start changes no link.
 #[test]
 fn links_that_cannot_be_bridged() {
     softclock_testing::require!("setpriv");
@@ -135,7 +135,7 @@ fn links_that_cannot_be_bridged() {
     lab.await_links(&before);
 }
 
-/// Nothing is changed then.
+/// A refused start changes no link.
 #[test]
 fn links_that_cannot_do_xdp() {
     let lab = xdp_lab!();

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use softclock_testing::lab::{Namespace, connect};
 
-/// The namespaces, which go with it.
+/// The namespaces, which exist until this is dropped.
 pub(crate) struct Lab {
     west: Namespace,
     middle: Namespace,
@@ -25,7 +25,7 @@ pub(crate) enum Place {
 }
 
 impl Lab {
-    /// A lab of this test's own, or why there can be none here.
+    /// Creates a lab for one test; an error gives the reason why this machine cannot have one.
     pub(crate) fn new() -> Result<Self, String> {
         let lab = Self {
             west: Namespace::new()?,
@@ -48,7 +48,7 @@ impl Lab {
         Ok(())
     }
 
-    /// `ip` with these words, at a place.
+    /// Runs `ip` with these words at a place.
     pub(crate) fn configure(&self, place: Place, words: &str) {
         let done = self.namespace(place).run(&format!("ip {words}"));
         done.unwrap_or_else(|error| panic!("ip {words}: {error}"));
@@ -59,7 +59,7 @@ impl Lab {
         self.namespace(place).command(program)
     }
 
-    /// Runs words at a place to their end.
+    /// Runs a command line at a place to its end.
     pub(crate) fn run(&self, place: Place, words: &str) -> Output {
         let mut words = words.split(' ');
         let mut command = self.command(place, words.next().expect("a program"));
@@ -88,7 +88,7 @@ impl Lab {
         output.status.success()
     }
 
-    /// The program in the middle, to its end.
+    /// Runs the program in the middle to its end.
     pub(crate) fn softclock(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
         command
@@ -102,7 +102,7 @@ impl Lab {
         self.bridge_between(command, ["veA", "veB"], arguments)
     }
 
-    /// The same between other interfaces.
+    /// Like `bridge`, between other interfaces.
     pub(crate) fn bridge_between(
         &self,
         command: &str,
@@ -138,7 +138,7 @@ impl Lab {
         self.iperf_from(Place::West, port, arguments)
     }
 
-    /// The same from another place.
+    /// Like `iperf`, from another place.
     pub(crate) fn iperf_from(&self, place: Place, port: u16, arguments: &str) -> f64 {
         let port = port.to_string();
         let mut server = self
@@ -150,7 +150,7 @@ impl Lab {
         let mut hello = [0; 1];
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
-        // A connection that nothing passes on would be waited for.
+        // iperf3 would wait without limit for a connection that no bridge passes on.
         let client = self
             .command(place, "timeout")
             .args([
@@ -185,7 +185,7 @@ impl Lab {
     }
 }
 
-/// A running bridge, killed with it.
+/// A running bridge, killed when dropped.
 pub(crate) struct Bridge {
     child: Child,
     errors: BufReader<ChildStderr>,
@@ -199,7 +199,7 @@ impl Bridge {
         self.end_by(Signal::TERM)
     }
 
-    /// Ends it as a key of a terminal does.
+    /// Ends the bridge by SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(self) -> Value {
         self.end_by(Signal::INT)
     }
@@ -221,14 +221,14 @@ impl Bridge {
         text
     }
 
-    /// Ends it as nothing else does.
+    /// Kills the bridge, so that it cannot clean up.
     pub(crate) fn kill(mut self) -> ExitStatus {
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child")
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        // nsenter becomes the program.
+        // nsenter executes the program, so the process ID is the same.
         Pid::from_child(&self.child)
     }
 }
@@ -240,7 +240,7 @@ impl Drop for Bridge {
     }
 }
 
-/// A lab, or the end of the test.
+/// Creates a lab, or skips the test.
 macro_rules! lab {
     () => {{
         softclock_testing::require!("ip", "unshare", "nsenter", "ping", "iperf3");
@@ -252,7 +252,7 @@ macro_rules! lab {
 }
 pub(crate) use lab;
 
-/// A lab where AF_XDP can be used, or the end of the test.
+/// Creates a lab in which AF_XDP works, or skips the test.
 macro_rules! xdp_lab {
     () => {{
         use softclock_linux::probe::{xdp_program, xdp_socket};

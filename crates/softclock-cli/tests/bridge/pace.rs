@@ -18,7 +18,7 @@ fn all_kinds_of_traffic_pass_by_xdp() {
     all_pass(&xdp_lab!(), "xdp");
 }
 
-/// ARP, ICMP and its likes in IPv6, TCP with all offloads of its sender and receiver, and UDP.
+/// Checks ARP, ICMP, ICMPv6, UDP, and TCP with all offloads of its sender and receiver.
 fn all_pass(lab: &Lab, mechanism: &str) {
     let arguments = ["--class", "rate 400mbit", "--mechanism", mechanism];
     let bridge = lab.bridge("pace", &arguments);
@@ -40,7 +40,7 @@ fn all_pass(lab: &Lab, mechanism: &str) {
     }
 }
 
-/// A sender of bursts comes out even: few frames follow each other closely.
+/// Frames from a bursty sender leave evenly: few follow each other closely.
 #[test]
 fn frames_leave_apart() {
     softclock_testing::require!("tcpdump");
@@ -83,7 +83,7 @@ fn leave_apart(lab: &Lab, mechanism: &str) {
     );
 }
 
-/// Offloaded packets that pass whole, and classes that share transmissions.
+/// Offloaded packets pass whole, and classes share transmissions.
 #[test]
 fn bursts_and_batches_pass() {
     let lab = lab!();
@@ -138,7 +138,7 @@ fn classes_keep_apart() {
     );
 }
 
-/// One line says so at the start, and the summary how much of its rate a class lost to lateness.
+/// The start prints one line about it, and the summary shows the rate that a class lost to lateness.
 #[test]
 fn classes_that_are_promised_too_much_are_told() {
     let lab = lab!();
@@ -215,7 +215,7 @@ fn a_terminal_shows_what_happens() {
     let mut terminal = Terminal::start(script, arguments, &[]);
     let begun = terminal.wait_for("Ctrl-C ends it");
     assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
-    // Over the picture before: two directions of a title and a class each.
+    // Redraws over the previous picture: a title and a class for each of two directions.
     let drawn = begun + &terminal.wait_for("A\rveA -> veB");
     assert!(drawn.contains("\x1b[?25l"), "{drawn:?}");
     assert!(drawn.contains("all 100mbit"), "{drawn:?}");
@@ -231,7 +231,7 @@ fn a_terminal_shows_what_happens() {
     }
 }
 
-/// Nothing outlives the process, however it ends.
+/// The kernel undoes everything when the process ends, however it ends.
 #[test]
 fn a_killed_bridge_leaves_links_as_they_were() {
     links_are_as_before(&lab!(), "packet", |bridge| {
@@ -280,7 +280,7 @@ fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
         3,
         "the host answers"
     );
-    // Addresses of IPv6 settle first.
+    // Wait for the duplicate address detection of IPv6.
     std::thread::sleep(Duration::from_secs(2));
     let before = state();
     assert!(
@@ -342,7 +342,7 @@ fn down_and_up(lab: &Lab, mechanism: &str) {
     bridge.end();
 }
 
-/// Frames of several kilobytes, which need not be offloads' work.
+/// Frames of several kilobytes pass, not only as segments joined by offloads.
 #[test]
 fn jumbo_frames_pass() {
     let lab = lab!();
@@ -374,7 +374,7 @@ fn jumbo(lab: &Lab, mechanism: &str, mtu: usize) {
     bridge.end();
 }
 
-/// Virtual links copy frames, so nothing is gained there.
+/// Virtual links copy frames, so AF_XDP has no advantage there.
 #[test]
 fn the_mechanism_is_chosen_and_told() {
     let lab = xdp_lab!();

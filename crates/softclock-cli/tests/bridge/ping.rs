@@ -26,7 +26,7 @@ pub(crate) fn ping(lab: &Lab, address: &str, count: u32) -> Echoes {
     ping_at(lab, Place::West, address, count)
 }
 
-/// The same from any place.
+/// Like `ping`, from any place.
 pub(crate) fn ping_at(lab: &Lab, place: Place, address: &str, count: u32) -> Echoes {
     let words = format!("ping -n -c {count} -i 0.005 -W 1 {address}");
     let output = lab.run(place, &words);

@@ -1,4 +1,4 @@
-//! Files kept in memory are noticed to change.
+//! The cache of small files notices changes.
 
 use std::fs;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::{Server, directory, noise};
 
-/// After this a file is old enough to be kept.
+/// Age from which a file is cached.
 const SETTLE: Duration = Duration::from_millis(150);
 
 #[test]

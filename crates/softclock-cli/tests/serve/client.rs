@@ -67,17 +67,17 @@ impl Client {
             .expect("a connection that takes requests");
     }
 
-    /// The same connection, to be written to by another thread.
+    /// Clones the connection, for writes by another thread.
     pub(crate) fn another(&self) -> TcpStream {
         self.stream.get_ref().try_clone().expect("a descriptor")
     }
 
-    /// As [`send`](Self::send), to a server that may have closed; false if it has.
+    /// Like [`send`](Self::send), to a server that may have closed the connection; false if it has.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
-    /// A request for `target` with these header lines, and its answer.
+    /// Sends a request for `target` with these header lines, and reads the response.
     pub(crate) fn request(&mut self, method: &str, target: &str, headers: &[&str]) -> Response {
         let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
         for line in headers {
@@ -139,7 +139,7 @@ impl Client {
             .to_owned()
     }
 
-    /// Bytes of a body, as they come.
+    /// Reads available bytes of a body.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer)
     }
@@ -149,7 +149,7 @@ impl Client {
         self.stream.read_exact(buffer).expect("so many bytes");
     }
 
-    /// All that comes until the server closes.
+    /// Reads to the end of the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         // A reset counts as an end.

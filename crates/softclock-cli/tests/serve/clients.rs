@@ -24,7 +24,7 @@ fn connect_from(source: [u8; 4], server: SocketAddr) -> TcpStream {
 /// Whether a request over this connection is answered.
 fn is_answered(stream: &mut TcpStream) -> bool {
     let request = b"HEAD / HTTP/1.1\r\nHost: t\r\n\r\n";
-    // A reset may come before or behind the request.
+    // The reset may arrive before or after the request is sent.
     if stream.write_all(request).is_err() {
         return false;
     }
@@ -109,7 +109,7 @@ fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, end, stream, &[0x82, 0x84, 0x87, 0x01, 0x01, b't'])
 }
 
-/// The first frame of a stream that comes now: its kind and payload.
+/// The next frame of a stream: its kind and payload.
 fn next_of(stream: u32, from: &mut impl Read) -> (u8, Vec<u8>) {
     loop {
         let mut head = [0; 9];

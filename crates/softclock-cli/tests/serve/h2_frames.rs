@@ -24,12 +24,12 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// A connection behind its preface.
+/// A connection after the exchange of prefaces.
 pub(crate) struct Http2 {
     stream: StreamOwned<ClientConnection, TcpStream>,
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
     Status(u16),
     /// The stream was reset, with this code.
     Reset(u32),
-    /// The connection was ended, with the code of a GOAWAY if one came.
+    /// The connection was closed, with the code of a GOAWAY if there was one.
     Ended(Option<u32>),
 }
 
@@ -82,7 +82,7 @@ impl Http2 {
         self.stream.flush()
     }
 
-    /// The next frame; none at the end of the connection.
+    /// The next frame; `None` at the end of the connection.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut header = [0; 9];
         self.stream.read_exact(&mut header).ok()?;
@@ -158,7 +158,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The block of these fields, each as a literal without an index.
+/// Encodes a block of these fields, each as a literal without an index.
 pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -186,12 +186,12 @@ pub(crate) fn push_number(block: &mut Vec<u8>, first: u8, bits: u32, mut number:
     block.push(number as u8);
 }
 
-/// A request of these fields, complete.
+/// A complete request with these fields.
 pub(crate) fn request(stream: u32, fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(fields))
 }
 
-/// A good request for `path`.
+/// A valid request for `path`.
 pub(crate) fn get(stream: u32, path: &str) -> Vec<u8> {
     request(
         stream,

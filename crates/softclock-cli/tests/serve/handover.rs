@@ -44,13 +44,13 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Connects again and again, asks and reads to the end; returns how often.
+/// Connects repeatedly, sends a request and reads to the end; returns the number of connections.
 fn connect_all_the_time(address: SocketAddr, stop: &AtomicBool) -> io::Result<usize> {
     let mut times = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut stream = TcpStream::connect(address)?;
         if times % 3 == 0 {
-            // Accepted before it asks.
+            // Let the server accept the connection before the request arrives.
             thread::sleep(Duration::from_millis(1));
         }
         stream.write_all(b"GET /small HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")?;
@@ -64,8 +64,8 @@ fn connect_all_the_time(address: SocketAddr, stop: &AtomicBool) -> io::Result<us
     Ok(times)
 }
 
-/// Asks again and again over one connection, and over a new one where a response says that it is the last; returns how
-/// many connections it took.
+/// Sends requests over one connection, and over a new one after a response that says it is the last; returns the number
+/// of connections.
 fn keep_asking(address: SocketAddr, stop: &AtomicBool) -> usize {
     let mut connections = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -171,7 +171,7 @@ fn idle_connections_are_let_go_in_time() {
     assert!(!server.log().contains("cut"), "{}", server.log());
 }
 
-/// By each mechanism, with metrics, and another number of threads each time.
+/// Hands over with each mechanism, with metrics, and a different number of threads each time.
 #[test]
 fn one_process_after_another() {
     for mechanism in mechanisms() {
@@ -261,7 +261,7 @@ fn the_program_may_be_another_by_then() {
     assert_eq!(server.connect().get("/small").text(), "small");
 }
 
-/// A configuration that is read from a pipe holds the new process up.
+/// The new process reads its configuration from a pipe, and so starts late.
 #[test]
 fn signals_meanwhile() {
     for ending in [false, true] {

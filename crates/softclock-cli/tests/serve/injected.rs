@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::server::{Server, directory, noise};
 
-/// A generator of numbers, with a seed.
+/// A random number generator with a seed.
 struct Random(u64);
 
 impl Random {
@@ -33,16 +33,16 @@ impl Random {
     }
 }
 
-/// A request and its answer, but for the date.
+/// A request and its expected response, except for the date.
 struct Exchange {
     request: Vec<u8>,
     response: Vec<u8>,
-    /// Where in the response the date is.
+    /// Position of the date in the response.
     date: usize,
 }
 
 impl Exchange {
-    /// Asks once in peace.
+    /// Sends the request once without a fault, and records the response.
     fn learn(address: SocketAddr, method: &str, target: &str, more: &str) -> Self {
         let request = format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{more}\r\n").into_bytes();
         let mut stream = TcpStream::connect(address).unwrap();
@@ -60,7 +60,7 @@ impl Exchange {
         }
     }
 
-    /// Whether `bytes` may be at `place` of the response.
+    /// Whether `bytes` match the response at `place`.
     fn agrees(&self, place: usize, bytes: &[u8]) -> bool {
         let expected = &self.response[place..place + bytes.len()];
         if expected == bytes {
@@ -135,7 +135,7 @@ impl Campaign {
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.set_nodelay(true)?;
         let pipelined = random.below(2) == 0;
-        // Without pipelining, all but the last are exchanged in peace.
+        // Without pipelining, all requests but the last are exchanged without a fault.
         let (peaceful, last) = match pipelined {
             true => chosen.split_at(0),
             false => chosen.split_at(count - 1),
@@ -246,7 +246,7 @@ impl Campaign {
     }
 }
 
-/// Sends whole, or in pieces, with pauses now and then.
+/// Sends the bytes whole, or in pieces with occasional pauses.
 fn send(stream: &mut TcpStream, mut bytes: &[u8], random: &mut Random) -> io::Result<()> {
     if random.below(4) > 0 {
         return stream.write_all(bytes);

@@ -1,4 +1,4 @@
-//! Requests that are refused before they are understood.
+//! Requests that are refused before they are parsed completely.
 
 use crate::client::{Client, Response};
 use crate::server::{Server, directory};
@@ -99,7 +99,7 @@ fn whatever_the_pieces() {
         let mut client = server.connect();
         let stream = format!("{GOOD}{bad}{SMUGGLED}");
         for piece in stream.as_bytes().chunks(11) {
-            // The refusal may come before all is sent.
+            // The refusal may arrive before everything is sent.
             if !client.try_send(piece) {
                 break;
             }

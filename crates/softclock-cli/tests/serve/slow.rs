@@ -62,7 +62,7 @@ fn compare<A>(name: &str, server: &Server, attack: impl Fn() -> A) {
     assert!(least < 5.0, "{name}: others are {least:.1} times slower");
 }
 
-/// How a slow client is slow.
+/// The ways in which a client is slow.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Head,
@@ -71,7 +71,7 @@ enum Kind {
     Silent,
 }
 
-/// A slow client, which comes back when it is thrown out.
+/// A slow client, which reconnects when the server closes its connection.
 struct Slow {
     kind: Kind,
     stream: TcpStream,

@@ -77,7 +77,7 @@ fn read_frames(
 
 fn send(input: &Mutex<ChildStdin>, bytes: &[u8]) {
     let mut input = input.lock().unwrap();
-    // A server that has ended the connection is seen by the reader.
+    // Ignore the error: the reader notices a closed connection.
     let _ = input.write_all(bytes).and_then(|()| input.flush());
 }
 
@@ -133,7 +133,7 @@ impl Drop for Raw {
     }
 }
 
-/// Waits for something that takes as long as timeouts on a busy machine do.
+/// Waits for a condition for as long as timeouts may take on a busy machine.
 fn until_late(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -215,7 +215,7 @@ fn stalled_streams(options: &[&str]) {
         until_late("the connection ended", || connection.seen().has_ended);
         let seen = connection.seen();
         assert!(seen.content.is_empty());
-        // It answers pings, and so is ended only as all of its streams take nothing.
+        // The client answers pings, so the connection can only have ended because all its streams take nothing.
         assert_eq!(seen.goaway, Some(ENHANCE_YOUR_CALM), "{seen:?}");
     }
     assert_eq!(reached(&server, "stalled_connection"), 4);
@@ -239,7 +239,7 @@ fn stalled_streams_of_a_paced_server_are_reset() {
     stalled_streams(&["--pace", "50mbit"]);
 }
 
-/// One stream is given no window; another gets some steadily, less or more than the server's pace.
+/// One stream gets no window; the other one gets window steadily, less or more than the server's pace.
 fn one_of_two(options: &[&str], window: u32) {
     let directory = site();
     let options = [&["--threads", "1", "--send-timeout", "2"], METRICS, options].concat();
@@ -294,7 +294,7 @@ fn a_stream_taken_slowly_is_not_reset_beside_one_that_stalls() {
 fn a_stream_whose_bytes_wait_for_the_pace_is_not_reset() {
     softclock_testing::require!("openssl");
     one_of_two(&["--pace", "64kbit"], 2_000);
-    // Less than the pace.
+    // Less window than the pace.
     one_of_two(&["--pace", "64kbit"], 20);
 }
 
@@ -457,7 +457,7 @@ fn files_in_memory_are_served_without_descriptors() {
     let options = ["--cache-revalidate", "0.01", "--threads", "1"];
     let server = Server::start(Some(directory.path()), &options);
     let mut client = server.connect();
-    // Files that were changed just now are not kept.
+    // Files that were changed very recently are not cached.
     thread::sleep(Duration::from_millis(2_100));
     for _ in 0..3 {
         assert_eq!(client.get("/small").body, content);

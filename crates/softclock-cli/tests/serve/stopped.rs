@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::server::{Server, directory, mechanisms};
 
-/// Of each phase of a request.
+/// Timeout of each phase of a request.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// The bytes that a client has sent before the server is stopped, and those that it sends meanwhile.
@@ -30,7 +30,7 @@ fn requests_that_came_during_a_stop_are_answered() {
             options.push(Box::leak(option.into_boxed_str()));
         }
         let server = Server::start(Some(directory.path()), &options);
-        // Kept from a request before, and new; more than a look at the kernel brings at once.
+        // Connections with an earlier request, and new ones; more than one call to the kernel returns.
         let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
         for client in clients.iter_mut().take(50) {
             assert_eq!(client.get("/f").text(), "content");

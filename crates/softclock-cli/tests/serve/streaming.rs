@@ -62,7 +62,7 @@ fn the_disk_is_read_by_helpers() {
     let content = noise(1_000_000);
     let directory = directory(&[("cold", &content), ("hot", b"hot")]);
     let start = || Server::start(Some(directory.path()), &["--precompressed", "off"]);
-    // The kernel may refuse a look-up in its cache while others change directories, so once must do.
+    // The kernel may refuse a cached look-up while other processes change directories, so one success is enough.
     let needs_none = (0..TRIES).any(|_| {
         let server = start();
         assert_eq!(server.connect().get("/hot").text(), "hot");

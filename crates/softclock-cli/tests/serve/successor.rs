@@ -14,7 +14,7 @@ impl Successor {
         kill_process(self.0, signal).expect("a running process");
     }
 
-    /// Whether it runs. One that has ended may wait for a parent to look.
+    /// Whether the process runs. A zombie does not count.
     pub(crate) fn runs(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.as_raw_nonzero()));
         stat.is_ok_and(|stat| !stat.contains(") Z "))
@@ -55,7 +55,7 @@ pub(crate) fn replaced(server: &Server, times: usize) -> Successor {
     Successor(*started(server).last().expect("its number"))
 }
 
-/// Has a new process take over, and waits until it has. The server logs at level info.
+/// Replaces the server by a new process, and waits until that is done. The server must log at level info.
 pub(crate) fn replace(server: &Server) -> Successor {
     server.signal(Signal::USR2);
     replaced(server, 1)

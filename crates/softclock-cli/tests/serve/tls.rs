@@ -18,7 +18,7 @@ pub(crate) fn certify(directory: &Path, name: &str) {
     certify_between(directory, name, 1975, 4096);
 }
 
-/// Writes one that is valid from the beginning of one year to that of another.
+/// Writes a certificate that is valid from the beginning of one year to that of another.
 fn certify_between(directory: &Path, name: &str, begin: i32, end: i32) {
     let names = vec![name.to_owned(), "127.0.0.1".into()];
     let mut parameters = rcgen::CertificateParams::new(names).unwrap();
@@ -160,7 +160,7 @@ fn plain_and_broken_clients_are_let_go() {
 #[test]
 fn a_handshake_has_the_time_of_a_head() {
     let directory = with_site(&[("site/f", b"x")]);
-    // None of it, and the start of a record.
+    // One client sends nothing of its handshake, the other one the start of a record.
     let server = start(
         &directory,
         &["--first-byte-timeout", "0.3", "--head-timeout", "0.3"],

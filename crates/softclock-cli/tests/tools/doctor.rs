@@ -7,7 +7,7 @@ use softclock_testing::{require, skip};
 
 use crate::{on_terminal, run, softclock};
 
-/// The program under another that changes its limits or powers.
+/// Runs the program under another one that changes its limits or capabilities.
 fn under(wrapper: &[&str], arguments: &[&str]) -> Command {
     let mut command = Command::new(wrapper[0]);
     command

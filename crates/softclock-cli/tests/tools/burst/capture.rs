@@ -41,7 +41,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// All that hold nanoseconds.
+    /// The formats that hold nanoseconds.
     pub(super) const EXACT: [Self; 4] = [
         Self::PcapNanoseconds { big: false },
         Self::PcapNanoseconds { big: true },

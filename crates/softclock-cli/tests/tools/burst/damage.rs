@@ -45,7 +45,7 @@ fn cut_at_every_byte() {
 fn what_was_read_is_told() {
     let files = Files::new();
     let mut capture = small(PCAP);
-    // The third record's length.
+    // Corrupts the length of the third record.
     capture[24 + 2 * 19 + 11] = 0xff;
     let damaged = files.write("damaged", &capture);
     let good = files.write("good", &small(PCAP));

@@ -29,7 +29,7 @@ fn memory_does_not_grow_with_the_capture() {
             .expect("the program starts");
         let packets = write(&mut child, format);
         let peak = softclock_testing::peak_resident_kb(child.id()).expect("it runs");
-        // This closes its input.
+        // This closes the child's input.
         let output = child.wait_with_output().expect("our own child");
         let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(figures["packets"], packets);

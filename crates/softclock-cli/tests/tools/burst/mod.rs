@@ -25,7 +25,7 @@ fn burst<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// The figures of a run that went well.
+/// The figures of a successful run.
 fn json(command: &mut Command) -> Value {
     let (output, text) = run(command.arg("--json"));
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -15,7 +15,7 @@ use super::{burst, json};
 
 const PACKETS: u16 = 120;
 
-/// Between two packets.
+/// Time between two packets.
 const PAUSE_NS: u64 = 100_000;
 
 /// Ethernet, IPv4 and UDP, as on the loopback interface.
@@ -72,7 +72,7 @@ fn start(port: u16, precision: &str, output: File) -> Result<Child, String> {
             return Err(told.trim().to_owned());
         }
     }
-    // It says more at its end, and would wait for a reader.
+    // tcpdump prints more at its end, and would block without a reader.
     thread::spawn(move || errors.read_to_string(&mut String::new()));
     Ok(tcpdump)
 }
