@@ -1,4 +1,4 @@
-//! Why there is no bridge, or none any more, in words.
+//! The errors of a bridge, each as one line for the user.
 
 use std::{fmt, fs, io};
 
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use softclock_link::PortError;
 use softclock_linux::link::{ClaimError, DeviceError, DeviceFailure, XdpError, XdpStep};
 
-/// Why there is no bridge, or none any more; one line.
+/// The reason why a bridge did not start or has ended, as one line.
 #[derive(Debug)]
 pub(crate) struct BridgeError(pub(crate) String);
 
@@ -22,7 +22,7 @@ impl From<PortError> for BridgeError {
             PortError::Find { interface, error } => not_found(&interface, &error),
             PortError::Claim { interface, error } => not_claimed(&interface, &error),
             PortError::Open(error) => match is_of_xdp(&error) {
-                // Without AF_XDP, there is a bridge unless only that was asked for.
+                // Without AF_XDP the bridge falls back to AF_PACKET, unless the user asked for AF_XDP only.
                 true => format!("no AF_XDP: {}", not_opened(&error)),
                 false => not_opened(&error),
             },
@@ -40,7 +40,7 @@ fn is_of_xdp(error: &DeviceError) -> bool {
 fn not_found(name: &str, error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::NODEV) => {
-            format!("there is no interface {name}; ip link lists those there are")
+            format!("there is no interface {name}; ip link lists the existing ones")
         }
         _ => format!("cannot find interface {name}: {error}"),
     }
@@ -49,17 +49,17 @@ fn not_found(name: &str, error: &io::Error) -> String {
 fn not_claimed(name: &str, error: &ClaimError) -> String {
     match error {
         ClaimError::Held(Some(process)) => format!(
-            "{name} is one side of another bridge: process {process}{}; end that first",
+            "{name} is already a side of another bridge: process {process}{}; end that first",
             command_line(*process)
         ),
         ClaimError::Held(None) => {
-            format!("{name} is one side of another bridge, whose process does not show here")
+            format!("{name} is already a side of another bridge, whose process is not visible here")
         }
         ClaimError::Io(error) => format!("cannot claim {name}: {error}"),
     }
 }
 
-/// The beginning of a process' command line in brackets, if it may be read.
+/// Returns the beginning of the command line of a process in brackets, or nothing if it may not be read.
 fn command_line(process: u32) -> String {
     let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
@@ -75,7 +75,7 @@ fn command_line(process: u32) -> String {
     }
 }
 
-/// Why a device was not opened.
+/// Explains why a device was not opened.
 pub(super) fn not_opened(error: &DeviceError) -> String {
     let name = &error.interface;
     match &error.failure {
@@ -84,7 +84,7 @@ pub(super) fn not_opened(error: &DeviceError) -> String {
         DeviceFailure::Xdp(error) => no_xdp(name, error),
         DeviceFailure::XdpCopies => copies(name),
         DeviceFailure::XdpMissesTags => format!(
-            "{name} takes tags of VLANs off, which AF_XDP misses; ethtool -K {name} rxvlan off keeps them"
+            "{name} strips VLAN tags, which AF_XDP would lose; ethtool -K {name} rxvlan off keeps them"
         ),
         DeviceFailure::Tap(error) => no_tap(name, error),
     }
@@ -115,7 +115,7 @@ fn not_shut(name: &str, error: &io::Error) -> String {
 fn no_tap(name: &str, error: &io::Error) -> String {
     let is_there = Errno::from_io_error(error) == Some(Errno::BUSY);
     match error.kind() {
-        _ if is_there => format!("there is an interface {name} already"),
+        _ if is_there => format!("an interface {name} exists already"),
         io::ErrorKind::PermissionDenied => {
             format!("no permission to make the TAP device {name}: it needs root or CAP_NET_ADMIN")
         }
@@ -125,7 +125,7 @@ fn no_tap(name: &str, error: &io::Error) -> String {
             )
         }
         io::ErrorKind::InvalidInput => {
-            format!("'{name}' can be no interface's name, of which 15 bytes are the most")
+            format!("'{name}' is not a valid interface name (at most 15 bytes)")
         }
         _ => format!("cannot make the TAP device {name}: {error}"),
     }
@@ -139,7 +139,7 @@ fn no_xdp(name: &str, error: &XdpError) -> String {
     let (step, error) = match error {
         XdpError::Queues(count) => {
             return format!(
-                "{name} has {count} queues; ethtool -L {name} combined 1 leaves it one"
+                "{name} has {count} queues; ethtool -L {name} combined 1 reduces them to one"
             );
         }
         XdpError::Failed(step, error) => (*step, error),
@@ -159,10 +159,10 @@ fn no_xdp(name: &str, error: &XdpError) -> String {
         XdpStep::Socket => format!("no socket: {error}"),
         XdpStep::Queue if is(Errno::OPNOTSUPP) => copies(name),
         XdpStep::Queue | XdpStep::Driver if is(Errno::BUSY) => {
-            format!("{name} is in use by another program of XDP")
+            format!("{name} is in use by another XDP program")
         }
         XdpStep::Queue => format!("no queue of {name}: {error}"),
-        XdpStep::Program => format!("the kernel takes no program: {error}"),
+        XdpStep::Program => format!("the kernel refuses the XDP program: {error}"),
         XdpStep::Driver if is(Errno::OPNOTSUPP) => format!("the driver of {name} has no XDP"),
         XdpStep::Driver if is(Errno::RANGE) || is(Errno::INVAL) => {
             format!("the MTU of {name} or of its other end is too large for XDP")
@@ -171,5 +171,5 @@ fn no_xdp(name: &str, error: &XdpError) -> String {
     }
 }
 
-/// Of a command line that is told.
+/// Limit of the characters of a command line in an error.
 const MOST_LETTERS: usize = 100;

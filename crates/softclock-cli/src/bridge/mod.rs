@@ -1,12 +1,13 @@
-//! A bridge between two interfaces that decides when each frame leaves: what `softclock pace` and `softclock wan` share
-//! of the command line, of what they print, and of how they end. The engine is `softclock_link`.
+//! A bridge between two interfaces that decides when each frame leaves: the command line, output and shutdown that
+//! `softclock pace` and `softclock wan` share. The engine is `softclock_link`.
 //!
-//! - [`cut_off`]: what of the host stops working, and whether that is meant.
-//! - [`error`]: what failed, in words.
-//! - [`report`]: what happened, as text and JSON; pure.
+//! - [`cut_off`]: the host's addresses and routes that stop working, and the user's consent.
+//! - [`error`]: errors as one line for the user.
+//! - [`report`]: counts and rates, as text and JSON; pure.
 //!
-//! One thread, one runtime. Whatever frames come and go by, the host does not handle them too; or a side is a TAP device of
-//! our own, whose frames are exchanged with the host. All of it goes with the process.
+//! One thread, one runtime. While the bridge runs, the host does not handle the frames of its interfaces. A side may
+//! also be a TAP device that the bridge creates, whose frames it exchanges with the host. The kernel undoes all of this
+//! when the process ends, even by SIGKILL.
 
 mod cut_off;
 mod error;
@@ -33,15 +34,15 @@ use report::{Directed, Report};
 /// Options of every bridge.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BridgeOptions {
-    /// One interface; tap:NAME makes a TAP device of that name
+    /// One interface; tap:NAME creates a TAP device of that name
     #[arg(value_name = "A")]
     a: String,
 
-    /// The other
+    /// The other interface, or tap:NAME
     #[arg(value_name = "B")]
     b: String,
 
-    /// By what frames come and go
+    /// Mechanism that receives and sends frames
     #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
     mechanism: MechanismName,
 
@@ -49,15 +50,16 @@ pub(crate) struct BridgeOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole(0..=1000u32))]
     pub(crate) overhead: u32,
 
-    /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
+    /// Share of a processor that the bridge may spin to send frames on time; 0 turns spinning off
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "25", value_parser = percent)]
     spin_cap: f64,
 
-    /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none
+    /// Real-time priority of the bridge's thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for
+    /// none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=99u8))]
     priority: u8,
 
-    /// End after so long [default: with Ctrl-C or SIGTERM]
+    /// End after this time [default: on Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -69,19 +71,20 @@ pub(crate) struct BridgeOptions {
     #[arg(long, short)]
     quiet: bool,
 
-    /// Take over interfaces by which the host has addresses or routes, without a question: they do not work meanwhile
+    /// Start without a question even if the host has addresses or routes on an interface; they do not work until the
+    /// bridge ends
     #[arg(long)]
     yes: bool,
 }
 
 impl BridgeOptions {
-    /// Whether nothing but errors and the summary is to be printed.
+    /// Whether to print nothing but errors and the summary.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
     }
 }
 
-/// The mechanism that the user asks for.
+/// The values of `--mechanism`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum MechanismName {
     /// AF_XDP where the drivers of both interfaces do it without copies, and both have one queue and rxvlan off; else
@@ -89,7 +92,7 @@ enum MechanismName {
     Auto,
     /// AF_PACKET
     Packet,
-    /// AF_XDP, with copies if need be
+    /// AF_XDP, even if the driver copies frames
     Xdp,
 }
 
@@ -103,15 +106,17 @@ impl From<MechanismName> for MechanismChoice {
     }
 }
 
-/// What is done to the frames of one direction.
+/// The discipline for the frames of one direction, with its description.
 pub(crate) struct Treatment<D> {
     pub(crate) discipline: D,
-    /// The same as options write it: names and values.
+    /// The settings of `discipline` as options write them: names and values.
     pub(crate) settings: Vec<(String, String)>,
 }
 
-/// Bridges until a signal or the end of the time asked for. A treatment is made for each direction, from A to B first,
-/// by the link on which its frames leave, if it is there already. The report has the `seed`, if it matters.
+/// Bridges until a signal arrives, `--duration` is over or an interface fails.
+///
+/// `treatments` makes the discipline of each direction, first from A to B; it gets the link on which the frames of that
+/// direction leave, or `None` for a TAP device that does not exist yet. The report shows `seed` if there is one.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
     seed: Option<u64>,
@@ -125,10 +130,12 @@ pub(crate) fn run<D: Discipline>(
             "{name} is both sides: a bridge needs two interfaces"
         )));
     }
+    // Claims come first, so that two bridges that start together cannot both take an interface.
     let _claims = [a.claim()?, b.claim()?];
     cut_off::agree([&a, &b], options)?;
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
-    // Before the first thread, if there ever is one, and before anything is taken over.
+    // Threads inherit the mask, so block the signals before any thread starts; and before taking the interfaces, so
+    // that a signal cannot end the process without a summary.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
     let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
     runtime.map_err(failed)?.block_on(async {
@@ -148,7 +155,7 @@ pub(crate) fn run<D: Discipline>(
     })
 }
 
-/// By what frames come and go, and why.
+/// Names the mechanism in use, and the reason if it is not the preferred one.
 fn by(opened: &Opened) -> String {
     match opened {
         Opened::Tap => "TAP".into(),
@@ -163,7 +170,7 @@ fn by(opened: &Opened) -> String {
     }
 }
 
-/// Where that is not allowed, frames leave as late as other load makes them.
+/// Gives this thread the priority of `--priority`. Only warns on failure: frames then leave later under other load.
 fn set_priority(options: &BridgeOptions) {
     if options.priority == 0 {
         return;
@@ -175,23 +182,24 @@ fn set_priority(options: &BridgeOptions) {
     }
 }
 
-/// A bridge that runs.
+/// A running bridge.
 struct Bridge<D> {
     directions: [Rc<Direction<D>>; 2],
-    /// Of each direction.
+    /// The settings of each direction, as options write them.
     settings: [Vec<(String, String)>; 2],
     seed: Option<u64>,
 }
 
 impl<D: Discipline> Bridge<D> {
-    /// Carries frames in both directions and shows how that goes.
+    /// Carries frames in both directions and shows the progress; returns when a direction fails or the bridge is
+    /// stopped.
     async fn carry(
         &self,
         signals: Signals,
         by: &str,
         options: &BridgeOptions,
     ) -> Result<(), BridgeError> {
-        // Awaited, so that a panic of one direction does not leave the other alone.
+        // Both tasks are awaited, so that a panic in one ends the bridge instead of leaving a one-way link.
         let [there, back] =
             (self.directions.clone()).map(|direction| softclock::spawn_local(direction.run()));
         let carried = async { Err(BridgeError::from(or(there, back).await)) };
@@ -208,12 +216,12 @@ impl<D: Discipline> Bridge<D> {
             }
         }
         let result = self.watch(or(carried, stopped), options).await;
-        // A closed standard output is no failure of the bridge.
+        // Ignore the error: a closed standard output is not a failure of the bridge.
         let _ = io::stdout().flush();
         result
     }
 
-    /// Shows what happens until the end, and then all of it.
+    /// Draws the state every second until the bridge ends, then prints the summary.
     async fn watch(
         &self,
         ended: impl Future<Output = Result<(), BridgeError>>,
@@ -226,6 +234,7 @@ impl<D: Discipline> Bridge<D> {
         let mut previous = self.report(Duration::ZERO);
         let all = options.duration.unwrap_or(Duration::MAX);
         loop {
+            // Wake up every FRAME to draw, and for the end of --duration.
             let left = all.saturating_sub(softclock::now().since(begun));
             let ended = softclock::timeout(left.min(FRAME), ended.as_mut()).await;
             let end = match ended {
@@ -233,7 +242,7 @@ impl<D: Discipline> Bridge<D> {
                 Err(_) => self.check_links().err().map(Err),
             };
             let over = softclock::now().since(begun) >= all;
-            // Reports of many classes take their time, and so are made only for somebody to see.
+            // A report of many classes is costly, so make one only if it is drawn or is the last.
             if end.is_none() && !over && drawing.is_none() {
                 continue;
             }
@@ -279,5 +288,5 @@ fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
     let _ = write!(io::stdout(), "{between}{text}");
 }
 
-/// Between two pictures, and between two looks whether the links are still there.
+/// Interval between drawings, and between checks that the links still exist.
 const FRAME: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What a bridge did so far, as text and as JSON.
+//! The state of a bridge as text and as JSON. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use softclock_link::{Counts, DirectionReport, Row};
 
-/// A bridge at one moment.
+/// A snapshot of a bridge.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// How long it had been running.
+    /// Time since the bridge started.
     pub(crate) after: Duration,
-    /// Where chance began, if anything depended on it.
+    /// Seed of the random decisions, if any setting is random.
     pub(crate) seed: Option<u64>,
     pub(crate) directions: Vec<Directed>,
 }
 
-/// What a direction does to frames, and what it did.
+/// The settings and counts of one direction.
 #[derive(Debug)]
 pub(crate) struct Directed {
-    /// As options write it: names and values.
+    /// Names and values, as options write them.
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) report: DirectionReport,
 }
 
 impl Report {
-    /// A table with rates since `previous`, and what waits.
+    /// Formats a table with rates since `previous`, and the packets that wait.
     pub(crate) fn lines(&self, previous: &Self) -> Vec<String> {
         let seconds = self.after.saturating_sub(previous.after).as_secs_f64();
         let mut lines = Vec::new();
@@ -45,7 +45,7 @@ impl Report {
         lines
     }
 
-    /// A table of all: by what settings, rates from the first frame to the last, and how much waited at most.
+    /// Formats the summary: the settings, rates from the first frame to the last, and the longest queue.
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut lines = self.settings();
         for direction in &self.directions {
@@ -61,7 +61,7 @@ impl Report {
         lines
     }
 
-    /// What is done to frames, a line for each direction, and the seed.
+    /// Formats the settings, a line for each direction, and the seed.
     pub(crate) fn settings(&self) -> Vec<String> {
         let line = |direction: &Directed| {
             let named = direction.settings.iter().take(MOST_SETTINGS);
@@ -72,7 +72,7 @@ impl Report {
                 words.push(format!("and {more} more"));
             }
             if words.is_empty() {
-                words.push("nothing is changed".into());
+                words.push("no changes to packets".into());
             }
             let DirectionReport { from, to, .. } = &direction.report;
             format!("{from} -> {to}: {}", words.join(", "))
@@ -81,7 +81,7 @@ impl Report {
         self.directions.iter().map(line).chain(seed).collect()
     }
 
-    /// For programs.
+    /// Formats the report as one JSON object.
     pub(crate) fn json(&self) -> Value {
         let directions: Vec<_> = self.directions.iter().map(Directed::json).collect();
         json!({ "seconds": self.after.as_secs_f64(), "seed": self.seed, "directions": directions })
@@ -89,7 +89,7 @@ impl Report {
 }
 
 impl Directed {
-    /// The columns' names.
+    /// Formats the header of the table.
     fn head(&self, queue: &str) -> String {
         format!(
             "{:<28} {:>12} {:>14} {:>10} {queue:>16}",
@@ -100,7 +100,7 @@ impl Directed {
         )
     }
 
-    /// What is told below the classes.
+    /// Formats the lines below the classes: lateness, counts of errors and losses.
     fn ends(&self) -> impl Iterator<Item = String> {
         let lateness = self.report.lateness_ns.map(|lateness| {
             let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
@@ -116,11 +116,11 @@ impl Directed {
         let counts = counts(&label, &drops);
         match self.report.port_lost {
             Some(_) => counts,
-            None => Some(counts.map_or(label + "  ", |counts| counts + ", ") + "losses not known"),
+            None => Some(counts.map_or(label + "  ", |counts| counts + ", ") + "losses unknown"),
         }
     }
 
-    /// What was not taken in time is null if it is not known.
+    /// Counts of one port as JSON. "Not taken in time" is null if the kernel does not report it.
     fn port_json(&self) -> Value {
         let mut drops = json!(self.report.port_drops);
         if self.report.port_lost != Some(0) {
@@ -175,7 +175,7 @@ fn kib(bytes: u64) -> String {
     format!("{} KB", bytes.div_ceil(1 << 10))
 }
 
-/// The values of each setting, of which classes have several.
+/// Groups values by the name of the setting, since a setting may occur once for each class.
 fn by_name(settings: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in settings {
@@ -184,7 +184,7 @@ fn by_name(settings: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {
     all
 }
 
-/// The counts that are not zero, in one line.
+/// Formats the counts that are not zero on one line; `None` if all are zero.
 fn counts(label: &str, counts: &Counts) -> Option<String> {
     let named = counts.iter().filter(|(_, count)| **count > 0);
     let named: Vec<_> = named
@@ -193,7 +193,7 @@ fn counts(label: &str, counts: &Counts) -> Option<String> {
     (!named.is_empty()).then(|| format!("{label}  {}", named.join(", ")))
 }
 
-/// Settings of a direction that are shown in a line.
+/// Limit of the settings of a direction on one line.
 const MOST_SETTINGS: usize = 8;
 
 const NOT_TAKEN: &str = "not taken in time";
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(line, "  at a:   3 link down");
         assert_eq!(drops, json!({ "link down": 3 }));
         let (line, drops) = told(None);
-        assert_eq!(line, "  at a:   3 link down, losses not known");
+        assert_eq!(line, "  at a:   3 link down, losses unknown");
         assert_eq!(drops, json!({ "link down": 3, "not taken in time": null }));
     }
 }

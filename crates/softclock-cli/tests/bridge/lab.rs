@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use softclock_testing::lab::{Namespace, connect};
 
-/// The namespaces, which go with it.
+/// The namespaces, which exist until this is dropped.
 pub(crate) struct Lab {
     west: Namespace,
     middle: Namespace,
@@ -25,7 +25,7 @@ pub(crate) enum Place {
 }
 
 impl Lab {
-    /// A lab of this test's own, or why there can be none here.
+    /// Creates a lab for one test; an error gives the reason why this machine cannot have one.
     pub(crate) fn new() -> Result<Self, String> {
         let lab = Self {
             west: Namespace::new()?,
@@ -48,7 +48,7 @@ impl Lab {
         Ok(())
     }
 
-    /// `ip` with these words, at a place.
+    /// Runs `ip` with these words at a place.
     pub(crate) fn configure(&self, place: Place, words: &str) {
         let done = self.namespace(place).run(&format!("ip {words}"));
         done.unwrap_or_else(|error| panic!("ip {words}: {error}"));
@@ -59,14 +59,14 @@ impl Lab {
         self.namespace(place).command(program)
     }
 
-    /// Runs words at a place to their end.
+    /// Runs a command line at a place to its end.
     pub(crate) fn run(&self, place: Place, words: &str) -> Output {
         let mut words = words.split(' ');
         let mut command = self.command(place, words.next().expect("a program"));
         command.args(words).output().expect("nsenter is installed")
     }
 
-    /// What is told of the middle's links.
+    /// The output of `ip link` about the middle's links.
     pub(crate) fn links(&self) -> String {
         let output = self.run(Place::Middle, "ip -details link show");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -75,7 +75,7 @@ impl Lab {
     /// Waits until the middle's links are as they were.
     pub(crate) fn await_links(&self, before: &str) {
         let since = Instant::now();
-        // The kernel closes what a dead process held in its own time.
+        // The kernel closes the sockets of a dead process some time after its end.
         while self.links() != before {
             let late = since.elapsed() > Duration::from_secs(20);
             assert!(!late, "{} is not {before}", self.links());
@@ -88,7 +88,7 @@ impl Lab {
         output.status.success()
     }
 
-    /// The program in the middle, to its end.
+    /// Runs the program in the middle to its end.
     pub(crate) fn softclock(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
         command
@@ -102,7 +102,7 @@ impl Lab {
         self.bridge_between(command, ["veA", "veB"], arguments)
     }
 
-    /// The same between other interfaces.
+    /// Like `bridge`, between other interfaces.
     pub(crate) fn bridge_between(
         &self,
         command: &str,
@@ -138,7 +138,7 @@ impl Lab {
         self.iperf_from(Place::West, port, arguments)
     }
 
-    /// The same from another place.
+    /// Like `iperf`, from another place.
     pub(crate) fn iperf_from(&self, place: Place, port: u16, arguments: &str) -> f64 {
         let port = port.to_string();
         let mut server = self
@@ -150,7 +150,7 @@ impl Lab {
         let mut hello = [0; 1];
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
-        // A connection that nothing passes on would be waited for.
+        // iperf3 would wait without limit for a connection that no bridge passes on.
         let client = self
             .command(place, "timeout")
             .args([
@@ -185,21 +185,21 @@ impl Lab {
     }
 }
 
-/// A running bridge, killed with it.
+/// A running bridge, killed when dropped.
 pub(crate) struct Bridge {
     child: Child,
     errors: BufReader<ChildStderr>,
-    /// What it says when it carries frames.
+    /// The line that the bridge prints when it carries frames.
     pub(crate) greeting: String,
 }
 
 impl Bridge {
-    /// Ends it as an administrator would; what it says then.
+    /// Ends the bridge as an administrator would, and returns its summary.
     pub(crate) fn end(self) -> Value {
         self.end_by(Signal::TERM)
     }
 
-    /// Ends it as a key of a terminal does.
+    /// Ends the bridge by SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(self) -> Value {
         self.end_by(Signal::INT)
     }
@@ -213,7 +213,7 @@ impl Bridge {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Waits until it fails; what it says then.
+    /// Waits until the bridge fails, and returns its output.
     pub(crate) fn fail(mut self) -> String {
         let mut text = String::new();
         self.errors.read_to_string(&mut text).expect("text");
@@ -221,14 +221,14 @@ impl Bridge {
         text
     }
 
-    /// Ends it as nothing else does.
+    /// Kills the bridge, so that it cannot clean up.
     pub(crate) fn kill(mut self) -> ExitStatus {
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child")
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        // nsenter becomes the program.
+        // nsenter executes the program, so the process ID is the same.
         Pid::from_child(&self.child)
     }
 }
@@ -240,7 +240,7 @@ impl Drop for Bridge {
     }
 }
 
-/// A lab, or the end of the test.
+/// Creates a lab, or skips the test.
 macro_rules! lab {
     () => {{
         softclock_testing::require!("ip", "unshare", "nsenter", "ping", "iperf3");
@@ -252,7 +252,7 @@ macro_rules! lab {
 }
 pub(crate) use lab;
 
-/// A lab where AF_XDP can be used, or the end of the test.
+/// Creates a lab in which AF_XDP works, or skips the test.
 macro_rules! xdp_lab {
     () => {{
         use softclock_linux::probe::{xdp_program, xdp_socket};

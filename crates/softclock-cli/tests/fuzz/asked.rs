@@ -1,9 +1,9 @@
-//! One request and what may answer it, in either version of HTTP.
+//! One request and its permitted answers, in either version of HTTP.
 
 use crate::limits::is_without;
 use crate::random::{Random, content, digest};
 
-/// What the server under test is, and how its clients reach it.
+/// The kind of server under test, and the transport of its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     Serve,
@@ -22,7 +22,7 @@ impl Mode {
     }
 }
 
-/// What the upstream does with a request. Its place in [`Reply::ALL`] stands in the target.
+/// The upstream's behaviour for a request. The target of the request holds its index in [`Reply::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     // Complete responses.
@@ -45,7 +45,7 @@ pub(crate) enum Reply {
     ResetWithin,
     StallsWithin,
     BrokenChunk,
-    // What is no response.
+    // No response.
     Silent,
     ClosesAtOnce,
     ResetsAtOnce,
@@ -156,12 +156,12 @@ pub(crate) struct Asked {
     pub(crate) range: Option<(usize, usize)>,
 }
 
-/// What came for it.
+/// The answer that a client received.
 #[derive(Default, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) has_length: bool,
-    /// What the upstream says of the body that it got.
+    /// The upstream's digest of the body that it received.
     pub(crate) upload: Option<String>,
     pub(crate) body: Vec<u8>,
     /// It came to the end that its framing promises.
@@ -218,7 +218,7 @@ impl Asked {
         (parts.next().is_none() && len <= LARGEST).then_some((reply, id, len))
     }
 
-    /// The bytes of the request's body: what would be a request if it were taken for one.
+    /// The bytes of the request's body, which would form a request if a server parsed them as one.
     pub(crate) fn upload(&self) -> Vec<u8> {
         let len = self.upload.unwrap_or(0);
         let mut bytes = SMUGGLED.repeat(len / SMUGGLED.len() + 1);
@@ -249,7 +249,7 @@ impl Asked {
         })
     }
 
-    /// As [`judge`](Self::judge), of an answer whose rest will not come.
+    /// Like [`judge`](Self::judge), for an answer that was cut off.
     pub(crate) fn judge_start(&self, mode: Mode, answer: &Answer) -> Result<(), String> {
         let first = self.range.map_or(0, |(first, _)| first);
         let is_content = content(self.id, self.len)[first..].starts_with(&answer.body);
@@ -355,5 +355,5 @@ const LARGEST: usize = 1_000_000;
 /// The target of requests in a proxy that are changed at random.
 pub(crate) const MUTANT: &str = "/mutant/mutant/mutant/mutant";
 
-/// What must never be taken for a request.
+/// Bytes that no server may parse as a request.
 pub(crate) const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: fuzz\r\n\r\n";

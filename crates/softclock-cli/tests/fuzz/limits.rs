@@ -1,4 +1,4 @@
-//! The limits under which the servers run here, and how long this program waits for what they promise.
+//! The limits with which the servers run here, and the time that this program waits for their effects.
 
 use std::time::Duration;
 
@@ -37,5 +37,5 @@ pub(crate) fn is_without(provocation: &str) -> bool {
     names.split(',').any(|name| name == provocation)
 }
 
-/// Faults of dependencies. The crate h2 0.4 accepts malformed requests whose fields are cut by the end of a frame.
+/// Known faults of dependencies. The crate h2 0.4 accepts malformed requests if the end of a frame cuts their fields.
 const OF_DEPENDENCIES: &str = "continuation";

@@ -1,9 +1,9 @@
-//! Whole connections at random, against the real program: clients of HTTP/1 and HTTP/2 that send anything, and upstreams that
-//! answer anything.
+//! Whole connections at random, against the real program: clients of HTTP/1 and HTTP/2 that send anything, and
+//! upstreams that answer anything.
 //!
-//! A *round* starts the server with options of its seed's choice, and runs many *sessions* against it, each a connection
-//! whose [plan](http1) the session's seed determines. Sessions know which of their requests were well-formed and what must
-//! answer them; [`invariants`] know what the process must have given back in the end.
+//! A *round* starts the server with options of its seed's choice, and runs many *sessions* against it, each a
+//! connection whose [plan](http1) the session's seed determines. Sessions know which of their requests were well-formed
+//! and what must answer them; [`invariants`] know what the process must have given back in the end.
 //!
 //! A minute in all by default; an hour by hand:
 //! `SOFTCLOCK_FUZZ_SECONDS=3600 cargo test --release -p softclock-cli --test fuzz -- --nocapture`.

@@ -1,4 +1,4 @@
-//! Violations of the invariants: what is known of each goes to a file, from which it can be repeated.
+//! Violations of the invariants: each is written to a file, from which it can be repeated.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::asked::Mode;
 use crate::limits::DELAY;
 
-/// What the sessions of a round find, and what they count.
+/// The violations that the sessions of a round find, and their counts.
 pub(crate) struct Recorder {
     pub(crate) mode: Mode,
     seed: u64,
@@ -81,7 +81,7 @@ impl Recorder {
         }
     }
 
-    /// Returns whether this program could not run for so long since `begun` that the server's timeouts may have struck.
+    /// Returns whether this program was so delayed since `begun` that the server's timeouts may have expired.
     pub(crate) fn was_held_up_since(&self, begun: Instant) -> bool {
         // A session may be judged before the next beat.
         self.is_held_up() || self.held_up.get().is_some_and(|end| end >= begun)

@@ -14,7 +14,7 @@ use crate::recorder::Recorder;
 use crate::server::{Server, softclock};
 use crate::transport::Trust;
 
-/// What clients need to know of it.
+/// The data that clients need about the server.
 pub(crate) struct Target {
     pub(crate) mode: Mode,
     pub(crate) address: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub(crate) is_patient: bool,
 }
 
-/// The program, and the directory with what it serves and its certificate.
+/// The program, and the directory with its site and its certificate.
 pub(crate) struct Subject {
     pub(crate) server: Server,
     pub(crate) threads: usize,
@@ -124,5 +124,5 @@ fn certify(directory: &TempDir, options: &mut Vec<String>) -> Trust {
     Trust::only(CertificateDer::from(made.cert.der().to_vec()))
 }
 
-/// Then what ends a request is that its client has left.
+/// With this timeout, a silent request ends only when its client leaves.
 const PATIENT: &str = "--response-timeout=60";

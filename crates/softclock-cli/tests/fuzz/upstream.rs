@@ -1,4 +1,4 @@
-//! The upstream: it answers as each request's target says, and believes that whatever comes is the proxy's fault.
+//! The upstream: it answers as each request's target says, and reports every malformed request as the proxy's fault.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +49,7 @@ struct Head {
     fields: Vec<(String, String)>,
 }
 
-/// What becomes of the connection.
+/// The state of the connection after a request.
 #[derive(PartialEq, Eq)]
 enum Then {
     Keep,
@@ -335,7 +335,7 @@ impl Connection {
         })
     }
 
-    /// What no server with good intentions sends.
+    /// Sends responses that only a malicious server would send.
     async fn hostile(
         &mut self,
         reply: Reply,
@@ -423,7 +423,7 @@ impl Connection {
 }
 
 impl Head {
-    /// Strictly: whatever a lenient reader could understand otherwise is a fault.
+    /// Parses strictly: any text that a lenient reader could read differently is a fault.
     fn parse(text: &[u8]) -> Result<Self, String> {
         let text = String::from_utf8_lossy(text);
         let lines: Vec<_> = text
@@ -477,7 +477,7 @@ impl Head {
             .find_map(|(own, value)| (own == name).then_some(value.as_str()))
     }
 
-    /// What its target asks, if the field beside it agrees.
+    /// The behaviour that the target requests, if the field beside it agrees.
     fn asked(&self) -> Option<(Reply, u64, usize)> {
         let asked = Asked::from_target(&self.target)?;
         (self.field("x-fuzz") == Some(&asked.1.to_string())).then_some(asked)

@@ -1,4 +1,5 @@
-//! Connections to all upstreams together: how many there may be, what happens then, and that each is given back.
+//! The limit of connections to all upstreams together: the behaviour at the limit, and that each connection is
+//! returned.
 
 use std::fs;
 use std::process::Command;
@@ -120,7 +121,7 @@ fn stalled_streams_leave_descriptors_to_accept_with() {
     }
 }
 
-/// What a new connection gets.
+/// The answer to a request on a new connection.
 fn ask(proxy: &Server) -> Reply {
     proxy.connect().ask("GET", "/", &[])
 }

@@ -18,7 +18,7 @@ use crate::upstream::{Upstream, proxy};
 
 const REQUEST: &[u8] = b"GET /wait HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// What nginx needs at most until it has freed everything.
+/// Upper limit of the time in which nginx frees everything.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// An upstream that answers `/now`, and other requests not before the proxy closes; and how many of those there are.
@@ -48,8 +48,8 @@ fn until_open(open: &AtomicUsize, count: usize) {
     });
 }
 
-/// How many descriptors the proxy has without clients. Some are opened after it has said that it serves: a request that is
-/// refused comes after those.
+/// How many descriptors the proxy has without clients. Some are opened after it has said that it serves: a request that
+/// is refused comes after those.
 fn descriptors(proxy: &Server) -> usize {
     let mut client = proxy.connect();
     client.send(b"GET / HTTP/1.1\r\n\r\n");
@@ -271,7 +271,7 @@ fn an_end_behind_the_start_of_a_response_cuts_nothing() {
     assert_eq!(&body, b"hello left");
 }
 
-/// What is refused behind a request does not hide that its client is lost, though its response has begun.
+/// Refused bytes behind a request do not hide the loss of its client, even if its response has begun.
 #[test]
 fn a_lost_client_counts_behind_refused_bytes() {
     if std::env::var("SOFTCLOCK_EVENTS").is_ok_and(|name| name == "select") {

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::server::{directory, until};
 use crate::upstream::{Upstream, proxy};
 
-/// The response to a GET whose upstream sends these bytes and closes.
+/// The client's response to a GET whose upstream sends these bytes and closes.
 fn status_after(bytes: &'static [u8]) -> (u16, String) {
     let upstream = Upstream::start(move |connection| {
         connection.request();

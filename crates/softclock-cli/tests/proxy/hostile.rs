@@ -1,4 +1,4 @@
-//! Upstreams whose responses are made to harm: the answer is 502, the client's connection goes on, and memory stays small.
+//! Malicious responses of upstreams: the answer is 502, the client's connection stays open, and memory stays small.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What of HTTP/2 does not reach upstreams.
+//! Parts of HTTP/2 that do not reach upstreams.
 
 use std::fs;
 

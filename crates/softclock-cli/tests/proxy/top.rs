@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::server::{softclock, until};
 use crate::upstream::{Upstream, proxy};
 
-/// Nobody listens there.
+/// An address on which no server listens.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Bodies of requests: what slow clients hold, and for how long.
+//! Request bodies: the resources that slow clients hold, and the time for which they hold them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::server::{Server, until};
 use crate::upstream::{Upstream, proxy};
 
-/// The head of a request with a body of so many bytes.
+/// The head of a request with a body of `length` bytes.
 pub(crate) fn post(target: &str, length: usize) -> Vec<u8> {
     format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").into()
 }
@@ -165,7 +165,7 @@ fn a_whole_beginning_is_sent_again() {
     }
 }
 
-/// Sends a piece each second, until the proxy has had enough.
+/// Sends a piece each second, until the proxy closes the connection.
 fn trickle(mut stream: TcpStream, bytes: usize, seconds: usize) {
     for _ in 0..seconds {
         if stream.write_all(&vec![b'x'; bytes]).is_err() {

@@ -1,4 +1,4 @@
-//! Upstreams made of raw sockets, that do what a test wants.
+//! Upstreams made of raw sockets, with the behaviour that a test needs.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::server::{Server, softclock};
 
-/// A listener whose connections are served by a closure, each in a thread.
+/// A listener that serves each connection by a closure, in a thread.
 pub(crate) struct Upstream {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -126,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// Reads a body of so many bytes.
+    /// Reads a body of `length` bytes.
     pub(crate) fn body(&mut self, length: usize) -> Option<Vec<u8>> {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).ok()?;
@@ -199,7 +199,7 @@ pub(crate) fn proxy(upstreams: &[&str], options: &[&str]) -> Server {
     Server::spawn(&mut command)
 }
 
-/// Nobody gets them by chance while an upstream is away: they are none of those that the kernel gives.
+/// Outside the range from which the kernel assigns ports, so that no other socket gets them while an upstream is down.
 pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
     let salt = RandomState::new().build_hasher().finish();
     let mut listeners = (0..1000).filter_map(|step| {

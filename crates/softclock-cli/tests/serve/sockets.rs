@@ -34,7 +34,7 @@ fn a_unix_socket_is_served_and_removed_at_the_end() {
         let content = noise(3_000_000);
         let directory = directory(&[("site/big", &content)]);
         let path = directory.path().join("socket");
-        // One that nobody listens at any more.
+        // A socket file whose listener is gone.
         drop(UnixListener::bind(&path).unwrap());
         let site = directory.path().join("site");
         let options = [&unix(&path), "--socket-mode", "606", "--threads", threads];

@@ -19,10 +19,10 @@ struct Link {
 const SERVER: &str = "198.18.77.1";
 const CLIENT: &str = "198.18.77.2";
 
-/// Less than the window.
+/// Less than the window, so that one window carries it.
 const BYTES: usize = 120_000;
 
-/// Segments.
+/// The initial window, in segments.
 const WINDOW: u64 = 100;
 
 impl Link {
@@ -104,7 +104,7 @@ fn a_large_first_window_leaves_paced() {
         let arrivals = arrivals(&link, server.address());
         let &(took, bytes) = arrivals.last().unwrap();
         assert!(bytes > BYTES);
-        // How much had come after half of the time.
+        // The bytes that had arrived after half of the time.
         let half = arrivals.iter().rfind(|(at, _)| *at <= took / 2);
         let half = half.map_or(0, |&(_, bytes)| bytes);
         (took, half as f64 / bytes as f64)

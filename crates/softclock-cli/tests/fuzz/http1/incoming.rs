@@ -30,7 +30,7 @@ pub(crate) enum Stop {
     Within,
     /// Nothing came for longer than any limit.
     Late,
-    /// What came is no response.
+    /// The bytes are not a valid response.
     Fault(String),
 }
 
@@ -123,7 +123,7 @@ impl Incoming {
         Ok(Response { answer, is_last })
     }
 
-    /// Reads to the end of the connection; what came, if it should have been nothing.
+    /// Reads to the end of the connection, and returns the bytes, which should be none.
     pub(crate) async fn end(&mut self) -> Result<Vec<u8>, Stop> {
         while self.fill().await? {}
         Ok(std::mem::take(&mut self.buffer))
@@ -230,7 +230,7 @@ impl Head {
         self.fields.iter().filter(|(own, _)| own == name).count()
     }
 
-    /// What no reader of it could be sure of.
+    /// A violation of the format that readers could resolve in different ways.
     fn fault(&self) -> Option<&'static str> {
         let (lengths, codings) = (
             self.count("content-length"),
@@ -250,5 +250,5 @@ impl Head {
     }
 }
 
-/// Of what came, for reports.
+/// Received bytes to keep for reports.
 const KEPT: usize = 8 << 10;

@@ -1,4 +1,4 @@
-//! A client: sends as its plan says, and checks what comes.
+//! A client that sends as its plan says, and checks the answers.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::transport::{Writer, connect};
 use super::incoming::{Incoming, Response, Stop};
 use super::plan::{End, Plan, Tail};
 
-/// What the two halves of a session know of each other.
+/// The state that the two halves of a session share.
 struct Shared<'a> {
     recorder: &'a Recorder,
     begun: Instant,
@@ -30,9 +30,14 @@ impl Shared<'_> {
     fn is_delayed(&self) -> bool {
         self.is_delayed.get() || self.recorder.was_held_up_since(self.begun)
     }
+
+    /// Whether this status says that the client was late, and it was.
+    fn is_excused(&self, status: u16) -> bool {
+        status == 408 && self.is_delayed()
+    }
 }
 
-/// What the session of this number does.
+/// Describes the session of this number.
 pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> String {
     Plan::choose(target, session, random).describe()
 }
@@ -99,7 +104,7 @@ async fn send(plan: &Plan, mut writer: Writer, shared: &Shared<'_>) -> Option<Wr
     Some(writer)
 }
 
-/// Reads all that must come; an error says what is wrong with it.
+/// Reads all expected answers; an error describes the first wrong one.
 async fn check(
     target: &Target,
     plan: &Plan,
@@ -115,6 +120,9 @@ async fn check(
         if !response.answer.is_complete && breaks_off_behind(target, plan, number) {
             return asked.judge_start(target.mode, &response.answer);
         }
+        if shared.is_excused(response.answer.status) {
+            return Ok(());
+        }
         judge(target, number, asked, &response)?;
         if response.is_last || !response.answer.is_complete {
             return last(target, plan, number, incoming).await;
@@ -125,7 +133,7 @@ async fn check(
     }
     match &plan.tail {
         Tail::Refused => refused(target, plan, incoming, shared).await,
-        Tail::Tunnel(bytes) => tunnel(target, bytes, incoming).await,
+        Tail::Tunnel(bytes) => tunnel(target, bytes, incoming, shared).await,
         Tail::Mutant | Tail::Incomplete => whatever(plan, incoming).await,
         Tail::Nothing | Tail::SaysClose => nothing(plan, incoming).await,
     }
@@ -146,7 +154,8 @@ fn judge(target: &Target, number: usize, asked: &Asked, response: &Response) -> 
     verdict.map_err(|fault| format!("answer {number}: {fault}"))
 }
 
-/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are lost.
+/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are
+/// lost.
 fn breaks_off_behind(target: &Target, plan: &Plan, number: usize) -> bool {
     let mut later = plan.asked[number + 1..].iter();
     target.mode.is_proxy() && later.any(|asked| asked.reply.breaks_off())
@@ -235,12 +244,18 @@ async fn refused(
     }
 }
 
-async fn tunnel(target: &Target, bytes: &[u8], incoming: &mut Incoming) -> Result<(), String> {
+async fn tunnel(
+    target: &Target,
+    bytes: &[u8],
+    incoming: &mut Incoming,
+    shared: &Shared<'_>,
+) -> Result<(), String> {
     let response = match incoming.response("GET").await {
         Ok(response) => response,
         Err(stop) => return Err(format!("the upgrade: {stop:?}")),
     };
-    if matches!(response.answer.status, 502..=504) {
+    let status = response.answer.status;
+    if matches!(status, 502..=504) || shared.is_excused(status) {
         return Ok(());
     }
     if response.answer.status != 101 {

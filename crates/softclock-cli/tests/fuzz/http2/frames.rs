@@ -71,7 +71,7 @@ fn push_length(bytes: &mut Vec<u8>, len: usize) {
     bytes.push(rest as u8);
 }
 
-/// A field block in HEADERS and perhaps CONTINUATION frames, at most so many in all.
+/// A field block in a HEADERS frame and perhaps CONTINUATION frames, at most `most` frames together.
 pub(crate) fn headers(
     stream: u32,
     block: &[u8],

@@ -1,4 +1,4 @@
-//! A client: sends as its plan says, answers what it must, and checks what comes.
+//! A client that sends as its plan says, answers control frames, and checks the responses.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::incoming::{Stop, next};
 use super::plan::{Credit, End, Plan};
 use super::received::Received;
 
-/// What the parts of a session know of each other.
+/// The state that the parts of a session share.
 struct Shared<'a> {
     recorder: &'a Recorder,
     begun: Instant,
@@ -24,7 +24,7 @@ struct Shared<'a> {
     is_sent: Cell<bool>,
 }
 
-/// What the session of this number does.
+/// Describes the session of this number.
 pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> String {
     Plan::choose(target, session, random).describe()
 }
@@ -78,7 +78,7 @@ impl Shared<'_> {
     }
 }
 
-/// Sends what the plan says, then the answers that had to wait so as not to come within a frame.
+/// Sends the frames of the plan, then the answers that had to wait so as not to interrupt a frame.
 async fn send(
     plan: &Plan,
     mut writer: Writer,
@@ -126,7 +126,7 @@ async fn receive(
     loop {
         let is_done = shared.is_sent.get() && received.is_complete();
         if is_done && plan.end == End::Close && !plan.is_fatal {
-            return received.judge(target, false);
+            return received.judge(target, shared.is_delayed());
         }
         match next(reader).await {
             Ok(frame) => {
@@ -137,8 +137,8 @@ async fn receive(
             }
             Err(Stop::End) => return ended(target, plan, received, shared),
             Err(Stop::Late) => {
-                // What has come may tell why.
-                received.judge(target, false)?;
+                // The frames received before the failure may explain it.
+                received.judge(target, shared.is_delayed())?;
                 return Err("the connection neither goes on nor ends".into());
             }
         }

@@ -1,4 +1,4 @@
-//! What is printed, drawn and written.
+//! The output: text, JSON, drawing and page.
 
 use std::fs::OpenOptions;
 use std::io::Write;
