@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(parse_time("1d"), Err(UnitError::TimeUnit));
     }
 
-    /// The message is what to write.
+    /// The error message says how to write the quantity.
     #[test]
     fn what_has_two_meanings_is_refused() {
         let told = |error: UnitError| error.to_string();

@@ -38,7 +38,7 @@
 //! # }
 //! ```
 //!
-//! # Where to find what you need
+//! # Overview
 //! - [`Runtime`] and [`Builder`]: the event loop of one thread; [`spawn_local`] starts a task on it.
 //! - [`sleep`], [`timeout`] and [`interval`]: timers for tasks ([`time`]).
 //! - [`schedule_soft_event`]: a function to be called at a trigger state, without waking a task.
