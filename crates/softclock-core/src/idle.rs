@@ -93,6 +93,7 @@ impl IdleRule {
     /// Charges the time spun so far. Call it when the thread has work again, or is about to block.
     pub fn settle(&mut self, now: Instant) {
         let since = self.credited.replace(now).unwrap_or(now);
+        // Credit grows with all time that passes, whether the thread works or waits.
         let earned = (now.ns_since(since) as f64 * self.cap) as u64;
         self.credit_ns = (self.credit_ns + earned).min(MAX_CREDIT_NS);
         if let Some(start) = self.spinning_since.take() {

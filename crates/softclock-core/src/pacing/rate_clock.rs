@@ -117,6 +117,7 @@ impl RateClock {
         let before = self.target_ns;
         self.change_intervals(target, minimum);
         if let Some(train) = &mut self.train {
+            // The last transmission keeps its size, so its time scales with the target interval.
             let share = train.last_ns;
             train.last_ns = scaled(self.target_ns, share, before);
             train.last_minimum_ns = scaled(self.minimum_ns, share, before);
@@ -148,6 +149,7 @@ impl RateClock {
             return 1;
         };
         let on_schedule = self.schedule(train, now);
+        // As many as the schedule has time for, and as the burst rate allows since the last transmission.
         let more = now.ns_since(on_schedule) / self.target_ns;
         let since = now.ns_since(train.burst_from.add_ns(train.last_minimum_ns));
         let allowed = since.min(TOGETHER_NS).checked_div(self.minimum_ns);
@@ -176,6 +178,7 @@ impl RateClock {
             true => ns,
             false => scaled(ns, bytes, full),
         };
+        // The schedule counts from when the transmission was due, so that lateness does not lower the rate.
         let due = match &self.train {
             Some(train) if !train.ended => {
                 let due = self.schedule(train, now);
@@ -189,6 +192,7 @@ impl RateClock {
             on_schedule: due.add_ns(part(self.target_ns)),
             last: now,
             burst_from: now,
+            // Several transmissions sent together delay the next one only like a single one: they were due before.
             last_ns: part(self.target_ns).min(self.target_ns),
             last_minimum_ns: part(self.minimum_ns).min(self.minimum_ns),
         });

@@ -87,6 +87,7 @@ impl Inner {
             .propagate_panic(true)
             .spawn_local(move |()| future, schedule);
         entry.insert(runnable.waker());
+        // Released before scheduling, which may run code that spawns.
         drop(active);
         runnable.schedule();
         JoinHandle { task: Some(task) }

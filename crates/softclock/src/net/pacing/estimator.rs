@@ -78,6 +78,7 @@ impl Estimator {
 
     fn look(&self, now: Instant, all: Option<Histogram>, idle: Duration) {
         let last = &mut *self.last_look.borrow_mut();
+        // With too few intervals, keep the last median.
         if let Some(median) = all.and_then(|all| last.median_until(all)) {
             self.interval.set(median * self.waiting.get().max(1));
         }
