@@ -25,8 +25,8 @@ use crate::runtime::inner::{Inner, is_entered};
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// softclock::Runtime::new()?.block_on(async {
-///     let hosts = softclock::spawn_blocking(|| std::fs::read("/etc/hosts")).await;
-///     println!("{} bytes", hosts?.len());
+///     let version = softclock::spawn_blocking(|| std::fs::read("/proc/version")).await;
+///     println!("{} bytes", version?.len());
 ///     std::io::Result::Ok(())
 /// })
 /// # }

@@ -87,7 +87,7 @@ impl Inner {
             .propagate_panic(true)
             .spawn_local(move |()| future, schedule);
         entry.insert(runnable.waker());
-        // Released before scheduling, which may run code that spawns.
+        // Released first, since dropping a task borrows the list as well.
         drop(active);
         runnable.schedule();
         JoinHandle { task: Some(task) }
