@@ -93,6 +93,7 @@ impl IdleRule {
     /// Charges the time spun so far. Call it when the thread has work again, or is about to block.
     pub fn settle(&mut self, now: Instant) {
         let since = self.credited.replace(now).unwrap_or(now);
+        // Credit grows with all time that passes, whether the thread works or waits.
         let earned = (now.ns_since(since) as f64 * self.cap) as u64;
         self.credit_ns = (self.credit_ns + earned).min(MAX_CREDIT_NS);
         if let Some(start) = self.spinning_since.take() {
@@ -167,7 +168,7 @@ mod tests {
             IdleStep::Block(Duration::from_micros(30))
         );
         assert_eq!(rule.next_step(at(1_000), near), IdleStep::Spin);
-        // What is due is looked at.
+        // A due event is checked at once.
         assert_eq!(rule.next_rough_step(at(1_030), near), IdleStep::Spin);
         assert_eq!(rule.next_rough_step(at(1_030), None), IdleStep::Halt);
     }
@@ -192,7 +193,7 @@ mod tests {
     fn spins_as_much_as_it_may() {
         let mut rule = IdleRule::new(0.5);
         rule.next_step(at(0), None);
-        // Of the 40 us that a wait may be late by, 10 us are allowed.
+        // Of the 40 us by which a wait may be late, 10 us may be spun.
         let step = rule.next_step(at(20), Some(at(50)));
         assert_eq!(step, IdleStep::Block(Duration::from_micros(20)));
         assert_eq!(rule.next_step(at(40), Some(at(50))), IdleStep::Spin);
@@ -223,7 +224,7 @@ mod tests {
     fn spinning_stays_within_its_share() {
         let mut rule = IdleRule::new(0.05);
         let (mut now, mut spun) = (0, 0);
-        // An event every 50 us, for a second, with waits that are exact.
+        // An event every 50 us, for a second, with waits that return on time.
         while now < 1_000_000 {
             let due = (now / 50 + 1) * 50;
             match rule.next_step(at(now), Some(at(due))) {

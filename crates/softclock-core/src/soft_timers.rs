@@ -300,6 +300,7 @@ impl<T> SoftTimers<T> {
 
     #[inline(never)]
     fn pop(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
+        // The wheel may only have moved events between levels, and the next due time changes either way.
         let popped = self.events.pop_due(now);
         self.refresh();
         let (due, Event { value, rough }) = popped?;

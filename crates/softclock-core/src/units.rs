@@ -103,6 +103,7 @@ impl FromStr for Rate {
         if unit.is_empty() && !number.is_zero() {
             return Err(UnitError::BareRate(digits()));
         }
+        // Checked before the units, to explain the ambiguity instead of rejecting an unknown unit.
         if let Some(prefix) = prefix("bps")
             && prefix_factor(prefix).is_some()
         {
@@ -226,6 +227,7 @@ fn split(text: &str) -> Result<(Number, &str), UnitError> {
         return Err(UnitError::NoNumber);
     }
     let mut digits: u128 = 0;
+    // The number stays exact: digits and a power of ten, no floating point.
     for digit in whole.bytes().chain(fraction.bytes().take(MOST_DECIMALS)) {
         let more = digits
             .checked_mul(10)
@@ -353,7 +355,7 @@ mod tests {
         assert_eq!(parse_time("1d"), Err(UnitError::TimeUnit));
     }
 
-    /// The message is what to write.
+    /// The error message says how to write the quantity.
     #[test]
     fn what_has_two_meanings_is_refused() {
         let told = |error: UnitError| error.to_string();

@@ -136,6 +136,7 @@ impl Wan {
 
     /// Computes the result for a packet of `wire_bytes` that arrives at `now`. Call it in the order of arrivals.
     pub fn on_arrival(&mut self, wire_bytes: u64, now: Instant) -> Fate {
+        // All numbers are drawn first, so that each packet uses the same number of them.
         let [loss, reorder, duplicate, corrupt, jitter, bit] = self.random.draws();
         if self.options.loss.happens(loss) {
             return Fate::Lost;
@@ -144,6 +145,7 @@ impl Wan {
             return Fate::QueueFull;
         };
         let at = match self.options.reorder.happens(reorder) {
+            // A reordered packet skips the delay, and does not hold up those behind it.
             true => sent,
             false => {
                 self.latest = self.latest.max(sent + self.travel_time(jitter));
@@ -178,6 +180,7 @@ impl Wan {
         if self.bottleneck.len() >= self.options.queue_packets {
             return None;
         }
+        // Transmission begins when the packet before it has been sent.
         let begins = self.bottleneck.back().map_or(now, |&last| last.max(now));
         let sent = begins + rate.time_of(wire_bytes);
         self.bottleneck.push_back(sent);

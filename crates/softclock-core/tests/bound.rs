@@ -1,5 +1,5 @@
-//! The bound of *Soft Timers* (section 3), against a model of a thread that runs, is preempted, passes trigger states
-//! at random and is interrupted by a backup timer.
+//! The bound of *Soft Timers* (section 3), tested with a model of a thread that runs, is preempted, passes trigger
+//! states at random, and is interrupted by a backup timer.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use softclock_core::time::TICK_NS;
 use softclock_core::{FireWindow, Instant, SoftTimers, TimerKey, TriggerState};
 
-/// What the model knows of a pending event.
+/// A pending event of the model.
 struct Expected {
     key: TimerKey,
     scheduled: Instant,
-    /// Time in which the thread did not run, up to then.
+    /// Time in which the thread had not run by then.
     stolen_ns: u64,
     ticks: u64,
 }
@@ -100,7 +100,7 @@ impl Model {
         self.expect(id, key, ticks);
     }
 
-    /// A pending event at random.
+    /// Returns a random pending event.
     fn pick(&mut self) -> Option<(u64, TimerKey)> {
         while !self.ids.is_empty() {
             let index = self.random.below(self.ids.len() as u64) as usize;
@@ -112,14 +112,14 @@ impl Model {
         None
     }
 
-    /// The thread is preempted, or its virtual machine stands still.
+    /// Preempts the thread, or stops its virtual machine.
     fn steal(&mut self) {
         let ns = self.random.log_uniform(1 << 26);
         self.now = self.now.add_ns(ns);
         self.stolen_ns += ns;
     }
 
-    /// The thread computes until its next trigger state, interrupted by backups.
+    /// Computes until the next trigger state, interrupted by backups.
     fn compute(&mut self) {
         let mut left_ns = self.random.log_uniform(4 * self.backup_ns);
         loop {
@@ -137,7 +137,7 @@ impl Model {
         }
     }
 
-    /// At a trigger state the caller bounds its work.
+    /// Passes a trigger state, at which the caller limits its work.
     fn pass_trigger_state(&mut self) {
         let mut due = self.timers.check(TriggerState::SystemCall, self.now);
         for _ in 0..self.random.below(4) {
@@ -150,13 +150,13 @@ impl Model {
         }
     }
 
-    /// A backup takes all that is due.
+    /// Runs a backup, which takes all due events.
     fn fire_all(&mut self, state: TriggerState) {
         let mut due = self.timers.check(state, self.now);
         loop {
             match due {
                 Some(event) => self.on_fired(event.value, event.due),
-                // None while something is due: events were moved between levels.
+                // `None` with an event still due: the call only moved events between levels.
                 None if self.timers.next_due().is_none_or(|next| next > self.now) => return,
                 None => {}
             }
@@ -183,7 +183,7 @@ impl Model {
         assert!(actual_ns < bound_ns, "late: {actual_ns} ns of {bound_ns}");
     }
 
-    /// Everything that is still pending fires in the end.
+    /// Checks that all pending events fire in the end.
     fn finish(&mut self) {
         while let Some(next) = self.timers.next_due() {
             self.stolen_ns += next.ns_since(self.now);
@@ -266,7 +266,7 @@ fn the_far_future_never_comes() {
     assert_eq!(timers.cancel(key), Some(()));
 }
 
-/// Figure 1: T = 1.
+/// Figure 1, with T = 1.
 #[test]
 fn an_event_fires_in_the_tick_after_the_one_asked() {
     for offset_ns in 0..TICK_NS {
@@ -298,7 +298,7 @@ impl SplitMix {
         self.next() % bound
     }
 
-    /// Up to `bound`, each octave as likely as any other.
+    /// Returns a value below `bound`, with each octave equally likely.
     fn log_uniform(&mut self, bound: u64) -> u64 {
         let octaves = u64::from(bound.max(2).ilog2());
         let top = 1 << (1 + self.below(octaves));

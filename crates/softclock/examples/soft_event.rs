@@ -1,7 +1,8 @@
-//! An event every 20 us beside a server that is busy: how late the events were, and at which trigger states they fired.
+//! Runs an event every 20 us beside a busy server, and prints how late the events were, and at which trigger states
+//! they fired.
 //!
-//! A client thread keeps the server busy for a second. Each socket call of the server and each end of a task is a trigger
-//! state, at which the runtime compares the clock with the time of the event.
+//! A client thread keeps the server busy for a second. Each socket call of the server and each end of a task is a
+//! trigger state, at which the runtime compares the clock with the time of the event.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};

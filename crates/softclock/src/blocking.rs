@@ -25,8 +25,8 @@ use crate::runtime::inner::{Inner, is_entered};
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// softclock::Runtime::new()?.block_on(async {
-///     let hosts = softclock::spawn_blocking(|| std::fs::read("/etc/hosts")).await;
-///     println!("{} bytes", hosts?.len());
+///     let version = softclock::spawn_blocking(|| std::fs::read("/proc/version")).await;
+///     println!("{} bytes", version?.len());
 ///     std::io::Result::Ok(())
 /// })
 /// # }
@@ -42,6 +42,7 @@ where
     }));
     let shared = Arc::downgrade(&outcome);
     let job = move || {
+        // The future was dropped before its job began: the result would have no receiver.
         if shared.strong_count() == 0 {
             return;
         }
@@ -50,6 +51,7 @@ where
             let mut outcome = lock(&outcome);
             outcome.result = Some(result);
             let waker = outcome.waker.take();
+            // Released before waking, so that the woken thread does not wait for the lock.
             drop(outcome);
             waker.into_iter().for_each(Waker::wake);
         }
@@ -159,6 +161,7 @@ impl Pool {
         let mut state = lock(&self.state);
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                // The queue has room for one more job: wake the tasks whose jobs did not fit.
                 let waiting = std::mem::take(&mut state.waiting);
                 drop(state);
                 waiting.into_iter().for_each(Waker::wake);
@@ -173,6 +176,7 @@ impl Pool {
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
+            // A job may have been queued at the moment of the timeout.
             if wait.timed_out() && state.jobs.is_empty() {
                 state.threads -= 1;
                 return;

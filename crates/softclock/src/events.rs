@@ -187,6 +187,7 @@ impl EventQueue {
             Delivery::One => source.unwatch(),
             Delivery::Each => {}
         }
+        // Queried before the interest is declared: an arrival in between causes an event as well, and is not lost.
         let now = match state {
             Some(state) => {
                 *state = current_state(source.as_fd())?;
@@ -220,6 +221,7 @@ impl EventQueue {
         }
         let mut found = shared.take(events);
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // A wait may end with events that are suppressed: wait on until the end of the timeout.
         while found == 0 && shared.wait(end)? > 0 {
             found = shared.take(events);
         }

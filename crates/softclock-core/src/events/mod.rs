@@ -220,6 +220,7 @@ impl EventQueues {
         let Some(source) = self.source_mut(id) else {
             return false;
         };
+        // Ids with the old generation name no source from here on.
         source.generation = source.generation.wrapping_add(1);
         // With an empty state, `revoke` has no condition to pass on to other queues.
         source.state = Readiness::NONE;
@@ -392,6 +393,7 @@ impl EventQueues {
 
     fn give(&mut self, interest: u32) {
         self.link_pending(interest);
+        // Last in turn from now on.
         self.unlink_from_source(interest);
         self.link_to_source(interest);
     }
@@ -452,6 +454,7 @@ impl EventQueues {
         }
         self.unlink_from_source(index);
         let Interest { source, mask, .. } = self.interests[index];
+        // Removed before the event is passed on, so that it cannot come back to this interest.
         self.interests.remove(index);
         if was_pending {
             self.hand_on(source, mask);

@@ -24,7 +24,7 @@ impl Readiness {
     pub const READABLE: Self = Self(1);
     /// The send buffer has room.
     pub const WRITABLE: Self = Self(1 << 1);
-    /// The peer has ended its direction: no data follows what has arrived.
+    /// The peer has ended its direction: no further data will arrive.
     pub const READ_CLOSED: Self = Self(1 << 2);
     /// Writing has ended: the connection is closed in this direction.
     pub const WRITE_CLOSED: Self = Self(1 << 3);

@@ -170,6 +170,7 @@ impl<P> ByteClock<P> {
         let (before, after) = (class.options.rate.bps(), options.rate.bps());
         let changed = |sum: u128| sum - u128::from(before) + u128::from(after);
         self.all_bps = changed(self.all_bps);
+        // The sum of active rates contains this class only while it has packets.
         if !class.queue.is_empty() {
             self.active_bps = changed(self.active_bps);
         }
@@ -228,6 +229,7 @@ impl<P> ByteClock<P> {
             statistics.dropped_for_bytes += 1;
             return Err((packet, DropReason::Bytes));
         }
+        // Both limits are checked before the queue changes.
         statistics.queued_bytes += bytes;
         class.queue.push_back((packet, bytes));
         if class.queue.len() == 1 {
@@ -294,6 +296,7 @@ impl<P> ByteClock<P> {
 
     /// Takes all queued packets of a class, for a program that ends.
     pub fn drain(&mut self, id: ClassId) -> impl Iterator<Item = P> {
+        // Stale entries in the heaps would refer to a class without packets.
         for heap in [&mut self.waiting, &mut self.eligible] {
             heap.retain(|Reverse((_, _, index))| *index != id.0);
         }
@@ -342,6 +345,7 @@ impl<P> ByteClock<P> {
         let packets = |count| packet.saturating_mul(count);
         let late = packets(LEAST_PACKETS).max(self.link.bytes_in(LONGEST_MADE_UP));
         let least = self.link.bytes_in(WAIT).max(self.of_others());
+        // Rounding may add to the lateness, and the limit of eight packets must still hold.
         let most = packets(MOST_PACKETS).saturating_sub(self.rounding());
         let late = late.min(most).max(least);
         late.saturating_add(self.tolerance)
@@ -372,6 +376,7 @@ impl<P> ByteClock<P> {
             let class = &self.classes[index as usize];
             let bytes = class.queue.front().map_or(0, |&(_, bytes)| bytes);
             let after = due.saturating_add(class.time_of(bytes, scale));
+            // Ordered by finish time from now on, no longer by due time.
             self.eligible.push(Reverse((after, turn, index)));
         }
     }

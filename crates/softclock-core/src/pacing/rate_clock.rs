@@ -117,6 +117,7 @@ impl RateClock {
         let before = self.target_ns;
         self.change_intervals(target, minimum);
         if let Some(train) = &mut self.train {
+            // The last transmission keeps its size, so its time scales with the target interval.
             let share = train.last_ns;
             train.last_ns = scaled(self.target_ns, share, before);
             train.last_minimum_ns = scaled(self.minimum_ns, share, before);
@@ -148,6 +149,7 @@ impl RateClock {
             return 1;
         };
         let on_schedule = self.schedule(train, now);
+        // As many as the schedule has time for, and as the burst rate allows since the last transmission.
         let more = now.ns_since(on_schedule) / self.target_ns;
         let since = now.ns_since(train.burst_from.add_ns(train.last_minimum_ns));
         let allowed = since.min(TOGETHER_NS).checked_div(self.minimum_ns);
@@ -176,6 +178,7 @@ impl RateClock {
             true => ns,
             false => scaled(ns, bytes, full),
         };
+        // The schedule counts from when the transmission was due, so that lateness does not lower the rate.
         let due = match &self.train {
             Some(train) if !train.ended => {
                 let due = self.schedule(train, now);
@@ -189,6 +192,7 @@ impl RateClock {
             on_schedule: due.add_ns(part(self.target_ns)),
             last: now,
             burst_from: now,
+            // Several transmissions sent together delay the next one only like a single one: they were due before.
             last_ns: part(self.target_ns).min(self.target_ns),
             last_minimum_ns: part(self.minimum_ns).min(self.minimum_ns),
         });
@@ -249,7 +253,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// xorshift64*: the same trigger states everywhere.
+    /// xorshift64*, for reproducible trigger states.
     struct Random(u64);
 
     impl Random {
@@ -276,7 +280,7 @@ mod tests {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let squares = values.iter().map(|value| (value - mean) * (value - mean));
         let variance: f64 = squares.sum::<f64>() / values.len() as f64;
-        // Newton's method: there is no square root without an operating system's library.
+        // Newton's method, since there is no square root without the standard library.
         let mut root = variance.max(1.0);
         for _ in 0..60 {
             root = (root + variance / root) / 2.0;
@@ -284,7 +288,7 @@ mod tests {
         (mean, root)
     }
 
-    /// The intervals of a train whose transmissions fire at the first trigger state after they are due.
+    /// Returns the intervals of a train whose transmissions fire at the first trigger state after they are due.
     fn simulate(target_us: u64, minimum_us: u64) -> (f64, f64) {
         let mut random = Random(7);
         let micros = Duration::from_micros;
@@ -351,8 +355,8 @@ mod tests {
         }
     }
 
-    /// Pieces change their size every few of them, as where a thread is busy now and then. At each, all is sent that the
-    /// rate had time for before it, but for what trigger states were late by, and no more.
+    /// Pieces change their size every few pieces, as in a thread that is busy at times. At each change, the bytes
+    /// that the rate allowed so far have been sent, except for the lateness of trigger states, and no more.
     #[test]
     fn the_average_outlasts_changes_of_size() {
         const NS_PER_BYTE: u64 = 10;
@@ -457,7 +461,7 @@ mod tests {
         assert_eq!(clock.due(ms(5_000)), 2, "also that of others");
     }
 
-    /// The burst rate counts from the last transmission on, whatever was due by then.
+    /// The burst rate counts from the last transmission, independent of how many are due.
     #[test]
     fn what_goes_together_is_what_the_burst_rate_had_time_for() {
         let us = |us: u64| Instant::from_ns(us * 1000);
@@ -481,9 +485,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A thread that is away at random, against two counts of bytes: never more than the target rate allows since
-        /// the train began, never more at once than the burst rate had time for since the transmission before; and what
-        /// is sent and what is forgotten is all there was.
+        /// A thread that is away at random, compared with two byte counts: it never sends more than the target rate
+        /// allows since the train began, nor more at once than the burst rate allows since the preceding
+        /// transmission; sent and forgotten bytes together are those of the target rate.
         #[test]
         fn a_thread_that_is_away_keeps_what_it_may(
             pauses in prop::collection::vec((0u64..200_000, 0u64..100), 1..300),
@@ -497,7 +501,7 @@ mod tests {
             let most = (most_us * 1000).max(target);
             let (mut now, mut sent, mut last, mut begun) = (Instant::ORIGIN, 0u64, None, None);
             for (long, short) in pauses {
-                // Mostly on time, and now and then away.
+                // Mostly on time, and sometimes away.
                 let away = if short < 10 { long * 1000 } else { short * 1000 };
                 now = clock.next_send(now).max(now).add_ns(away);
                 let due = clock.due(now);
@@ -519,8 +523,8 @@ mod tests {
                 last = Some(now);
                 let begun = *begun.get_or_insert(now);
                 prop_assert!((sent - 1) * target <= now.ns_since(begun));
-                // What was sent, what was forgotten, and what it will still make up for, is all there was; beside that
-                // it is never ahead by more than what was sent last.
+                // The bytes sent, forgotten and still to be made up are those of the target rate; beyond them, the
+                // train is ahead by at most the last transmission.
                 let forgotten = crate::time::saturating_ns(clock.forgotten());
                 let behind = crate::time::saturating_ns(clock.behind(now));
                 prop_assert!(behind <= most);

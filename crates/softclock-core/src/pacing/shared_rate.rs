@@ -131,7 +131,7 @@ mod tests {
             for first in 0..sent.len() {
                 let mut sum = 0;
                 for &(at, bytes) in &sent[first..] {
-                    // Rounding gives each send less than a nanosecond too much.
+                    // Rounding gives each transmission less than a nanosecond too much.
                     let allowed = mbit(100).bytes_in(at.since(sent[first].0) + slack);
                     prop_assert!(sum <= allowed + 1, "{sum} bytes, not {allowed}");
                     sum += bytes;

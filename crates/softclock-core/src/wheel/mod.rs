@@ -279,11 +279,13 @@ impl<T> TimerWheel<T> {
         self.draining = home.level();
         loop {
             let (index, last) = self.lists.pop_front(&mut self.slab, home);
+            // An event of a slot that began in the past is due at the position, not before.
             let tick = slot_of(self.slab.due(index)).max(self.position);
             let lower = Home::at(level_of(self.position, tick), tick);
             self.lists.push_back(&mut self.slab, lower, index);
             self.occupied.insert(lower);
             moves -= 1;
+            // Only an empty slot ends the draining; otherwise the next call continues.
             if last {
                 self.emptied(home);
             }
@@ -324,6 +326,7 @@ impl<T> TimerWheel<T> {
     /// Appends an event to the slot of `tick`.
     #[inline(never)]
     fn link_in_slot(&mut self, index: u32, tick: u64) {
+        // While a slot is drained, its new events join it, behind those that are still there.
         let level = level_of(self.position, tick).max(self.draining);
         let home = Home::at(level, tick);
         self.lists.push_back(&mut self.slab, home, index);
@@ -358,6 +361,7 @@ impl<T> TimerWheel<T> {
     fn find_next(&mut self) {
         match self.occupied.first() {
             Some(home) => {
+                // The bitmap orders slots by level and digit, which is their order in time.
                 self.next = home;
                 self.next_ns = self.next_tick().saturating_mul(TICK_NS);
             }

@@ -106,6 +106,7 @@ impl<T> Slab<T> {
         else {
             unreachable!("the free list holds free nodes");
         };
+        // The generation was raised when the node was freed, so old keys of the node do not match.
         self.free = next;
         *node = Node::Occupied {
             home: Home::default(),

@@ -385,6 +385,7 @@ impl TcpStream {
                 "a lingering close would block the runtime's thread",
             ));
         }
+        // Pending paced data must be discarded too when closing resets the connection.
         self.pacing.set_resets(linger.is_some());
         self.io.set_linger(linger)
     }

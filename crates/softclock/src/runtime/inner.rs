@@ -171,6 +171,7 @@ impl Inner {
     /// Passes a trigger state: fires events that are due.
     #[inline]
     pub(crate) fn trigger(&self, state: TriggerState) {
+        // A handler made a call: its trigger state must not run handlers recursively.
         if self.firing.get() {
             return;
         }
@@ -191,6 +192,7 @@ impl Inner {
         if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
             self.alarms.arm_if_needed(now);
         }
+        // Alarm-safe handlers ran first, since they may have a deadline.
         self.deliver_due(state, now, first);
         // The backup timer must see the events that are still pending, not those just fired.
         let plain = self.timers.borrow().next_due();
@@ -232,6 +234,7 @@ impl Inner {
         if self.wakes_are_due.get() {
             ready.push_due(task);
         } else if self.gives_way.take() {
+            // The running task has woken itself to give way.
             ready.push_late(task);
         } else {
             ready.push(task);

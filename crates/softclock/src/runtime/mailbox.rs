@@ -128,6 +128,7 @@ impl Mailbox {
 
     /// Takes all entries.
     pub(crate) fn take(&self) -> (VecDeque<Runnable>, VecDeque<Call>) {
+        // Cleared before the queue is read: a later post sets it again.
         if !self.posted.swap(false, Ordering::SeqCst) {
             return Default::default();
         }
@@ -138,6 +139,7 @@ impl Mailbox {
     /// Rejects entries from now on, and returns those queued so far.
     pub(crate) fn close(&self) -> (VecDeque<Runnable>, VecDeque<Call>) {
         let mut queue = self.queue();
+        // Under the lock, so that no post can slip in behind the entries returned here.
         queue.closed = true;
         (mem::take(&mut queue.runnables), mem::take(&mut queue.calls))
     }

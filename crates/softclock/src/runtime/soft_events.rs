@@ -253,6 +253,7 @@ impl Inner {
 
     #[inline]
     fn call(&self, handler: Rc<Handler>, due: Instant, now: Instant) {
+        // Not pending while it runs, so that the handler can schedule itself.
         handler.key.set(None);
         let mut context = EventContext {
             runtime: self,

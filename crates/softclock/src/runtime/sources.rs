@@ -74,6 +74,7 @@ impl Sources {
     /// Adds a source in the state `initially`. For a descriptor of unknown state this is ready: a call will find out.
     pub(crate) fn insert(&mut self, initially: Readiness) -> SourceId {
         let id = self.events.add_source(initially, Delivery::Each);
+        // Interest in both directions: the wakers in `waiting` select the tasks to wake.
         let interest = Readiness::READABLE | Readiness::WRITABLE;
         self.events.declare_interest(self.queue, id, interest);
         if id.index() == self.waiting.len() {

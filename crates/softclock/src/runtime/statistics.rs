@@ -146,6 +146,7 @@ impl Inner {
         let alarms = self.alarms.stats();
         let poller = self.poller.borrow();
         let mut triggers = timers.triggers().clone();
+        // Handlers fired inside a signal handler are counted by the alarms, not by the timers.
         let [_, by_backup, by_deadline] = &alarms.fired;
         triggers.add(TriggerState::Backup, &alarms.backups, by_backup);
         triggers.add(TriggerState::Deadline, &alarms.deadline_alarms, by_deadline);

@@ -87,6 +87,7 @@ impl Inner {
             .propagate_panic(true)
             .spawn_local(move |()| future, schedule);
         entry.insert(runnable.waker());
+        // Released first, since dropping a task borrows the list as well.
         drop(active);
         runnable.schedule();
         JoinHandle { task: Some(task) }

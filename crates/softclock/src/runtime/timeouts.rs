@@ -99,6 +99,7 @@ impl Timeouts {
             self.round.set(None);
             ended.extend(self.looked_for.take());
         }
+        // Spread over several turns, so that other tasks run in between.
         let turn = ended.len().min(WAKES_PER_TURN);
         let wakers = ended.drain(..turn).collect();
         let is_pending =

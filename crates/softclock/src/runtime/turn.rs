@@ -61,6 +61,7 @@ impl Inner {
         waker: &Waker,
     ) -> Poll<F::Output> {
         self.end_spin();
+        // The code of the user that runs next may compute for long.
         self.prepare_alarms();
         self.call_budget.set(CALLS_PER_POLL);
         let output = future.poll(&mut Context::from_waker(waker));
@@ -94,6 +95,7 @@ impl Inner {
         self.end_spin();
         self.prepare_alarms();
         let mut late = 0;
+        // Tasks woken meanwhile wait for the next turn, so that events are received in between.
         for _ in 0..ready.min(TASKS_PER_TURN) {
             let mut ready = self.ready.borrow_mut();
             if ready.is_late_next() {
@@ -202,6 +204,7 @@ impl Inner {
     fn look_aside(&self, events: &mut Vec<ReadyEvent>) {
         events.clear();
         let since = self.last_trigger().ns_since(self.looked.get());
+        // The time of the last trigger state saves a reading of the clock.
         if since >= LOOKS_APART_NS && self.poller.borrow_mut().is_pending() {
             self.poll_sources(Timeout::Now, events);
             self.trigger(TriggerState::SystemCall);
@@ -253,6 +256,7 @@ impl Inner {
         if !self.mailbox.announce_block() {
             return self.poll_sources(Timeout::Now, events);
         }
+        // The wait itself ends in time for pending events: an alarm would only interrupt it.
         self.alarms.disarm_for_idle();
         let timeout = match until {
             None => Timeout::Never,
@@ -269,6 +273,7 @@ impl Inner {
         let woken = self.clock.now();
         self.on_blocked(woken.since(now));
         let Some(until) = until else { return };
+        // Only a wait that ended by its own time limit shows how late such waits return.
         if !events.is_empty() {
             self.far_timer.borrow_mut().on_interrupted(until);
         } else if timeout != Timeout::Never {
@@ -307,6 +312,7 @@ impl Inner {
             }
         }
         sources.deliver(woken);
+        // Waking may drop the last waker of a task, and its sources with it.
         drop(sources);
         woken.drain(..).for_each(Waker::wake);
     }

@@ -67,6 +67,7 @@ impl Interval {
     fn advance(&mut self) -> Instant {
         let due = self.sleep.deadline();
         let now = Inner::with_current(|runtime| runtime.clock.now());
+        // Missed ticks are skipped; the next one stays on the grid of the first.
         let missed = now.since(due).as_nanos() / self.period.as_nanos();
         let steps = u32::try_from(missed + 1).unwrap_or(u32::MAX);
         self.sleep.reset(due + self.period.saturating_mul(steps));

@@ -130,6 +130,7 @@ impl Sleep {
                 runtime.mailbox.id(),
                 "a Sleep was moved to another runtime"
             );
+            // A pending timer keeps its place; only the task to wake may have changed.
             if replace_waker(runtime, timer.key, waker) {
                 return;
             }

@@ -53,6 +53,7 @@ impl<F: AsFd> Kernel<F> {
         poller.add(kernel.fd.as_fd(), kernel.registration.token())?;
         drop(poller);
         runtime.trigger(TriggerState::SystemCall);
+        // Only from here on must dropping it end the watch.
         kernel.watch = watch;
         Ok(kernel)
     }

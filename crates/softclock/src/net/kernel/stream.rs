@@ -52,6 +52,7 @@ impl Kernel {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // The kernel rejects calls with more parts.
         let buffers = &buffers[..buffers.len().min(socket::tcp::MOST_PARTS)];
         let offered = buffers.iter().map(|buffer| buffer.len()).sum();
         let send = |fd: BorrowedFd<'_>| match buffers.len() > 1 && offered <= GATHERED_BYTES {

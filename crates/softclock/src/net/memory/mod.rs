@@ -57,7 +57,7 @@ impl Network {
         self.arrived.borrow_mut().push((source, readiness));
     }
 
-    /// Returns `address`, with an unused port if its port is 0.
+    /// Returns `address`, with the next port of the dynamic range if its port is 0.
     fn named(&self, address: SocketAddr) -> SocketAddr {
         let mut named = address;
         if named.port() == 0 {

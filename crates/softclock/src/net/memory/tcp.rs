@@ -121,6 +121,7 @@ impl MemoryTcp {
             end,
             resets: Cell::new(false),
         };
+        // The connection is complete before it is accepted, like one in the kernel's queue.
         listener.waiting.borrow_mut().push_back(end(accepted, 1));
         let client = end(registration, 0);
         let runtime = client.registration.runtime();
@@ -180,6 +181,7 @@ impl MemoryTcp {
         let mut pipe = self.pair.pipes[self.end].borrow_mut();
         let count = buffer.len().min(pipe.bytes.len());
         if count == 0 && !buffer.is_empty() {
+            // A reset is reported once, as by the kernel; later reads see the end of the stream.
             return match (self.pair.is_reset.get(), pipe.ended) {
                 (true, _) if !pipe.told => {
                     pipe.told = true;
@@ -196,6 +198,7 @@ impl MemoryTcp {
             .for_each(|(to, &from)| *to = from);
         if removes {
             pipe.bytes.drain(..count);
+            // Only a writer that found the pipe full waits for this event.
             if std::mem::take(&mut pipe.full) {
                 drop(pipe);
                 self.post_to_peer(Readiness::WRITABLE);

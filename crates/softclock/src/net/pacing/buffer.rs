@@ -108,6 +108,7 @@ pub(super) fn with_front<R>(
         }
         let rest = &part[skip.min(part.len())..];
         skip -= part.len() - rest.len();
+        // Skipped parts and empty ones must not take one of the few places.
         if rest.is_empty() {
             continue;
         }

@@ -50,6 +50,7 @@ impl DatagramPacing {
         let batch = self.whole_segments(piece, segment);
         let mut clock = self.clock.borrow_mut();
         let (before, former) = self.clocked.replace((Some(pacing), batch));
+        // Setting the clock takes divisions, and the batch seldom changes.
         if (before, former) != (Some(pacing), batch) {
             pacing.set_clock(&mut clock, before, former, batch);
         }

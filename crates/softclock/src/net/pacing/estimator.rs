@@ -78,6 +78,7 @@ impl Estimator {
 
     fn look(&self, now: Instant, all: Option<Histogram>, idle: Duration) {
         let last = &mut *self.last_look.borrow_mut();
+        // With too few intervals, keep the last median.
         if let Some(median) = all.and_then(|all| last.median_until(all)) {
             self.interval.set(median * self.waiting.get().max(1));
         }
@@ -135,7 +136,7 @@ const LEAST_GRAIN: Duration = Duration::from_micros(12);
 mod tests {
     use super::*;
 
-    /// As [`Estimator::look`], of a thread that was idle for so long of a second since the last.
+    /// Looks like [`Estimator::look`], a second after the last look, of which the thread was idle for `idle`.
     fn look(estimator: &Estimator, all: &Histogram, idle: Duration) {
         let last = estimator.last_look.borrow();
         let now = last.at.unwrap_or(Instant::ORIGIN) + Duration::from_secs(1);

@@ -60,6 +60,7 @@ impl Paced {
     pub(super) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
         let mut state = self.state.borrow_mut();
         let former = mem::replace(&mut state.pacer, pacer.clone());
+        // Forces `follow` to read the parameters of the new pacer.
         state.version = None;
         state.reserved = None;
         let waits = state.waits;
@@ -141,6 +142,7 @@ impl Paced {
             drop(state);
             return self.io.shutdown(how);
         }
+        // The end of the stream is sent after the pending data.
         state.end = true;
         drop(state);
         match how {
@@ -186,6 +188,7 @@ impl Paced {
         self.counts().on_piece(sent, begins);
         let forgotten = transmitted(&mut state.clock, state.pacing, now, [sent, state.piece]);
         self.counts().on_forgotten(forgotten);
+        // The reserved time is used up.
         state.reserved = None;
     }
 
@@ -216,6 +219,7 @@ impl Paced {
         self.discard(state);
         state.clock.end();
         state.end = false;
+        // Returned by the next write, as this one was accepted before.
         state.error = Some(error);
     }
 

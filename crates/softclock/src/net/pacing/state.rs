@@ -97,6 +97,7 @@ impl State {
             true => due,
             false => due.min(self.pending.len()),
         };
+        // Each further piece needs the agreement of the total rate.
         let mut together = self.piece;
         while together < due && self.pacer.reserve_now(now, self.piece.min(due - together)) {
             together += self.piece.min(due - together);

@@ -85,6 +85,7 @@ impl Paced {
         if state.ends_at.take().is_some_and(|end| end < now) {
             state.clock.end();
         }
+        // The pacing may have changed since the last write.
         self.follow(&mut state, now);
         let by = state.pacing.map(|pacing| pacing.by);
         Ok(match by {
