@@ -59,6 +59,7 @@ impl Emulator {
         else {
             return;
         };
+        // Before the duplication, so that both copies have the same error.
         if let Some(bit) = corrupted {
             corrupt(&mut frame, bit);
             self.count("corrupted");

@@ -73,6 +73,7 @@ impl Pacer {
             activity: Activity::default(),
         });
         let mut order: Vec<usize> = (0..classes.len()).collect();
+        // A stable sort: the other classes keep the order in which they were given, which decides between matches.
         order.sort_by_key(|&index| classes[index].is_default);
         Self {
             classes: paced.collect(),

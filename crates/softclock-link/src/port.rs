@@ -100,6 +100,7 @@ impl Port {
     }
 
     fn take(&self, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        // The clock is read once for a batch.
         let mut now = None;
         self.device.descriptor().receive(|received| match received {
             Ok(received) => {
@@ -115,6 +116,7 @@ impl Port {
         match Errno::from_io_error(error) {
             // A link that is down may come up again, and the socket stays bound to it.
             Some(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => self.check_link(),
+            // A TAP device reports its deletion so.
             Some(Errno::BADFD) => Err(self.is_gone()),
             Some(Errno::INVAL) => {
                 self.count("unknown offload");

@@ -48,7 +48,7 @@ impl Program {
         };
         // The verifier stops with EAGAIN when a signal is pending.
         for _ in 1..LOAD_TRIES {
-            // SAFETY: `request` is what this command reads, and what it points to outlives the call.
+            // SAFETY: `request` has the layout of this command, and its pointers are valid during the call.
             match unsafe { bpf(BPF_PROG_LOAD, &request) } {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result.map(Self),
@@ -89,7 +89,7 @@ impl Program {
             flags,
             ..CreateLink::default()
         };
-        // SAFETY: `request` is what this command reads, and it holds no pointers.
+        // SAFETY: `request` has the layout of this command, and contains no pointers.
         unsafe { bpf(BPF_LINK_CREATE, &request) }.map(Attachment)
     }
 }

@@ -21,7 +21,7 @@ impl SocketMap {
             value_bytes: 4,
             entries: queues,
         };
-        // SAFETY: `request` is what this command reads, and it holds no pointers.
+        // SAFETY: `request` has the layout of this command, and contains no pointers.
         unsafe { bpf(BPF_MAP_CREATE, &request) }.map(Self)
     }
 
@@ -38,8 +38,7 @@ impl SocketMap {
             value: (&raw const descriptor).expose_provenance() as u64,
             flags: 0,
         };
-        // SAFETY: `request` is what this command reads, and key and value are of the map's lengths and outlive the
-        // call.
+        // SAFETY: `request` has the layout of this command; key and value have the map's lengths and outlive the call.
         unsafe { bpf_call(BPF_MAP_UPDATE_ELEM, &request) }.map(drop)
     }
 }

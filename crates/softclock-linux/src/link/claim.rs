@@ -42,6 +42,7 @@ impl Claim {
             Err(Errno::ADDRINUSE) => Err(ClaimError::Held(holder(&address))),
             Err(error) => Err(failed(error)),
             Ok(()) => {
+                // Others must be able to connect: the kernel gives the holder's id only for a connection.
                 listen(&socket, MOST_ASKING).map_err(failed)?;
                 Ok(Self(socket))
             }

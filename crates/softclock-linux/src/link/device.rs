@@ -58,6 +58,7 @@ impl Device {
     /// # Errors
     /// [`DeviceFailure::Packet`] and [`DeviceFailure::ShutIngress`]. After an error the link is unchanged.
     pub fn open_packet(link: &Link) -> Result<Self, DeviceError> {
+        // The socket first: the program drops all frames, and none should be dropped that the socket has not received.
         let socket = PacketSocket::open(link, BUFFER_BYTES)
             .map_err(|error| link.failed(DeviceFailure::Packet(error)))?;
         let shut = shut_ingress(link.index())

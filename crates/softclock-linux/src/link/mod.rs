@@ -171,7 +171,7 @@ impl Link {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request ends its name with zero and points to what this command reads and writes, which outlives
+        // SAFETY: the name ends with zero, and the pointer is to the structure that this command uses, which outlives
         // it.
         match unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
             0 => Ok(value.data),

@@ -45,6 +45,7 @@ impl Tap {
         request.ifr_ifru.ifru_flags = kind as u16 as i16;
         // SAFETY: the kernel reads and writes an `ifreq`, which outlives the call.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+        // Before the link is up, so that its first frames may use the offloads.
         offer_offloads(fd.as_fd())?;
         let link = Link::named(name)?;
         set_up(&mut request)?;

@@ -149,6 +149,7 @@ impl XdpSocket {
         patiently(|| bind(fd.as_fd(), link, settings.copies, queue))
             .map_err(failed(XdpStep::Queue))?;
         let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
+        // The program last: it redirects frames as soon as it is attached, and the host loses them.
         let (program, map) =
             program::load(fd.as_fd(), queue, others).map_err(failed(XdpStep::Program))?;
         let attachment = patiently(|| program.attach_xdp(link.index()));
@@ -459,6 +460,7 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Rings)> {
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
+    // The kernel's order: the memory, the sizes of the rings, then their mappings.
     sockopt::set_xdp_umem_reg(&fd, region)?;
     let (receive, send) = (umem::RECEIVE as u32, umem::SEND as u32);
     // The kernel delivers frames before it publishes that it has taken their chunks from the fill ring, so a chunk may
@@ -520,6 +522,7 @@ fn received<B: Deref<Target = [u8]>>(
 ) -> Received<B> {
     // In zero-copy mode frames come from the wire, so their checksums are complete.
     let checksum = is_copied.then(|| partial_checksum(&frame, &Headers::of_frame(&frame)));
+    // Both times are of CLOCK_MONOTONIC.
     let age = if stamp == 0 {
         0
     } else {

@@ -101,6 +101,7 @@ impl Namespace {
             move_into_link_name_space(namespace.as_fd(), network)?;
             Ok(call())
         };
+        // In a new thread, since a thread that has entered a namespace stays there.
         let ended = thread::scope(|scope| scope.spawn(inside).join());
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     }

@@ -64,6 +64,7 @@ impl Inbox {
             )
         };
         let taken = usize::try_from(taken).map_err(|_| io::Error::last_os_error())?;
+        // One reading for the whole batch. The kernel's time stamps are of the same clock.
         let now = clock_gettime(ClockId::Realtime);
         let messages = self.messages[..taken].iter_mut();
         for (message, slot) in messages.zip(&mut self.slots) {
@@ -116,6 +117,7 @@ unsafe fn received(
     // SAFETY: the caller's promise.
     let notes = unsafe { Notes::of(&message.msg_hdr) };
     let age = notes.received.map_or(Duration::ZERO, |then| age(then, now));
+    // With the tag back in place, the offsets of the offload are those of the whole frame.
     let tag = notes.tag.filter(|_| bytes >= ADDRESSES_BYTES);
     let tag = tag.map(|tag| Tag {
         at: ADDRESSES_BYTES,
