@@ -364,7 +364,10 @@ mod tests {
             ("drain = true", "1: drain must be one string or number"),
             ("drain = [1]", "1: drain must be one string or number"),
             ("quiet = 1", "1: quiet must be true or false"),
-            ("verbose = -1", "1: verbose must be a whole number from 0 to 9"),
+            (
+                "verbose = -1",
+                "1: verbose must be a whole number from 0 to 9",
+            ),
             ("listen = [\n\":1\",\n8080]", "1: invalid value '8080'"),
             ("a b", "1: "),
             ("threads = 1\nthreads = 2", "2: duplicate key"),

@@ -30,7 +30,10 @@ pub(super) fn agree(ports: [&PortSpec; 2], options: &BridgeOptions) -> Result<()
     if uses.is_empty() {
         return Ok(());
     }
-    let warning = format!("while the bridge runs, this does not work: {}", uses.join("; "));
+    let warning = format!(
+        "while the bridge runs, this does not work: {}",
+        uses.join("; ")
+    );
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if options.yes {
         if !options.quiet {

@@ -110,7 +110,9 @@ pub(super) fn analyse(options: &BurstOptions) -> Result<Vec<Stream>, String> {
         && let Some(once) = options.files.iter().find(|file| !can_be_read_twice(file))
     {
         let name = name(once);
-        return Err(format!("{name} can be read only once, so give its rate with --rate"));
+        return Err(format!(
+            "{name} can be read only once, so give its rate with --rate"
+        ));
     }
     let passes = if options.rate.is_none() { 2 } else { 1 };
     let mut progress = Progress::new(total_bytes(&options.files).map(|bytes| bytes * passes));

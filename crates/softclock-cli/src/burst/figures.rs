@@ -146,7 +146,10 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
             "packets with a time before that of their predecessor, treated as simultaneous with it",
             volume.reversals(),
         ),
-        ("packets without a timestamp, left out", left_out.without_time),
+        (
+            "packets without a timestamp, left out",
+            left_out.without_time,
+        ),
         (
             "packets of an unknown link type, to which no filter applies",
             left_out.by_link,

@@ -31,10 +31,7 @@ pub(super) fn checks() -> Vec<Check> {
 fn opening() -> Check {
     const NAME: &str = "openat2";
     match file::open_root(Path::new("/")) {
-        Ok(_) => Check::ok(
-            NAME,
-            "opens files beneath a root, from caches if possible",
-        ),
+        Ok(_) => Check::ok(NAME, "opens files beneath a root, from caches if possible"),
         Err(error) => Check::missing(NAME, error.to_string()),
     }
     .needed()

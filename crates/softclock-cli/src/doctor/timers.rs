@@ -55,11 +55,10 @@ fn clock_source(current: &str, available: &str) -> Check {
     let better = available.split(' ').find(|name| is_counter(name));
     match better {
         _ if is_counter(current) => Check::ok(NAME, current),
-        Some(better) => {
-            Check::note(NAME, format!("{current}, although {better} is available")).advice(format!(
+        Some(better) => Check::note(NAME, format!("{current}, although {better} is available"))
+            .advice(format!(
                 "echo {better} > /sys/devices/system/clocksource/clocksource0/current_clocksource"
-            ))
-        }
+            )),
         None => Check::note(NAME, format!("{current}; available: {available}")),
     }
 }

@@ -100,7 +100,8 @@ fn qdiscs(config: &KernelConfig) -> Vec<Check> {
 }
 
 fn qdisc(name: &'static str, module: &str, option: &str, config: &KernelConfig) -> Check {
-    const UNKNOWN: &str = "unknown: neither the kernel's configuration nor its modules are readable";
+    const UNKNOWN: &str =
+        "unknown: neither the kernel's configuration nor its modules are readable";
     match config.has(module, option) {
         Some(true) => Check::ok(name, "there"),
         Some(false) => Check::note(name, format!("not in this kernel ({})", config.source()))

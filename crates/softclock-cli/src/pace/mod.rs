@@ -115,7 +115,9 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
     }
     for classes in &classes {
         if classes.iter().filter(|class| class.is_default).count() > 1 {
-            return Err(BridgeError("a direction may have only one default class".into()));
+            return Err(BridgeError(
+                "a direction may have only one default class".into(),
+            ));
         }
     }
     bridge::run(&options.bridge, None, |leaving, now| {

@@ -92,7 +92,8 @@ Examples:
 pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
     if options.rate.is_some() && options.queue.0.contains(&Packets(0)) {
         return Err(BridgeError(
-            "a queue of 0 packets lets nothing pass; --queue 1 has room for the packet being sent".into(),
+            "a queue of 0 packets lets nothing pass; --queue 1 has room for the packet being sent"
+                .into(),
         ));
     }
     for (jitter, delay) in options.jitter.0.iter().zip(&options.delay.0) {

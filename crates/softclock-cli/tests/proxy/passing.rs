@@ -366,9 +366,7 @@ fn mistakes_are_one_line_and_an_exit_code() {
     let file = directory.path().join("c.toml");
     assert!(run(&["--config", file.to_str().unwrap()]).contains("c.toml:1:"));
     std::fs::write(&file, "listen = \":1\"").unwrap();
-    assert!(
-        run(&["--config", file.to_str().unwrap()]).contains("no upstream; write upstream = ")
-    );
+    assert!(run(&["--config", file.to_str().unwrap()]).contains("no upstream; write upstream = "));
 }
 
 #[test]
