@@ -32,14 +32,14 @@ pub(crate) enum Reply {
     Pieces,
     Interim,
     NoContent,
-    /// Closes a kept connection without a word behind the response.
+    /// Closes a kept connection after the response, without announcing it.
     ClosesAfter,
     SaysClose,
-    /// Answers before it has read the body, and reads it then.
+    /// Answers before it has read the body, and reads the body after that.
     Early,
-    /// A coding of the transfer beside a length, which does not count.
+    /// A transfer coding beside a length; the coding takes precedence.
     ChunkedAndSized,
-    // Responses that break off.
+    // Truncated responses.
     Cut,
     CutChunks,
     ResetWithin,
@@ -58,7 +58,7 @@ pub(crate) enum Reply {
     // Responses that need care.
     Folded,
     InterimFlood,
-    /// More bytes than the length says: a response to the next request, if that were on the same connection.
+    /// More bytes than the length says: they would answer the next request on the connection, if the proxy kept it.
     Behind,
     NoContentWithLength,
     NoContentWithBody,
@@ -97,7 +97,7 @@ impl Reply {
         Self::NoContentWithBody,
     ];
 
-    /// How many of them are complete responses, at the start of [`ALL`](Self::ALL).
+    /// The number of complete responses, at the start of [`ALL`](Self::ALL).
     const GOOD: usize = 10;
 
     fn choose(random: &mut Random) -> Self {
@@ -126,7 +126,7 @@ impl Reply {
         )
     }
 
-    /// A response with this status begins, but can never be complete.
+    /// A response with this status begins, but cannot be completed.
     pub(crate) const fn breaks_off(self) -> bool {
         matches!(
             self,
@@ -144,10 +144,10 @@ impl Reply {
     }
 }
 
-/// A request that is complete and well-formed.
+/// A complete and well-formed request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Of the file, or in a proxy of this request alone.
+    /// The id of the file, or in a proxy an id of this request alone.
     pub(crate) id: u64,
     pub(crate) len: usize,
     pub(crate) method: &'static str,
@@ -169,7 +169,7 @@ pub(crate) struct Answer {
 }
 
 impl Asked {
-    /// A random request; `own` is the number of it that no other request of the run has.
+    /// A random request; `own` is its number, unique in the run.
     pub(crate) fn choose(mode: Mode, own: u64, random: &mut Random) -> Self {
         let (id, len) = match mode.is_proxy() {
             true => (own, random.pick(&LENGTHS)),
@@ -226,12 +226,12 @@ impl Asked {
         bytes
     }
 
-    /// Whether the server may end the connection behind the answer to this request, though neither side said so.
+    /// Whether the server may close the connection after this answer, although neither side announced it.
     pub(crate) const fn may_end_connection(&self) -> bool {
         self.upload.is_some()
     }
 
-    /// Whether `answer` may be the one to this request; if not, why.
+    /// Whether `answer` is permitted for this request; an error gives the reason.
     pub(crate) fn judge(&self, mode: Mode, answer: &Answer) -> Result<(), String> {
         if answer.status == 204 && answer.has_length {
             return Err("a 204 has Content-Length".into());
@@ -312,12 +312,12 @@ impl Asked {
         expect(answer.body == expected, "another body")
     }
 
-    /// Whether an upstream that is well would have answered it.
+    /// Whether a healthy upstream would have answered it.
     pub(crate) const fn is_good(&self) -> bool {
         self.reply.is_good()
     }
 
-    /// Whether no answer comes before the upstream's time is up.
+    /// Whether the answer only comes when the upstream's timeout expires.
     pub(crate) const fn is_slow(&self) -> bool {
         matches!(self.reply, Reply::Silent | Reply::StallsWithin)
     }
@@ -331,7 +331,7 @@ pub(crate) fn file_name(id: u64, len: usize) -> String {
     format!("/f{id}-{len}")
 }
 
-/// Of the site: ids and lengths.
+/// The files of the site: ids and lengths.
 pub(crate) const FILES: [(u64, usize); 12] = [
     (1, 0),
     (2, 1),
@@ -347,12 +347,12 @@ pub(crate) const FILES: [(u64, usize); 12] = [
     (12, 1_000_000),
 ];
 
-/// Of responses in a proxy.
+/// Lengths of responses in a proxy.
 const LENGTHS: [usize; 9] = [0, 1, 20, 100, 1_000, 5_000, 16_385, 70_000, 300_000];
 
 const LARGEST: usize = 1_000_000;
 
-/// The target of requests in a proxy that are changed at random.
+/// The target of randomly changed requests in a proxy.
 pub(crate) const MUTANT: &str = "/mutant/mutant/mutant/mutant";
 
 /// Bytes that no server may parse as a request.

@@ -35,17 +35,17 @@ impl Held {
         }
     }
 
-    /// Whether it is no more than at the baseline, memory apart.
+    /// Whether it holds no more than at the baseline, apart from memory.
     fn is_back_at(&self, baseline: &Self) -> bool {
         self.descriptors <= baseline.descriptors + 1
             && self.connections <= baseline.connections
-            // A timer that ends late is no harm; one for each session is.
+            // A few late timers are harmless; one for each session would be a leak.
             && self.events <= baseline.events + FEW
             && self.active <= baseline.active
     }
 }
 
-/// Waits until the process has given back all that it took since `baseline`.
+/// Waits until the process has released everything that it took since `baseline`.
 pub(crate) async fn settle(subject: &Subject, baseline: &Held, recorder: &Recorder) -> Held {
     let deadline = Instant::now() + SETTLED;
     loop {
@@ -132,11 +132,11 @@ impl Bystander {
         Self { is_over, thread }
     }
 
-    /// Judges how many turns of the loop passed for each request; gives the median, and the most in the best of a
-    /// window.
+    /// Judges the number of loop turns for each request; returns the median, and the maximum over windows of the
+    /// window's best.
     pub(crate) async fn finish(self, subject: &Subject, recorder: &Recorder) -> Option<(u64, u64)> {
         self.is_over.store(true, Ordering::SeqCst);
-        // The upstream, which it may wait for, is on this thread.
+        // The bystander may wait for the upstream, which runs on this thread.
         while !self.thread.is_finished() {
             softclock::sleep(Duration::from_millis(5)).await;
         }
@@ -151,7 +151,7 @@ impl Bystander {
                 return None;
             }
         };
-        // The loop goes on turning while this program waits for a processor; that it does so each time is unlikely.
+        // The loop keeps turning while this program waits for a processor, but hardly each time.
         let best = |window: &[u64]| window.iter().copied().min().expect("not empty");
         let worst = turns.windows(WINDOW).map(best).max()?;
         // A paced server turns for each piece of others' responses, and while it spins until the next.
@@ -218,7 +218,7 @@ fn sum(page: &str, name: &str) -> f64 {
 /// Answers of 504 that the bystander may get.
 const MOST_LATE: usize = 2;
 
-/// Soft events that may be pending besides.
+/// Soft events that may be pending in addition.
 const FEW: f64 = 8.0;
 
 /// The allocator may return freed memory late.

@@ -11,7 +11,7 @@ pub(crate) const OPTIONS: &[&str] = &[
     "--send-timeout=2",
 ];
 
-/// Options of `proxy` besides.
+/// Additional options of `proxy`.
 pub(crate) const PROXY_OPTIONS: &[&str] = &[
     "--connect-timeout=2",
     "--upstream-send-timeout=2",
@@ -26,7 +26,7 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 /// How much later than planned this program may do something without the server's timeouts having struck.
 pub(crate) const DELAY: Duration = Duration::from_millis(700);
 
-/// After the last session, all that it held must be given back.
+/// Time after the last session in which the server must release everything that the sessions held.
 pub(crate) const SETTLED: Duration = Duration::from_secs(15);
 
 /// Whether this provocation is left out, to look for faults behind those that it finds:

@@ -21,19 +21,19 @@ pub(crate) struct Recorder {
     held_up: Cell<Option<Instant>>,
 }
 
-/// That a round was no idle one.
+/// Counts that show that a round was not idle.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) sessions: Cell<u64>,
     pub(crate) answers: Cell<u64>,
-    /// Requests of which a good upstream's answer came.
+    /// Requests with a good upstream's answer.
     pub(crate) good: Cell<u64>,
-    /// Those to which the proxy itself answered instead.
+    /// Requests that the proxy answered itself.
     pub(crate) given_up: Cell<u64>,
     pub(crate) refusals: Cell<u64>,
     pub(crate) streams: Cell<u64>,
     pub(crate) tunnels: Cell<u64>,
-    /// Sessions that this machine held up, so that the server's timeouts may have struck them.
+    /// Sessions that this machine delayed, so that the server's timeouts may have expired.
     pub(crate) delayed: Cell<u64>,
 }
 
@@ -70,7 +70,7 @@ impl Recorder {
         }
     }
 
-    /// Notes every [`BEAT`] that this program runs.
+    /// Records every [`BEAT`] that this program runs.
     pub(crate) async fn beat(&self) {
         loop {
             self.last_beat.set(Instant::now());
@@ -159,5 +159,5 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 /// Violations kept of a round.
 const MOST: usize = 5;
 
-/// Between two looks at whether this program runs.
+/// Interval between beats.
 const BEAT: Duration = Duration::from_millis(50);

@@ -28,7 +28,7 @@ pub(crate) fn start(recorder: &Rc<Recorder>, seed: u64) -> io::Result<SocketAddr
                 recorder: Rc::clone(&recorder),
                 random: Random::new(derive(seed, number)),
             };
-            // The proxy may reset it at any time.
+            // Ignore errors: the proxy may reset the connection at any time.
             spawn_local(async move { drop(timeout(LONGEST, connection.serve()).await) });
         }
     });
@@ -105,7 +105,7 @@ impl Connection {
         Ok(n > 0)
     }
 
-    /// The next head with the empty line behind it; nothing at the end.
+    /// The next head with its empty line; `None` at the end.
     async fn head(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let end = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
@@ -396,7 +396,7 @@ impl Connection {
                 self.send(&[text.as_bytes(), body].concat()).await?;
             }
             _ => {
-                // At once: behind the next request it would be an answer to that.
+                // Send it at once: after the next request it would be a valid answer to that.
                 let forged = match body.len() {
                     ..20_000 => "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
                     _ => "",

@@ -15,7 +15,7 @@ const SWITCH: &[u8] =
 const REFUSE: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// More than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An upstream that answers 101 after a while, and reports the bytes that it has received by then.
@@ -50,7 +50,7 @@ fn they_go_into_the_tunnel_in_order() {
             noise(60),
             noise(100_000),
             NEXT.to_vec(),
-            // Neither the end of a head nor of a request.
+            // Ends within a head.
             NEXT[..20].to_vec(),
             [HEAD, NEXT, HEAD].concat(),
             [

@@ -1,4 +1,4 @@
-//! Upstreams that misbehave: one response each, and the truth.
+//! Misbehaving upstreams: each request gets one response, and a correct one.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ fn status_after(bytes: &'static [u8]) -> (u16, String) {
     let reply = client.ask("GET", "/", &[]);
     assert!(reply.is_complete);
     if reply.status == 502 {
-        // The client's connection is none the worse for it.
+        // The client's connection stays usable.
         assert_eq!(client.ask("GET", "/", &[]).status, 502);
         proxy.until_logged("status=502");
     }
@@ -155,7 +155,7 @@ fn without_descriptors_the_answer_is_503_and_nobody_is_to_blame() {
     let mut client = proxy.connect();
     assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Those for input and output are taken.
+    // The descriptors for standard input and output are in use.
     let current = Some(3);
     let limit = Rlimit { current, maximum };
     let old = prlimit(Some(proxy.pid()), Resource::Nofile, limit).expect("our own child");

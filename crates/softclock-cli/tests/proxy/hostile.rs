@@ -20,7 +20,7 @@ fn hostile(answer: impl Fn(&mut Connection) + Send + Sync + 'static) -> Upstream
     })
 }
 
-/// Asks for something bad and then for something good.
+/// Sends a request that must fail, and then one that must succeed.
 fn is_refused(client: &mut Client, name: &str) {
     let reply = client.ask("GET", "/bad", &[]);
     assert_eq!(reply.status, 502, "{name}: {reply:?}");

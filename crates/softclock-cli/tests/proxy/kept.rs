@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::server::{Server, until};
 use crate::upstream::{Upstream, proxy};
 
-/// How many idle connections the metrics tell of.
+/// The number of idle connections in the metrics.
 fn idle(proxy: &Server) -> u32 {
     let page = Client::connect(proxy.metrics()).get("/metrics");
     let mut lines = page.text().lines();

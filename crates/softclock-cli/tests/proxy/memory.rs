@@ -12,7 +12,7 @@ use crate::upstream::{Connection, Upstream, proxy};
 /// Stuck connections at a time; so many that their memory outweighs that of the idle proxy.
 const CONNECTIONS: usize = 50;
 
-/// More than sockets on the way hold; all together less than a machine's memory.
+/// More than the sockets on the way hold; in total less than a machine's memory.
 const LENGTH: usize = 32 << 20;
 
 static PIECE: [u8; 65_536] = [b'x'; 65_536];
@@ -34,7 +34,7 @@ impl Sent {
         }
     }
 
-    /// Waits until nothing more is taken: most of each body is not.
+    /// Waits until the proxy takes no more bytes; most of each body is still unsent.
     fn until_still(&self) {
         let mut last = usize::MAX;
         until("back pressure", || {

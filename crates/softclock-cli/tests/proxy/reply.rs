@@ -10,7 +10,7 @@ pub(crate) struct Reply {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
-    /// All that was promised has come.
+    /// The response arrived to its announced end.
     pub(crate) is_complete: bool,
 }
 

@@ -17,7 +17,7 @@ fn nobody() -> String {
     format!("http://{address}")
 }
 
-/// Closes each connection when a request has come.
+/// An upstream that closes each connection when a request has arrived.
 fn closing() -> Upstream {
     Upstream::start(|connection| {
         connection.request();
@@ -31,7 +31,7 @@ const CHUNKED_PUT: &[u8] =
 
 #[test]
 fn a_connection_closed_while_it_was_kept_is_replaced() {
-    // Each connection answers once, and closes without a word.
+    // Each connection answers once, and closes without announcing it.
     let upstream = Upstream::start(|connection| {
         connection.request();
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -251,7 +251,7 @@ fn who_was_left_out_is_back_after_a_whole_response() {
             connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfi");
             match connection.number {
                 0 => return,
-                // The rest takes as long as the client waits.
+                // Waits with the rest until the client leaves.
                 1 => drop(connection.rest()),
                 _ => connection.send(b"ne"),
             }

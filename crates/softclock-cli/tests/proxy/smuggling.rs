@@ -1,4 +1,4 @@
-//! Requests that two readers could understand in two ways: refused, or passed on so that there is one way left.
+//! Requests that two parsers could read in two ways: refused, or passed on in a form with one reading.
 
 use crate::server::Server;
 use crate::upstream::{Upstream, proxy};

@@ -16,7 +16,8 @@ use crate::reply::Reply;
 use crate::server::{Server, noise, softclock};
 use crate::upstream::{Upstream, free_addresses, proxy};
 
-/// How long; an hour by hand: `SOFTCLOCK_SOAK_SECONDS=3600 cargo test --release -p softclock-cli --test proxy soak`.
+/// Duration of the test; an hour by hand: `SOFTCLOCK_SOAK_SECONDS=3600 cargo test --release -p softclock-cli --test
+/// proxy soak`.
 fn duration() -> Duration {
     let seconds = env::var("SOFTCLOCK_SOAK_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
@@ -82,9 +83,9 @@ fn soak() {
 #[derive(Default)]
 struct Soak {
     is_over: AtomicBool,
-    /// Counts when all upstreams are gone, and again when they are back: it is odd in between.
+    /// Incremented when all upstreams are gone, and again when they are back: odd in between.
     outages: AtomicU64,
-    /// Right, given up while no upstream was there, and lost, by the kind of request.
+    /// Requests by kind: answered correctly, given up while no upstream was up, and lost.
     tallies: [[AtomicU64; 3]; Kind::ALL.len()],
     /// How often each POST was begun.
     runs: Mutex<HashMap<u64, u32>>,
@@ -94,7 +95,7 @@ struct Soak {
 enum Kind {
     /// A GET whose response arrives completely or not at all.
     Small,
-    /// One of which part may have passed when its upstream is killed.
+    /// A GET of which a part may have passed when its upstream is killed.
     Large,
     /// A request that must not be repeated.
     Post,
@@ -123,7 +124,7 @@ impl Kind {
 }
 
 impl Soak {
-    /// Asks until the end, some times a connection.
+    /// Sends requests until the end, some on each connection.
     fn client(&self, address: SocketAddr, kind: Kind, own: usize) {
         let mut numbers = ((own as u64 + 1) << 32)..;
         while !self.is_over.load(Ordering::SeqCst) {
@@ -263,7 +264,7 @@ const LOST: usize = 2;
 /// Statuses of the proxy itself if it has no response to pass on.
 const GIVEN_UP: [u16; 3] = [502, 503, 504];
 
-/// As many of each kind.
+/// Clients of each kind.
 const CLIENTS: usize = 8;
 
 const PER_CONNECTION: usize = 20;
@@ -275,6 +276,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A POST takes long enough that upstreams are killed during it.
 const WORK: Duration = Duration::from_millis(3);
 
-/// How long an upstream is gone, and how long it is left alone afterwards.
+/// Time for which an upstream is down, and time for which it then stays up.
 const AWAY: Duration = Duration::from_millis(300);
 const BACK: Duration = Duration::from_millis(400);

@@ -1,4 +1,4 @@
-//! Upstreams that take their time.
+//! Slow upstreams.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -164,7 +164,7 @@ fn a_request_that_is_not_taken_is_a_504() {
     let sending = thread::spawn(move || {
         let chunk = [0; 1 << 16];
         let mut sent = 0;
-        // The answer comes long before, and the connection is closed with it.
+        // The answer arrives long before the end, and the connection is closed with it.
         while sent < length && upload.write_all(&chunk).is_ok() {
             sent += chunk.len();
         }

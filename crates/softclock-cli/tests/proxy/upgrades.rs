@@ -1,4 +1,4 @@
-//! Upgrades: a tunnel both ways.
+//! Upgrades: a tunnel in both directions.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::upstream::{Connection, Upstream, proxy};
 
 const UPGRADE: [&str; 3] = ["Connection: Upgrade", "Upgrade: echo", "Sec-Key: k"];
 
-/// More than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn accept(connection: &mut Connection) {

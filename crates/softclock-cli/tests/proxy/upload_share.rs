@@ -124,7 +124,7 @@ fn uploads_that_trickle_leave_half_of_the_upstream_to_others() {
                 .collect();
             assert_eq!(statuses, [200; 28]);
             assert_eq!(receiver.begun("/slow"), 2);
-            // Those that wait do so no longer than for a connection.
+            // Waiting uploads wait no longer than for a connection.
             until("the others are refused", || proxy.reached("uploads") == 8.0);
             is_over.store(true, SeqCst);
         });
@@ -149,7 +149,7 @@ fn an_upload_that_waits_in_vain_is_told_when_to_come_again() {
         "{}",
         reply.text()
     );
-    // A client that waits to be asked learns the same, and holds nothing meanwhile.
+    // A client that waits for 100 Continue gets the same answer, and holds nothing meanwhile.
     let mut asked = proxy.connect();
     end(&mut first);
     assert_eq!(first.reply("POST").text(), "ok");

@@ -113,7 +113,7 @@ fn a_client_that_waits_to_be_asked_holds_no_upstream() {
     let mut waiting = proxy.connect();
     waiting.send(head);
     assert_eq!(waiting.head().status, 100);
-    // The upstream was found to be there, and its connection serves others meanwhile.
+    // The upstream was checked to be up, and its connection serves others meanwhile.
     assert_eq!(proxy.connect().ask("GET", "/", &[]).text(), "ok");
     waiting.send(b"up");
     assert_eq!(waiting.reply("POST").text(), "ok");
@@ -203,7 +203,7 @@ fn uploads_have_a_least_rate() {
         "120",
     ];
     let proxy = proxy(&[&upstream.url()], &options);
-    // Bytes before all else, bytes a second, whether that is enough.
+    // Length of the body, bytes sent at once, bytes a second after that, and the expected status.
     let large = 20 << 20;
     let cases = [
         ("/beginning", 10_000, 0, 9, 408),

@@ -7,11 +7,11 @@ use crate::target::Target;
 
 use super::malformed;
 
-/// Chosen by the session's seed before it begins.
+/// A plan, which the session's seed determines.
 pub(crate) struct Plan {
-    /// Bytes, each with a pause behind it in milliseconds.
+    /// Bytes, each followed by a pause in milliseconds.
     pub(crate) pieces: Vec<(Vec<u8>, u64)>,
-    /// The requests at the start that are complete and well-formed.
+    /// The complete and well-formed requests at the start.
     pub(crate) asked: Vec<Asked>,
     /// The bytes that follow the requests.
     pub(crate) tail: Tail,
@@ -26,9 +26,9 @@ pub(crate) enum Tail {
     SaysClose,
     /// A request that must be refused, and some more that must not be answered.
     Refused,
-    /// A request without its end.
+    /// An incomplete request.
     Incomplete,
-    /// A request that was changed at random.
+    /// A randomly changed request.
     Mutant,
     /// An upgrade, and these bytes for the tunnel.
     Tunnel(Vec<u8>),
@@ -37,7 +37,7 @@ pub(crate) enum Tail {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
     Eager,
-    /// In small pieces with pauses.
+    /// Reads in small pieces with pauses.
     Slow,
     /// Waits this many milliseconds first.
     Late(u64),
@@ -48,7 +48,7 @@ pub(crate) enum Reading {
 pub(crate) enum End {
     /// Closes once the answers are there.
     Close,
-    /// Closes its side at once.
+    /// Closes its sending side at once.
     HalfClose,
     /// Resets the connection after this many milliseconds.
     Reset(u64),
@@ -90,7 +90,7 @@ impl Plan {
             && plan.is_patient()
             && bytes.windows(SILENT.len()).any(|part| part == SILENT)
         {
-            // The proxy would wait with it for longer than this program does.
+            // The proxy would keep this connection for longer than this program waits.
             plan.end = End::Leave(random.next() % 100);
         }
         let most = random.pick(&[1, 1, 2, 4, 12]);
@@ -150,12 +150,12 @@ impl Plan {
         self.end = End::Close;
     }
 
-    /// Whether the client lets the server give all answers.
+    /// Whether the client waits until the server has sent all answers.
     pub(crate) fn is_patient(&self) -> bool {
         !matches!(self.end, End::Reset(_) | End::Leave(_))
     }
 
-    /// As it stands in a report.
+    /// Describes the plan for a report.
     pub(crate) fn describe(&self) -> String {
         let sent: Vec<u8> = self
             .pieces
@@ -235,7 +235,7 @@ fn encode(asked: &Asked, mode: Mode, more: &[&str], random: &mut Random) -> Vec<
     } else if asked.upload.is_some() {
         lines.push(format!("Content-Length: {}", upload.len()));
     }
-    // The order of fields means nothing here.
+    // The order of fields has no meaning here.
     for index in (1..lines.len()).rev() {
         lines.swap(index, random.within(0..=index));
     }

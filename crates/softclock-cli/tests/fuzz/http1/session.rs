@@ -20,9 +20,9 @@ use super::plan::{End, Plan, Tail};
 struct Shared<'a> {
     recorder: &'a Recorder,
     begun: Instant,
-    /// This program was so late that the server's timeouts may have struck.
+    /// This program was so late that the server's timeouts may have expired.
     is_delayed: Cell<bool>,
-    /// All is sent.
+    /// Everything is sent.
     is_sent: Cell<bool>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
             sleep(Duration::from_millis(pause)).await;
             return Ok(());
         }
-        // The connection is open until the answers are there.
+        // Keep the sending side open until the answers have arrived.
         let _open = writer;
         future::pending().await
     };
@@ -87,7 +87,7 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
 async fn send(plan: &Plan, mut writer: Writer, shared: &Shared<'_>) -> Option<Writer> {
     for (bytes, pause) in &plan.pieces {
         let begun = Instant::now();
-        // A server that has said its last word may close.
+        // A server that has sent its last response may close the connection.
         if !matches!(timeout(ANSWER, writer.write_all(bytes)).await, Ok(Ok(()))) {
             return None;
         }

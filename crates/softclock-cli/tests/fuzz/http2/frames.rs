@@ -50,7 +50,7 @@ pub(crate) fn block(fields: &[(String, String)]) -> Vec<u8> {
         bytes.push(0x10);
         for text in [name, value] {
             push_length(&mut bytes, text.len());
-            // Each character is a byte, so that any byte can stand there.
+            // Each character stands for one byte, so that any byte is possible.
             bytes.extend(text.chars().map(|char| char as u8));
         }
     }

@@ -1,4 +1,4 @@
-//! Frames as the server sends them, read strictly.
+//! Parses the server's frames strictly.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -11,15 +11,15 @@ use crate::target::Target;
 use super::{frames, malformed};
 
 pub(crate) struct Plan {
-    /// Bytes, each with a pause behind it in milliseconds.
+    /// Bytes, each followed by a pause in milliseconds.
     pub(crate) pieces: Vec<(Vec<u8>, u64)>,
     pub(crate) streams: BTreeMap<u32, Expected>,
-    /// Of each stream, before the client makes more room.
+    /// The initial window of each stream.
     pub(crate) window: u32,
     pub(crate) credit: Credit,
     /// Whether the frames must end the connection.
     pub(crate) is_fatal: bool,
-    /// More control frames are sent than the server takes, which may end the connection.
+    /// The plan sends more control frames than the server allows, which may end the connection.
     pub(crate) floods: bool,
     /// The client answers PING and SETTINGS.
     pub(crate) acknowledges: bool,
@@ -33,7 +33,7 @@ pub(crate) enum Expected {
     Answer(Asked),
     /// Any outcome but an answer as for a good request; with the mistake in the request.
     Refusal(String),
-    /// The client has reset it.
+    /// The client has reset the stream.
     Anything,
 }
 
