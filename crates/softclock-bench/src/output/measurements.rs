@@ -104,7 +104,7 @@ fn cost_chart(result: &Saved) -> String {
     let wanted =
         |variant: &&str, row: &&SavedRow| row.variant == **variant && row.metric == COST_METRIC;
     let rows = COST_VARIANTS.iter().filter_map(|variant| {
-        let row = result.rows.iter().find(|row| wanted(&variant, row))?;
+        let row = result.rows.iter().find(|row| wanted(variant, row))?;
         Some(Row {
             variant: row.variant.clone(),
             metric: row.metric.clone(),

@@ -21,7 +21,7 @@ impl Namespace {
     /// Creates a namespace. Its only link is a loopback interface, which is down.
     ///
     /// # Errors
-    /// The reason why the machine does not permit it, for [`skip!`](crate::skip).
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip!).
     pub fn new() -> Result<Self, String> {
         if !geteuid().is_root() {
             return Err("needs root for network namespaces".into());

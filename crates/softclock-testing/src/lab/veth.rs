@@ -13,7 +13,7 @@ impl VethPair {
     /// Creates a pair with one queue in each direction. Both ends are up on return.
     ///
     /// # Errors
-    /// The reason why the machine does not permit it, for [`skip!`](crate::skip).
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip!).
     pub fn new() -> Result<Self, String> {
         Self::with_queues(1)
     }
@@ -21,7 +21,7 @@ impl VethPair {
     /// Creates a pair with `queues` queues in each direction. Both ends are up on return.
     ///
     /// # Errors
-    /// The reason why the machine does not permit it, for [`skip!`](crate::skip).
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip!).
     pub fn with_queues(queues: u32) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {
