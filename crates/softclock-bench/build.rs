@@ -1,4 +1,4 @@
-//! Tells the program which compiler built it, since that is part of a result's environment.
+//! Passes the compiler's version to the program, because it is part of a result's environment.
 
 use std::process::Command;
 

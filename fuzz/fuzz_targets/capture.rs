@@ -1,4 +1,4 @@
-//! Arbitrary bytes for the decoder of captures.
+//! Feeds arbitrary bytes to the decoder of packet captures (pcap and pcapng).
 #![no_main]
 
 use softclock_wire::capture::{Decoded, Decoder};

@@ -1,4 +1,4 @@
-//! Arbitrary bytes for the scanner of heads.
+//! Feeds arbitrary bytes to the scanner of HTTP/1.1 request heads.
 #![no_main]
 
 #[path = "../../crates/softclock-http/tests/head/target.rs"]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::command::{cargo, output, run};
 use crate::steps::{Outcome, Steps};
 use crate::test::Counts;
-use crate::{boundaries, features, go_programs, no_os, packages, paths, test};
+use crate::{boundaries, features, fuzz, go_programs, no_os, packages, paths, test};
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
 /// that nothing is compiled twice.
@@ -20,6 +20,7 @@ pub(crate) fn task() -> ExitCode {
     steps.run("no path of a build machine", paths::absolute_paths);
     steps.run("licences and bans", deny);
     steps.run("clippy", clippy);
+    steps.run("fuzz targets compile", fuzz::targets_compile);
     steps.run("rustdoc", rustdoc);
     steps.run("core and wire: no operating system", no_os::without_os);
     steps.run("type check for aarch64", no_os::other_processor);

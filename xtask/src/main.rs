@@ -7,6 +7,7 @@ mod command;
 mod deb;
 mod dist;
 mod features;
+mod fuzz;
 mod go_programs;
 mod imports;
 mod instructions;

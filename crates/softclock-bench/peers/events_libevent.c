@@ -1,4 +1,4 @@
-// libevent's dispatching, adding and deleting. Prints the samples of each on a line.
+// Costs of libevent's dispatching, adding and deleting. Prints the samples of each on a line.
 
 #include <event2/event.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static void on_hot(evutil_socket_t fd, short what, void *argument)
 
 enum { EVENT, ADD, DELETE, ARMED, CLOSE, KINDS };
 
-// Sockets that are watched for a round only.
+// Sockets that are watched during one round only.
 struct fresh {
     int count;
     int (*pairs)[2];
@@ -206,7 +206,7 @@ static void bench(int active, int writes, int runs)
     printf("\n");
 }
 
-// With the settings that its documentation has for speed, or with its defaults.
+// Creates a base with its defaults, or with the settings that its documentation recommends for speed.
 static struct event_base *make_base(int fast)
 {
     if (!fast)
@@ -217,7 +217,7 @@ static struct event_base *make_base(int fast)
     return event_base_new_with_config(config);
 }
 
-// Arguments: "fast" or "defaults", what is measured, and its numbers.
+// Arguments: "fast" or "defaults", the workload, and its numbers.
 int main(int argc, char **argv)
 {
     struct rlimit limit;

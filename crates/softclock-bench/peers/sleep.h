@@ -1,4 +1,4 @@
-// What a sleeper counts, and how it says so: see src/sleepers/.
+// The counts of a sleeper and its output: see src/lab/sleepers/.
 
 #include <stdint.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static uint64_t next_length_ns(uint64_t *state, const struct order *order)
     return order->shortest_us * 1000 + (uint64_t)(((unsigned __int128)next_random(state) * span_ns) >> 64);
 }
 
-// Sixteen buckets an octave.
+// Sixteen buckets per octave.
 enum { SUB_BITS = 4, SUB = 1 << SUB_BITS, BUCKETS = (64 - SUB_BITS) * SUB + SUB };
 
 static struct {

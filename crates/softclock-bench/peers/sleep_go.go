@@ -1,4 +1,4 @@
-// Sleeps by goroutines of one processor: see src/sleepers/.
+// Sleeps of goroutines on one processor: see src/lab/sleepers/.
 package main
 
 import (
@@ -18,7 +18,7 @@ const (
 	threadCPU  = 3
 
 	burstNs = 50_000
-	// Sixteen buckets an octave.
+	// Sixteen buckets per octave.
 	subBits = 4
 	sub     = 1 << subBits
 	buckets = (64-subBits)*sub + sub
@@ -70,7 +70,7 @@ func count(late time.Duration) {
 	tally.late[octave*sub+int(ns>>octave)]++
 }
 
-// One byte a turn, as all sleepers do.
+// Takes one byte per turn, as all sleepers do.
 func work() {
 	var buffer [1]byte
 	for {

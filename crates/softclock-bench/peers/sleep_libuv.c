@@ -1,4 +1,4 @@
-// Sleeps by timers of libuv, whose unit is a millisecond: lengths are rounded up.
+// Sleeps by timers of libuv. Their unit is a millisecond, so lengths are rounded up.
 
 #include <uv.h>
 

@@ -1,9 +1,9 @@
-// Plays the wheel experiment's trace on one timer structure: see src/experiments/wheel/coprocess.rs.
+// Plays the wheel experiment's trace on one timer structure: see src/experiments/soft_timers/wheel/coprocess.rs.
 //
-// Orders come through standard input, each followed by its steps; the answer to each is a line: nanoseconds a step or
-// call, timers found not to have fired a tick after they were due, timers found gone before.
+// Orders arrive on standard input, each followed by its steps. The answer to each is a line: nanoseconds per step or
+// call, timers that had not fired a tick after they were due, timers that had fired before they were due.
 //
-// What includes this defines the structure by the functions declared first.
+// The including file defines the structure by the functions that are declared first.
 
 #include <stdint.h>
 #include <stdio.h>
@@ -13,17 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-// Makes room for so many timers. A step of the trace takes `step_ns` of its time.
+// Allocates the timers. A step of the trace takes `step_ns` of the trace's time.
 static void prepare(unsigned timers, double step_ns);
-// Goes on after a time that does not count.
+// Continues after a pause that does not count.
 static void resume(void);
-// The trace's time is `now_ns` now. Returns the nanoseconds that it waited for that.
+// Waits until the trace's time is `now_ns`; returns the nanoseconds that it waited.
 static double advance(void);
-// Fires what is due: calls fired().
+// Fires all due timers: calls fired() for each.
 static void poll_timers(void);
 static void set(uint32_t id, uint64_t due_ns);
 static void stop(uint32_t id);
-// Moves a timer that is pending.
+// Moves a pending timer.
 static void move(uint32_t id, uint64_t due_ns);
 
 struct step {
@@ -37,12 +37,12 @@ struct order {
     uint32_t what, count;
 };
 
-// Timers beside the population, for single operations: as many as one order calls.
+// Timers beside the population, for single operations: as many as one order has calls.
 enum { SPARE = 10000 };
 
 // The trace's time.
 static uint64_t now_ns;
-// Which timers are.
+// For each timer, whether it is pending.
 static uint8_t *pending;
 static unsigned population;
 static uint64_t late, early;
@@ -52,7 +52,7 @@ static void fired(uint32_t id)
     pending[id] = 0;
 }
 
-// By a system call of its own: a structure may be given another clock.
+// Reads the clock by a raw system call, because a structure may replace clock_gettime().
 static double real_ns(void)
 {
     struct timespec time;
@@ -90,7 +90,7 @@ static double play(const struct step *steps, unsigned count)
     return real_ns() - start - waited_ns;
 }
 
-// Timers beside the population, which are there only for the operation.
+// Schedules timers beside the population, which the operation's end cancels.
 static double schedule_and_leave(const struct step *steps, unsigned count)
 {
     double start = real_ns();
@@ -101,7 +101,7 @@ static double schedule_and_leave(const struct step *steps, unsigned count)
 
 static double cancel_all(unsigned count)
 {
-    // In no order: a step that has no common divisor with the count comes to all.
+    // In a scattered order: a step without a common divisor with the count reaches all.
     uint64_t step = 7919 % count ? 7919 : 1;
     double start = real_ns();
     for (uint64_t i = 0; i < count; i++)
@@ -159,7 +159,8 @@ static int run(void)
             steps = NULL;
             continue;
         }
-        // The first order plays, and tells how fast the trace's time goes; only then are the timers set.
+        // The first order after the population is to play. It shows the speed of the trace's time, and only then can
+        // the timers be set.
         if (initial) {
             unsigned room = population + SPARE;
             pending = calloc(room, 1);

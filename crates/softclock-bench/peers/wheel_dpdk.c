@@ -1,7 +1,7 @@
-// The timers of DPDK (rte_timer): a skip list for each core. They read the processor's counter themselves and cannot be
-// given the trace's time. So the trace's time begins far in the future, where nothing fires, and what would is
-// cancelled instead. With the argument `fire` it runs in real time, at a pace that the structure can keep; waiting is
-// not counted. That is good for a trace whose steps are about as long as one another.
+// The timers of DPDK (rte_timer): a skip list per core. They read the processor's counter themselves and cannot be
+// given the trace's time. The trace's time therefore begins far in the future, where nothing fires, and timers that
+// would have fired are cancelled instead. With the argument `fire` the trace runs in real time, at a pace that the
+// structure can keep, and waiting is not counted; this suits traces whose steps are about equally long.
 
 #define _GNU_SOURCE
 #include <sched.h>
@@ -13,14 +13,14 @@
 
 #include "wheel.h"
 
-// Cycles that never pass.
+// Cycles, more than ever pass.
 #define FAR (1ull << 50)
 
 static struct rte_timer *timers;
 static unsigned room;
-// Whether the trace's time is real.
+// Whether the trace runs in real time.
 static int paced;
-// The counter at the trace's beginning, and by how much it advances in a nanosecond of the trace.
+// The counter at the trace's beginning, and its increase per nanosecond of the trace.
 static uint64_t epoch;
 static double cycles_per_ns;
 
@@ -55,7 +55,7 @@ static void poll_timers(void)
     rte_timer_manage();
 }
 
-// Three times what scheduling and cancelling take with so many pending.
+// Returns three times the cycles of one cancellation and scheduling with this number of pending timers.
 static double affordable_cycles(unsigned count)
 {
     enum { TRIES = 1000 };
@@ -89,7 +89,7 @@ static void prepare(unsigned count, double step_ns)
     epoch = rte_get_timer_cycles() + (paced ? 0 : FAR);
 }
 
-// Moves the epoch, and with it all that is pending: the order stays.
+// Moves the epoch and all pending timers by the same pause, which keeps their order.
 static void resume(void)
 {
     if (!paced)
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
     sched_getaffinity(0, sizeof processors, &processors);
     if (rte_eal_init(7, options) < 0 || rte_timer_subsystem_init() < 0)
         return 1;
-    // It binds the thread to one processor, which other programs may be using.
+    // rte_eal_init() binds the thread to one processor, which other programs may be using: undo it.
     sched_setaffinity(0, sizeof processors, &processors);
     return run();
 }

@@ -1,5 +1,5 @@
-// The timers of libevent: a heap, in the base. The base is given the trace's time for its clock, and an epoll that
-// finds nothing without a system call, so that its timers alone are measured.
+// The timers of libevent: a heap in the base. The base gets the trace's time as its clock, and an epoll_wait() without
+// a system call that finds nothing, so that only its timers are measured.
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -10,7 +10,7 @@
 static struct event_base *base;
 static struct event *timers;
 
-// Takes the place of the C library's in libevent too. Not 0, which libevent takes for no time.
+// Replaces the C library's function in libevent too. Never 0, which libevent treats as unset.
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
     time->tv_sec = 1000 + now_ns / 1000000000;

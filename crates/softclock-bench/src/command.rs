@@ -1,12 +1,12 @@
-//! The command `softclock`, which some experiments start.
+//! The command `softclock`, which some experiments start as a separate process.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Where it is: it is built beside this program.
+/// Returns the path of the command, which cargo builds into the same directory as this program.
 ///
 /// # Errors
-/// It is not built.
+/// The command has not been built.
 pub fn softclock() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?.with_file_name("softclock");
     match program.exists() {

@@ -1,4 +1,4 @@
-//! Lists and runs the experiments.
+//! The command `softclock-bench`: lists and runs the experiments.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -32,29 +32,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Names the experiments.
+    /// Lists the experiments.
     List,
-    /// Runs experiments and shows their numbers: the paper's, ours, the peers', with their spread.
+    /// Runs experiments and prints their results: the paper's, softclock's and the peers' numbers, with their spread.
     Run(Run),
-    /// Runs all experiments and writes one page for a browser: tables, pictures, environment and spread.
+    /// Runs all experiments and writes an HTML page: tables, charts, environment and spread.
     Report(Page),
-    /// Writes pages in Markdown from the JSON of runs.
+    /// Writes the Markdown pages of results, and the chart of the README, from the JSON files of earlier runs.
     Pages(Pages),
     /// Sends requests to an HTTP server at a given rate, and holds idle connections open.
     Load(Load),
     /// Holds connections open for `load`.
     #[command(hide = true)]
     Hold(Hold),
-    /// What `pspacer/table-7` and `pspacer/tolerance` start: sends datagrams to many ports.
+    /// Sends datagrams to many ports, for `pspacer/table-7` and `pspacer/tolerance`.
     #[command(hide = true)]
     Flows(Flows),
-    /// The server of `softclock serve`, for the experiments that need it in a process of its own.
+    /// Runs the server of `softclock serve`, for experiments that need it in a separate process.
     #[command(hide = true)]
     Serve(Serve),
-    /// The server of `softclock proxy`, likewise.
+    /// Runs the server of `softclock proxy`, for experiments that need it in a separate process.
     #[command(hide = true)]
     Proxy(Proxy),
-    /// What `soft-timers/sleep-precision` starts: sleeps and prints what it found.
+    /// Sleeps and prints the lateness and the cost, for `soft-timers/sleep-precision`.
     #[command(hide = true)]
     Sleep(Sleep),
 }
@@ -64,56 +64,56 @@ struct Run {
     /// Names as `list` shows them, a group such as `soft-timers/`, or `all`.
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Runs the smallest size: it shows that an experiment works, its numbers mean nothing.
+    /// Runs each experiment at its smallest size, which checks that it works; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
     /// Rounds of the experiments in `hostile/`, in which the servers take turns [default: 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Writes the results as JSON: one object for one experiment, an array for several. The file is
-    /// replaced after each experiment, so what was measured survives a later failure.
+    /// Writes the results as JSON: one object for one experiment, an array for several. The file is rewritten after
+    /// each experiment, so a later failure does not lose earlier results.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draws the results: one picture, the experiments below one another.
+    /// Draws the results as one SVG picture, the experiments below one another.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct Page {
-    /// Where index.html is written; made if it is not there.
+    /// Directory of the page index.html; created if missing.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Runs the smallest sizes: they show that the experiments work, their numbers mean nothing.
+    /// Runs the smallest sizes, which checks that the experiments work; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
 }
 
 #[derive(Args)]
 struct Pages {
-    /// Where the pages are written; its folder `results` has the JSON, one experiment a file.
+    /// Directory of the pages; its folder `results` holds the JSON, one file per experiment.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
 #[derive(Args)]
 struct Serve {
-    /// Where it listens.
+    /// Address to listen on.
     address: SocketAddr,
-    /// The files, if it is not to be a page of its own.
+    /// Directory of the files to serve; without it, the server answers with a built-in page.
     directory: Option<PathBuf>,
-    /// Stores to one address, which is shown, at each trigger state.
+    /// Marks each trigger state by a store to an address that the server prints at its start.
     #[arg(long)]
     mark: bool,
 }
 
 #[derive(Args)]
 struct Proxy {
-    /// Where it listens.
+    /// Address to listen on.
     address: SocketAddr,
-    /// Where requests are passed on to.
+    /// Address of the upstream server.
     upstream: SocketAddr,
-    /// How it learns which sockets are ready.
+    /// Mechanism by which the event queue learns which sockets are ready.
     #[arg(long, value_name = "MECHANISM")]
     events: Mechanism,
 }
@@ -125,7 +125,7 @@ struct Sleep {
     order: sleepers::Order,
 }
 
-/// One line for the user and an exit status: 2 for a wrong command, 1 for what went wrong later.
+/// A message for the user and an exit status: 2 for a wrong command line, 1 for a failure at run time.
 struct Failure {
     status: u8,
     message: String,
@@ -171,6 +171,7 @@ fn list() -> Result<(), Failure> {
 impl Run {
     fn execute(&self) -> Result<(), Failure> {
         let chosen = choose(&self.names, experiments::ALL)?;
+        // Find a path that cannot be written before minutes of measuring.
         for path in [&self.json, &self.svg].into_iter().flatten() {
             file::probe(path).map_err(|error| file_failure(path, &error))?;
         }
@@ -179,7 +180,7 @@ impl Run {
         self.run_each(&chosen, &environment)
     }
 
-    /// Later experiments run even if one fails; the first failure decides the exit status.
+    /// Runs the experiments. Later ones run even if one fails; a failure of any sets the exit status.
     fn run_each(&self, chosen: &[&Experiment], environment: &Environment) -> Result<(), Failure> {
         let mut context = Context::new(self.smoke);
         context.rounds = self.rounds.map(usize::from);
@@ -200,6 +201,7 @@ impl Run {
                         charts: report.charts.clone(),
                     };
                     results.push((record, report));
+                    // After each experiment, so that an interrupted run leaves the results so far.
                     self.save(&results, chosen.len())?;
                 }
                 Err(error) => {
@@ -228,7 +230,7 @@ impl Run {
 }
 
 impl Page {
-    /// An experiment that fails is told on the page, and in the end by the exit status.
+    /// Runs all experiments. One that fails is reported on the page, and by the exit status at the end.
     fn execute(&self) -> Result<(), Failure> {
         let path = self.directory.join("index.html");
         fs::create_dir_all(&self.directory)
@@ -240,7 +242,7 @@ impl Page {
         for (index, experiment) in all.iter().enumerate() {
             eprintln!("[{}/{}] {}", index + 1, all.len(), experiment.name);
             outcomes.push(outcome(experiment, &Context::new(self.smoke)));
-            // Each time, so that what was measured survives.
+            // Written after each experiment, so that an interrupted run leaves the results so far.
             save_file(&path, &page::document(&environment, &outcomes, self.smoke))?;
         }
         let failed: Vec<&str> = outcomes
@@ -301,11 +303,11 @@ fn fail_if_any(failed: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// The experiments that `names` mean, each once, in the order of `all`.
+/// Returns the experiments that `names` select, each once, in the order of `all`.
 fn choose<'a>(names: &[String], all: &[&'a Experiment]) -> Result<Vec<&'a Experiment>, Failure> {
     for name in names {
         if !all.iter().any(|experiment| matches(name, experiment)) {
-            let message = format!("no experiment is called '{name}'; `list` names them");
+            let message = format!("unknown experiment '{name}'; `list` shows all names");
             return Err(failure(2, message));
         }
     }
@@ -336,7 +338,7 @@ fn failure(status: u8, message: String) -> Failure {
     Failure { status, message }
 }
 
-/// Prints `text`. A reader that went away (`list | head`) is no failure.
+/// Prints `text`. A closed pipe (`list | head`) is not an error.
 fn show(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     let shown = stdout

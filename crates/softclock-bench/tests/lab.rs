@@ -1,11 +1,11 @@
-//! Network namespaces of experiments go with the run that made them, also if it is killed.
+//! The network namespaces of experiments end with the run that made them, even if it is killed.
 
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A run that was killed leaves no process, and so no namespace: they have no names.
+/// A killed run leaves no process, and so no namespace, since the namespaces have no names.
 #[test]
 fn a_killed_run_leaves_nothing() {
     softclock_testing::require!("iperf3", "tcpdump", "tc", "ethtool", "unshare", "nsenter");
@@ -19,7 +19,7 @@ fn a_killed_run_leaves_nothing() {
         .spawn()
         .expect("the program starts");
     let begun = Instant::now();
-    // Three namespaces and the sender.
+    // Wait for the three namespaces and the sender.
     let children = loop {
         let children = children(run.id());
         if children.len() >= 4 {
@@ -45,7 +45,7 @@ fn children(id: u32) -> Vec<String> {
     children.split_whitespace().map(str::to_owned).collect()
 }
 
-/// One that nobody has waited for yet is not.
+/// A zombie counts as ended.
 fn is_alive(id: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());

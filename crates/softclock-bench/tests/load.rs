@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use softclock_http::{Server, Site};
 
-/// A server of the bundled site, for the rest of the test process.
+/// Starts a server of the bundled site, which runs until the test process ends.
 fn server() -> SocketAddr {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -62,10 +62,10 @@ fn hot_and_cold_clients_of_a_server() {
     assert_eq!(load(&url, &first)["hot"]["answered"], 10);
 }
 
-/// By connection, the client's address and its bytes.
+/// For each connection, the client's address and the bytes that it sent.
 type Told = Vec<(IpAddr, Vec<u8>)>;
 
-/// A listener, and what so many connections bring until their clients close them.
+/// Starts a listener that collects the bytes of `count` connections until their clients close them.
 fn told_by(count: usize) -> (String, thread::JoinHandle<Told>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -127,7 +127,7 @@ fn a_client_that_cannot_send_in_time_counts() {
     kill_process(client, Signal::CONT).unwrap();
     let result = result(child.wait_with_output().unwrap());
     assert_eq!(result["hot"]["answered"], 400, "{result}");
-    // Half were to be sent while it stood still; none waited for its answer after it was sent.
+    // Half of the requests were due while the client was stopped; none waited for its answer after it was sent.
     let late = result["hot"]["latency_us"]["p90"].as_u64().unwrap();
     assert!(late > 400_000, "{result}");
 }
@@ -144,7 +144,7 @@ fn waiting_for_a_slow_server_counts() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     thread::spawn(move || {
-        // It stalls once; who only measured from sending to answer on few connections would hardly notice.
+        // The server stalls once. A client that measured from sending to answer on few connections would hardly notice.
         thread::sleep(STALL);
         while let Ok((mut stream, _)) = listener.accept() {
             answer(&mut stream);
@@ -156,7 +156,7 @@ fn waiting_for_a_slow_server_counts() {
     );
     assert_eq!(result["hot"]["answered"], 80, "{result}");
     let median = result["hot"]["latency_us"]["p50"].as_u64().unwrap();
-    // Half of the requests were to be sent more than 200 ms before the first answer.
+    // Half of the requests were due more than 200 ms before the first answer.
     assert!(median > 100_000, "{result}");
 }
 
@@ -177,7 +177,7 @@ fn errors_are_counted_by_reason() {
     );
 }
 
-/// A server that closes its first connections, at once or after a request and this answer; and answers on all others.
+/// Starts a server that closes its first connections, at once or after a request and this answer; it serves all others.
 fn server_that_closes(first: usize, answer: &'static [u8]) -> String {
     const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -202,7 +202,7 @@ fn server_that_closes(first: usize, answer: &'static [u8]) -> String {
     url
 }
 
-/// What comes of ten requests, of which the first three take connections that were there before.
+/// Ten requests, of which the first three use connections that were opened before.
 const ON_KEPT: [&str; 6] = ["--rate", "50", "--duration", "0.2", "--connections", "3"];
 
 #[test]

@@ -1,5 +1,5 @@
-//! Every experiment, at its smallest size, through the program that people run: experiments that
-//! nobody runs stop working. The numbers themselves are not checked.
+//! Runs every experiment at its smallest size, through the program that users run, so that none stops working
+//! unnoticed. The numbers are not checked.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -125,7 +125,7 @@ fn check_row(name: &str, row: &Value) {
     for field in ["variant", "metric", "unit"] {
         assert!(row[field].is_string(), "{name}: {field} in {row}");
     }
-    // JSON has no infinity and no NaN: they would read as null here.
+    // JSON has no infinity and no NaN: they would be null here.
     let number = |field: &str| row[field].as_f64().unwrap_or(f64::NAN);
     let least = if is_difference(row) {
         f64::MIN
@@ -141,9 +141,9 @@ fn check_row(name: &str, row: &Value) {
     );
 }
 
-/// What something costs more than something else is below zero where noise is greater, and a server that shares its
-/// processor may never be busy. A share may be none, what ended early is not late, no alarm lands where every event was
-/// on time, and an attack may send nothing more.
+/// Returns whether a row's value may be 0 or negative. Differences are negative where the noise is greater; a server
+/// that shares its processor may never be busy; shares and lateness may be 0, as may the alarms that expire, and an
+/// attack may send nothing more.
 fn is_difference(row: &Value) -> bool {
     let metric = row["metric"].as_str().unwrap_or_default();
     let words = [
@@ -160,7 +160,7 @@ fn is_difference(row: &Value) -> bool {
     words.iter().any(|word| metric.contains(word))
 }
 
-/// Tags balance, which is what a broken escape or a forgotten end would spoil.
+/// Checks that tags balance, which a wrong escape or a missing end tag would break.
 fn check_svg(name: &str, text: &str) {
     assert!(text.starts_with("<svg"), "{name}: not an SVG");
     let mut open: Vec<&str> = Vec::new();

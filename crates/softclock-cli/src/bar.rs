@@ -1,6 +1,6 @@
-//! Bars of text.
+//! Bars drawn with block characters.
 
-/// A bar of eighths of a column; what is there at all is seen.
+/// Draws `share` of `width` columns as a bar, in eighths of a column. A share above zero shows at least one eighth.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { eighths };

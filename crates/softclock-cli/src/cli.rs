@@ -1,4 +1,4 @@
-//! The command line: what it offers, and how mistakes are told.
+//! The definition of the command line, and the report of mistakes in it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::pace::PaceOptions;
 use crate::top::TopOptions;
 use crate::wan::WanCommandOptions;
 
-/// A network runtime in which time is software, and the servers built on it.
+/// Web server, reverse proxy and traffic tools on a network runtime with microsecond timers.
 #[derive(Debug, Parser)]
 #[command(name = "softclock", version, arg_required_else_help = true)]
 struct Cli {
@@ -29,35 +29,35 @@ struct Cli {
     command: Command,
 }
 
-/// What the command can do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(Box<ServeOptions>),
-    /// Pass requests on to other servers, and their responses back
+    /// Forward requests to other servers, and return their responses
     Proxy(Box<ProxyOptions>),
-    /// Watch a running server: requests, connections, trigger states, lateness of timers
+    /// Watch a running server: requests, connections, trigger states, timer lateness
     Top(TopOptions),
-    /// Tell how bursty the traffic of a capture is: burstiness, trains, gaps, peaks
+    /// Report how bursty the traffic in a capture is: queue, packet trains, gaps, peaks
     Burst(BurstOptions),
-    /// Pace classes of packets between two interfaces
+    /// Bridge two interfaces and pace the packets between them, each class at its rate
     Pace(Box<PaceOptions>),
-    /// Emulate a wide-area link between two interfaces: delay, loss, a bottleneck
+    /// Bridge two interfaces and emulate a wide-area link: delay, loss, a bottleneck
     Wan(Box<WanCommandOptions>),
-    /// Tell what this machine offers, what is missing, and what to do about it
+    /// Check whether this machine can run softclock, and advise how to fix problems
     Doctor(DoctorOptions),
-    /// Show what an event each 20 us costs a busy server: as a soft timer, a timerfd, a signal
+    /// Show how much an event every 20 us slows a busy server: as soft timer, timerfd, signal
     Demo(DemoOptions),
     /// Write manual pages or shell completions
     #[command(hide = true)]
     Generate(GenerateOptions),
 }
 
-/// The definition of the whole command line.
+/// Returns the definition of the whole command line.
 pub(crate) fn definition() -> clap::Command {
     let mut command = Cli::command();
     for subcommand in command.get_subcommands_mut() {
-        // So that the mistake names the option, and is not an unexpected argument.
+        // Accept values like -5 here, so that the error names the option instead of an unexpected argument.
         let named = std::mem::take(subcommand).mut_args(|option| match option.get_long() {
             Some(_) if option.get_action().takes_values() => option.allow_negative_numbers(true),
             _ => option,
@@ -67,22 +67,22 @@ pub(crate) fn definition() -> clap::Command {
     command
 }
 
-/// What to show in place of running: help, or a mistake.
+/// Output in place of a command: help, or a mistake.
 pub(crate) enum Shown {
-    /// Help or version, asked for.
+    /// Help or version, as requested.
     Help(clap::Error),
-    /// A mistake in one line.
+    /// A mistake on the command line, as one line.
     Mistake(String),
-    /// A mistake in the configuration file, in one line that tells where.
+    /// A mistake in the configuration file, as one line that names the file and the line in it.
     BadFile(String),
 }
 
 impl Shown {
-    /// Shows it; the exit code is 0 for help, 2 for mistakes and 1 for those in a file.
+    /// Prints it. The exit code is 0 for help, 2 for mistakes on the command line and 1 for mistakes in a file.
     pub(crate) fn show(self) -> ExitCode {
         match self {
             Self::Help(help) => {
-                // A closed standard output is no mistake of the command line.
+                // Ignore the error: a closed standard output is not a mistake on the command line.
                 let _ = help.print();
                 ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(2))
             }
@@ -98,7 +98,7 @@ impl Shown {
     }
 }
 
-/// Understands the command line, and the configuration file that it names.
+/// Parses the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
     let command = parse_reading(arguments, InputKind::Any)?;
     if let Command::Wan(options) = &command {
@@ -107,7 +107,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     Ok(command)
 }
 
-/// As [`parse`], with a configuration file of this kind.
+/// Like [`parse`], but accepts only a configuration file of the given kind.
 pub(crate) fn parse_reading(
     arguments: impl IntoIterator<Item = OsString>,
     kind: InputKind,
@@ -120,6 +120,7 @@ pub(crate) fn parse_reading(
         && let Some(command) = definition.find_subcommand(name)
     {
         let more = config::arguments(file, kind, command, given).map_err(Shown::BadFile)?;
+        // The file's settings become arguments before those of the user, so that one parser checks both.
         arguments.splice(2..2, more);
         let all = matches(&definition, &arguments)?;
         return Ok(Cli::from_arg_matches(&all)
@@ -145,7 +146,7 @@ fn shown(error: clap::Error, arguments: &[OsString]) -> Shown {
     }
 }
 
-/// clap's message is a paragraph; its first line tells the mistake.
+/// Shortens clap's message, which is a paragraph, to its first line and adds a hint.
 fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     let mistake = mistake(error);
     let hint = match suggestion(error) {
@@ -158,7 +159,7 @@ fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     format!("{mistake}; {hint}")
 }
 
-/// The name of the command that the arguments begin with.
+/// Returns the name of the subcommand, if the first argument is a valid one.
 fn command_of(arguments: &[OsString]) -> Option<String> {
     let name = arguments.get(1)?.to_str()?;
     let command = definition().find_subcommand(name)?.get_name().to_owned();

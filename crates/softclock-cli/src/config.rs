@@ -1,11 +1,11 @@
 //! The configuration file: TOML whose keys are the names of the flags.
 //!
-//! It is translated to arguments, which are put before those of the command line. So there is one definition of every
-//! setting, its values and its defaults, and whatever gets a flag can stand in the file. Each key is checked by itself,
-//! so that a mistake can be told with its line.
+//! The file is translated to arguments, which are put before those of the command line. So each setting, its values and
+//! its default are defined once, and the file accepts every flag that makes sense in it. Each key is checked
+//! separately, so that an error can name its line.
 //!
 //! With a file, some settings have no default ([`NEEDED`]): an interrupted editor or copy leaves an empty or truncated
-//! file, and a reload must not take that for a server of other content at another address.
+//! file, and a reload of that must not switch the server to other content or another address.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,8 +20,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::mistake::{mistake, suggestion};
 
-/// The arguments of `command` that the file stands for, without those that the command line has given. Together they
-/// name an address to listen on, and what to serve.
+/// Translates `file` to arguments of `command`, without those that the command line gives. Fails if neither the file
+/// nor the command line gives a setting of [`NEEDED`].
 ///
 /// An error is one line.
 pub(crate) fn arguments(
@@ -41,14 +41,16 @@ pub(crate) fn arguments(
         reader.at(&error.span().unwrap_or_default(), &message)
     })?;
     let mut keys: Vec<_> = table.get_ref().iter().collect();
+    // In the order of the file, so that the first error is the one at the top.
     keys.sort_by_key(|(key, _)| key.span().start);
     let mut all = Vec::new();
     let mut named = Vec::new();
     for (key, value) in keys {
+        // Check the value even if the command line replaces it, so that an error shows at once.
         let arg = reader.arg(key.get_ref(), &key.span())?;
         let arguments = reader.values(arg, value.get_ref(), &value.span())?;
         reader.check(&arguments, &value.span())?;
-        // An empty list names nothing.
+        // An empty list does not count as a setting.
         if !arguments.is_empty() {
             named.push(arg.get_id());
         }
@@ -56,6 +58,7 @@ pub(crate) fn arguments(
             all.extend(arguments.into_iter().map(OsString::from));
         }
     }
+    // A setting must come from the file or the command line; a default does not count here.
     for needed in &NEEDED {
         let mut args = command.get_arguments();
         if let Some(arg) = args.find(|arg| name(arg) == needed.setting)
@@ -72,7 +75,7 @@ pub(crate) fn arguments(
 struct Needed {
     setting: &'static str,
     what: &'static str,
-    /// What to write in the file.
+    /// An example line for the file.
     example: &'static str,
     flag: &'static str,
 }
@@ -86,7 +89,7 @@ impl Needed {
             ..
         } = self;
         let file = file.display();
-        format!("{file}: names no {what}; write {example} in it, or give {flag}")
+        format!("{file}: no {what}; write {example} in it, or give {flag}")
     }
 }
 
@@ -97,7 +100,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The flag, or the positional argument, of this name.
+    /// Returns the flag, or the positional argument, of this name.
     fn arg(&self, key: &str, span: &Range<usize>) -> Result<&'a Arg, String> {
         let mut args = self.command.get_arguments();
         let found = args.find(|arg| name(arg) == key && !ONLY_FLAGS.contains(&key));
@@ -116,7 +119,7 @@ impl<'a> Reader<'a> {
         (!ONLY_FLAGS.contains(&similar.as_str())).then_some(similar)
     }
 
-    /// The arguments that set `arg` to `value`.
+    /// Returns the arguments that set `arg` to `value`.
     fn values(
         &self,
         arg: &Arg,
@@ -127,16 +130,16 @@ impl<'a> Reader<'a> {
         let flag = format!("--{key}");
         match (arg.get_action(), value) {
             (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![flag; usize::from(*on)]),
-            (ArgAction::SetTrue, _) => Err(self.at(span, &format!("{key} is true or false"))),
+            (ArgAction::SetTrue, _) => Err(self.at(span, &format!("{key} must be true or false"))),
             (ArgAction::Count, DeValue::Integer(count)) => {
                 let count = count.as_str().parse().ok().filter(|count| *count < 10);
                 let count = count.ok_or_else(|| {
-                    self.at(span, &format!("{key} is a whole number from 0 to 9"))
+                    self.at(span, &format!("{key} must be a whole number from 0 to 9"))
                 })?;
                 Ok(vec![flag; count])
             }
             (ArgAction::Count, _) => {
-                Err(self.at(span, &format!("{key} is a whole number from 0 to 9")))
+                Err(self.at(span, &format!("{key} must be a whole number from 0 to 9")))
             }
             (ArgAction::Append, DeValue::Array(values)) => values
                 .iter()
@@ -158,19 +161,20 @@ impl<'a> Reader<'a> {
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Boolean(on) if is_switch(arg) => if *on { "on" } else { "off" }.to_owned(),
             _ => {
-                let message = format!("{} is one text or number", name(arg));
+                let message = format!("{} must be one string or number", name(arg));
                 return Err(self.at(span, &message));
             }
         };
         Ok(match arg.get_long() {
             Some(long) => format!("--{long}={text}"),
-            // What begins like a flag is still the name of a file.
+            // Keep a file name that begins with a dash from being parsed as a flag.
             None if text.starts_with('-') => format!("./{text}"),
             None => text,
         })
     }
 
-    /// Lets the definition of the flags judge the value. What it misses may stand elsewhere.
+    /// Checks one setting by the definition of the flags. Required arguments may be missing here: they may be elsewhere
+    /// in the file or on the command line.
     fn check(&self, arguments: &[String], span: &Range<usize>) -> Result<(), String> {
         match self.parse(arguments.iter().cloned()) {
             Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => {
@@ -189,7 +193,7 @@ impl<'a> Reader<'a> {
         self.command.clone().try_get_matches_from(all)
     }
 
-    /// A message about a place in the file.
+    /// Prefixes a message with the file and the line of `span`.
     fn at(&self, span: &Range<usize>, message: &str) -> String {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -197,7 +201,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether the command line has set `arg`, or what excludes it.
+/// Whether the command line gives `arg`, or an argument that excludes it.
 fn is_given(given: &ArgMatches, arg: &Arg, command: &clap::Command) -> bool {
     let is_set = |arg: &Arg| {
         let id = arg.get_id().as_str();
@@ -210,13 +214,13 @@ fn is_given(given: &ArgMatches, arg: &Arg, command: &clap::Command) -> bool {
         || excluding.any(is_set)
 }
 
-/// Whether the flag takes on or off, which TOML writes as true or false.
+/// Whether the flag takes "on" or "off", which TOML writes as true or false.
 fn is_switch(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
     names.iter().any(|name| name.as_str() == "on|off")
 }
 
-/// A flag's name, or what a positional argument is called.
+/// The name of a flag, or of a positional argument.
 fn name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }
@@ -230,13 +234,13 @@ fn unreadable(file: &Path, error: &io::Error) -> String {
     let reason = match error.kind() {
         io::ErrorKind::NotFound => "no such file".into(),
         io::ErrorKind::PermissionDenied => "permission denied; let this user read it".into(),
-        io::ErrorKind::InvalidData => "it is no UTF-8 text".into(),
+        io::ErrorKind::InvalidData => "not UTF-8 text".into(),
         _ => error.to_string(),
     };
     format!("cannot read {}: {reason}", file.display())
 }
 
-/// What makes sense on a command line only.
+/// Flags that make sense on a command line only.
 const ONLY_FLAGS: [&str; 4] = ["config", "check", "help", "version"];
 
 const NEEDED: [Needed; 3] = [
@@ -270,7 +274,7 @@ mod tests {
     use crate::cli::{Command, Shown, parse};
     use crate::options::ServeOptions;
 
-    /// Parses `file` where the command line names what a file must.
+    /// Parses `file` with a command line that gives all settings of [`NEEDED`].
     fn complete(file: &str, arguments: &[&str]) -> Result<ServeOptions, String> {
         let needed = ["--listen", ":1", "dir"];
         serve(file, &[&needed, arguments].concat())
@@ -357,10 +361,13 @@ mod tests {
                 "1: unknown setting 'quux'; see softclock serve --help",
             ),
             ("\n\nthreads = 0", "3: invalid value '0' for 'threads <N>'"),
-            ("drain = true", "1: drain is one text or number"),
-            ("drain = [1]", "1: drain is one text or number"),
-            ("quiet = 1", "1: quiet is true or false"),
-            ("verbose = -1", "1: verbose is a whole number from 0 to 9"),
+            ("drain = true", "1: drain must be one string or number"),
+            ("drain = [1]", "1: drain must be one string or number"),
+            ("quiet = 1", "1: quiet must be true or false"),
+            (
+                "verbose = -1",
+                "1: verbose must be a whole number from 0 to 9",
+            ),
             ("listen = [\n\":1\",\n8080]", "1: invalid value '8080'"),
             ("a b", "1: "),
             ("threads = 1\nthreads = 2", "2: duplicate key"),
@@ -406,7 +413,7 @@ mod tests {
         }
     }
 
-    /// A write that is interrupted may end at any byte. Numbers that are cut are others.
+    /// An interrupted write may end at any byte. Truncated numbers are other valid numbers.
     #[test]
     fn the_beginning_of_a_file_is_refused_or_says_all_that_it_serves() {
         let file = "# site\nthreads = 2\nmetrics = [\n  \"127.0.0.1:91\",\n  \"unix:/run/m\",\n]\n\

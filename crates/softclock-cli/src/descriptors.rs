@@ -1,12 +1,12 @@
-//! How the descriptors that the process may have are shared out.
+//! Divides the descriptors of the process between connections and files.
 
-/// Half of the descriptors is for connections of clients, the rest for what responses come from: files, or connections to
-/// upstreams. Some are left for other things.
+/// Connections of clients that `descriptors` allow. They get half; the rest is for the sources of responses (files, or
+/// connections to upstreams), and a few for other uses.
 pub(crate) fn connections_for(descriptors: u64) -> usize {
     usable(descriptors) / 2
 }
 
-/// How many files, or connections to upstreams, may be open beside so many connections: what is left of the descriptors.
+/// Files, or connections to upstreams, that may be open beside `connections` clients: the rest of the descriptors.
 pub(crate) fn sources_for(descriptors: u64, connections: usize) -> usize {
     usable(descriptors).saturating_sub(connections).max(1)
 }

@@ -1,4 +1,4 @@
-//! `softclock generate`: the manual and the shells' completions, from the definition of the command line.
+//! `softclock generate`: writes the manual and shell completions from the definition of the command line.
 
 mod sections;
 
@@ -16,10 +16,10 @@ use sections::{Part, Section};
 /// The options of `softclock generate`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct GenerateOptions {
-    /// What to write
+    /// Kind of files to write
     what: What,
 
-    /// Directory to write to; made if it is missing
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -32,7 +32,7 @@ enum What {
     Completions,
 }
 
-/// Writes what `definition`, the whole command line, has, and exits.
+/// Writes the pages or completions of `definition`, the whole command line, and returns the exit code.
 pub(crate) fn run(options: &GenerateOptions, definition: Command) -> ExitCode {
     let directory = &options.directory;
     let written = fs::create_dir_all(directory).and_then(|()| match options.what {
@@ -51,10 +51,10 @@ pub(crate) fn run(options: &GenerateOptions, definition: Command) -> ExitCode {
     }
 }
 
-/// One page for the program and one for each command that is not hidden.
+/// Writes one page for the program and one for each command that is not hidden.
 fn manual(definition: Command, directory: &Path) -> io::Result<()> {
     let mut program = definition.disable_help_subcommand(true);
-    // Gives the commands their full names.
+    // Gives the commands their full names, such as `softclock serve`.
     program.build();
     let commands = program.get_subcommands().filter(|c| !c.is_hide_set());
     for command in commands {
@@ -100,7 +100,7 @@ fn written_section(section: &Section) -> String {
     page
 }
 
-/// The text below a command's help: paragraphs, which are filled, and examples, which are not.
+/// Converts the text below a command's help: paragraphs, which roff fills, and examples, which it does not.
 fn notes_and_examples(text: &str) -> String {
     let (notes, examples) = text.split_once("Examples:\n").unwrap_or((text, ""));
     let mut page = ".SH NOTES\n".to_owned();
@@ -119,7 +119,7 @@ fn notes_and_examples(text: &str) -> String {
     page
 }
 
-/// A line that has no meaning to roff, with hyphens that can be copied.
+/// Escapes a line for roff, with hyphens that can be copied.
 fn escaped(line: &str) -> String {
     let line = line
         .replace('\\', "\\e")
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::cli::definition;
 
-    /// The writer of the help fills paragraphs, to any width.
+    /// The writer of the help fills paragraphs to any width, so a break within one would show.
     #[test]
     fn paragraphs_are_not_broken_by_hand() {
         for command in definition().get_subcommands() {

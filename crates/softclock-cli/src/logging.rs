@@ -1,4 +1,4 @@
-//! Logging to standard error that never waits for its reader.
+//! Logging to standard error that never blocks the server: lines wait in memory if the reader is slow.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// How important something must be to be logged.
+/// The least level of the events that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogLevel {
     Error,
@@ -22,14 +22,14 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-/// The running log: changes its level, and adds lines of its own. Clones share it.
+/// The running log: changes its level, and adds lines without an event. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Logging {
     level: reload::Handle<Targets, Registry>,
     lines: Arc<LineLog>,
 }
 
-/// Logs events up to `level`, by a thread of its own.
+/// Starts to log events up to `level`; a separate thread writes the lines.
 pub(crate) fn start(level: LogLevel) -> io::Result<Logging> {
     let lines = Arc::new(LineLog::stderr()?);
     let (filter, level) = reload::Layer::new(filter(level));
@@ -47,7 +47,7 @@ pub(crate) fn start(level: LogLevel) -> io::Result<Logging> {
     Ok(logging)
 }
 
-/// Writes to standard error why the program ends, or does not start. Waits up to five seconds for a reader, as the
+/// Writes to standard error why the program ends or does not start. Waits up to five seconds for a slow reader, as the
 /// reason appears nowhere else.
 pub(crate) fn complain(line: &str) {
     let line = format!("softclock: {line}\n");
@@ -56,27 +56,27 @@ pub(crate) fn complain(line: &str) {
 
 impl Logging {
     pub(crate) fn set_level(&self, level: LogLevel) {
-        // Fails only where the subscriber is gone.
+        // Fails only if the subscriber no longer exists; then there is no level to set.
         let _ = self.level.reload(filter(level));
     }
 
-    /// Appends a line as it is, without a time or a level.
+    /// Appends a line without a time or a level.
     pub(crate) fn say(&self, line: &str) {
         let _ = writeln!(Line(Arc::clone(&self.lines)), "{line}");
     }
 
-    /// Waits up to a second until all lines are written. To be called before the process ends.
+    /// Waits up to a second until all lines are written. Call it before the process ends.
     pub(crate) fn finish(&self) {
         self.lines.flush(FINISH_LIMIT);
     }
 
-    /// Finishes the log when the guard is dropped, also by a panic that ends the process.
+    /// Returns a guard that finishes the log when dropped, also by a panic that ends the process.
     pub(crate) fn finish_at_end(&self) -> FinishAtEnd {
         FinishAtEnd(self.clone())
     }
 
-    /// Sends the messages of panics to the log. The standard library would write them to standard error itself and wait
-    /// for its reader, while other tasks could go on.
+    /// Sends the messages of panics to the log. The standard library would write them to standard error directly, and
+    /// block this thread until the reader takes them, while other tasks could run.
     fn take_panics(&self) {
         let logging = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
@@ -90,7 +90,7 @@ impl Logging {
     }
 }
 
-/// Writes the last lines when dropped.
+/// Writes the last lines of the log when dropped.
 pub(crate) struct FinishAtEnd(Logging);
 
 impl Drop for FinishAtEnd {
@@ -99,7 +99,7 @@ impl Drop for FinishAtEnd {
     }
 }
 
-/// Appends what one event writes to the log, as a line.
+/// Collects the text of one event, and appends it to the log as a line.
 struct Line(Arc<LineLog>);
 
 impl Write for Line {
@@ -128,7 +128,8 @@ fn filter(level: LogLevel) -> Targets {
     }
 }
 
-/// The target of events of level INFO that are logged at the default level, too: answers to what an operator asked for.
+/// Target of INFO events that are logged even at the default level: the answers to an operator's request, such as a
+/// reload.
 pub(crate) const NOTICE: &str = "softclock::notice";
 
 const COMPLAIN_LIMIT: Duration = Duration::from_secs(5);

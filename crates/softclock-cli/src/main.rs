@@ -1,6 +1,6 @@
 //! The softclock command.
 //!
-//! [`cli`] says what can be asked for; each command has a module of its own.
+//! [`cli`] defines the command line; each subcommand has a module.
 #![forbid(unsafe_code)]
 
 mod bar;

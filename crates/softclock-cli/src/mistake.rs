@@ -1,10 +1,10 @@
-//! What is wrong with arguments, and which name a misspelt one may have been.
+//! Describes mistakes in arguments, and finds the name that a misspelt one resembles.
 
 use std::cmp::Reverse;
 
 use clap::error::{ContextKind, ContextValue};
 
-/// What is wrong, without the advice. Required arguments stand in lines of their own.
+/// Describes the mistake, without clap's advice. clap lists missing arguments on separate lines, which are joined here.
 pub(crate) fn mistake(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut lines = text.lines();
@@ -23,7 +23,7 @@ pub(crate) fn mistake(error: &clap::Error) -> String {
     }
 }
 
-/// The name that was meant, if one is near.
+/// Returns the similar name, if there is one.
 pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
     let kinds = [
         (ContextKind::InvalidArg, ContextKind::SuggestedArg),
@@ -45,8 +45,8 @@ pub(crate) fn suggestion(error: &clap::Error) -> Option<&str> {
     })
 }
 
-/// The nearest of `names` to `written`, unless all are far off; of several as near, one that begins like it. Dashes in
-/// front do not count.
+/// Returns the nearest of `names` to `written`, unless all are too different; among equally near ones, the one with the
+/// longest common beginning. Leading dashes do not count.
 fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.split('=').next().unwrap_or(written);
     let written = written.trim_start_matches('-');
@@ -60,13 +60,13 @@ fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Optio
     near.min_by_key(|(order, _)| *order).map(|(_, name)| name)
 }
 
-/// Letters with which both begin.
+/// Number of letters of the common beginning.
 fn common(one: &str, other: &str) -> usize {
     let pairs = one.chars().zip(other.chars());
     pairs.take_while(|(a, b)| a == b).count()
 }
 
-/// Letters to put in, leave out, change, or swap with their neighbour (optimal string alignment).
+/// Number of letters to insert, delete, change, or swap with their neighbour (optimal string alignment).
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<_>, Vec<_>) = (from.chars().collect(), to.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -86,7 +86,7 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// A name of this many letters may have one mistake, of twice as many two.
+/// Letters of a name for each mistake that is tolerated: one in a name of 3, two in one of 6.
 const LETTERS_PER_MISTAKE: usize = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Telling the service manager how we are (sd_notify(3)).
+//! Notifies the service manager of the server's state (sd_notify(3)).
 
 use std::env;
 use std::ffi::OsStr;
@@ -7,20 +7,20 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What the service manager is told.
+/// The states that the service manager knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
-    /// Requests are answered, at the start or after a reload.
+    /// The server answers requests, after the start or a reload.
     Ready,
-    /// A reload has begun, at this many microseconds of CLOCK_MONOTONIC.
+    /// A reload has begun, at this time in microseconds of CLOCK_MONOTONIC.
     Reloading(u64),
-    /// The process of this number is the one to watch.
+    /// The process with this number replaces this one, and is the main process from here on.
     Replaced(u32),
-    /// The end has begun.
+    /// Shutdown has begun.
     Stopping,
 }
 
-/// Tells it, if there is one that wants to know.
+/// Sends `state` to the service manager, if the process has one. Logs failures.
 pub(crate) fn notify(state: State) {
     if let Some(address) = env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&address, &message(state))
@@ -40,12 +40,12 @@ fn message(state: State) -> String {
 
 fn send(address: &OsStr, message: &str) -> io::Result<()> {
     let address = match address.as_bytes() {
-        // Names that are no files.
+        // An abstract name, which is not a file.
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(address)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not hold us up.
+    // A service manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(message.as_bytes(), &address).map(drop)
 }

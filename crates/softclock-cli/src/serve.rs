@@ -1,4 +1,4 @@
-//! `softclock serve` and `softclock proxy`: from options to a running server, and what signals do to it.
+//! `softclock serve` and `softclock proxy`: start a server from its options, and act on signals.
 
 mod changes;
 mod program;
@@ -31,7 +31,7 @@ use reload::Supervisor;
 use replacement::Replacement;
 use start_error::Advised;
 
-/// Why a server ended with an error.
+/// The errors that end a server.
 #[derive(Debug)]
 pub(crate) enum ServeError {
     Start(StartError),
@@ -53,7 +53,7 @@ impl fmt::Display for ServeError {
     }
 }
 
-/// Serves until a signal ends it. `arguments` are what the options came from, to be read again.
+/// Serves until a signal ends the server. A reload parses `arguments` again, from which `program` was made.
 pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), ServeError> {
     let options = program.server();
     if options.check {
@@ -61,7 +61,7 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         println!("softclock: the settings are good");
         return Ok(());
     }
-    // Threads inherit what is blocked here, so that the signals wait for the one that asks for them.
+    // Threads inherit the mask, so that signals are left to the task that waits for them.
     let signals = Signals::block(&[
         Signal::Terminate,
         Signal::Interrupt,
@@ -71,13 +71,13 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
     ]);
     let signals = signals.map_err(ServeError::Signals)?;
     let handover = Handover::take().map_err(ServeError::Handover)?;
-    // Before any thread starts: threads inherit it.
+    // Set the priority before any thread starts: threads inherit it.
     if let Some(priority) = options.priority {
         let refused = |error| ServeError::Priority(priority, error);
         priority.apply().map_err(refused)?;
     }
     let logging = logging::start(options.level()).map_err(ServeError::Log)?;
-    // The caller's message about an error comes after the log.
+    // Flush the log before the caller prints an error, which then comes last.
     let _finish = logging.finish_at_end();
     serve(program, arguments, handover, signals, &logging).map_err(ServeError::Start)
 }
@@ -111,14 +111,15 @@ fn serve(
     if cut > 0 {
         tracing::warn!(
             connections = cut,
-            "cut: they took longer than --drain allows"
+            "connections cut off: they took longer than --drain"
         );
     }
     tracing::info!("ended");
     Ok(())
 }
 
-/// Listens where the program says, by the sockets that another process has left where they are there.
+/// Listens on the addresses of the options. Uses sockets of `left`, from the process that this one replaces, where the
+/// addresses match.
 fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> {
     let options = program.server();
     let server = Server::with(settings::make(program, None)?)
@@ -130,13 +131,13 @@ fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> 
     }
 }
 
-/// Announces that the server is ready, to the process that it replaces or to the service manager.
+/// Reports that the server is ready, to the process that it replaces or to the service manager.
 fn begin(handover: Option<Handover>, server: &Server) {
     match handover {
-        // The process before tells the service manager, which does not know this one yet.
+        // The old process tells the service manager, which does not know this one yet.
         Some(handover) => {
             if let Err(error) = handover.complete() {
-                tracing::warn!(%error, "the process that is to be replaced does not answer");
+                tracing::warn!(%error, "the process to be replaced does not answer");
             }
             server.control().settle();
         }
@@ -144,7 +145,7 @@ fn begin(handover: Option<Handover>, server: &Server) {
     }
 }
 
-/// Does what signals say until one ends the server; after it, another ends the process.
+/// Acts on signals until one ends the server; after that, a second one ends the process at once.
 async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     let softclock::Statistics {
         mechanism,
@@ -160,6 +161,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
         match next(&signals, &mut replacement).await {
             SupervisorEvent::Signal(Signal::User1) => supervisor.reopen_log(),
             SupervisorEvent::Signal(Signal::Hangup) if !supervisor.has_lost_terminal() => {
+                // The new process has been given the listeners of the current settings, which a reload could change.
                 if replacement.is_some() {
                     tracing::warn!("not reloaded: a new process is starting");
                 } else {
@@ -167,7 +169,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
                 }
             }
             SupervisorEvent::Signal(Signal::User2) if replacement.is_some() => {
-                tracing::warn!("a new process is starting already");
+                tracing::warn!("a new process is already starting");
             }
             SupervisorEvent::Signal(Signal::User2) => replacement = supervisor.start_replacement(),
             SupervisorEvent::Signal(Signal::Terminate | Signal::Interrupt | Signal::Hangup) => {
@@ -178,7 +180,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
                 break true;
             }
             SupervisorEvent::Replaced(Err(reason)) => {
-                tracing::error!("not replaced, this process goes on: {reason}");
+                tracing::error!("not replaced, this process continues: {reason}");
                 replacement = None;
             }
         }
@@ -186,8 +188,9 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     if !is_replaced {
         replacement.into_iter().for_each(Replacement::end);
         notify(State::Stopping);
-        tracing::info!("ending; another signal ends at once");
+        tracing::info!("shutting down; another signal ends at once");
     }
+    // The server drains its connections from here on; this task only cuts that short.
     softclock::spawn_local(async move {
         while !matches!(wait(&signals).await, Signal::Terminate | Signal::Interrupt) {}
         supervisor.end_at_once();
@@ -195,10 +198,10 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     });
 }
 
-/// What a server's supervisor waits for.
+/// The events that a server's supervisor waits for.
 enum SupervisorEvent {
     Signal(Signal),
-    /// The new process is ready, and its number; or why it will not be.
+    /// The new process is ready, with its process ID; or the reason why it failed.
     Replaced(Result<u32, String>),
 }
 
@@ -206,6 +209,7 @@ async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> Super
     let replaced = async {
         match replacement {
             Some(replacement) => SupervisorEvent::Replaced(replacement.ready().await),
+            // No process is starting, so wait for signals only.
             None => pending().await,
         }
     };
@@ -222,7 +226,7 @@ async fn wait(signals: &Signals) -> Signal {
             signal
         }
         Err(error) => {
-            // Without signals only SIGKILL would end the server, so it serves on.
+            // Without signals only SIGKILL can end the server, so keep serving.
             tracing::error!(%error, "cannot wait for signals");
             pending().await
         }
@@ -238,7 +242,7 @@ fn announce(program: &Program, server: &Server) {
         text += &format!("and its metrics on {}metrics\n", url(&address));
     }
     text += "Ctrl-C ends it.\n";
-    // The server serves all the same if nothing reads it.
+    // Ignore the error: the server runs even if its output is not read.
     let _ = Output::stdout().and_then(|out| out.write_within(text.as_bytes(), ANNOUNCE_LIMIT));
 }
 
@@ -254,7 +258,7 @@ fn url(address: &ListenAddress) -> String {
     }
 }
 
-/// How long a full pipe may delay the server's start.
+/// Time limit for the announcement if standard output is a full pipe.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

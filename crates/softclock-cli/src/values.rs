@@ -1,4 +1,4 @@
-//! Values of options that several commands share: numbers, times, shares and names.
+//! Parses values of options that several commands share: numbers, times, shares and names.
 
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use softclock::Mechanism;
 use softclock_core::units::parse_time;
 
-/// A parser of whole numbers within `range`, which has a least one. Its error says which numbers may be written.
+/// Returns a parser of whole numbers within `range`, which must have a lower bound. Its errors name the bounds.
 pub(crate) fn whole<T>(
     range: impl RangeBounds<T> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -28,7 +28,7 @@ where
     }
 }
 
-/// A time with its unit; a number alone is seconds.
+/// Parses a time with a unit; a number alone is in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds)
@@ -39,12 +39,12 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time with its unit.
+/// Parses a time with a unit.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     parse_time(text).map_err(|error| error.to_string())
 }
 
-/// A time as options write it, without a fraction.
+/// Formats a time as options write it, in the largest unit without a fraction.
 pub(crate) fn format_time(time: Duration) -> String {
     let ns = time.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
@@ -55,7 +55,7 @@ pub(crate) fn format_time(time: Duration) -> String {
     format!("{}{name}", ns / factor)
 }
 
-/// The share that a percentage means.
+/// Parses a percentage, and returns it as a share from 0 to 1.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(percent @ 0.0..=100.0) => Ok(percent / 100.0),
@@ -63,7 +63,7 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The names of [`Mechanism`], so that help and completions know them.
+/// Returns a parser of the names of [`Mechanism`], which lists them in the help and completions.
 pub(crate) fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
     let names = PossibleValuesParser::new(Mechanism::ALL.map(Mechanism::name));
     names.try_map(|name| name.parse::<Mechanism>())

@@ -1,11 +1,25 @@
 //! A log-linear histogram of nanoseconds: fixed memory, constant-time recording.
 //!
-//! Sixteen buckets an octave, so that a quantile is within 6.25 % of the truth, from 1 ns to 137 s;
-//! what is longer counts in the last bucket (the maximum stays exact).
+//! There are 16 buckets per octave, so a quantile is at most 6.25 % above the exact value. Buckets cover 1 ns to 137
+//! s; longer values count in the last bucket. The maximum is exact.
 
 use core::fmt;
 
-/// Counts of durations by size, with their sum and maximum.
+/// A histogram of durations, with their sum and maximum.
+///
+/// # Example
+/// ```
+/// use softclock_core::Histogram;
+///
+/// let mut lateness = Histogram::new();
+/// for ns in [1_000, 2_000, 100_000] {
+///     lateness.record(ns);
+/// }
+/// assert_eq!(lateness.count(), 3);
+/// assert_eq!(lateness.max_ns(), 100_000);
+/// let median = lateness.quantile_ns(0.5);
+/// assert!((2_000..=2_125).contains(&median));
+/// ```
 #[derive(Clone)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
@@ -14,7 +28,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     pub const fn new() -> Self {
         Self {
             counts: [0; BUCKETS],
@@ -23,8 +37,8 @@ impl Histogram {
         }
     }
 
-    /// What was counted elsewhere, such as in a signal handler: how many values fell into each bucket (see
-    /// [`bucket_of`]), their sum (wrapping) and the largest.
+    /// Builds a histogram from counts made elsewhere, for example in a signal handler: the number of values in each
+    /// bucket (see [`bucket_of`]), their wrapping sum, and the largest value.
     pub const fn from_parts(counts: [u64; BUCKETS], sum_ns: u64, max_ns: u64) -> Self {
         Self {
             counts,
@@ -33,7 +47,7 @@ impl Histogram {
         }
     }
 
-    /// Counts one value. Costs about 1 ns.
+    /// Adds one value. Costs about 1 ns.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.counts[bucket_of(ns)] += 1;
@@ -41,7 +55,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Counts one value so many times.
+    /// Adds the same value `times` times.
     pub fn record_times(&mut self, ns: u64, times: u64) {
         if times > 0 {
             self.counts[bucket_of(ns)] += times;
@@ -50,27 +64,27 @@ impl Histogram {
         }
     }
 
-    /// How many values were counted.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether the histogram holds no value.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// The sum of all values, in nanoseconds.
+    /// Returns the sum of all values in nanoseconds, modulo 2^64.
     pub const fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
-    /// The largest value, exactly, in nanoseconds.
+    /// Returns the largest value in nanoseconds. It is exact.
     pub const fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The mean in nanoseconds; 0 if nothing was counted.
+    /// Returns the mean in nanoseconds, or 0 for an empty histogram.
     pub fn mean_ns(&self) -> f64 {
         match self.count() {
             0 => 0.0,
@@ -78,8 +92,8 @@ impl Histogram {
         }
     }
 
-    /// The smallest bucket bound below which at least the share `quantile` (0 to 1) of the values lies,
-    /// in nanoseconds; 0 if nothing was counted.
+    /// Returns the upper bound, in nanoseconds, of the bucket that holds the given quantile (0 to 1), or 0 for an
+    /// empty histogram.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         let count = self.count();
         let rank = ((count as f64 * quantile.clamp(0.0, 1.0)) as u64).min(count.saturating_sub(1));
@@ -93,7 +107,7 @@ impl Histogram {
         0
     }
 
-    /// The share of values, 0 to 1, above `ns` (to the resolution of a bucket).
+    /// Returns the share of values above `ns`, 0 to 1, to the resolution of a bucket.
     pub fn share_above(&self, ns: u64) -> f64 {
         let above: u64 = self.counts[bucket_of(ns) + 1..].iter().sum();
         match self.count() {
@@ -102,7 +116,7 @@ impl Histogram {
         }
     }
 
-    /// The buckets that hold something, ascending: inclusive upper bound in nanoseconds, and count.
+    /// Iterates over the buckets that are not empty, ascending: inclusive upper bound in nanoseconds, and count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts
             .iter()
@@ -111,7 +125,7 @@ impl Histogram {
             .map(|(bucket, &count)| (upper_bound(bucket), count))
     }
 
-    /// Adds all that `other` counted.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -120,7 +134,8 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What was counted since `earlier`, a copy of this same histogram. The maximum is that of all.
+    /// Returns the values recorded after `earlier`, an older copy of this histogram. The maximum stays that of all
+    /// values.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -150,27 +165,27 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// Buckets an octave, as a power of two.
+/// Buckets per octave, as a power of two.
 const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
-/// The highest octave told apart: 2^37 ns are 137 s.
+/// The highest octave with buckets: values up to 2^37 ns, which are 137 s.
 const TOP_BIT: u32 = 36;
-/// How many buckets a histogram has.
+/// The number of buckets of a histogram.
 pub const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
 
 const _: () = assert!(bucket_of(u64::MAX) == BUCKETS - 1 && bucket_of(0) == 0);
 
-/// The bucket that counts `ns`.
+/// Returns the index of the bucket that counts `ns`.
 #[inline]
 pub const fn bucket_of(ns: u64) -> usize {
     const LARGEST: u64 = (1 << (TOP_BIT + 1)) - 1;
     let ns = if ns > LARGEST { LARGEST } else { ns };
-    // The octave of everything below 2 * SUB is 0, and its buckets are 1 ns wide.
+    // Values below 2 * SUB all get octave 0, whose buckets are 1 ns wide.
     let octave = (63 - (ns | SUB as u64).leading_zeros()) - SUB_BITS;
     octave as usize * SUB + (ns >> octave) as usize
 }
 
-/// The largest value that `bucket` counts, but for the last one, which counts all beyond.
+/// Returns the largest value that `bucket` counts. The last bucket also counts all larger values.
 pub const fn upper_bound(bucket: usize) -> u64 {
     if bucket < 2 * SUB {
         return bucket as u64;

@@ -1,33 +1,46 @@
-//! The idle rule: halt, block or spin (*Soft Timers*, section 5.1).
+//! The idle rule: whether an idle thread halts, blocks or spins (*Soft Timers*, section 5.1).
 //!
-//! The paper's idle loop checks for events and halts when none is due before the next interrupt.
-//! A process cannot halt for microseconds: a blocking wait returns some tens of microseconds late.
-//! So it blocks until shortly before the next event, by as much as such waits were late before, and
-//! spins for the rest, within a share of the CPU that it may burn.
+//! The paper's idle loop checks for events, and halts when none is due before the next interrupt. A process cannot
+//! halt for microseconds: a blocking wait returns some tens of microseconds late. This rule therefore blocks until
+//! shortly before the next event, by a margin learnt from the lateness of earlier waits, and spins for the rest, up
+//! to a configured share of the processor's time.
 
 use core::time::Duration;
 
 use crate::Instant;
 
-/// What an idle thread does next.
+/// The next step of an idle thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdleStep {
-    /// Block until something arrives: no timer is pending.
+    /// Block until something arrives: no event is pending.
     Halt,
     /// Block, but no longer than this.
     Block(Duration),
-    /// Check again at once: the next event is closer than a blocking wait is exact.
+    /// Check again at once: the next event is closer than a blocking wait is accurate.
     Spin,
 }
 
-/// Decides what an idle thread does, from how late its waits returned and how much it may spin.
+/// Chooses the next step of an idle thread from the lateness of its waits and the time that it may spin.
+///
+/// # Example
+/// ```
+/// use softclock_core::{IdleRule, IdleStep, Instant};
+/// use std::time::Duration;
+///
+/// // A share of 0: never spin.
+/// let mut rule = IdleRule::new(0.0);
+/// let now = Instant::ORIGIN;
+/// assert_eq!(rule.next_step(now, None), IdleStep::Halt);
+/// let wait = Duration::from_millis(1);
+/// assert_eq!(rule.next_step(now, Some(now + wait)), IdleStep::Block(wait));
+/// ```
 #[derive(Clone, Debug)]
 pub struct IdleRule {
-    /// How long before an event to return from blocking.
+    /// Time before an event at which a blocking wait should return.
     margin_ns: u64,
-    /// Share of the time that may be spent spinning.
+    /// Share of the time that the thread may spend spinning, 0 to 1.
     cap: f64,
-    /// What is left to spin, and as of when.
+    /// Time that the thread may still spin, as of `credited`.
     credit_ns: u64,
     credited: Option<Instant>,
     spinning_since: Option<Instant>,
@@ -35,7 +48,7 @@ pub struct IdleRule {
 }
 
 impl IdleRule {
-    /// A rule that spins for at most the share `cap` (0 to 1) of the time; 0 never spins.
+    /// Creates a rule that spins for at most the share `cap` (0 to 1) of the time. 0 never spins.
     pub fn new(cap: f64) -> Self {
         Self {
             margin_ns: START_MARGIN_NS,
@@ -51,7 +64,7 @@ impl IdleRule {
         }
     }
 
-    /// What to do at `now`, with the next event due at `next_due`, or none.
+    /// Returns the next step at `now`, with the next event due at `next_due`, if any is pending.
     pub fn next_step(&mut self, now: Instant, next_due: Option<Instant>) -> IdleStep {
         self.settle(now);
         let Some(due) = next_due else {
@@ -61,7 +74,8 @@ impl IdleRule {
         if self.cap == 0.0 || left_ns == 0 {
             return block_or_look(left_ns);
         }
-        // With less to spin than a wait is late by, some of that is late rather than all of it every now and then.
+        // With little credit left, every wait is a little late. Otherwise most would be on time and some late by the
+        // whole margin.
         let margin_ns = self.margin_ns.min(self.credit_ns);
         if left_ns > margin_ns {
             return IdleStep::Block(Duration::from_nanos(left_ns - margin_ns));
@@ -70,16 +84,16 @@ impl IdleRule {
         IdleStep::Spin
     }
 
-    /// As [`next_step`](Self::next_step), where nobody minds that the next event is as late as a blocking wait: it is not
-    /// spun for.
+    /// Like [`next_step`](Self::next_step), but never spins: for events that may be as late as a blocking wait.
     pub fn next_rough_step(&mut self, now: Instant, next_due: Option<Instant>) -> IdleStep {
         self.settle(now);
         next_due.map_or(IdleStep::Halt, |due| block_or_look(due.ns_since(now)))
     }
 
-    /// The thread has something to do again, or is about to block: what it spun is charged.
+    /// Charges the time spun so far. Call it when the thread has work again, or is about to block.
     pub fn settle(&mut self, now: Instant) {
         let since = self.credited.replace(now).unwrap_or(now);
+        // Credit grows with all time that passes, whether the thread works or waits.
         let earned = (now.ns_since(since) as f64 * self.cap) as u64;
         self.credit_ns = (self.credit_ns + earned).min(MAX_CREDIT_NS);
         if let Some(start) = self.spinning_since.take() {
@@ -89,14 +103,14 @@ impl IdleRule {
         }
     }
 
-    /// The look for events that was to be the next step of a spin found some: it was work, and is not charged.
+    /// Cancels the charge for the current spin: its check for events found some, so the time was work.
     pub fn on_found(&mut self) {
         self.spinning_since = None;
     }
 
-    /// A wait that should have ended at `asked` returned at `now` without an event: calibrates the margin.
+    /// Adjusts the margin after a wait that should have ended at `asked` returned at `now` without an event.
     ///
-    /// The margin follows the 95th percentile of the delays seen, in small steps.
+    /// The margin follows the 95th percentile of the observed lateness, in small steps.
     pub fn on_timed_out(&mut self, asked: Instant, now: Instant) {
         let late_ns = now.ns_since(asked);
         self.margin_ns = if late_ns > self.margin_ns {
@@ -106,18 +120,18 @@ impl IdleRule {
         };
     }
 
-    /// How long before an event a blocking wait is now asked to return.
+    /// Returns the time before an event at which a blocking wait is currently asked to return.
     pub const fn margin(&self) -> Duration {
         Duration::from_nanos(self.margin_ns)
     }
 
-    /// The time spent spinning so far.
+    /// Returns the time spent spinning so far.
     pub const fn spun(&self) -> Duration {
         Duration::from_nanos(self.spun_ns)
     }
 }
 
-/// Until an event that is so far away.
+/// Returns the step for an event due in `left_ns`: block until then, or check at once if it is due.
 fn block_or_look(left_ns: u64) -> IdleStep {
     match left_ns {
         0 => IdleStep::Spin,
@@ -128,9 +142,10 @@ fn block_or_look(left_ns: u64) -> IdleStep {
 const START_MARGIN_NS: u64 = 40_000;
 const MIN_MARGIN_NS: u64 = 5_000;
 const MAX_MARGIN_NS: u64 = 200_000;
-/// 1/20 of it down when a wait was shorter than the margin, 19/20 up when it was longer.
+/// The margin falls by one step after a wait that was late by less, and rises by 19 after one that was late by more,
+/// so it settles where 1 of 20 waits is later.
 const STEP_NS: u64 = 200;
-/// A thread that was busy for long may not spin for long: one tick of a usual kernel.
+/// The most spinning time that a busy thread saves up: one tick of a kernel with 250 Hz.
 const MAX_CREDIT_NS: u64 = 4_000_000;
 
 #[cfg(test)]
@@ -153,7 +168,7 @@ mod tests {
             IdleStep::Block(Duration::from_micros(30))
         );
         assert_eq!(rule.next_step(at(1_000), near), IdleStep::Spin);
-        // What is due is looked at.
+        // A due event is checked at once.
         assert_eq!(rule.next_rough_step(at(1_030), near), IdleStep::Spin);
         assert_eq!(rule.next_rough_step(at(1_030), None), IdleStep::Halt);
     }
@@ -178,7 +193,7 @@ mod tests {
     fn spins_as_much_as_it_may() {
         let mut rule = IdleRule::new(0.5);
         rule.next_step(at(0), None);
-        // Of the 40 us that a wait may be late by, 10 us are allowed.
+        // Of the 40 us by which a wait may be late, 10 us may be spun.
         let step = rule.next_step(at(20), Some(at(50)));
         assert_eq!(step, IdleStep::Block(Duration::from_micros(20)));
         assert_eq!(rule.next_step(at(40), Some(at(50))), IdleStep::Spin);
@@ -209,7 +224,7 @@ mod tests {
     fn spinning_stays_within_its_share() {
         let mut rule = IdleRule::new(0.05);
         let (mut now, mut spun) = (0, 0);
-        // An event every 50 us, for a second, with waits that are exact.
+        // An event every 50 us, for a second, with waits that return on time.
         while now < 1_000_000 {
             let due = (now / 50 + 1) * 50;
             match rule.next_step(at(now), Some(at(due))) {

@@ -1,16 +1,20 @@
-//! The algorithms of softclock as pure state machines: no system call, no clock, no `unsafe`, no
-//! operating system. **Time is an argument.**
+//! The algorithms of softclock as pure state machines: no system call, no clock, no `unsafe`, no operating system.
+//! **Time is an argument** of every method that needs it, so that tests and simulations run in virtual time.
 //!
 //! - [`time`]: points in time and the measurement clock's tick.
 //! - [`wheel`]: the timing wheel that holds pending events.
-//! - [`soft_timers`]: the soft-timer facility: events fired at trigger states (*Soft Timers*, 3 and 5.9).
-//! - [`trigger`]: the trigger states and what each source contributes (5.2, 5.4).
-//! - [`trace`]: the sequence of trigger states (5.3, 5.4).
-//! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, 4 and 6).
-//! - [`idle`]: what an idle thread does: halt, block or spin (5.1).
-//! - [`pacing`]: rate-based clocking (4.1, 5.6) and the byte clock (*PSPacer/HT*, II-B); [`units`]: rates as `tc` writes them.
-//! - [`wan`]: a wide-area link as a model: delay, loss and the like, by a seed.
+//! - [`soft_timers`]: the soft-timer facility, which fires events at trigger states (*Soft Timers*, section 3).
+//! - [`trigger`]: the kinds of trigger states, with statistics for each kind (sections 5.2 and 5.4).
+//! - [`trace`]: a recording of the latest trigger states (sections 5.3 and 5.4).
+//! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, sections 4 and 6).
+//! - [`idle`]: whether an idle thread halts, blocks or spins (section 5.1).
+//! - [`pacing`]: rate-based clocking (sections 4.1 and 5.6) and the byte clock (*PSPacer/HT*, section II-B).
+//! - [`units`]: rates, sizes and times in the notation of `tc`.
+//! - [`wan`]: a model of a wide-area link with delay, jitter, rate and loss, reproducible from a seed.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
+//!
+//! The papers are *Soft Timers* (Aron and Druschel, TOCS 2000), *Event Delivery* (Banga, Mogul and Druschel: *A
+//! Scalable and Explicit Event Delivery Mechanism for UNIX*, USENIX 1999) and *PSPacer/HT* (Takano et al., 2010).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -34,6 +38,6 @@ pub use idle::{IdleRule, IdleStep};
 pub use soft_timers::{Due, EventCounts, FireWindow, SoftTimers};
 pub use time::{Clock, Instant};
 pub use trace::TriggerTrace;
-pub use trigger::{SourceStatistics, TriggerState, TriggerStatistics};
+pub use trigger::{StateStatistics, TriggerState, TriggerStatistics};
 pub use units::Rate;
 pub use wheel::{TimerKey, TimerWheel};

@@ -1,16 +1,16 @@
-//! The soft-timer facility (*Soft Timers*, sections 3 and 5.9).
+//! The soft-timer facility (*Soft Timers*, section 3).
 //!
-//! Events wait in a timing wheel. At each trigger state the program calls [`SoftTimers::check`], which
-//! compares the time with that of the earliest event and, if it has come, hands out one event; the rest of
-//! what is due comes from [`SoftTimers::next_overdue`], so that the caller bounds its work.
+//! Events wait in a timing wheel. At each trigger state the program calls [`SoftTimers::check`], which compares the
+//! time with that of the earliest event and returns one event if it is due. [`SoftTimers::next_overdue`] returns
+//! further due events, so the caller decides how much work it does at one trigger state.
 //!
-//! With T ticks asked and X ticks between backups, T < actual < T + X + 1 as long as the caller
-//! checks at every backup and takes all that is overdue; a tick is [`TICK_NS`]. X counts time in which
-//! the thread runs: nobody can fire an event for a thread that is not running.
+//! For an event scheduled T ticks ahead, and backup checks X ticks apart, the actual delay satisfies T < actual < T +
+//! X + 1, provided that the caller checks at every backup and takes all overdue events. A tick is [`TICK_NS`]. X
+//! counts only the time in which the thread runs: while it is not running, nothing can fire its events.
 //!
-//! Unlike the paper's, an event may carry a deadline apart from its scheduled time: whoever owns an alarm
-//! arms it for [`SoftTimers::next_deadline`] and checks with [`TriggerState::Deadline`], which hands out
-//! the events with the earliest deadlines first.
+//! Events here have no deadlines (section 5.9). An alarm that enforces a deadline interrupts the thread at any
+//! instruction, so it may run only handlers that are safe there. The owner of the alarm keeps those handlers and
+//! their deadlines in a table that a signal handler can read (`softclock-linux::alarm`), not in this wheel.
 
 use core::mem;
 use core::time::Duration;
@@ -18,78 +18,88 @@ use core::time::Duration;
 use crate::time::TICK_NS;
 use crate::{Instant, TimerKey, TimerWheel, TriggerState, TriggerStatistics, TriggerTrace};
 
-/// When an event may fire, and by when it should have.
+/// The earliest time at which an event may fire, and whether an idle thread should wake up on time for it.
+///
+/// # Example
+/// ```
+/// use softclock_core::{FireWindow, Instant};
+///
+/// let at = Instant::from_ns(1_000_000);
+/// // A packet to be paced: an idle thread spins to be on time.
+/// assert!(!FireWindow::from(at).rough);
+/// // A timeout of a connection: tens of microseconds late are fine.
+/// assert!(FireWindow::roughly(at).rough);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FireWindow {
-    /// Not before the tick after this instant.
+    /// The event fires in a later tick than that of this instant.
     pub earliest: Instant,
-    /// An alarm should fire it now if no trigger state has; `None` leaves that to the backup.
-    pub deadline: Option<Instant>,
-    /// Nobody minds that it is as late as an idle thread wakes up.
+    /// Whether the event may fire late: an idle thread does not spin for it.
     pub rough: bool,
 }
 
 impl FireWindow {
-    /// From `earliest` on, with no deadline.
+    /// A window from `earliest` on, for which an idle thread wakes up on time.
     pub const fn from(earliest: Instant) -> Self {
         Self {
             earliest,
-            deadline: None,
             rough: false,
         }
     }
 
-    /// From `earliest` on, when it is convenient: an idle thread need not be on time for it.
+    /// A window from `earliest` on, for which an idle thread may wake up late, as far as a blocking wait is.
     pub const fn roughly(earliest: Instant) -> Self {
         Self {
             earliest,
-            deadline: None,
             rough: true,
         }
     }
-
-    /// From `earliest` on, and no more than `slack` later if an alarm can help it.
-    pub fn within(earliest: Instant, slack: Duration) -> Self {
-        Self {
-            earliest,
-            deadline: Some(earliest + slack),
-            rough: false,
-        }
-    }
 }
 
-/// An event that is to be fired now.
+/// An event to be fired by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due<T> {
-    /// What was scheduled.
+    /// The scheduled value.
     pub value: T,
-    /// When it was due, as asked.
+    /// The instant for which the event was scheduled.
     pub due: Instant,
-    /// How long ago that was, in nanoseconds.
+    /// Time from `due` to the check that returned the event, in nanoseconds.
     pub lateness_ns: u64,
 }
 
-/// What happened to events so far.
+/// Numbers of events by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EventCounts {
-    /// Events scheduled, rescheduling included.
+    /// Events scheduled, including rescheduled ones.
     pub scheduled: u64,
     /// Events cancelled before they fired.
     pub cancelled: u64,
     /// Events fired.
     pub fired: u64,
-    /// Events fired after their deadline.
-    pub deadlines_missed: u64,
 }
 
-/// Pending events of type `T`, and the statistics of what fired them.
+/// Pending events of type `T`, and the statistics of the trigger states that fire them.
+///
+/// # Example
+/// ```
+/// use softclock_core::{Instant, SoftTimers, TriggerState};
+/// use std::time::Duration;
+///
+/// let at = |us: u64| Instant::from_ns(us * 1_000);
+/// let mut timers = SoftTimers::new(at(0), Duration::from_millis(32));
+/// timers.schedule_soft_event(at(0), 50, "send");
+///
+/// // Two trigger states: at the first nothing is due, the second fires the event 13 us late.
+/// assert_eq!(timers.check(TriggerState::SystemCall, at(40)), None);
+/// let due = timers.check(TriggerState::TaskEnd, at(63)).expect("an event is due");
+/// assert_eq!((due.value, due.lateness_ns), ("send", 13_000));
+/// ```
 #[derive(Debug)]
 pub struct SoftTimers<T> {
     events: TimerWheel<Event<T>>,
-    deadlines: TimerWheel<TimerKey>,
-    /// No event is due before this: all that a check at a trigger state compares with.
+    /// No event is due before this instant. A check at a trigger state compares only with it.
     next_due: Instant,
-    /// Pending events that are not rough.
+    /// Number of pending events that are not rough.
     exact: usize,
     backup_period: Duration,
     triggers: TriggerStatistics,
@@ -97,12 +107,12 @@ pub struct SoftTimers<T> {
     counts: EventCounts,
 }
 
-/// Events taken out by [`SoftTimers::clear`], to be dropped where that is safe.
+/// Events taken out by [`SoftTimers::clear`], to be dropped at a place where running their destructors is safe.
 #[derive(Debug)]
 pub struct Cleared<T>(TimerWheel<Event<T>>);
 
 impl<T> Cleared<T> {
-    /// Whether there were none.
+    /// Returns whether no event was pending.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -111,23 +121,17 @@ impl<T> Cleared<T> {
 #[derive(Debug)]
 struct Event<T> {
     value: T,
-    deadline: Option<Deadline>,
     rough: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Deadline {
-    earliest: Instant,
-    at: Instant,
-    key: TimerKey,
-}
-
 impl<T> SoftTimers<T> {
-    /// No events, at the time `start`; `backup_period` is the X of the bound.
+    /// Bytes of memory per pending event.
+    pub const NODE_BYTES: usize = TimerWheel::<Event<T>>::NODE_BYTES;
+
+    /// Creates a facility without events at the time `start`. `backup_period` is the X of the bound.
     pub fn new(start: Instant, backup_period: Duration) -> Self {
         Self {
             events: TimerWheel::new(),
-            deadlines: TimerWheel::new(),
             next_due: Instant::FAR_FUTURE,
             exact: 0,
             backup_period,
@@ -137,93 +141,85 @@ impl<T> SoftTimers<T> {
         }
     }
 
-    /// The resolution of the measurement clock in Hz (the paper's `measure_resolution`).
+    /// Returns the resolution of the measurement clock in Hz (the paper's `measure_resolution`).
     pub const fn measure_resolution() -> u64 {
         1_000_000_000 / TICK_NS
     }
 
-    /// `now` in ticks of the measurement clock (the paper's `measure_time`).
+    /// Returns `now` in ticks of the measurement clock (the paper's `measure_time`).
     pub const fn measure_time(now: Instant) -> u64 {
         now.tick()
     }
 
-    /// The frequency in Hz at which the backup timer checks, rounded down but at least 1: the expected
-    /// minimal resolution at which events are fired (the paper's `interrupt_clock_resolution`).
+    /// Returns the frequency of the backup timer in Hz, rounded down but at least 1: the expected minimal resolution
+    /// of events (the paper's `interrupt_clock_resolution`).
     pub fn interrupt_clock_resolution(&self) -> u64 {
         let ns = self.backup_period.as_nanos().max(1);
         u64::try_from(1_000_000_000 / ns).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The backup period X has changed.
+    /// Sets the backup period X.
     pub fn set_backup_period(&mut self, period: Duration) {
         self.backup_period = period;
     }
 
-    /// Schedules `value` at least `ticks` ticks after `now` (the paper's `schedule_soft_event`). O(1).
+    /// Schedules `value` more than `ticks` ticks after `now` (the paper's `schedule_soft_event`). O(1).
     pub fn schedule_soft_event(&mut self, now: Instant, ticks: u64, value: T) -> TimerKey {
         let earliest = now.add_ns(ticks.saturating_mul(TICK_NS));
         self.schedule(FireWindow::from(earliest), value)
     }
 
-    /// Schedules `value` to be fired within `window`. O(1).
+    /// Schedules `value` to fire from `window.earliest` on. O(1).
     #[inline]
     pub fn schedule(&mut self, window: FireWindow, value: T) -> TimerKey {
         self.advance();
         let event = Event {
             value,
-            deadline: None,
             rough: window.rough,
         };
         let key = self.events.schedule(window.earliest, event);
         self.exact += usize::from(!window.rough);
-        if let Some(at) = window.deadline {
-            self.set_deadline(key, window.earliest, at);
-        }
         self.counts.scheduled += 1;
         self.refresh();
         key
     }
 
-    /// Cancels an event; `None` if it has fired or was cancelled before. O(1).
+    /// Cancels an event and returns its value, or `None` if it has fired or was cancelled before. O(1).
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         let event = self.events.cancel(key)?;
-        self.forget_deadline(event.deadline);
         self.exact -= usize::from(!event.rough);
         self.counts.cancelled += 1;
         self.refresh();
         Some(event.value)
     }
 
-    /// Moves a pending event without a deadline of its own to a new time, keeping its key; an event with
-    /// a deadline loses it. False if the event has fired or was cancelled before. O(1).
+    /// Moves a pending event to a new time under the same key. Returns false if it has fired or was cancelled. O(1).
     pub fn reschedule(&mut self, key: TimerKey, earliest: Instant) -> bool {
-        let Some(event) = self.events.get_mut(key) else {
-            return false;
-        };
-        let deadline = event.deadline.take();
-        self.forget_deadline(deadline);
         self.advance();
-        self.events.reschedule(key, earliest);
+        if !self.events.reschedule(key, earliest) {
+            return false;
+        }
         self.counts.scheduled += 1;
         self.refresh();
         true
     }
 
-    /// The value of a pending event.
+    /// Returns the value of a pending event.
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         self.events.get_mut(key).map(|event| &mut event.value)
     }
 
-    /// Passes a trigger state at `now`: counts it, and hands out one event if any is due.
+    /// Counts a trigger state at `now`, and returns one event if any is due.
     ///
-    /// When none is, this costs a comparison and about 2 ns for the statistics; as much again while they are traced.
+    /// If none is due, this costs a comparison and about 2 ns for the statistics, and 2 ns more while a trace is
+    /// recorded.
     #[inline]
     pub fn check(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
         self.check_after(self.triggers.last(), state, now)
     }
 
-    /// As [`check`](Self::check), where the trigger state before was at `before`: signal handlers are trigger states
-    /// too, which this facility does not see.
+    /// Like [`check`](Self::check), with the preceding trigger state at `before`. Signal handlers are trigger states
+    /// too, but this facility does not see them.
     #[inline]
     pub fn check_after(
         &mut self,
@@ -238,96 +234,77 @@ impl<T> SoftTimers<T> {
         self.next_overdue(state, now)
     }
 
-    /// One more event that is due at this trigger state. A bounded amount of work: `None` while
-    /// [`next_due`](Self::next_due) is not after `now` means that it should be called again soon.
+    /// Returns one more event that is due at this trigger state. Does a bounded amount of work: if it returns `None`
+    /// while [`next_due`](Self::next_due) is not after `now`, call it again soon.
     #[inline]
     pub fn next_overdue(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        // An alarm may come early, for deadlines whose exact time is not worked out yet.
-        if now < self.next_due && !matches!(state, TriggerState::Deadline) {
+        if now < self.next_due {
             return None;
         }
         self.pop(state, now)
     }
 
-    /// The earliest instant at which a check may have something to do.
+    /// Returns the earliest instant at which a check may have work to do.
     pub fn next_due(&self) -> Option<Instant> {
         (self.next_due != Instant::FAR_FUTURE).then_some(self.next_due)
     }
 
-    /// Whether an event is pending that is not [rough](FireWindow::rough): only then an idle thread has to be on time.
+    /// Returns whether an event is pending that is not [rough](FireWindow::rough), for which an idle thread must be
+    /// on time.
     pub const fn has_exact(&self) -> bool {
         self.exact > 0
     }
 
-    /// The instant for which an alarm should be armed: not later than the earliest deadline.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next_due()
-    }
-
-    /// When the last check was, or where the facility began.
+    /// Returns the time of the last check, or the start time if there was none.
     pub const fn last_check(&self) -> Instant {
         self.triggers.last()
     }
 
-    /// Takes all pending events out, in no particular order. For the end of a program; O(1) and a new wheel.
+    /// Removes all pending events, in no particular order, for the end of a program. O(1), but allocates a new wheel.
     pub fn clear(&mut self) -> Cleared<T> {
         self.next_due = Instant::FAR_FUTURE;
         self.exact = 0;
-        self.deadlines = TimerWheel::new();
         Cleared(mem::take(&mut self.events))
     }
 
-    /// Pending events.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether no event is pending.
+    /// Returns whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Trigger states, intervals and lateness by source.
+    /// Returns the counts, intervals and lateness by kind of trigger state.
     pub fn triggers(&mut self) -> &TriggerStatistics {
         self.triggers.count_latest();
         &self.triggers
     }
 
-    /// Records each trigger state from now on in `trace`; `None` ends it. Gives back the trace that was in use.
+    /// Starts to record each trigger state in `trace`, or stops for `None`. Returns the previous trace.
     pub fn set_trace(&mut self, trace: Option<TriggerTrace>) -> Option<TriggerTrace> {
         core::mem::replace(&mut self.trace, trace)
     }
 
-    /// The trace in use.
+    /// Returns the trace in use.
     pub const fn trace(&self) -> Option<&TriggerTrace> {
         self.trace.as_ref()
     }
 
-    /// Events scheduled, cancelled and fired.
+    /// Returns the numbers of events scheduled, cancelled and fired.
     pub const fn counts(&self) -> EventCounts {
         self.counts
     }
 
     #[inline(never)]
     fn pop(&mut self, state: TriggerState, now: Instant) -> Option<Due<T>> {
-        let popped = match state {
-            TriggerState::Deadline => self
-                .pop_past_deadline(now)
-                .or_else(|| self.events.pop_due(now)),
-            _ => self.events.pop_due(now),
-        };
+        // The wheel may only have moved events between levels, and the next due time changes either way.
+        let popped = self.events.pop_due(now);
         self.refresh();
-        let (due, event) = popped?;
-        let Event {
-            value,
-            deadline,
-            rough,
-        } = event;
+        let (due, Event { value, rough }) = popped?;
         self.exact -= usize::from(!rough);
-        if deadline.is_some_and(|deadline| now > deadline.at) {
-            self.counts.deadlines_missed += 1;
-        }
-        self.forget_deadline(deadline);
         self.counts.fired += 1;
         let lateness_ns = now.ns_since(due);
         self.triggers.on_fire(state, lateness_ns);
@@ -338,35 +315,8 @@ impl<T> SoftTimers<T> {
         })
     }
 
-    #[inline(never)]
-    fn set_deadline(&mut self, event: TimerKey, earliest: Instant, at: Instant) {
-        // No deadline before the first tick at which the event may fire.
-        let at = at.max(earliest.add_ns(TICK_NS));
-        if at == Instant::FAR_FUTURE {
-            return;
-        }
-        // The wheel hands out what was due before the current tick; a deadline is met on its tick.
-        let key = self.deadlines.schedule(at.sub_ns(TICK_NS), event);
-        self.events.get_mut(event).expect("just scheduled").deadline =
-            Some(Deadline { earliest, at, key });
-    }
-
-    /// The event whose deadline passed first.
-    #[cold]
-    fn pop_past_deadline(&mut self, now: Instant) -> Option<(Instant, Event<T>)> {
-        let (_, key) = self.deadlines.pop_due(now)?;
-        let event = self.events.cancel(key)?;
-        let due = event.deadline.map_or(now, |deadline| deadline.earliest);
-        Some((due, event))
-    }
-
-    fn forget_deadline(&mut self, deadline: Option<Deadline>) {
-        if let Some(deadline) = deadline {
-            self.deadlines.cancel(deadline.key);
-        }
-    }
-
-    /// Lets the wheel follow the clock, so that what is due soon is put where it will fire from.
+    /// Advances the wheel to the latest trigger state, so that an event due soon is linked into its final slot at
+    /// once.
     fn advance(&mut self) {
         self.events.advance(self.triggers.last());
     }

@@ -1,4 +1,4 @@
-//! Points in time. Nothing in this crate reads a clock: time is an argument.
+//! Points in time. No code of this crate reads a clock: time is an argument.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -9,52 +9,65 @@ pub const TICK_NS: u64 = 1_000;
 
 /// A point in time: nanoseconds since an arbitrary origin that all readings of one [`Clock`] share.
 ///
-/// It has no `now()` on purpose. Arithmetic saturates: 2^64 ns are 584 years.
+/// It has no `now()`: callers read a [`Clock`] and pass the result on. Arithmetic saturates instead of overflowing;
+/// 2^64 ns are 584 years.
+///
+/// # Example
+/// ```
+/// use softclock_core::Instant;
+/// use std::time::Duration;
+///
+/// let start = Instant::from_ns(1_500);
+/// let later = start + Duration::from_micros(2);
+/// assert_eq!(later.since(start), Duration::from_micros(2));
+/// assert_eq!(start.since(later), Duration::ZERO);
+/// assert_eq!(later.tick(), 3);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The clock's origin.
+    /// The origin of the clock.
     pub const ORIGIN: Self = Self(0);
-    /// Later than any reading.
+    /// An instant later than any reading: 2^64 - 1 ns after the origin.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The instant `ns` nanoseconds after the origin.
+    /// Returns the instant `ns` nanoseconds after the origin.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub const fn as_ns(self) -> u64 {
         self.0
     }
 
-    /// The tick of the measurement clock that this instant falls into.
+    /// Returns the tick of the measurement clock that this instant falls into, counted from the origin.
     pub const fn tick(self) -> u64 {
         self.0 / TICK_NS
     }
 
-    /// The time from `earlier` to `self`; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.ns_since(earlier))
     }
 
-    /// As [`since`](Self::since), in nanoseconds.
+    /// Like [`since`](Self::since), in nanoseconds.
     pub const fn ns_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The instant `ns` nanoseconds later.
+    /// Returns the instant `ns` nanoseconds later, at most [`FAR_FUTURE`](Self::FAR_FUTURE).
     pub const fn add_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
     }
 
-    /// The instant `ns` nanoseconds earlier, or the origin.
+    /// Returns the instant `ns` nanoseconds earlier, or the origin if that is later.
     pub const fn sub_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_sub(ns))
     }
 
-    /// The first instant from this one on that is a multiple of `ns` (at least 1) after the origin.
+    /// Returns the first instant at or after this one that is a multiple of `ns` (at least 1) after the origin.
     pub const fn round_up(self, ns: u64) -> Self {
         match self.0.checked_next_multiple_of(ns) {
             Some(rounded) => Self(rounded),
@@ -96,13 +109,13 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A source of time: the edge at which a program reads it.
+/// A source of time, read at the edges of a program; all other code gets the time as an argument.
 pub trait Clock {
-    /// The current time. Readings never go backwards.
+    /// Returns the current time. Readings never decrease.
     fn now(&self) -> Instant;
 }
 
-/// `duration` in nanoseconds, at most `u64::MAX`.
+/// Returns `duration` in nanoseconds, at most `u64::MAX`.
 pub const fn saturating_ns(duration: Duration) -> u64 {
     let ns = duration.as_nanos();
     if ns > u64::MAX as u128 {

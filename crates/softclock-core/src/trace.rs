@@ -1,34 +1,36 @@
-//! The sequence of trigger states, for what histograms by source cannot tell (*Soft Timers*, 5.3 and 5.4): how the
-//! intervals change over time, and what they would be without one of the sources.
+//! A recording of the latest trigger states (*Soft Timers*, sections 5.3 and 5.4).
+//!
+//! Histograms by source lose the order of trigger states. A trace keeps it, so that an analysis can show how the
+//! intervals change over time, and how long they would be without one of the sources.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::{Instant, TriggerState};
 
-/// The latest trigger states, source and time of each, in memory that is allocated and touched up front.
+/// The source and time of the latest trigger states, in memory that is allocated and touched up front.
 #[derive(Clone)]
 pub struct TriggerTrace {
-    /// Nanoseconds above [`SOURCE_BITS`] of source.
+    /// Entries: the time in nanoseconds, shifted left by [`SOURCE_BITS`], and the source in the bits below.
     ring: Box<[u64]>,
-    /// How many were recorded, of which the ring holds the latest.
+    /// Number of trigger states recorded so far; the ring holds the latest of them.
     recorded: u64,
-    /// Where the next one goes.
+    /// Index in `ring` that the next record will overwrite.
     next: usize,
 }
 
 impl TriggerTrace {
-    /// Room for the latest `capacity` trigger states, 8 bytes each; at least one.
+    /// Creates a trace of the latest `capacity` trigger states, at least 1, of 8 bytes each.
     pub fn new(capacity: usize) -> Self {
         Self {
-            // Not zeros: those the system would hand out as pages that fault when they are first written.
+            // Filled with ones, since the kernel hands out zeroed pages lazily: they would fault at the first write.
             ring: vec![u64::MAX; capacity.max(1)].into_boxed_slice(),
             recorded: 0,
             next: 0,
         }
     }
 
-    /// Records a trigger state, in place of the oldest if the ring is full. Costs some 2 ns.
+    /// Records a trigger state, overwriting the oldest if the ring is full. Costs about 2 ns.
     #[inline]
     pub fn record(&mut self, state: TriggerState, now: Instant) {
         self.ring[self.next] = now.as_ns() << SOURCE_BITS | state as u64;
@@ -40,10 +42,10 @@ impl TriggerTrace {
         self.recorded += 1;
     }
 
-    /// The trigger states that the ring holds, the oldest first.
+    /// Iterates over the recorded trigger states, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (TriggerState, Instant)> + '_ {
         let (before, from) = self.ring.split_at(self.next);
-        // Until the ring is full there is nothing behind the next place.
+        // Entries from `next` on are older than those before it, but only once the ring has wrapped.
         let from = if self.overwritten() > 0 || self.next == 0 && self.recorded > 0 {
             from
         } else {
@@ -52,22 +54,22 @@ impl TriggerTrace {
         from.iter().chain(before).map(|&entry| unpack(entry))
     }
 
-    /// How many trigger states the ring holds.
+    /// Returns the number of trigger states that the ring holds.
     pub fn len(&self) -> usize {
         usize::try_from(self.recorded).map_or(self.ring.len(), |n| n.min(self.ring.len()))
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether no trigger state was recorded.
     pub const fn is_empty(&self) -> bool {
         self.recorded == 0
     }
 
-    /// Whether the next record takes the place of the oldest.
+    /// Returns whether the next record will overwrite the oldest.
     pub fn is_full(&self) -> bool {
         self.len() == self.ring.len()
     }
 
-    /// How many trigger states were recorded and are gone.
+    /// Returns the number of trigger states that were recorded and later overwritten.
     pub fn overwritten(&self) -> u64 {
         self.recorded - self.len() as u64
     }
@@ -90,7 +92,7 @@ fn unpack(entry: u64) -> (TriggerState, Instant) {
     )
 }
 
-/// What remains for the time is 36 years of nanoseconds.
+/// Bits of an entry that hold the source. The other 60 bits hold 36 years of nanoseconds.
 const SOURCE_BITS: u32 = 4;
 
 const _: () = assert!(TriggerState::ALL.len() <= 1 << SOURCE_BITS);

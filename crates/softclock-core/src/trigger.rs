@@ -1,44 +1,54 @@
-//! Trigger states: the moments at which the program is awake anyway (*Soft Timers*, sections 3 and 5.4).
+//! Trigger states: the moments at which a program is awake anyway and can fire events (*Soft Timers*, sections 3 and
+//! 5.4).
 
 use alloc::boxed::Box;
 use core::array;
 
 use crate::{Histogram, Instant};
 
-/// Where a trigger state comes from: the sources of Table V, and those that only we have.
+/// The kind of a trigger state: the sources of Table V, with the paper's names in parentheses, and those that only a
+/// runtime has.
+///
+/// Each system call counts under one kind, by its purpose. The paper's `ip-intr` and `ip-output` are the kernel's
+/// work on packets, which a program that uses the kernel's sockets does not see. A network stack inside the program
+/// does such work itself and may add variants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum TriggerState {
     /// The end of a system call that neither receives nor sends (`syscalls`).
     SystemCall,
-    /// The end of a receive-type call: `recv`, `accept`, a receive batch (`ip-intr`).
-    IpInput,
-    /// The end of a send-type call: `send`, a transmit batch (`ip-output`).
-    IpOutput,
-    /// The rest of the network code, above all the runtime's own turn (`tcpip-others`).
-    TcpIpOther,
-    /// A fault (`traps`). A user-space program does not see its own page faults: never counted by
-    /// the Linux runtime, kept so that the table has the paper's rows.
+    /// The end of a receiving call on a socket: `recv`, `accept`, a batch of datagrams. In the paper, the end of the
+    /// processing of a received packet (`ip-intr`).
+    Receive,
+    /// The end of a sending call on a socket: `send`, `connect`, a batch of datagrams. In the paper, the end of the
+    /// transmission of a packet (`ip-output`).
+    Send,
+    /// The beginning of a turn of the runtime's loop. In the paper, the other loops of the network code
+    /// (`tcpip-others`).
+    Turn,
+    /// A fault (`traps`). A user-space program does not see its own page faults, so the Linux runtime never counts
+    /// this kind; it exists so that tables have the paper's rows.
     Fault,
     /// The idle loop, and the return from a blocking wait.
     Idle,
     /// The end of a task's poll.
     TaskEnd,
-    /// The backup timer. In the Linux runtime it fires alarm-safe events only.
+    /// The backup timer. In the Linux runtime it fires only alarm-safe events.
     Backup,
-    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime it fires alarm-safe events only.
+    /// The alarm for the earliest deadline (section 5.9). In the Linux runtime it fires only alarm-safe events.
     Deadline,
     /// A call to `trigger()` by the application.
     Application,
 }
 
 impl TriggerState {
-    /// All sources, in the order of their discriminants.
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::SystemCall,
-        Self::IpInput,
-        Self::IpOutput,
-        Self::TcpIpOther,
+        Self::Receive,
+        Self::Send,
+        Self::Turn,
         Self::Fault,
         Self::Idle,
         Self::TaskEnd,
@@ -47,13 +57,13 @@ impl TriggerState {
         Self::Application,
     ];
 
-    /// A short name for tables and metrics.
+    /// Returns a short name for tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SystemCall => "syscall",
-            Self::IpInput => "ip-input",
-            Self::IpOutput => "ip-output",
-            Self::TcpIpOther => "tcpip-other",
+            Self::Receive => "receive",
+            Self::Send => "send",
+            Self::Turn => "turn",
             Self::Fault => "fault",
             Self::Idle => "idle",
             Self::TaskEnd => "task-end",
@@ -64,124 +74,127 @@ impl TriggerState {
     }
 }
 
-/// What one source of trigger states contributed.
+/// Statistics of the trigger states of one kind.
 #[derive(Clone, Debug, Default)]
-pub struct SourceStatistics {
-    /// The time from the trigger state before, of any source, to each of this source.
+pub struct StateStatistics {
+    /// The interval from the preceding trigger state, of any kind, to each of this kind.
     pub intervals: Histogram,
-    /// How late each event was that this source fired.
+    /// The lateness of each event that a trigger state of this kind fired.
     pub lateness: Histogram,
 }
 
-impl SourceStatistics {
-    /// How many trigger states came from this source.
+impl StateStatistics {
+    /// Returns the number of trigger states of this kind.
     pub fn count(&self) -> u64 {
         self.intervals.count()
     }
 
-    /// How many events this source fired.
+    /// Returns the number of events that they fired.
     pub fn fired(&self) -> u64 {
         self.lateness.count()
     }
 }
 
-/// Counts and histograms by source, in fixed memory (about 100 KB, of which a workload touches little).
+/// Counts and histograms by kind of trigger state, in fixed memory of about 100 KB, most of which a workload never
+/// touches.
 #[derive(Clone, Debug)]
 pub struct TriggerStatistics {
-    /// By discriminant, and a last one for the interval that there is not.
-    sources: Box<[SourceStatistics; NO_SOURCE + 1]>,
+    /// Indexed by discriminant. The last entry absorbs the write of [`record_latest`](Self::record_latest) when there
+    /// is no interval to count.
+    states: Box<[StateStatistics; NO_STATE + 1]>,
     last: Instant,
-    /// The latest interval and its source, not counted yet.
+    /// The latest interval, not yet counted, and the trigger state that ended it.
     ///
-    /// The bucket to count it in is known only when the clock's reading is, and a store whose address waits for a
-    /// register read holds up what follows by some 10 ns. At the next trigger state the address is long known. No
-    /// `Option`: after a system call a branch costs more than all the rest.
+    /// The bucket is known only when the clock's reading is, and a store whose address depends on a register read
+    /// delays the following instructions by about 10 ns. At the next trigger state, the address is long known. This
+    /// is not an `Option`, since after a system call a mispredicted branch costs more than all the rest.
     latest_ns: u64,
-    latest_source: u8,
+    latest_state: u8,
 }
 
 impl TriggerStatistics {
-    /// Nothing counted yet; the first interval begins at `start`.
+    /// Creates empty statistics. The first interval begins at `start`.
     pub fn new(start: Instant) -> Self {
         Self {
-            sources: Box::new(array::from_fn(|_| SourceStatistics::default())),
+            states: Box::new(array::from_fn(|_| StateStatistics::default())),
             last: start,
             latest_ns: 0,
-            latest_source: NO_SOURCE as u8,
+            latest_state: NO_STATE as u8,
         }
     }
 
-    /// Counts a trigger state. Costs about 1 ns.
+    /// Counts a trigger state at `now`. Costs about 1 ns.
     #[inline]
     pub fn on_trigger(&mut self, state: TriggerState, now: Instant) {
         self.on_trigger_after(self.last, state, now);
     }
 
-    /// As [`on_trigger`](Self::on_trigger), where the trigger state before was at `before`: it may have been counted
-    /// elsewhere, and be [added](Self::add) later.
+    /// Like [`on_trigger`](Self::on_trigger), with the preceding trigger state at `before`. Use it when that one was
+    /// counted elsewhere, to be [added](Self::add) later.
     #[inline]
     pub fn on_trigger_after(&mut self, before: Instant, state: TriggerState, now: Instant) {
         self.record_latest();
         self.latest_ns = now.ns_since(before);
-        self.latest_source = state as u8;
+        self.latest_state = state as u8;
         self.last = now;
     }
 
-    /// Adds what was counted elsewhere for `state`.
+    /// Adds histograms of `state` that were counted elsewhere.
     pub fn add(&mut self, state: TriggerState, intervals: &Histogram, lateness: &Histogram) {
-        let source = &mut self.sources[state as usize];
-        source.intervals.merge(intervals);
-        source.lateness.merge(lateness);
+        let counted = &mut self.states[state as usize];
+        counted.intervals.merge(intervals);
+        counted.lateness.merge(lateness);
     }
 
-    /// When the last trigger state was that was counted here.
+    /// Returns the time of the latest trigger state that was counted here.
     pub const fn last(&self) -> Instant {
         self.last
     }
 
     /// Counts an event that `state` fired `lateness_ns` after it was due.
     pub fn on_fire(&mut self, state: TriggerState, lateness_ns: u64) {
-        self.sources[state as usize].lateness.record(lateness_ns);
+        self.states[state as usize].lateness.record(lateness_ns);
     }
 
-    /// What `state` contributed. The latest interval counts from the next trigger state on, or when
-    /// [`count_latest`](Self::count_latest) is called.
-    pub fn source(&self, state: TriggerState) -> &SourceStatistics {
-        &self.sources[state as usize]
+    /// Returns the statistics of one kind. They include the latest interval only after the next trigger state or a
+    /// call of [`count_latest`](Self::count_latest).
+    pub fn of(&self, state: TriggerState) -> &StateStatistics {
+        &self.states[state as usize]
     }
 
-    /// Counts the latest interval now.
+    /// Counts the latest interval at once, instead of at the next trigger state.
     pub fn count_latest(&mut self) {
         self.record_latest();
-        self.latest_source = NO_SOURCE as u8;
+        self.latest_state = NO_STATE as u8;
     }
 
     #[inline]
     fn record_latest(&mut self) {
-        let source = usize::from(self.latest_source).min(NO_SOURCE);
-        self.sources[source].intervals.record(self.latest_ns);
+        let state = usize::from(self.latest_state).min(NO_STATE);
+        self.states[state].intervals.record(self.latest_ns);
     }
 
-    /// The intervals between trigger states of all sources (Figure 2).
+    /// Returns the intervals between trigger states of all kinds (Figure 2).
     pub fn intervals(&self) -> Histogram {
-        self.merged(|source| &source.intervals)
+        self.merged(|state| &state.intervals)
     }
 
-    /// The lateness of the events of all sources.
+    /// Returns the lateness of all events.
     pub fn lateness(&self) -> Histogram {
-        self.merged(|source| &source.lateness)
+        self.merged(|state| &state.lateness)
     }
 
-    fn merged(&self, part: impl Fn(&SourceStatistics) -> &Histogram) -> Histogram {
+    fn merged(&self, part: impl Fn(&StateStatistics) -> &Histogram) -> Histogram {
         let mut all = Histogram::new();
-        let sources = TriggerState::ALL.map(|state| self.source(state));
-        sources.iter().for_each(|source| all.merge(part(source)));
+        for state in TriggerState::ALL {
+            all.merge(part(self.of(state)));
+        }
         all
     }
 }
 
-/// The place beyond the last source.
-const NO_SOURCE: usize = TriggerState::ALL.len();
+/// The index behind the last kind.
+const NO_STATE: usize = TriggerState::ALL.len();
 
 #[cfg(test)]
 mod tests {
@@ -195,22 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_counts_for_the_source_that_ends_it() {
+    fn an_interval_counts_for_the_state_that_ends_it() {
         let mut statistics = TriggerStatistics::new(Instant::from_ns(40));
         statistics.on_trigger(TriggerState::SystemCall, Instant::from_ns(100));
-        statistics.on_trigger(TriggerState::IpOutput, Instant::from_ns(130));
+        statistics.on_trigger(TriggerState::Send, Instant::from_ns(130));
         statistics.count_latest();
         assert_eq!(
-            statistics
-                .source(TriggerState::SystemCall)
-                .intervals
-                .max_ns(),
+            statistics.of(TriggerState::SystemCall).intervals.max_ns(),
             60
         );
-        assert_eq!(
-            statistics.source(TriggerState::IpOutput).intervals.max_ns(),
-            30
-        );
+        assert_eq!(statistics.of(TriggerState::Send).intervals.max_ns(), 30);
         assert_eq!(statistics.intervals().count(), 2);
         statistics.count_latest();
         assert_eq!(statistics.intervals().count(), 2);
@@ -225,7 +232,7 @@ mod tests {
         statistics.on_trigger_after(backup, TriggerState::SystemCall, Instant::from_ns(30));
         statistics.count_latest();
         statistics.add(TriggerState::Backup, &backups, &Histogram::new());
-        assert_eq!(statistics.source(TriggerState::Backup).count(), 1);
+        assert_eq!(statistics.of(TriggerState::Backup).count(), 1);
         assert_eq!(statistics.intervals().sum_ns(), 30);
         assert_eq!(statistics.intervals().max_ns(), 20);
     }

@@ -1,15 +1,31 @@
-//! Rates, sizes and times as users of `tc` write them.
+//! Rates, sizes and times in the notation of `tc`.
 //!
-//! | kind | units | without one |
+//! | kind | units | number without a unit |
 //! |---|---|---|
-//! | rate | `bit`, `kbit`, `mbit`, `gbit`, `tbit`; `byte`, `kbyte` and so on; `kibit`, `kibyte` and so on are powers of 1024 | refused |
-//! | size | `b`, `kb`, `mb`, `gb` (powers of 1024, as in `tc`); `kbit`, `mbit`, `gbit` (so many bits, in powers of 1024) | bytes |
-//! | time | `ns`, `us`, `ms`, `s`, `m` or `min`, `h` | refused, but for 0 |
+//! | rate | `bit`, `kbit`, `mbit`, `gbit`, `tbit`; `byte`, `kbyte` and so on; `kibit`, `kibyte` and so on are powers of 1024 | an error |
+//! | size | `b`, `kb`, `mb`, `gb` (powers of 1024, as in `tc`); `kbit`, `mbit`, `gbit` (bits, in powers of 1024) | bytes |
+//! | time | `ns`, `us`, `ms`, `s`, `m` or `min`, `h` | an error, except 0 |
 //!
-//! Numbers may have a fraction; letters may be of either case.
+//! Numbers may have a fraction. Letters may be of either case.
 //!
-//! Refused is also what two readers understand differently: `mbps` is megabytes a second for `tc` and megabits for most
-//! people, and a number alone is bits a second or microseconds for `tc`, which hardly anyone means.
+//! Ambiguous notations of `tc` are errors: there, `mbps` means megabytes per second, which most people read as
+//! megabits, and a number without a unit means bits per second or microseconds.
+//!
+//! # Example
+//! ```
+//! use softclock_core::units::{Rate, parse_size, parse_time};
+//! use std::time::Duration;
+//!
+//! let rate: Rate = "1.5mbit".parse()?;
+//! assert_eq!(rate.bps(), 1_500_000);
+//! assert_eq!(rate.time_of(1500), Duration::from_millis(8));
+//! assert_eq!(parse_size("64kb")?, 65_536);
+//! assert_eq!(parse_time("50ms")?, Duration::from_millis(50));
+//!
+//! let error = "20".parse::<Rate>().unwrap_err();
+//! assert_eq!(error.to_string(), "a rate needs a unit: 20bit, 20kbit or 20mbit");
+//! # Ok::<(), softclock_core::units::UnitError>(())
+//! ```
 
 use core::fmt;
 use core::str::FromStr;
@@ -17,33 +33,33 @@ use core::time::Duration;
 
 use alloc::string::{String, ToString};
 
-/// A rate in bits a second, at least 1.
+/// A rate in bits per second, at least 1. See the [module](self) for the notation that it parses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rate(u64);
 
-/// Why a text is no quantity.
+/// The reason why a text is not a valid rate, size or time. Its `Display` says how to write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UnitError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     NoNumber,
-    /// No such unit for a rate.
+    /// The unit is not one of a rate.
     RateUnit,
-    /// No such unit for a size.
+    /// The unit is not one of a size.
     SizeUnit,
-    /// No such unit for a time.
+    /// The unit is not one of a time.
     TimeUnit,
-    /// A rate without a unit; with its number.
+    /// A rate has no unit. Holds its number.
     BareRate(String),
-    /// A time without a unit; with its number.
+    /// A time has no unit. Holds its number.
     BareTime(String),
-    /// A rate in `mbps` or the like, which may be bits or bytes; with its number and the prefix.
+    /// A rate ends in `bps`, which could mean bits or bytes. Holds its number and the unit's prefix.
     BitsOrBytes(String, String),
-    /// Too large, or a rate of zero.
+    /// The value is too large, or it is a rate of zero.
     OutOfRange,
 }
 
 impl Rate {
-    /// So many bits a second; `None` for zero.
+    /// Returns a rate of `bits_per_second`, or `None` for zero.
     pub const fn from_bps(bits_per_second: u64) -> Option<Self> {
         match bits_per_second {
             0 => None,
@@ -51,12 +67,12 @@ impl Rate {
         }
     }
 
-    /// Bits a second.
+    /// Returns the rate in bits per second.
     pub const fn bps(self) -> u64 {
         self.0
     }
 
-    /// How long `bytes` take at this rate, rounded up to a nanosecond.
+    /// Returns the time that `bytes` take at this rate, rounded up to a nanosecond.
     pub const fn time_of(self, bytes: u64) -> Duration {
         let ns = (bytes as u128 * 8_000_000_000).div_ceil(self.0 as u128);
         if ns > u64::MAX as u128 {
@@ -66,7 +82,7 @@ impl Rate {
         }
     }
 
-    /// How many whole bytes fit into this time.
+    /// Returns the number of whole bytes that this rate sends in `time`.
     pub const fn bytes_in(self, time: Duration) -> u64 {
         let bytes = time.as_nanos().saturating_mul(self.0 as u128) / 8_000_000_000;
         if bytes > u64::MAX as u128 {
@@ -87,6 +103,7 @@ impl FromStr for Rate {
         if unit.is_empty() && !number.is_zero() {
             return Err(UnitError::BareRate(digits()));
         }
+        // Checked before the units, to explain the ambiguity instead of rejecting an unknown unit.
         if let Some(prefix) = prefix("bps")
             && prefix_factor(prefix).is_some()
         {
@@ -108,7 +125,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// In the largest unit that needs no fraction.
+    /// Writes the rate in the largest unit that needs no fraction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [
             (1_000_000_000, "gbit"),
@@ -123,10 +140,10 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A size in bytes, such as `64kb`.
+/// Parses a size in bytes, such as `64kb`.
 ///
 /// # Errors
-/// The text is no size.
+/// If the text is not a size.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text)?;
     let units = [
@@ -146,10 +163,10 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     Ok(number.times(factor)? / 8)
 }
 
-/// A time, such as `50ms`.
+/// Parses a time, such as `50ms`.
 ///
 /// # Errors
-/// The text is no time.
+/// If the text is not a time.
 pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
     let (number, unit) = split(text)?;
     let units = [
@@ -179,7 +196,7 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(number.times(factor)?))
 }
 
-/// A decimal number: `digits` over ten to the power of `scale`.
+/// A decimal number: `digits` divided by ten to the power of `scale`.
 struct Number {
     digits: u128,
     scale: u32,
@@ -199,7 +216,7 @@ impl Number {
     }
 }
 
-/// Number and unit.
+/// Splits a text into its number and its unit.
 fn split(text: &str) -> Result<(Number, &str), UnitError> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -210,6 +227,7 @@ fn split(text: &str) -> Result<(Number, &str), UnitError> {
         return Err(UnitError::NoNumber);
     }
     let mut digits: u128 = 0;
+    // The number stays exact: digits and a power of ten, no floating point.
     for digit in whole.bytes().chain(fraction.bytes().take(MOST_DECIMALS)) {
         let more = digits
             .checked_mul(10)
@@ -220,7 +238,7 @@ fn split(text: &str) -> Result<(Number, &str), UnitError> {
     Ok((Number { digits, scale }, unit))
 }
 
-/// `k`, `m`, `g`, `t`, and `ki` and so on for powers of 1024; nothing is 1.
+/// Returns the factor of a unit's prefix: `k`, `m`, `g`, `t`, or `ki` and so on for powers of 1024. No prefix is 1.
 fn prefix_factor(prefix: &str) -> Option<u64> {
     let units = [
         ("", 1),
@@ -283,7 +301,7 @@ impl fmt::Display for UnitError {
 
 impl core::error::Error for UnitError {}
 
-/// Digits of a fraction that count.
+/// Digits of a fraction that are read; further ones are ignored.
 const MOST_DECIMALS: usize = 12;
 
 #[cfg(test)]
@@ -337,7 +355,7 @@ mod tests {
         assert_eq!(parse_time("1d"), Err(UnitError::TimeUnit));
     }
 
-    /// The message is what to write.
+    /// The error message says how to write the quantity.
     #[test]
     fn what_has_two_meanings_is_refused() {
         let told = |error: UnitError| error.to_string();

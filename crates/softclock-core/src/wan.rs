@@ -1,15 +1,16 @@
-//! A wide-area link as a model: given a packet's arrival, what becomes of it.
+//! A model of a wide-area link: for each packet that arrives, it computes whether and when the packet leaves.
 //!
-//! A packet may be lost; else it waits in the queue of a bottleneck, is sent at the bottleneck's rate, and travels for the
-//! delay, varied uniformly by the jitter to both sides. Packets stay in order unless [`reorder`](WanOptions::reorder) says
-//! otherwise: a packet that would overtake another leaves with it. On the way a packet may be doubled, and one bit of it
-//! changed. The terms are those of Linux' netem (tc-netem(8)).
+//! A packet may be lost at random. Otherwise it waits in the queue of a bottleneck, is sent at the bottleneck's rate,
+//! and travels for the delay plus or minus a uniformly distributed jitter. Packets stay in order: a packet that would
+//! overtake another leaves together with it, unless [`reorder`](WanOptions::reorder) selects it. Packets may also be
+//! duplicated, and one bit may be flipped. The terms are those of Linux's netem (tc-netem(8)).
 //!
-//! The same seed and arrivals give the same fates. Each packet draws the same number of random numbers, whatever the options,
-//! so that which packets are lost does not depend on, say, the jitter.
+//! The same seed and arrivals always give the same result. Each packet draws the same number of random numbers,
+//! whether or not an option is used, so that changing the jitter, for example, does not change which packets are
+//! lost.
 //!
 //! # Cost
-//! O(1) a packet, and 8 bytes for each that may wait in the bottleneck's queue.
+//! O(1) per packet, and 8 bytes of memory for each packet in the bottleneck's queue.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -18,24 +19,24 @@ use crate::Instant;
 use crate::time::saturating_ns;
 use crate::units::Rate;
 
-/// What a link does to packets. By default, nothing.
+/// The properties of a link. The default changes nothing and loses nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WanOptions {
-    /// How long a packet travels.
+    /// Travel time of a packet.
     pub delay: Duration,
-    /// By how much more or less, at most.
+    /// Largest deviation of the travel time from `delay`, in either direction.
     pub jitter: Duration,
-    /// The bottleneck's rate; `None` for no bottleneck.
+    /// Rate of the bottleneck; `None` for no bottleneck.
     pub rate: Option<Rate>,
-    /// Packets in the bottleneck at most, the one that is being sent included.
+    /// Capacity of the bottleneck in packets, including the one being sent. Further packets are dropped.
     pub queue_packets: usize,
-    /// Packets that are lost at random.
+    /// Share of packets lost at random.
     pub loss: Chance,
-    /// Packets that travel without the delay, and so overtake others.
+    /// Share of packets that travel without the delay, and so overtake others.
     pub reorder: Chance,
-    /// Packets that arrive twice.
+    /// Share of packets that arrive twice.
     pub duplicate: Chance,
-    /// Packets in which a bit changes.
+    /// Share of packets in which one bit is flipped.
     pub corrupt: Chance,
 }
 
@@ -54,17 +55,17 @@ impl Default for WanOptions {
     }
 }
 
-/// How often something happens to packets, each by itself.
+/// The probability of an effect on a packet, independent for each packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// To no packet.
+    /// Probability 0.
     pub const NEVER: Self = Self(0);
 
-    /// To this share of the packets, 0 to 1. What is outside, and not a number, is brought inside.
+    /// Returns the probability `share`, clamped to 0 to 1. A value that is not a number counts as 0.
     pub fn of_share(share: f64) -> Self {
-        // The conversion saturates: the whole is 2^64 - 1, which is all but one number.
+        // The conversion saturates at 2^64 - 1, which `happens` treats as probability 1.
         Self((share * 18_446_744_073_709_551_616.0) as u64)
     }
 
@@ -73,37 +74,57 @@ impl Chance {
     }
 }
 
-/// What becomes of a packet.
+/// The result for one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It was lost at random.
+    /// The packet was lost at random.
     Lost,
-    /// The bottleneck's queue was full.
+    /// The packet was dropped, since the bottleneck's queue was full.
     QueueFull,
-    /// It leaves the link.
+    /// The packet leaves the link.
     Leaves {
-        /// When.
+        /// Time at which it leaves.
         at: Instant,
-        /// Twice.
+        /// Whether it leaves twice.
         doubled: bool,
-        /// With a bit changed, chosen by this number.
+        /// A random number that selects the bit to flip, if one is to be flipped.
         corrupted: Option<u64>,
     },
 }
 
 /// One direction of a link; see the [module](self).
+///
+/// # Example
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_core::wan::{Fate, Wan, WanOptions};
+/// use std::time::Duration;
+///
+/// let options = WanOptions {
+///     delay: Duration::from_millis(20),
+///     rate: Some("12mbit".parse()?),
+///     ..WanOptions::default()
+/// };
+/// let mut link = Wan::new(options, 7);
+/// // 1500 bytes take 1 ms at 12 Mbit/s, and then travel for 20 ms.
+/// let Fate::Leaves { at, .. } = link.on_arrival(1500, Instant::ORIGIN) else {
+///     panic!("nothing is lost by default");
+/// };
+/// assert_eq!(at.since(Instant::ORIGIN), Duration::from_millis(21));
+/// # Ok::<(), softclock_core::units::UnitError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Wan {
     options: WanOptions,
     random: SplitMix,
-    /// When those in the bottleneck will have been sent, earliest first.
+    /// Times at which the packets in the bottleneck will have been sent, earliest first.
     bottleneck: VecDeque<Instant>,
-    /// When the latest of those that keep their order leaves.
+    /// Latest departure of the packets that keep their order.
     latest: Instant,
 }
 
 impl Wan {
-    /// A link without packets.
+    /// Creates a link with no packets under way.
     pub const fn new(options: WanOptions, seed: u64) -> Self {
         Self {
             options,
@@ -113,8 +134,9 @@ impl Wan {
         }
     }
 
-    /// What becomes of a packet of so many bytes on the wire that arrives at `now`. Arrivals come in order.
+    /// Computes the result for a packet of `wire_bytes` that arrives at `now`. Call it in the order of arrivals.
     pub fn on_arrival(&mut self, wire_bytes: u64, now: Instant) -> Fate {
+        // All numbers are drawn first, so that each packet uses the same number of them.
         let [loss, reorder, duplicate, corrupt, jitter, bit] = self.random.draws();
         if self.options.loss.happens(loss) {
             return Fate::Lost;
@@ -123,6 +145,7 @@ impl Wan {
             return Fate::QueueFull;
         };
         let at = match self.options.reorder.happens(reorder) {
+            // A reordered packet skips the delay, and does not hold up those behind it.
             true => sent,
             false => {
                 self.latest = self.latest.max(sent + self.travel_time(jitter));
@@ -136,17 +159,17 @@ impl Wan {
         }
     }
 
-    /// Packets in the bottleneck at `now`.
+    /// Returns the number of packets in the bottleneck at `now`. O(n) in the queued packets.
     pub fn queued_packets(&self, now: Instant) -> usize {
         self.bottleneck.iter().filter(|&&sent| sent > now).count()
     }
 
-    /// Packets that the bottleneck had behind the last one that arrived. O(1).
+    /// Returns the number of packets in the bottleneck when the latest packet arrived, including that packet. O(1).
     pub fn last_queued_packets(&self) -> usize {
         self.bottleneck.len()
     }
 
-    /// When the bottleneck will have sent the packet; `None` if it has no room for it.
+    /// Returns the time at which the bottleneck will have sent the packet, or `None` if its queue is full.
     fn pass_bottleneck(&mut self, wire_bytes: u64, now: Instant) -> Option<Instant> {
         let Some(rate) = self.options.rate else {
             return Some(now);
@@ -157,13 +180,14 @@ impl Wan {
         if self.bottleneck.len() >= self.options.queue_packets {
             return None;
         }
+        // Transmission begins when the packet before it has been sent.
         let begins = self.bottleneck.back().map_or(now, |&last| last.max(now));
         let sent = begins + rate.time_of(wire_bytes);
         self.bottleneck.push_back(sent);
         Some(sent)
     }
 
-    /// Uniform between the delay less and plus the jitter, not below zero.
+    /// Returns a travel time, uniform between delay minus jitter and delay plus jitter, and not below zero.
     fn travel_time(&self, draw: u64) -> Duration {
         let delay = saturating_ns(self.options.delay);
         let jitter = saturating_ns(self.options.jitter);

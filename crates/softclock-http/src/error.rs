@@ -1,4 +1,4 @@
-//! Why a server does not start.
+//! The reasons why a server does not start.
 
 use std::fmt;
 use std::io;
@@ -11,39 +11,47 @@ use crate::net::tls::TlsError;
 use crate::proxy::url::UpstreamUrl;
 use crate::site::error_page::ErrorPage;
 
-/// Why a server did not start; displayed as one line.
+/// The reason why a server did not start. Displays as one line that starts with `cannot` and suggests a remedy.
+///
+/// ```
+/// use softclock_http::{Site, StartError};
+///
+/// let error = Site::directory("/no/such/directory").unwrap_err();
+/// assert!(matches!(error, StartError::Directory(..)));
+/// assert!(error.to_string().starts_with("cannot serve /no/such/directory: no such directory"));
+/// ```
 #[derive(Debug)]
 pub enum StartError {
-    /// The directory can't be served.
+    /// The directory of the site cannot be opened.
     Directory(PathBuf, io::Error),
-    /// The address can't be listened on.
+    /// Listening on the address failed: the port is taken, the address is not local, or a permission is missing.
     Listen(ListenAddress, io::Error),
-    /// No runtime, or no thread for one.
+    /// A runtime, or a thread for one, could not be created.
     Runtime(io::Error),
-    /// The access log can't be written.
+    /// The access log cannot be opened for writing.
     AccessLog(PathBuf, io::Error),
-    /// No certificate, or not its key.
+    /// The certificate or its key cannot be used.
     Tls(TlsError),
-    /// An address speaks TLS, but there is no certificate.
+    /// The address speaks TLS, but the settings have no certificate.
     NoCertificate(ListenAddress),
-    /// There is a certificate, but no address speaks TLS.
+    /// The settings have a certificate, but no address speaks TLS.
     UnusedCertificate,
-    /// The file of an error page can't be read.
+    /// The file of an error page cannot be read.
     ErrorPage(ErrorPage, io::Error),
-    /// This address can't speak TLS.
+    /// The address is one for metrics, which are served without TLS only.
     PlainOnly(ListenAddress),
-    /// Connections would catch up at less than their rate.
+    /// The burst rate is below the rate, so that a connection that has fallen behind could not catch up.
     SlowBurst {
-        /// The rate at which they would.
+        /// The rate of a connection that catches up ([`Pace::burst`](crate::Pace::burst)).
         burst: Rate,
-        /// Theirs.
+        /// The rate of a connection ([`Pace::rate`](crate::Pace::rate)).
         rate: Rate,
     },
-    /// An address stands twice among those to listen on.
+    /// The address occurs twice among those to listen on.
     Repeated(ListenAddress),
-    /// A proxy without upstreams.
+    /// The proxy has no upstreams.
     NoUpstream,
-    /// The upstream's name can't be resolved.
+    /// The name of the upstream cannot be resolved.
     Upstream(UpstreamUrl, io::Error),
 }
 
@@ -79,7 +87,7 @@ impl fmt::Display for StartError {
             }
             Self::PlainOnly(address) => write!(
                 f,
-                "cannot listen on {address}: metrics are told without TLS; leave out tls:"
+                "cannot listen on {address}: metrics are served without TLS; leave out tls:"
             ),
             Self::SlowBurst { burst, rate } => write!(
                 f,
@@ -91,7 +99,7 @@ impl fmt::Display for StartError {
                     "cannot listen on {address}: it is given twice; leave one out"
                 )
             }
-            Self::NoUpstream => f.write_str("cannot pass requests on: there is no upstream"),
+            Self::NoUpstream => f.write_str("cannot pass requests on: no upstream is given"),
             Self::Upstream(url, error) => {
                 write!(f, "cannot find the upstream {url}: {error}")
             }
@@ -179,7 +187,7 @@ fn explain_listen(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result 
 fn explain_unix(f: &mut fmt::Formatter<'_>, error: &io::Error) -> fmt::Result {
     match error.kind() {
         io::ErrorKind::AddrInUse => f.write_str(
-            "somebody answers there, or it is no socket; stop its owner, or choose another path",
+            "another server uses the path, or it is not a socket; stop that server, or choose another path",
         ),
         io::ErrorKind::NotFound => f.write_str("no such directory; create it first"),
         io::ErrorKind::PermissionDenied => {

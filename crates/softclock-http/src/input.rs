@@ -1,25 +1,34 @@
-//! Files that say how a server serves: read whole, up to a limit.
+//! Reads the files that configure a server (configurations, certificates, keys) whole, up to a size limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Which files may be read.
+/// The kinds of file that [`read_input`] accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InputKind {
-    /// Pipes and devices, too, which can keep the reader waiting: for the start, where a shell may give the output of a
-    /// command.
+    /// Any file, including pipes and devices, which can block the reader. For the start of a program, where a shell may
+    /// pass the output of a command as a pipe.
     Any,
-    /// Regular files only: for a running server, which must not wait for a pipe that has no writer.
+    /// Regular files only. For a running server, which must not block on a pipe that has no writer.
     Regular,
 }
 
-/// Reads a whole file of at most 1 MiB.
+/// Reads a whole file of at most 1 MiB. Blocks the thread while it reads.
 ///
 /// # Errors
-/// Those of the system; files of another kind, and larger ones.
+/// The system's errors, and an error for a file that is larger or of a kind that `kind` excludes.
+///
+/// ```
+/// use softclock_http::{InputKind, read_input};
+/// use std::path::Path;
+///
+/// assert!(read_input(Path::new("/dev/null"), InputKind::Any)?.is_empty());
+/// assert!(read_input(Path::new("/dev/null"), InputKind::Regular).is_err());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn read_input(path: &Path, kind: InputKind) -> io::Result<Vec<u8>> {
-    // Before it is opened, as opening a pipe waits for its writer.
+    // Checked before the file is opened, as opening a pipe waits for a writer.
     if kind == InputKind::Regular && !fs::metadata(path)?.is_file() {
         return Err(io::Error::other(
             "a running server reads regular files only",
@@ -33,7 +42,7 @@ pub fn read_input(path: &Path, kind: InputKind) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Far more than a configuration or a chain of certificates needs.
+/// The largest file accepted: far more than a configuration or a certificate chain needs.
 const MAX_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,54 +1,73 @@
 //! A static web server and a reverse proxy on [hyper] and [softclock].
 //!
-//! From the outside in:
+//! The layers, from the outside in:
 //!
-//! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. What it does is
-//!   one value ([`Settings`]) that can be replaced while it runs ([`Control`]): each thread has a channel of commands,
-//!   and one that closes tells it to end. Its listeners can be left to another process ([`Builder::take_over`]). Metrics
-//!   ([`Settings::metrics`]) are the sum of what the threads report.
-//! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime; what a program with a
-//!   runtime of its own uses.
-//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or HTTP/2 where TLS agreed on it, over the runtime's
-//!   sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). Before hyper sees a request of
-//!   HTTP/1, a strict scanner ([`head`]) has looked at its head and follows its framing; a timeout for each phase bounds
-//!   how long a client may take; refused requests and slow ones get an answer and a close that lets it arrive. Between
-//!   requests of HTTP/1 there is no hyper, so that connections that wait are small.
-//! - **Exchange**: a request and its response, counted, and told to the access log ([`AccessLog`]) when it has ended.
-//!   A thread of the log's own writes it ([`LineLog`]).
-//! - **Service** ([`Served`]): a site, which the layers below are about, or a proxy ([`Proxy`]), which passes requests on
-//!   to upstreams over connections of its own, and their responses ([`response`]) back as fast as the client takes
-//!   them.
-//! - **Site** ([`Site`]): a request's path leads to a file, a directory's list, a redirect or a refusal; header
-//!   fields by rule ([`HeaderRule`]) and error pages ([`ErrorPage`]).
-//! - **Store**: the directory's files; small ones that are asked for often are kept in memory and looked at again after a
-//!   second. Compressed siblings are chosen by what the client accepts ([`coding`]).
-//! - **Representation**: the file's type and validators; preconditions ([`conditional`]) and ranges ([`range`]) decide
-//!   what of it is sent.
-//! - **Body** ([`body`]): small parts are read before the response starts, large ones chunk by chunk as the client takes
-//!   them. Every read is first tried on the loop, where it answers from the page cache, and else goes to a helper
-//!   thread ([`softclock::fs`]). Over plain TCP, what is large and in the page cache is not read but sent from there, past
-//!   hyper.
+//! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. One value
+//!   ([`Settings`]) describes the service and can be replaced while the server runs ([`Control`]): each thread receives
+//!   commands through a channel, and ends when its channel closes. Another process can take the listeners over
+//!   ([`Builder::take_over`]). Metrics ([`Settings::metrics`]) add up the reports of the threads.
+//! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime. Programs that already
+//!   have a runtime use this layer directly.
+//! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or h2's HTTP/2 where TLS negotiated it, over the
+//!   runtime's sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). A strict scanner
+//!   ([`head`]) checks each HTTP/1 head before hyper sees it, and follows the framing of the body. Each phase has a
+//!   timeout that bounds how long a client may take. Refused and late requests get a response and a close that lets it
+//!   arrive. Between HTTP/1 requests a connection holds no hyper state, so that idle connections are small.
+//! - **Exchange**: a request and its response, counted, and recorded in the access log ([`AccessLog`]) at its end.
+//!   A separate thread writes the log ([`LineLog`]).
+//! - **Service** ([`Served`]): a site, which the layers below implement, or a proxy ([`Proxy`]), which forwards
+//!   requests to upstreams over its own connections and sends their responses ([`response`]) back as fast as the client
+//!   reads them.
+//! - **Site** ([`Site`]): maps a request's path to a file, a directory listing, a redirect or a refusal. Adds header
+//!   fields by rule ([`HeaderRule`]) and serves error pages ([`ErrorPage`]).
+//! - **Store**: the files of the directory. It keeps small files that are requested often in memory, and checks them
+//!   for changes after a second. It selects compressed siblings by the codings that the client accepts ([`coding`]).
+//! - **Representation**: the file's type and validators. Preconditions ([`conditional`]) and ranges ([`range`]) decide
+//!   which parts of the file are sent.
+//! - **Body** ([`body`]): reads small parts before the response starts, and large ones chunk by chunk as the client
+//!   reads them. Each read is first tried on the event loop, where it succeeds from the page cache; otherwise a helper
+//!   thread reads ([`softclock::fs`]). Over plain TCP, large parts that are in the page cache are sent by
+//!   `sendfile(2)`, past hyper.
 //!
-//! Connections can be paced ([`Pace`]): responses then leave in pieces clocked by soft events, below all of this.
+//! Connections can be paced ([`Pace`]): soft events then clock responses out in pieces, below all these layers.
 //!
 //! [`path`], [`range`], [`coding`], [`conditional`], [`head`] and [`response`] are pure: they touch neither files nor
-//! clocks. So is the cache.
+//! clocks. The cache of the store is pure, too.
 //!
-//! Each system call on the way is a trigger state of the runtime's soft timers.
+//! Each system call made by these layers is a trigger state of the runtime's soft timers.
 //!
-//! The folders, each of which imports from those above it only. Beside them is what has to do with several:
-//! [`StartError`] has a reason from each, and [`read_input`] reads certificates and configurations.
+//! # Example
 //!
-//! | folder | what it holds |
+//! A server of the bundled site, on one thread and a free port. A real program passes a future that resolves on a
+//! signal in place of `ready`:
+//!
+//! ```
+//! use softclock_http::{Server, Site};
+//!
+//! let server = Server::builder(Site::bundled())
+//!     .listen("127.0.0.1:0".parse()?)
+//!     .bind()?;
+//! println!("listening on {}", server.local_addresses()[0]);
+//! let cut = server.run(std::future::ready(()));
+//! assert_eq!(cut, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Folders
+//!
+//! Each folder imports only from folders above it in this table. Two files beside them serve several folders:
+//! [`StartError`] collects their reasons not to start, and [`read_input`] reads certificates and configurations.
+//!
+//! | folder | contents |
 //! |---|---|
 //! | `syntax` | HTTP as text: parsers and rules without I/O |
 //! | `net` | addresses, listeners and sockets, their timers and buffers |
 //! | `observe` | limits that were reached, logs and metrics |
 //! | `site` | files as responses |
-//! | `client` | what is known of clients, and how much each may have |
+//! | `client` | clients, and the limits for each |
 //! | `proxy` | upstreams |
-//! | `exchange` | connections of clients, their requests and responses |
-//! | `server` | threads, settings, and how they change |
+//! | `exchange` | client connections, their requests and responses |
+//! | `server` | threads, settings and reloads |
 #![forbid(unsafe_code)]
 
 mod client;
@@ -89,3 +108,12 @@ pub use site::error_page::{ErrorPage, ErrorPageError};
 pub use site::header_rule::{HeaderRule, HeaderRuleError};
 pub use site::refusal::Refusal;
 pub use syntax::{coding, conditional, head, path, range, response};
+
+/// The fuzzer's entry to the proxy: checks what must hold for any upstream, target and fields.
+///
+/// # Panics
+/// If anything is wrong.
+#[cfg(feature = "fuzz")]
+pub fn check_proxy(data: &[u8]) {
+    proxy::properties::check(data);
+}

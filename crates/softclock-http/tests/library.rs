@@ -1,4 +1,4 @@
-//! The server as a library, in a runtime of the caller's.
+//! Uses the server as a library, in the caller's runtime.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ struct Running {
     thread: JoinHandle<(usize, u64)>,
 }
 
-/// Serves in a thread of its own.
+/// Serves in a separate thread.
 fn start(site: Site, options: WorkerOptions) -> Running {
     let (stop, stopped) = async_channel::bounded::<()>(1);
     let (tell, told) = mpsc::channel();
@@ -50,7 +50,7 @@ impl Running {
         stream
     }
 
-    /// Ends the server: connections cut and requests answered.
+    /// Ends the server; returns the number of connections that were cut and of requests that were answered.
     fn end(self) -> (usize, u64) {
         drop(self.stop);
         self.thread.join().unwrap()
@@ -95,7 +95,7 @@ fn one_connection_of_a_runtime() {
     thread.join().unwrap().unwrap();
 }
 
-/// Options with these timeouts.
+/// Returns options with these timeouts.
 fn patient(timeouts: Timeouts) -> WorkerOptions {
     WorkerOptions {
         connection: ConnectionOptions {
@@ -108,7 +108,7 @@ fn patient(timeouts: Timeouts) -> WorkerOptions {
 
 const SHORT: Option<Duration> = Some(Duration::from_millis(150));
 
-/// What an exchange gives, which must take about as long as [`SHORT`].
+/// Returns the response to a request, which must arrive after about [`SHORT`].
 fn exchange_in_short(server: &Running, request: &str) -> String {
     let begun = Instant::now();
     let answer = exchange(server.connect(), request);
@@ -180,7 +180,8 @@ fn progress_is_not_cut() {
     assert_eq!(server.end(), (0, 3));
 }
 
-/// Asks for a large file, takes `bytes` each 20 ms at the first pace for some time, and tells whether the rest arrives.
+/// Requests a large file, reads `bytes` every 20 ms at the first pace for a while, and returns whether the rest
+/// arrives.
 fn takes_slowly(timeouts: Timeouts, bytes: u64, pace: u32) -> bool {
     const LEN: u64 = 30_000_000;
     const TIMES: u64 = 40;
@@ -204,8 +205,8 @@ fn takes_slowly(timeouts: Timeouts, bytes: u64, pace: u32) -> bool {
     whole
 }
 
-/// Whether something holds at one pace of several, each twice as slow as the one before. Where the machine stands still for
-/// longer than a client may, client and server do, too; that is the less likely to matter the longer all takes.
+/// Returns whether `holds` is true at one of several paces, each half as fast as the one before. If the machine stalls
+/// for longer than a client may, client and server stall together; at slower paces this matters less.
 fn at_some_pace(holds: impl Fn(u32) -> bool) -> bool {
     [1, 2, 4, 8].into_iter().any(holds)
 }
@@ -254,7 +255,7 @@ fn the_limit_of_connections_holds() {
         ..WorkerOptions::default()
     };
     let server = start(Site::bundled(), options);
-    // Busy with half a request, so that they do not make room.
+    // Connections with half a request are busy, so they do not end to make room.
     let half = || {
         let mut stream = server.connect();
         stream.write_all(b"GET").unwrap();

@@ -1,4 +1,4 @@
-//! Processes that do not outlive the one that started them, whatever ends it.
+//! Starts child processes that do not outlive their parent, even if the parent is killed.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,12 +6,15 @@ use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Has `command` start a process that gets SIGTERM when the thread that started it ends, as `PR_SET_PDEATHSIG` of
-/// `prctl(2)` tells. A program with privileges of its own does not get it.
+/// Makes the process that `command` starts receive SIGTERM when the thread that starts it ends (PR_SET_PDEATHSIG of
+/// prctl(2)).
+///
+/// The kernel clears this setting when it executes a program with set-user-ID, set-group-ID or file capabilities. Spawn
+/// from a thread that lives as long as the child should.
 pub fn end_with_parent(command: &mut Command) -> &mut Command {
     let set = || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
-    // SAFETY: between fork and exec only what is safe in a signal may be done; `set` makes one system call, and neither
-    // allocates nor locks, also if it fails.
+    // SAFETY: between fork and exec only async-signal-safe functions may be called; `set` makes one system call, and
+    // neither allocates nor locks, even if the call fails.
     unsafe { command.pre_exec(set) }
 }
 

@@ -1,4 +1,4 @@
-//! What a directory holds.
+//! Lists the files and directories in a directory.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,28 +10,55 @@ use rustix::fs::{AtFlags, Dir, statat};
 
 use crate::file::{Metadata, Wait, open_beneath};
 
-/// A file or directory in a directory.
+/// A regular file or a directory, as an entry of its parent directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name; any bytes but slash and NUL.
+    /// The name: any bytes except slash and NUL.
     pub name: Vec<u8>,
-    /// What is known of it, or of what it links to.
+    /// The metadata of the entry, or of its target if it is a symbolic link.
     pub metadata: Metadata,
 }
 
-/// The entries of a directory, or some of them.
+/// The entries of a directory, possibly not all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
-    /// In the file system's order.
+    /// The entries, in the file system's order.
     pub entries: Vec<Entry>,
-    /// Whether there are more.
+    /// Whether the directory has more entries than were returned.
     pub truncated: bool,
 }
 
-/// Reads the directory `path` beneath `root`: at most `max` regular files and directories whose names `keep` accepts.
+/// Reads the directory `path` beneath `root`, and returns at most `max` regular files and directories whose names
+/// `keep` accepts.
 ///
-/// A symbolic link counts as what it leads to, and not at all if that is missing or not beneath `root`. Waits for the
-/// disk.
+/// Resolves symbolic links, and leaves out those whose target is missing or not beneath `root`. Waits for the disk, so
+/// call it on a helper thread. Costs one or two system calls for each entry.
+///
+/// # Errors
+/// Returns the errors of [`open_beneath`] and `getdents64(2)`.
+///
+/// # Example
+/// ```
+/// use std::os::fd::AsFd;
+/// use std::path::Path;
+///
+/// use softclock_linux::{directory, file};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let parent = tempfile::tempdir()?;
+/// std::fs::write(parent.path().join("visible"), "12345")?;
+/// std::fs::write(parent.path().join(".hidden"), "")?;
+///
+/// let root = file::open_root(parent.path())?;
+/// let visible = |name: &[u8]| !name.starts_with(b".");
+/// let found = directory::read(root.as_fd(), Path::new("."), 100, visible)?;
+/// assert_eq!(found.entries.len(), 1);
+/// assert_eq!(found.entries[0].name, b"visible");
+/// assert_eq!(found.entries[0].metadata.len(), 5);
+/// assert!(!found.truncated);
+/// # Ok(())
+/// # }
+/// ```
 pub fn read(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -60,7 +87,8 @@ pub fn read(
     Ok(found)
 }
 
-/// `None` for what has gone meanwhile and for what is neither file nor directory.
+/// Reads the metadata of one entry, or of its target if it is a symbolic link. Returns `None` if the entry was removed
+/// in the meantime, or is neither a regular file nor a directory.
 fn metadata(
     root: BorrowedFd<'_>,
     path: &Path,

@@ -1,10 +1,36 @@
-//! Files below one directory, opened and read in two forms: one that never waits for the disk, and one that may.
+//! Opens and reads files below one directory, in two forms: one never waits for the disk, the other may.
 //!
-//! The first form answers `EAGAIN` ([`io::ErrorKind::WouldBlock`]) as soon as anything is missing from the kernel's
-//! caches; it belongs on an event loop. The second belongs on a helper thread. Together they are what *Flash* (USENIX
-//! 1999) did with `mincore` and helper processes, without its guess: the kernel itself says whether it would wait.
+//! The first form ([`Wait::Never`]) fails with `EAGAIN` ([`io::ErrorKind::WouldBlock`]) as soon as anything is missing
+//! from the kernel's caches; use it on an event loop. The second ([`Wait::Allowed`]) belongs on a helper thread.
+//! *Flash* (USENIX 1999) did the same with `mincore` and helper processes, but had to guess whether a read would wait;
+//! here the kernel reports it.
 //!
-//! Needs Linux 5.12 (`openat2` is of 5.6, its `RESOLVE_CACHED` of 5.12).
+//! Needs Linux 5.12 (`openat2` came with 5.6, its `RESOLVE_CACHED` with 5.12).
+//!
+//! # Example
+//! ```
+//! use std::os::fd::AsFd;
+//! use std::path::Path;
+//!
+//! use softclock_linux::file::{Metadata, Wait, open_beneath, open_root, read_at};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! std::fs::write(directory.path().join("page.html"), "hello, world")?;
+//!
+//! let root = open_root(directory.path())?;
+//! let file = open_beneath(root.as_fd(), Path::new("page.html"), Wait::Allowed)?;
+//! assert_eq!(Metadata::of(&file)?.len(), 12);
+//!
+//! let mut buffer = Vec::new();
+//! read_at(file.as_fd(), &mut buffer, 100, 7, Wait::Allowed)?;
+//! assert_eq!(buffer, b"world");
+//!
+//! // The kernel refuses paths that lead out of the root.
+//! assert!(open_beneath(root.as_fd(), Path::new("../x"), Wait::Allowed).is_err());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,14 +43,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Whether an operation may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Answer from the kernel's caches or with [`io::ErrorKind::WouldBlock`].
+    /// The operation uses the kernel's caches only, and fails with [`io::ErrorKind::WouldBlock`] if they do not
+    /// suffice.
     Never,
-    /// Wait for the disk: for helper threads.
+    /// The operation may wait for the disk. For helper threads.
     Allowed,
 }
 
-/// What is known of an open file. Two that are equal mean the same file in the same state, unless it was changed twice
-/// within one tick of the file system's clock (4 ms at most, on usual kernels).
+/// The metadata of a file: its type, length, identity and times.
+///
+/// Two equal values mean the same file in the same state, unless the file was changed twice within one tick of the file
+/// system's clock (at most 10 ms; 4 ms on common kernels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     kind: FileType,
@@ -38,7 +67,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Reads the metadata of an open file; local file systems hold it in memory while the file is open.
+    /// Reads the metadata of an open file. One system call, which does not wait for the disk on local file systems:
+    /// they keep the metadata of open files in memory.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::from_stat(&fstat(file)?))
     }
@@ -56,22 +86,22 @@ impl Metadata {
         }
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether this is a regular file.
     pub const fn is_file(&self) -> bool {
         matches!(self.kind, FileType::RegularFile)
     }
 
-    /// Whether it is a symbolic link, which an open file never is.
+    /// Returns whether this is a symbolic link. Never true for an open file.
     pub(crate) const fn is_symlink(&self) -> bool {
         matches!(self.kind, FileType::Symlink)
     }
 
-    /// Whether it is a directory.
+    /// Returns whether this is a directory.
     pub const fn is_dir(&self) -> bool {
         matches!(self.kind, FileType::Directory)
     }
 
-    /// Length in bytes.
+    /// The length in bytes.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a length of a file, not of a collection"
@@ -80,22 +110,22 @@ impl Metadata {
         self.len
     }
 
-    /// The inode's number, unique on its file system while the file exists.
+    /// The inode number, unique on its file system while the file exists.
     pub const fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// Time of the last change of the content; programs may set it to anything.
+    /// The time of the last change of the content. Programs can set it to any value.
     pub fn modified(&self) -> SystemTime {
         system_time(self.modified_s, self.modified_subsec_ns)
     }
 
-    /// Time of the last change of content, name or permissions, by the kernel's own clock.
+    /// The time of the last change of content, name or permissions, by the kernel's clock. Programs cannot set it.
     pub fn changed(&self) -> SystemTime {
         system_time(self.changed_s, self.changed_subsec_ns)
     }
 
-    /// Nanoseconds from the epoch to [`modified`](Self::modified).
+    /// Nanoseconds from the Unix epoch to [`modified`](Self::modified); negative before 1970.
     pub const fn modified_ns(&self) -> i128 {
         self.modified_s as i128 * 1_000_000_000 + self.modified_subsec_ns as i128
     }
@@ -111,7 +141,11 @@ fn system_time(seconds: i64, subsec_ns: u32) -> SystemTime {
     }
 }
 
-/// Opens a directory to be the root of [`open_beneath`], and proves that the kernel can do what that needs.
+/// Opens a directory as a root for [`open_beneath`], and checks that the kernel supports the calls that this needs.
+///
+/// # Errors
+/// Returns [`io::ErrorKind::Unsupported`] if the kernel or a sandbox lacks `openat2` with `RESOLVE_CACHED`, and the
+/// errors of `openat(2)`.
 pub fn open_root(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, directory, flags, Mode::empty())?;
@@ -122,11 +156,15 @@ pub fn open_root(directory: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens `path` for reading. The kernel refuses (`EXDEV`) whatever leads out of `root`: `..`, an absolute path, or a
-/// symbolic link that is absolute or climbs too high. Links that stay beneath the root are followed.
+/// Opens `path`, relative to `root`, for reading. Follows symbolic links that stay beneath the root.
 ///
-/// A FIFO does not wait for its writer and a terminal does not become ours; the caller checks what it got with
-/// [`Metadata::of`].
+/// Opening a FIFO does not wait for a writer, and a terminal does not become the controlling terminal. The caller must
+/// check the type of the opened file with [`Metadata::of`].
+///
+/// # Errors
+/// Returns `EXDEV` if the path leads out of `root`: by `..`, as an absolute path, or through a symbolic link that is
+/// absolute or climbs above the root. With [`Wait::Never`], returns [`io::ErrorKind::WouldBlock`] if a name on the path
+/// is not cached. Otherwise returns the errors of `openat2(2)`; see [`Failure::of`].
 pub fn open_beneath(root: BorrowedFd<'_>, path: &Path, wait: Wait) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -136,7 +174,8 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &Path, wait: Wait) -> io::Result
             Ok(openat2(root, path, flags, Mode::empty(), resolve)?)
         }
         Wait::Allowed => {
-            // Here `EAGAIN` means that a rename elsewhere made the check of a `..` inconclusive.
+            // Without RESOLVE_CACHED, `EAGAIN` means that a concurrent rename or mount made the check of a `..`
+            // inconclusive (openat2(2)), so another attempt is likely to succeed.
             for _ in 1..RENAME_RETRIES {
                 match openat2(root, path, flags, Mode::empty(), beneath) {
                     Err(rustix::io::Errno::AGAIN) => {}
@@ -148,10 +187,14 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &Path, wait: Wait) -> io::Result
     }
 }
 
-/// Reads up to `max` bytes at `offset` and appends them to `buffer`; 0 at the end of the file.
+/// Reads up to `max` bytes at `offset` and appends them to `buffer`. Returns the number of bytes read, 0 at the end of
+/// the file.
 ///
-/// May read less than there is; with [`Wait::Never`] it does so where the page cache ends. A file system that can't
-/// tell answers [`io::ErrorKind::WouldBlock`] too.
+/// May read less than the file has; with [`Wait::Never`], reads up to the first byte that is not in the page cache.
+///
+/// # Errors
+/// With [`Wait::Never`], returns [`io::ErrorKind::WouldBlock`] if the first byte is not cached, or if the file system
+/// does not support reads that never wait. Otherwise returns the errors of `preadv2(2)`.
 pub fn read_at(
     file: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
@@ -175,13 +218,14 @@ pub fn read_at(
         // writes at most `iov_len` bytes to it and keeps no reference.
         let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const vector, 1, offset, flags) };
         if let Ok(read) = usize::try_from(read) {
-            // SAFETY: the kernel has initialised `read <= max` bytes behind `len`, inside the capacity.
+            // SAFETY: the kernel has initialised `read <= max` bytes after `len`, within the capacity.
             unsafe { buffer.set_len(buffer.len() + read) };
             return Ok(read);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
+            // The file system does not support RWF_NOWAIT, so the caller must read with `Wait::Allowed`.
             Some(libc::EOPNOTSUPP) if wait == Wait::Never => {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -190,21 +234,28 @@ pub fn read_at(
     }
 }
 
-/// Why a file could not be opened or read, as far as a server's answer depends on it.
+/// Why a file could not be opened or read, divided into the cases that a server answers differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No such file: a name missing, too long, below something that is no directory, or a loop of links.
+    /// The file does not exist: a name is missing or too long, a parent is not a directory, or links form a loop.
     Missing,
-    /// Permission denied, or outside the root.
+    /// Permission is denied, or the path leads out of the root.
     Forbidden,
-    /// Descriptors or memory ran out; it may work later.
+    /// Descriptors or memory ran out. A later attempt may succeed.
     Exhausted,
-    /// Anything else, such as a failing disk.
+    /// Any other error, such as a failing disk.
     Broken,
 }
 
 impl Failure {
-    /// Sorts an error of this module.
+    /// Classifies an error that a function of this module returned.
+    ///
+    /// ```
+    /// use softclock_linux::file::Failure;
+    ///
+    /// let missing = std::fs::File::open("/nonexistent").unwrap_err();
+    /// assert_eq!(Failure::of(&missing), Failure::Missing);
+    /// ```
     pub fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => Self::Missing,
@@ -215,7 +266,7 @@ impl Failure {
     }
 }
 
-/// Raises the limit of open descriptors as far as this process may, and says what it is now.
+/// Raises this process's limit of open descriptors to its hard limit. Returns the limit that is then in effect.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -236,14 +287,14 @@ fn explain_missing_openat2(error: io::Error) -> io::Error {
             "the kernel is too old: openat2 with RESOLVE_CACHED came with Linux 5.12"
         }
         Some(libc::EPERM) => {
-            "openat2 is forbidden here: a container's seccomp profile older than Linux 5.6?"
+            "openat2 is forbidden here, perhaps by a container's seccomp profile from before Linux 5.6"
         }
         _ => return error,
     };
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-/// More lost races than that in a row are no accident.
+/// How often `open_beneath` tries in all. So many lost races in a row suggest an attack, not an accident.
 const RENAME_RETRIES: u32 = 16;
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
-//! Listening sockets that a process leaves to the one that replaces it.
+//! Passes listening sockets from a process to its successor, so that a new version can take over without refusing a
+//! connection.
 //!
-//! The old process starts the new one with the sockets open, and names them in the environment: one line each, behind
-//! a line with the old process's number. It is the protocol of service managers ([`inherited`](crate::inherited)),
-//! except that names may contain colons, and that the number is the parent's: a process cannot put the number of a
-//! child into an environment that it makes before there is the child. The new process says that it is ready by a byte
-//! on a stream that is passed along; a stream that ends without one tells that the new process has ended.
+//! The old process calls [`start`], which spawns the new process with the sockets open and lists them in an environment
+//! variable. The new process calls [`Handover::take`] to get them, and [`Handover::complete`] when it accepts
+//! connections. That writes one byte to a stream that the old process holds the other end of ([`Successor::ready`]). If
+//! the stream ends without that byte, the new process has ended, and the old one continues to serve.
+//!
+//! The variable has a line with the process ID of the old process and the descriptor of the stream, then a line with
+//! the descriptor and the name of each socket. This is the protocol of service managers
+//! ([`inherited`](crate::inherited)) with two differences: names may contain colons, and the process ID is the
+//! parent's, because the environment of a child is made before its process ID is known.
 
 use std::env;
 use std::fmt::Write as _;
@@ -21,21 +26,43 @@ use rustix::process::{Pid, getppid};
 
 use crate::inherited::{Inherited, inherit};
 
-/// A process that was started to replace this one.
+/// A process that [`start`] spawned to replace this one.
 #[derive(Debug)]
 pub struct Successor {
-    /// The process.
+    /// The new process.
     pub child: Child,
-    /// Carries one byte when the process is ready, and ends when the process does.
+    /// Delivers one byte when the new process is ready, and ends when that process ends.
     pub ready: UnixStream,
 }
 
-/// Starts `command` with these listening sockets, each with a name that [`Handover::take`] returns there.
+/// Starts `command` as the successor of this process, with these listening sockets open. [`Handover::take`] returns
+/// them in the new process, each with its name.
 ///
-/// Blocks until the program is executed, some milliseconds.
+/// Blocks until the new process executes its program, some milliseconds.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] where a name has a line break; those of `socketpair(2)`, `fork(2)` and `execve(2)`.
+/// Returns [`io::ErrorKind::InvalidInput`] if a name has a line break, and the errors of `socketpair(2)`, `fork(2)` and
+/// `execve(2)`.
+///
+/// # Example
+/// ```no_run
+/// use std::io::Read;
+/// use std::net::TcpListener;
+/// use std::process::Command;
+///
+/// use softclock_linux::handover;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let listener = TcpListener::bind("127.0.0.1:8080")?;
+/// let command = Command::new(std::env::current_exe()?);
+/// let sockets = vec![("http".to_owned(), listener.try_clone()?.into())];
+/// let mut successor = handover::start(command, sockets)?;
+/// if successor.ready.read(&mut [0])? == 1 {
+///     println!("process {} has taken over", successor.child.id());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub fn start(mut command: Command, sockets: Vec<(String, OwnedFd)>) -> io::Result<Successor> {
     let (ready, theirs) = UnixStream::pair()?;
     let mut passed = vec![OwnedFd::from(theirs)];
@@ -49,38 +76,45 @@ pub fn start(mut command: Command, sockets: Vec<(String, OwnedFd)>) -> io::Resul
         passed.push(socket);
     }
     command.env(VARIABLE, text);
-    // Sockets of the service manager's are among those passed, so its variables have no meaning there.
+    // Sockets that a service manager opened are passed on by name like the others, so the new process must not look for
+    // them a second time.
     command.env_remove("LISTEN_PID");
     keep_open(&mut command, passed);
     let child = command.spawn()?;
     Ok(Successor { child, ready })
 }
 
-/// Has `command` start a process in which these descriptors are open, under the numbers that they have here.
+/// Makes `command` keep these descriptors open in the new process, under the same numbers.
 fn keep_open(command: &mut Command, descriptors: Vec<OwnedFd>) {
     let keep = move || {
         let mut descriptors = descriptors.iter();
         descriptors.try_for_each(|fd| Ok(fcntl_setfd(fd, FdFlags::empty())?))
     };
-    // SAFETY: between fork and exec only what is safe in a signal may be done; `keep` makes system calls, and neither
-    // allocates nor locks, also if one fails.
+    // SAFETY: between fork and exec only async-signal-safe functions may be called; `keep` makes system calls, and
+    // neither allocates nor locks, even if one fails.
     unsafe { command.pre_exec(keep) };
 }
 
-/// What the process that this one replaces has left.
+/// The sockets that this process got from its predecessor, the process that it replaces.
+///
+/// Call [`complete`](Self::complete) when this process is ready to serve; until then the predecessor keeps serving.
+/// Dropping the handover is not reported to the predecessor, only the end of this process is.
 #[derive(Debug)]
 pub struct Handover {
-    /// Its listening sockets.
+    /// The predecessor's listening sockets.
     pub sockets: Vec<Inherited>,
-    /// Without a byte, its end tells that this process has ended, so dropping the handover leaves it open.
+    /// The stream to the predecessor. Its end without a byte means that this process has ended, so it must stay open
+    /// even if the handover is dropped.
     ready: ManuallyDrop<UnixStream>,
 }
 
 impl Handover {
-    /// Takes over what was left to this process, if anything was; nothing at the second call.
+    /// Takes over the sockets that the parent process passed with [`start`]. Returns `None` if this process was not
+    /// started that way, and at every call but the first.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] where a socket is no listening stream socket, and those of `fcntl(2)`.
+    /// Returns [`io::ErrorKind::InvalidInput`] if a descriptor is not a listening stream socket, and the errors of
+    /// `fcntl(2)`.
     pub fn take() -> io::Result<Option<Self>> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let text = env::var(VARIABLE).unwrap_or_default();
@@ -90,7 +124,8 @@ impl Handover {
         if TAKEN.swap(true, Ordering::SeqCst) {
             return Ok(None);
         }
-        // SAFETY: the parent, which still runs, left this descriptor open for this process to own, and this is done once.
+        // SAFETY: the parent, which still runs, passed this descriptor to this process to own, and `TAKEN` lets this
+        // line run only once.
         let ready = unsafe { OwnedFd::from_raw_fd(left.ready) };
         fcntl_setfd(&ready, FdFlags::CLOEXEC)?;
         let sockets = left.sockets.into_iter();
@@ -105,17 +140,17 @@ impl Handover {
         }))
     }
 
-    /// Tells the other process that this one is ready, upon which the other one ends.
+    /// Reports to the predecessor that this process is ready to serve, so that the predecessor can end.
     ///
     /// # Errors
-    /// [`io::ErrorKind::BrokenPipe`] if it has ended already, or waits no longer.
+    /// Returns [`io::ErrorKind::BrokenPipe`] if the predecessor has ended or stopped waiting.
     pub fn complete(self) -> io::Result<()> {
         let mut ready = ManuallyDrop::into_inner(self.ready);
         ready.write_all(b"1")
     }
 }
 
-/// What the variable says.
+/// The parsed value of the environment variable.
 #[derive(PartialEq, Eq, Debug)]
 struct Left<'a> {
     ready: RawFd,
@@ -123,7 +158,7 @@ struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    /// `None` unless it is the process `parent` that says so.
+    /// Parses the value. Returns `None` if it is malformed or was not written by the process `parent`.
     fn parse(text: &'a str, parent: Option<Pid>) -> Option<Self> {
         let mut lines = text.lines().map(|line| line.split_once(' '));
         let (pid, ready) = lines.next()??;
@@ -141,6 +176,7 @@ impl<'a> Left<'a> {
     }
 }
 
+/// The environment variable that lists the passed sockets.
 const VARIABLE: &str = "SOFTCLOCK_HANDOVER";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sockets that the service manager opened for us (sd_listen_fds(3)).
+//! Takes over listening sockets that the service manager opened for this process (socket activation, sd_listen_fds(3)).
 
 use std::env;
 use std::io;
@@ -11,27 +11,31 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 /// A listening stream socket that was open when the program started.
 #[derive(Debug)]
 pub struct Inherited {
-    /// Its name. From a service manager that of `FileDescriptorName=`, by default the name of the socket unit.
+    /// The socket's name: `FileDescriptorName=` of the socket unit, which defaults to the unit's name; `unknown` if the
+    /// service manager passed none.
     pub name: String,
-    /// What it accepts.
+    /// The family of the addresses that the socket accepts connections from.
     pub family: Family,
-    /// The socket, nonblocking and closed on exec.
+    /// The socket, set to nonblocking and close-on-exec.
     pub fd: OwnedFd,
 }
 
-/// The kind of a socket's addresses.
+/// The address family of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// IPv4 or IPv6.
     Internet,
-    /// Paths.
+    /// Unix domain sockets, named by paths.
     Unix,
 }
 
-/// Takes the sockets over; none at the second call.
+/// Takes over the sockets that the service manager passed to this process, in the order of their descriptors.
 ///
-/// Fails with [`io::ErrorKind::InvalidInput`] where one is no listening stream socket, and with what fcntl(2) says of
-/// descriptors that are not open.
+/// Returns an empty list if it passed none, and at every call but the first.
+///
+/// # Errors
+/// Returns [`io::ErrorKind::InvalidInput`] if a descriptor is not a listening stream socket, and the errors of
+/// `fcntl(2)` if one is not open.
 pub fn take() -> io::Result<Vec<Inherited>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let count = count(|name| env::var(name).ok(), std::process::id());
@@ -43,14 +47,15 @@ pub fn take() -> io::Result<Vec<Inherited>> {
     (FIRST..FIRST + count)
         .map(|fd| {
             let name = names.next().filter(|name| !name.is_empty());
-            // SAFETY: the service manager passed it to this process (LISTEN_PID) for us to own, and this is done once.
+            // SAFETY: the service manager passed this descriptor to this process (LISTEN_PID) to own, and `TAKEN` lets
+            // this line run only once.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             inherit(fd, name.unwrap_or("unknown"))
         })
         .collect()
 }
 
-/// Prepares a socket that was open when the program started.
+/// Checks that `fd` is a listening stream socket, and makes it nonblocking and close-on-exec.
 pub(crate) fn inherit(fd: OwnedFd, name: &str) -> io::Result<Inherited> {
     fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
     let family = match sockopt::socket_domain(&fd)? {
@@ -71,11 +76,11 @@ pub(crate) fn inherit(fd: OwnedFd, name: &str) -> io::Result<Inherited> {
 }
 
 fn no_listener(name: &str) -> io::Error {
-    let message = format!("the socket {name} that was passed is no listening stream socket");
+    let message = format!("the inherited socket {name} is not a listening stream socket");
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// How many descriptors were passed to the process `own`; those of another are none.
+/// Returns the number of descriptors passed to the process `own`; 0 if the variables are for another process.
 fn count(variable: impl Fn(&str) -> Option<String>, own: u32) -> RawFd {
     let number = |name| variable(name)?.parse::<u32>().ok();
     match (number("LISTEN_PID"), number("LISTEN_FDS")) {
@@ -84,10 +89,10 @@ fn count(variable: impl Fn(&str) -> Option<String>, own: u32) -> RawFd {
     }
 }
 
-/// SD_LISTEN_FDS_START.
+/// The first passed descriptor (SD_LISTEN_FDS_START).
 const FIRST: RawFd = 3;
 
-/// More than anybody passes.
+/// The most descriptors that are accepted. Larger numbers in LISTEN_FDS are taken for garbage.
 const MOST: u32 = 1024;
 
 #[cfg(test)]

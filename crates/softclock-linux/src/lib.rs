@@ -1,28 +1,32 @@
-//! What softclock asks of Linux. The only crate of the workspace with `unsafe` code and the only one that uses `libc`.
+//! Safe wrappers around the Linux interfaces that softclock uses.
 //!
-//! - [`clock`]: the processor's counter on the scale of CLOCK_MONOTONIC, and what else the kernel tells about time.
-//! - [`alarm`]: the backup timer and deadline alarms, and what they may run in a signal.
-//! - [`bpf`]: programs in the kernel, and what they are attached to.
-//! - [`directory`]: what a directory holds.
-//! - [`mod@file`]: files below a directory, opened and read without waiting where the caches allow.
-//! - [`handover`]: listening sockets that a process leaves to the one that replaces it.
-//! - [`inherited`]: sockets that the service manager opened.
-//! - [`link`]: network links, and the frames on them.
-//! - [`output`]: files, pipes and terminals written to without waiting.
-//! - [`page_cache`]: what of a file is in memory.
-//! - [`priority`]: how the scheduler treats a thread.
-//! - [`probe`]: what the kernel lets this process do.
-//! - [`readiness`]: which descriptors are ready, by io_uring, epoll, poll or select, and how other threads end a wait.
+//! This is the only crate of the workspace with `unsafe` code and the only one that uses `libc`.
+//!
+//! - [`clock`]: reads the processor's counter on the scale of CLOCK_MONOTONIC, and the kernel's other clocks.
+//! - [`alarm`]: the backup timer and deadline alarms, and the handlers that may run inside their signals.
+//! - [`bpf`]: loads BPF programs and attaches them to sockets and links.
+//! - [`directory`]: lists the files in a directory.
+//! - [`mod@file`]: opens and reads files below a directory, without waiting for the disk if the data is cached.
+//! - [`handover`]: passes listening sockets to the process that replaces this one.
+//! - [`inherited`]: takes over sockets that the service manager opened.
+//! - [`link`]: sends and receives frames on network links.
+//! - [`output`]: writes to files, pipes and terminals without waiting.
+//! - [`page_cache`]: checks whether a part of a file is in memory.
+//! - [`priority`]: sets the scheduling priority of a thread.
+//! - [`probe`]: checks which kernel features this process may use.
+//! - [`readiness`]: waits until descriptors are ready, by io_uring, epoll, poll or select; other threads can end a wait.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
-//! - [`signal`]: SIGTERM and its like as a readable descriptor.
+//! - [`signal`]: reads SIGTERM and other signals from a descriptor.
 //!
-//! With the feature `experiments`, for softclock-bench alone: `child`, processes that end with the one that started them;
-//! `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
+//! The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread that
+//! started them; `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");
 
 pub mod alarm;
+#[cfg(feature = "count-allocations")]
+pub mod allocations;
 pub mod bpf;
 #[cfg(feature = "experiments")]
 pub mod child;

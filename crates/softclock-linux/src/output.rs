@@ -1,9 +1,9 @@
-//! Writes to files, pipes and terminals without waiting, unless asked to wait.
+//! Writes to files, pipes and terminals without blocking, except in the calls that take a time limit.
 //!
-//! A full pipe that no program reads blocks its writers for ever. `O_NONBLOCK` prevents that only for files that this
-//! process has opened itself: standard output and error share their open file descriptions with other processes, such
-//! as the shell. So they are polled for room before each write, and get no more than a writable pipe is sure to take
-//! (`PIPE_BUF`).
+//! A write to a full pipe that no program reads blocks forever. `O_NONBLOCK` prevents this, but it can only be set on
+//! files that this process opened: standard output and error share their open file descriptions with other processes,
+//! such as the shell, which would become nonblocking too. So every write to a pipe, socket or terminal polls for room
+//! first, and then writes at most `PIPE_BUF` bytes, which a pipe that polls as writable always accepts.
 
 use std::fs;
 use std::io;
@@ -16,19 +16,33 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::{Errno, retry_on_intr};
 
-/// A file, pipe, socket or terminal to be written to.
+/// A file, pipe, socket or terminal that is open for writing.
+///
+/// # Example
+/// ```
+/// use softclock_linux::output::Output;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("log");
+/// let log = Output::append(&path)?;
+/// assert_eq!(log.write(b"a line\n")?, 7);
+/// assert_eq!(std::fs::read(&path)?, b"a line\n");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Output {
     fd: OwnedFd,
-    /// A regular file always has room, or an error.
+    /// Whether this is a regular file. Writes to one succeed or fail at once, so it needs no poll for room.
     is_file: bool,
 }
 
 impl Output {
-    /// Opens a file for appending, and creates it if there is none. Does not wait for the reader of a named pipe.
+    /// Opens a file for appending, and creates it if it does not exist. Does not wait for the reader of a named pipe.
     ///
     /// # Errors
-    /// Those of `open(2)`; [`io::ErrorKind::NotConnected`] for a named pipe that no program reads.
+    /// Returns [`io::ErrorKind::NotConnected`] for a named pipe that no program reads, and the errors of `open(2)`.
     pub fn append(path: &Path) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -43,18 +57,18 @@ impl Output {
         }
     }
 
-    /// Standard output, by a descriptor of its own.
+    /// Opens standard output through a duplicate of its descriptor.
     ///
     /// # Errors
-    /// Those of `dup(2)`.
+    /// Returns the errors of `dup(2)`.
     pub fn stdout() -> io::Result<Self> {
         Ok(Self::of(io::stdout().as_fd().try_clone_to_owned()?))
     }
 
-    /// Standard error, by a descriptor of its own.
+    /// Opens standard error through a duplicate of its descriptor.
     ///
     /// # Errors
-    /// Those of `dup(2)`.
+    /// Returns the errors of `dup(2)`.
     pub fn stderr() -> io::Result<Self> {
         Ok(Self::of(io::stderr().as_fd().try_clone_to_owned()?))
     }
@@ -67,11 +81,13 @@ impl Output {
         }
     }
 
-    /// Writes at least one of `bytes`, and returns how many. Lines of up to `PIPE_BUF` bytes go to a pipe whole, never
-    /// mixed with those of other writers.
+    /// Writes a first part of `bytes`, at least one byte, and returns its length. Does not block.
+    ///
+    /// Lines of up to `PIPE_BUF` bytes (4096) are written to a pipe whole, so they never mix with lines of other
+    /// writers. Costs one system call for a regular file and two for anything else.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is no room; those of `write(2)`.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no room, and the errors of `write(2)`.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let piece = if self.is_file { bytes } else { piece(bytes) };
         if !self.is_file && !self.poll(None, Some(Duration::ZERO))? {
@@ -83,10 +99,11 @@ impl Output {
         }
     }
 
-    /// Writes all of `bytes`, but waits no longer than `limit` for room; returns how many were written.
+    /// Writes all of `bytes`, waiting for room for at most `limit` altogether. Returns the number of bytes written,
+    /// which is less than all if the time ran out.
     ///
     /// # Errors
-    /// Those of `write(2)`.
+    /// Returns the errors of `write(2)`. Some bytes may have been written before.
     pub fn write_within(&self, bytes: &[u8], limit: Duration) -> io::Result<usize> {
         let deadline = Instant::now() + limit;
         let mut written = 0;
@@ -106,17 +123,18 @@ impl Output {
         Ok(written)
     }
 
-    /// Waits until there is room or an error, `interrupt` is raised, or `limit` has passed. Clears `interrupt`.
+    /// Blocks until there is room, an error, a raised `interrupt`, a signal, or until `limit` has passed. Then clears
+    /// `interrupt`. Does not return the cause: the next [`write`](Self::write) finds out.
     ///
     /// # Errors
-    /// Those of `poll(2)`.
+    /// Returns the errors of `poll(2)`.
     pub fn wait_for_room(&self, interrupt: &Interrupt, limit: Option<Duration>) -> io::Result<()> {
         self.poll(Some(interrupt), limit)?;
         interrupt.clear();
         Ok(())
     }
 
-    /// Whether there is room.
+    /// Returns whether there is room or an error, after waiting up to `limit` for either, for `interrupt` or a signal.
     fn poll(&self, interrupt: Option<&Interrupt>, limit: Option<Duration>) -> io::Result<bool> {
         let limit = limit.map(|limit| Timespec {
             tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
@@ -132,23 +150,23 @@ impl Output {
     }
 }
 
-/// Ends a wait of [`Output::wait_for_room`], also one that begins later.
+/// Ends a wait in [`Output::wait_for_room`] from another thread. If no wait is under way, the next one returns at once.
 #[derive(Debug)]
 pub struct Interrupt(OwnedFd);
 
 impl Interrupt {
-    /// Makes an interrupt that is not raised.
+    /// Creates an interrupt that is not raised.
     ///
     /// # Errors
-    /// Those of `eventfd(2)`.
+    /// Returns the errors of `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// Ends the wait.
+    /// Ends the wait that is under way, or else the next one.
     pub fn raise(&self) {
-        // With a full counter (EAGAIN) the wait ends as well; an eventfd has no other errors.
+        // EAGAIN means that the counter is full, which ends the wait too. A valid eventfd has no other errors.
         let _ = retry_on_intr(|| rustix::io::write(&self.0, &1u64.to_ne_bytes()));
     }
 
@@ -161,7 +179,7 @@ fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo())
 }
 
-/// The first lines that fit into one piece, or the first bytes of a longer line.
+/// Returns the first lines that fit into [`PIECE`] bytes together, or the first bytes of a line that is longer.
 fn piece(bytes: &[u8]) -> &[u8] {
     if bytes.len() <= PIECE {
         return bytes;
@@ -171,7 +189,7 @@ fn piece(bytes: &[u8]) -> &[u8] {
     &first[..end.map_or(PIECE, |end| end + 1)]
 }
 
-/// `PIPE_BUF`: a pipe that polls as writable takes this much without waiting, and in one piece.
+/// `PIPE_BUF`: a pipe that polls as writable accepts this many bytes without blocking, and atomically (pipe(7)).
 const PIECE: usize = 4096;
 
 #[cfg(test)]
@@ -181,7 +199,7 @@ mod tests {
     use std::io::Read;
     use std::thread;
 
-    /// A named pipe in a directory of its own.
+    /// Creates a named pipe in a new directory.
     fn pipe() -> (tempfile::TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
@@ -225,7 +243,7 @@ mod tests {
         );
     }
 
-    /// As standard error is where it is a pipe: its description is not this process's alone.
+    /// Standard error can be such a pipe: it blocks, because other processes share its open file description.
     #[test]
     fn a_blocking_pipe_is_filled_without_waiting() {
         let (mut reader, writer) = io::pipe().unwrap();

@@ -1,31 +1,34 @@
-//! What of a file is in memory, so that sending it does not wait for the disk.
+//! Checks whether a part of a file is in the page cache, so that a server can send it without waiting for the disk.
 //!
-//! `sendfile` has no form that fails where it would wait, as `preadv2` has (RWF_NOWAIT). So one has to ask before, and
-//! pages may leave memory between the question and the sending: then it waits, as every `sendfile` does. `cachestat` would
-//! count each page, but only for those who own the file or may write it, which servers should not; `mincore` has the same
-//! rule. So single bytes are read, far apart: the kernel reads files ahead, and drops them from memory, in runs of some
-//! 128 KiB.
+//! `preadv2` has a flag that makes it fail instead of waiting for the disk (RWF_NOWAIT); `sendfile` has none. So the
+//! caller checks first. Pages can still be evicted between the check and the `sendfile`, which then waits for the disk.
+//!
+//! `cachestat` counts the cached pages, but only for processes that own the file or may write to it, and a server
+//! should not; `mincore` has the same restriction. So this module reads single bytes, 64 KiB apart: the kernel reads
+//! files ahead, and evicts them, in runs of about 128 KiB.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// Whether `len` bytes of `file` at `offset` are in memory, as far as a look at each 64 KiB tells: a system call for each.
+/// Returns whether `len` bytes of `file` from `offset` on are in memory, judged by one byte of every 64 KiB.
 ///
-/// False also for what is behind the file's end, and on file systems that can't tell.
+/// Costs one system call for every 64 KiB. Returns false if the range extends past the end of the file, and on file
+/// systems that do not support RWF_NOWAIT. An empty range is in memory.
 pub fn is_cached(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let Some(end) = offset.checked_add(len) else {
         return false;
     };
-    // A run is read forwards, so that its last page comes last.
+    // The kernel reads a run from front to back, so if its last byte is there, the bytes before it are likely there
+    // too.
     let mut ends = (offset..end)
         .step_by(LOOK_BYTES)
         .map(|start| end.min(start.saturating_add(LOOK_BYTES as u64)));
     ends.all(|end| is_readable(file, end - 1))
 }
 
-/// Whether the byte at `offset` is there, and in memory.
+/// Returns whether the file has a byte at `offset` and that byte is in memory.
 fn is_readable(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0];
     let buffers = &mut [IoSliceMut::new(&mut byte)];
@@ -37,6 +40,7 @@ fn is_readable(file: BorrowedFd<'_>, offset: u64) -> bool {
     }
 }
 
+/// The distance between two checked bytes: half of the run in which the kernel reads ahead and evicts.
 const LOOK_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -70,11 +74,12 @@ mod tests {
             assert!(!is_cached(offset, len), "{offset} {len}");
         }
         if !tells {
-            softclock_testing::in_part!("this file system does not tell what is in memory");
+            softclock_testing::in_part!("this file system does not report which data is in memory");
             return;
         }
         file.sync_all().unwrap();
-        // All of it, since its pages may be joined. The kernel may not let go at once.
+        // Drops the whole file, because the kernel evicts large folios only whole; retries, because it may take a
+        // while.
         let is_dropped = (0..500).any(|_| {
             std::thread::sleep(Duration::from_millis(2));
             fadvise(&file, 0, NonZeroU64::new(len), Advice::DontNeed).unwrap();

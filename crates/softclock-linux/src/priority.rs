@@ -1,4 +1,4 @@
-//! How the scheduler treats the calling thread.
+//! Sets the scheduling policy and priority of the calling thread (sched(7)).
 
 use std::fmt;
 use std::io;
@@ -6,23 +6,33 @@ use std::mem::zeroed;
 
 use rustix::process::setpriority_process;
 
-/// How the scheduler treats a thread beside others (sched(7)).
+/// A scheduling policy with its priority (sched(7)). Displays as `nice:-5`, `fifo:10` or `rr:10`.
+///
+/// ```
+/// use softclock_linux::priority::Priority;
+///
+/// assert_eq!(Priority::Nice(-5).to_string(), "nice:-5");
+/// // Needs no privilege: a thread may always lower its share.
+/// Priority::Nice(19).apply().unwrap();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Priority {
-    /// An ordinary thread with this nice value, -20 to 19: the less, the larger its share of a processor.
+    /// An ordinary thread with this nice value, -20 to 19. A lower value gives a larger share of the processor.
     Nice(i8),
-    /// Before all ordinary ones, first come first served among those of the same priority, 1 to 99 (SCHED_FIFO).
+    /// A real-time thread with this priority, 1 to 99 (SCHED_FIFO). Runs before all ordinary threads, and until it
+    /// blocks or a thread of higher priority is ready.
     Fifo(u8),
-    /// The same, in turns of a slice (SCHED_RR).
+    /// Like `Fifo`, but threads of the same priority take turns, a time slice each (SCHED_RR).
     RoundRobin(u8),
 }
 
 impl Priority {
-    /// Has the calling thread treated so, and those that it starts from now on.
+    /// Applies this priority to the calling thread and to the threads that it starts later. One system call.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_SYS_NICE or a limit that allows it (RLIMIT_NICE, RLIMIT_RTPRIO); `InvalidInput`
-    /// for real-time priorities out of range.
+    /// Returns `PermissionDenied` if the process has neither CAP_SYS_NICE nor a limit that allows this priority
+    /// (RLIMIT_NICE, RLIMIT_RTPRIO), and `InvalidInput` if a real-time priority is not 1 to 99. The kernel limits nice
+    /// values to their range without an error.
     pub fn apply(self) -> io::Result<()> {
         match self {
             Self::Nice(nice) => Ok(setpriority_process(None, nice.into())?),
@@ -42,11 +52,12 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Runs the calling thread before all ordinary ones, first come first served among those of the same `priority`, 1 to 99
-/// (SCHED_FIFO of sched(7)); 0 makes it ordinary again. Children do not inherit it.
+/// Makes the calling thread a real-time thread of this priority, 1 to 99 (SCHED_FIFO of sched(7)); 0 makes it an
+/// ordinary thread again. Threads and processes that it starts are ordinary ones.
 ///
 /// # Errors
-/// `PermissionDenied` without CAP_SYS_NICE or a limit that allows it; `InvalidInput` for other priorities.
+/// Returns `PermissionDenied` if the process has neither CAP_SYS_NICE nor a limit that allows this priority
+/// (RLIMIT_RTPRIO), and `InvalidInput` for priorities above 99.
 pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
     let policy = match priority {
         0 => libc::SCHED_OTHER,
@@ -56,10 +67,10 @@ pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
 }
 
 fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
-    // SAFETY: zero is valid for these integers.
+    // SAFETY: `sched_param` consists of integers, for which zero is valid.
     let mut parameters: libc::sched_param = unsafe { zeroed() };
     parameters.sched_priority = priority.into();
-    // SAFETY: the kernel only reads `parameters`, which outlive the call.
+    // SAFETY: the kernel only reads `parameters`, which outlives the call.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

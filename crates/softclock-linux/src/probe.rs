@@ -1,7 +1,16 @@
-//! What the kernel lets this process do: each probe makes the call that the feature would make, and undoes it.
+//! Probes that find out which kernel features this process may use.
 //!
-//! An error says why not: `Unsupported` or `ENOSYS` where the kernel lacks it, `EPERM` or `EACCES` where it is there
-//! but not for this process.
+//! Each probe makes the system call that the feature makes, and undoes its effect. Its error gives the reason:
+//! `Unsupported` or `ENOSYS` if the kernel lacks the feature, `EPERM` or `EACCES` if this process may not use it.
+//!
+//! ```
+//! use softclock_linux::probe;
+//!
+//! match probe::io_uring() {
+//!     Ok(()) => println!("io_uring works"),
+//!     Err(error) => println!("io_uring does not work: {error}"),
+//! }
+//! ```
 
 use std::fs::OpenOptions;
 use std::io;
@@ -15,22 +24,22 @@ use crate::alarm::cpu_clock_timer as timer;
 use crate::bpf::{Instruction, Program, ProgramKind, TC_ACT_OK};
 use crate::readiness::IoUring;
 
-/// A POSIX timer on the calling thread's processor time: the backup timer.
+/// Probes for a POSIX timer on the calling thread's processor time, which the backup timer needs.
 pub fn cpu_clock_timer() -> io::Result<()> {
     timer()
 }
 
-/// epoll_pwait2 (Linux 5.11), by which waits end to the nanosecond rather than the millisecond.
+/// Probes for epoll_pwait2 (Linux 5.11), which takes a timeout in nanoseconds rather than milliseconds.
 pub fn exact_waits() -> io::Result<()> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    // SAFETY: zero is valid for an event, which is integers.
+    // SAFETY: an event consists of integers, for which zero is valid.
     let mut event: libc::epoll_event = unsafe { zeroed() };
     let now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the descriptor is open, `event` has room for the one event asked for, `now` outlives the call, and no
-    // signal mask is given.
+    // SAFETY: the descriptor is open, `event` has room for the one event requested, `now` outlives the call, and a null
+    // signal mask is allowed.
     let found = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -45,7 +54,7 @@ pub fn exact_waits() -> io::Result<()> {
     done(found)
 }
 
-/// preadv2 with RWF_NOWAIT, by which a file is read only as far as it is in memory: whether `file`'s file system can.
+/// Probes whether the file system of `file` supports preadv2 with RWF_NOWAIT, which reads only cached data.
 pub fn cached_reads(file: impl AsFd) -> io::Result<()> {
     let mut byte = 0u8;
     let vector = libc::iovec {
@@ -53,41 +62,42 @@ pub fn cached_reads(file: impl AsFd) -> io::Result<()> {
         iov_len: 1,
     };
     let file = file.as_fd().as_raw_fd();
-    // SAFETY: `vector` describes one byte that we own and that outlives the call.
+    // SAFETY: `vector` describes one byte of this function's stack, which outlives the call.
     let read = unsafe { libc::preadv2(file, &raw const vector, 1, 0, libc::RWF_NOWAIT) };
     match done(read as libc::c_long) {
-        // Not in memory: that is what was asked.
+        // The byte is not cached, but the file system supports the flag.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
         result => result,
     }
 }
 
-/// An io_uring as [`Mechanism::IoUring`](crate::readiness::Mechanism) needs it (Linux 6.1). Containers often forbid it.
+/// Probes for an io_uring as [`Mechanism::IoUring`](crate::readiness::Mechanism) needs it (Linux 6.1). Containers often
+/// forbid it.
 pub fn io_uring() -> io::Result<()> {
     IoUring::new().map(drop)
 }
 
-/// An AF_XDP socket, by which frames bypass the kernel's stack.
+/// Probes for an AF_XDP socket, through which frames bypass the kernel's network stack.
 pub fn xdp_socket() -> io::Result<()> {
     let family = AddressFamily::from_raw(libc::AF_XDP as u16);
     rustix::net::socket(family, SocketType::RAW, None)?;
     Ok(())
 }
 
-/// An AF_PACKET socket, by which all frames of a link are seen.
+/// Probes for an AF_PACKET socket, which receives all frames of a link.
 pub fn packet_socket() -> io::Result<()> {
     rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None)?;
     Ok(())
 }
 
-/// A loaded XDP program (one that passes every packet; it is attached nowhere).
+/// Probes whether an XDP program can be loaded. The program would pass every packet, and is not attached.
 pub fn xdp_program() -> io::Result<()> {
     let program = [Instruction::result(XDP_PASS), Instruction::EXIT];
     Program::load(ProgramKind::Xdp, &program).map(drop)
 }
 
-/// A loaded program for what a link receives (one that passes every packet), and tcx to attach it by (Linux 6.6). It is
-/// attached nowhere: the link that is named does not exist.
+/// Probes whether a program for received frames can be loaded, and attached by tcx (Linux 6.6). The program would pass
+/// every packet, and is not attached: the probe names a link that does not exist.
 pub fn ingress_program() -> io::Result<()> {
     let program = [Instruction::result(TC_ACT_OK), Instruction::EXIT];
     let program = Program::load(ProgramKind::TrafficControl, &program)?;
@@ -97,7 +107,8 @@ pub fn ingress_program() -> io::Result<()> {
     }
 }
 
-/// What attaching to a link that there is not says of tcx. Kernels without it do not know the place.
+/// Interprets the error of attaching to a link that does not exist: ENODEV if the kernel has tcx, EINVAL if the kernel
+/// does not know this type of attachment.
 fn without_link(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::ENODEV) => Ok(()),
@@ -106,17 +117,17 @@ fn without_link(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// The device that makes TUN and TAP links.
+/// Probes for access to the device that creates TUN and TAP links.
 pub fn tun_device() -> io::Result<()> {
     let mut open = OpenOptions::new();
     open.read(true).write(true).open("/dev/net/tun")?;
     Ok(())
 }
 
-/// include/uapi/linux/bpf.h.
+/// The verdict "pass" of an XDP program (include/uapi/linux/bpf.h).
 const XDP_PASS: u32 = 2;
 
-/// Links are counted from 1.
+/// An interface index that no link has: the kernel counts from 1.
 const NO_LINK: u32 = 0;
 
 fn done(result: libc::c_long) -> io::Result<()> {
@@ -130,7 +141,8 @@ fn done(result: libc::c_long) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the crate cannot do without is there; the rest answers whatever it answers, and leaves nothing open.
+    /// The one required feature must be present. The results of the others depend on the kernel, but must be the same
+    /// at a second call: a probe that left something behind could change them.
     #[test]
     fn probes_leave_nothing_behind() {
         cpu_clock_timer().unwrap();

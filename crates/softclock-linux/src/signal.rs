@@ -1,4 +1,4 @@
-//! Signals as a readable descriptor, for graceful stops.
+//! Reads signals from a descriptor (signalfd(2)), so that an event loop can stop or reload gracefully.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -6,53 +6,71 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// The signals that a server answers.
+/// A signal that a server handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// SIGINT: control-C.
+    /// SIGINT: the user pressed control-C.
     Interrupt,
-    /// SIGTERM: stop.
+    /// SIGTERM: the process should stop.
     Terminate,
-    /// SIGHUP: reload, or the terminal is gone.
+    /// SIGHUP: the process should reload its configuration, or its terminal was closed.
     Hangup,
-    /// SIGUSR1: the application's own.
+    /// SIGUSR1: its meaning is up to the application.
     User1,
-    /// SIGUSR2: the application's own.
+    /// SIGUSR2: its meaning is up to the application.
     User2,
 }
 
-/// Signals that are blocked, so that they wait to be read.
+/// A set of blocked signals, which stay pending until a [`SignalFd`] reads them.
 ///
-/// They stay blocked when this value goes: unblocking could deliver one that waits, and so end the process.
+/// Dropping this value does not unblock them: a signal that is still pending would then be delivered and could end the
+/// process.
+///
+/// # Example
+/// ```no_run
+/// use softclock_linux::signal::{Signal, SignalSet};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let signals = SignalSet::block(&[Signal::Terminate, Signal::Hangup])?;
+/// let descriptor = signals.descriptor()?;
+/// // Once the descriptor is readable:
+/// while let Some(signal) = descriptor.read()? {
+///     println!("received {signal:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SignalSet(libc::sigset_t);
 
 impl SignalSet {
-    /// Blocks the signals in the calling thread and in those that it starts from now on; so call it first thing.
+    /// Blocks `signals` in the calling thread and in all threads that it starts later.
+    ///
+    /// Call it before starting threads: a thread that does not block a signal would have it delivered.
     pub fn block(signals: &[Signal]) -> io::Result<Self> {
         let set = sigset(signals.iter().map(|signal| signal.number()));
         change_mask(libc::SIG_BLOCK, &set)?;
         Ok(Self(set))
     }
 
-    /// A descriptor that is readable when one of the signals waits. Put it in one thread's poller.
+    /// Creates a descriptor that is readable while one of the signals is pending. Add it to the poller of one thread.
     pub fn descriptor(&self) -> io::Result<SignalFd> {
         // SAFETY: the set is initialised and outlives the call; -1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &self.0, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `fd` is a new descriptor that nobody else owns.
+        // SAFETY: the call succeeded, so `fd` is a new descriptor without another owner.
         Ok(SignalFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }
 
-/// Where blocked signals are read.
+/// A descriptor from which the signals of a [`SignalSet`] are read.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
 
 impl SignalFd {
-    /// The next signal that waits, if any. A system call; never blocks.
+    /// Reads the next pending signal, or `None` if none is pending. One system call; does not block.
     pub fn read(&self) -> io::Result<Option<Signal>> {
         let mut info = [0u8; INFO_BYTES];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut info)) {
@@ -95,30 +113,30 @@ impl Signal {
     }
 }
 
-/// ssi_signo, the first field of struct signalfd_siginfo (linux/signalfd.h).
+/// Returns `ssi_signo`, the first field of `struct signalfd_siginfo` (linux/signalfd.h).
 fn number_in(info: &[u8; INFO_BYTES]) -> libc::c_int {
     let [a, b, c, d, ..] = *info;
     libc::c_int::from_ne_bytes([a, b, c, d])
 }
 
-/// The set of these signals; numbers that do not exist are left out.
+/// Returns the set of these signals. Ignores numbers that are not signals.
 pub(crate) fn sigset(numbers: impl IntoIterator<Item = libc::c_int>) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the whole set, and before it is used otherwise.
+    // SAFETY: sigemptyset initialises the whole set, and nothing reads the set before.
     let mut set: libc::sigset_t = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         set.assume_init()
     };
     for number in numbers {
-        // SAFETY: the set is initialised; a bad number is refused.
+        // SAFETY: the set is initialised; the call refuses invalid numbers.
         unsafe { libc::sigaddset(&mut set, number) };
     }
     set
 }
 
-/// Changes the calling thread's signal mask.
+/// Changes the calling thread's signal mask; `how` is SIG_BLOCK, SIG_UNBLOCK or SIG_SETMASK.
 pub(crate) fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set is initialised and outlives the call; the old mask is not asked for.
+    // SAFETY: the set is initialised and outlives the call; a null pointer asks for no old mask.
     let error = unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) };
     if error == 0 {
         Ok(())
@@ -134,7 +152,7 @@ mod tests {
     use super::*;
 
     fn raise_here(signal: Signal) {
-        // SAFETY: the signal is blocked in this thread, so that it only becomes pending.
+        // SAFETY: the signal is blocked in this thread, so it only becomes pending.
         let error = unsafe { libc::pthread_kill(libc::pthread_self(), signal.number()) };
         assert_eq!(error, 0);
     }

@@ -1,5 +1,7 @@
-//! Timeouts of an io_uring (`IORING_OP_TIMEOUT`) in a plain loop: the other way to sleep for microseconds in a program
-//! that waits for descriptors too. No part of the runtime; experiments compare with it.
+//! Timeouts of an io_uring (`IORING_OP_TIMEOUT`) in a plain loop.
+//!
+//! They are another way to sleep for microseconds in a program that also waits for descriptors. The runtime does not
+//! use this module; experiments compare the runtime with it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,18 +10,35 @@ use std::time::Duration;
 use io_uring::types::{Fd, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
-/// A ring with a number of timeouts, each known by its index, and polls of descriptors.
+/// A ring with a fixed number of timeouts, identified by their indices, and polls of a few descriptors.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use softclock_linux::uring_timeout::TimeoutRing;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut ring = TimeoutRing::new(2)?;
+/// ring.set(0, Duration::from_millis(2))?;
+/// ring.set(1, Duration::from_millis(1))?;
+/// let mut expired = Vec::new();
+/// ring.wait(&mut expired)?;
+/// assert_eq!(expired[0], 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct TimeoutRing {
     ring: IoUring,
-    /// Where the kernel reads each timeout's length when it is submitted.
+    /// The length of each timeout. The kernel reads it from here when the timeout is submitted.
     lengths: Box<[Timespec]>,
 }
 
 impl TimeoutRing {
-    /// A ring for timeouts of the indices below `timeouts`, and polls of a few descriptors.
+    /// Creates a ring for timeouts with indices below `timeouts`, and for polls of up to 8 descriptors.
     ///
     /// # Errors
-    /// Those of `io_uring_setup(2)`; where the kernel is older than 6.1 or forbids it.
+    /// Returns the errors of `io_uring_setup(2)`: kernels before 6.1 lack the flags used here, and sandboxes often
+    /// forbid the call.
     pub fn new(timeouts: u32) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -31,10 +50,11 @@ impl TimeoutRing {
         })
     }
 
-    /// Lets [`wait`](Self::wait) tell `index` once `length` has passed since the next call of it.
+    /// Starts timeout `index` at the next call of [`wait`](Self::wait), which submits it. A `wait` returns `index` once
+    /// `length` has passed since then.
     ///
     /// # Errors
-    /// Those of `io_uring_enter(2)`.
+    /// Returns the errors of `io_uring_enter(2)`.
     ///
     /// # Panics
     /// If `index` is not below the number of timeouts.
@@ -45,20 +65,22 @@ impl TimeoutRing {
         self.push(entry.user_data(index.into()))
     }
 
-    /// Lets [`wait`](Self::wait) tell `token` once, when `fd` is readable.
+    /// Makes [`wait`](Self::wait) return `token` once, when `fd` is readable. Choose tokens that are not indices of
+    /// timeouts.
     ///
     /// # Errors
-    /// Those of `io_uring_enter(2)`.
+    /// Returns the errors of `io_uring_enter(2)`.
     pub fn watch(&mut self, fd: BorrowedFd<'_>, token: u32) -> io::Result<()> {
         let readable = libc::POLLIN as u32;
         let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), readable).build();
         self.push(entry.user_data(token.into()))
     }
 
-    /// Submits what was set, waits until something is over, and adds the indices and tokens of all that is.
+    /// Submits the new timeouts and polls, blocks until at least one is complete, and appends the indices and tokens of
+    /// all complete ones to `over`. One system call.
     ///
     /// # Errors
-    /// Those of `io_uring_enter(2)`.
+    /// Returns the errors of `io_uring_enter(2)`.
     pub fn wait(&mut self, over: &mut Vec<u32>) -> io::Result<()> {
         self.ring.submit_and_wait(1)?;
         over.extend(self.ring.completion().map(|entry| entry.user_data() as u32));
@@ -69,14 +91,14 @@ impl TimeoutRing {
         if self.ring.submission().is_full() {
             self.ring.submit()?;
         }
-        // SAFETY: a poll points at nothing. A timeout points into `lengths`, whose memory neither moves nor goes before
-        // the ring (fields drop in order), and which the kernel reads no later than at submission.
+        // SAFETY: a poll contains no pointer. A timeout points into `lengths`, whose memory never moves, is freed only
+        // after the ring (fields drop in order), and is read by the kernel no later than at submission.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(io::Error::other)
     }
 }
 
-/// Room for descriptors beside the timeouts.
+/// The number of descriptors that can be polled beside the timeouts.
 const POLLS: u32 = 8;
 
 #[cfg(test)]

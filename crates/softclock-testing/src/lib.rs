@@ -1,9 +1,9 @@
-//! What softclock's own tests share; a dev-dependency only.
+//! Helpers shared by softclock's tests. A dev-dependency, except in softclock-bench, whose experiments use [`lab`].
 //!
-//! A test that needs something the machine lacks (a program, root, a kernel feature) must not pass
-//! in silence. It names itself and the reason with [`skip!`] or [`require!`], and `cargo xtask test`
-//! counts it, shows it, and fails for it where the environment variable `CI` is set. One that can do the most of its work
-//! anywhere says with [`in_part!`] what it leaves out, which is shown.
+//! A test that needs a program, privilege or kernel feature that the machine lacks must not pass silently. It reports
+//! its name and the reason with [`skip!`] or [`require!`]. `cargo xtask test` lists and counts skipped tests, and fails
+//! if there are any and the environment variable `CI` is set. A test that leaves out only a part of its work reports
+//! that part with [`in_part!`], which is listed and does not fail.
 //!
 //! ```
 //! fn test_that_needs_curl() {
@@ -14,17 +14,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod files;
+pub mod lab;
+
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The variable that names the file to which tests that are skipped, or run in part, are appended, one a line. libtest
-/// hides what a passing test prints, so printing alone would be lost.
+pub use files::{directory, noise};
+
+/// The environment variable with the path of the log of skipped and partial tests. Each appends a line. The log exists
+/// because libtest hides the output of tests that pass.
 pub const SKIP_LOG: &str = "SOFTCLOCK_SKIP_LOG";
 
-/// Leaves the current test as skipped: `skip!("needs root")`, with arguments as for `format!`.
+/// Reports the current test as skipped and returns from it: `skip!("needs root")`, with arguments as for `format!`.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => {{
@@ -34,7 +39,7 @@ macro_rules! skip {
     }};
 }
 
-/// Skips the current test unless all the programs named are installed: `require!("curl", "wrk")`.
+/// Skips the current test unless all of these programs are installed: `require!("curl", "wrk")`.
 #[macro_export]
 macro_rules! require {
     ($($program:expr),+ $(,)?) => {
@@ -44,7 +49,8 @@ macro_rules! require {
     };
 }
 
-/// Says why the current test leaves something out here: `in_part!("no IPv6")`, with arguments as for `format!`. It goes on.
+/// Reports why the current test leaves a part out: `in_part!("no IPv6")`, with arguments as for `format!`. The test
+/// continues.
 #[macro_export]
 macro_rules! in_part {
     ($($reason:tt)+) => {{
@@ -53,12 +59,12 @@ macro_rules! in_part {
     }};
 }
 
-/// Reports that `test` did not run because of `reason`; the caller returns.
+/// Reports that `test` did not run because of `reason`. The caller returns from the test; use [`skip!`].
 pub fn skip(test: &str, reason: &str) {
     report("skipped", test, reason);
 }
 
-/// Reports that `test` left something out because of `reason`.
+/// Reports that `test` left a part out because of `reason`. Use [`in_part!`].
 pub fn in_part(test: &str, reason: &str) {
     report("in part", test, reason);
 }
@@ -71,23 +77,23 @@ fn report(what: &str, test: &str, reason: &str) {
     }
 }
 
-/// Whether `program` can be started.
+/// Whether `program` is installed.
 pub fn have(program: &str) -> bool {
     find(program).is_some()
 }
 
-/// The most memory that a process has had resident so far.
+/// The peak resident memory of a process so far, in KiB.
 ///
 /// # Errors
-/// There is no such process.
+/// No process has this id.
 pub fn peak_resident_kb(pid: u32) -> io::Result<u64> {
     memory_kb(pid, "VmHWM:")
 }
 
-/// The memory that a process has resident.
+/// The resident memory of a process, in KiB.
 ///
 /// # Errors
-/// There is no such process.
+/// No process has this id.
 pub fn resident_kb(pid: u32) -> io::Result<u64> {
     memory_kb(pid, "VmRSS:")
 }
@@ -99,8 +105,8 @@ fn memory_kb(pid: u32, field: &str) -> io::Result<u64> {
     kb.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Where `program` is: along `PATH`, then where Debian keeps the administrator's programs, which an
-/// ordinary user's `PATH` leaves out.
+/// The path of `program`: searches `PATH`, then `/usr/sbin` and `/sbin`, which are not in an ordinary user's `PATH` on
+/// Debian.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     find_in(program, &path)
@@ -118,7 +124,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// The path of the function around the one named `inner`, without the closures of async blocks.
+/// The path of the function that encloses the function `inner`, without the closures of async blocks.
 #[doc(hidden)]
 pub fn enclosing(inner: &str) -> &str {
     let mut name = inner.rsplit_once("::").map_or(inner, |(outer, _)| outer);
@@ -128,7 +134,7 @@ pub fn enclosing(inner: &str) -> &str {
     name
 }
 
-/// One `write` in append mode: lines of tests that run at the same time do not mix.
+/// Appends a line by one `write` in append mode, so that the lines of concurrent tests do not mix.
 fn append(log: &Path, line: &str) {
     let written = OpenOptions::new()
         .create(true)

@@ -1,14 +1,17 @@
-//! Packets as bytes: parsing, matching, cutting and measuring them. No system call, no clock, no `unsafe`, no operating
-//! system: **packets and times are arguments.**
+//! Packets as bytes: parses, filters, segments and measures them.
+//!
+//! **Packets and times are arguments:** this crate makes no system calls, reads no clock, has no `unsafe` code, and
+//! needs no operating system (`no_std` with `alloc`).
 //!
 //! - [`packet`]: headers of packets, filters on them, segmentation and checksums.
-//! - [`capture`]: packets of captures in the formats pcap and pcapng.
-//! - [`burstiness`]: how bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, III-A), trains, gaps, peaks.
+//! - [`capture`]: reads packets from captures in the formats pcap and pcapng.
+//! - [`burstiness`]: measures how bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, section III-A),
+//!   trains, gaps and peaks.
 //!
-//! Times, rates and histograms are those of `softclock-core`.
+//! Times, rates and histograms are types of `softclock-core`.
 //!
 //! # Example
-//! How many frames of one UDP flow wait at a bottleneck of 100 Mbit/s:
+//! Counts the frames of a UDP flow that wait at a bottleneck of 100 Mbit/s:
 //! ```
 //! use std::time::Duration;
 //!
@@ -31,7 +34,7 @@
 //! frame[23] = 17; // and that carries UDP
 //! frame[36..38].copy_from_slice(&5001_u16.to_be_bytes()); // to port 5001.
 //!
-//! // The second frame comes while the first leaves, which takes 120 us; the third after a millisecond.
+//! // A frame takes 120 us to leave. The second one arrives before the first has left, the third long after.
 //! for at_us in [0, 50, 1_000] {
 //!     if flow.matches(&Headers::of_frame(&frame)) {
 //!         burstiness.on_packet(Instant::from_ns(at_us * 1_000), frame.len() as u32);

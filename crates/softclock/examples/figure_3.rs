@@ -1,4 +1,5 @@
-//! The server of *Event Delivery*, Figure 3: one thread, one loop, any number of connections. It sends back what it gets.
+//! The server of *Event Delivery*, Figure 3: one thread with one loop serves any number of connections. It sends back
+//! the data that it receives.
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -47,7 +48,7 @@ fn main() -> io::Result<()> {
 struct Connection {
     stream: Source<TcpStream>,
     buffer: [u8; 4096],
-    /// The part of the buffer that was read and is not sent back yet.
+    /// The part of the buffer that was read and not yet sent back.
     unsent: Range<usize>,
 }
 
@@ -60,11 +61,11 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting, and declares what to wait for. False at the end of the connection.
+    /// Does all work that does not block, and declares the next interest. Returns false at the end of the connection.
     fn go_on(&mut self, queue: &EventQueue) -> io::Result<bool> {
         match self.echo() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // While the client does not read, nothing more is read from it.
+                // While the client does not read, no more data is read from it.
                 let awaited = match self.unsent.is_empty() {
                     true => Readiness::READABLE,
                     false => Readiness::WRITABLE,
@@ -77,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Sends back what comes until the client ends it, or the next call would have to wait.
+    /// Sends data back until the client ends the connection, or the next call would block.
     fn echo(&mut self) -> io::Result<()> {
         let mut stream = &*self.stream;
         loop {

@@ -1,7 +1,8 @@
-//! An event every 20 us beside a server that is busy: how late the events were, and at which trigger states they fired.
+//! Runs an event every 20 us beside a busy server, and prints how late the events were, and at which trigger states
+//! they fired.
 //!
-//! A client thread keeps the server busy for a second. Each socket call of the server and each end of a task is a trigger
-//! state, at which the runtime compares the clock with the time of the event.
+//! A client thread keeps the server busy for a second. Each socket call of the server and each end of a task is a
+//! trigger state, at which the runtime compares the clock with the time of the event.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -41,16 +42,16 @@ fn main() -> io::Result<()> {
         );
         let statistics = softclock::statistics();
         for state in TriggerState::ALL {
-            let source = statistics.triggers.source(state);
-            if source.fired() > 0 {
+            let counts = statistics.triggers.of(state);
+            if counts.fired() > 0 {
                 let (half, most) = (
-                    source.lateness.quantile_ns(0.5),
-                    source.lateness.quantile_ns(0.99),
+                    counts.lateness.quantile_ns(0.5),
+                    counts.lateness.quantile_ns(0.99),
                 );
                 println!(
                     "{:>12}: {:>7} events, late by p50 {half} ns, p99 {most} ns",
                     state.name(),
-                    source.fired()
+                    counts.fired()
                 );
             }
         }

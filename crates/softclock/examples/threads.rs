@@ -1,6 +1,8 @@
-//! Two threads, a runtime each, that share a port; a third gives both something to do through their mailboxes.
+//! Two threads, each with a runtime, share a port. A third thread runs a closure on each of them through their
+//! mailboxes.
 //!
-//! The kernel spreads connections over the listeners of one port. Tasks and sockets stay on the thread that made them.
+//! The kernel distributes connections over the listeners of a port. Tasks and sockets stay on the thread that created
+//! them.
 
 use std::cell::Cell;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Handlers that alarms may call, and what the alarms of a thread have done so far.
+//! Handlers that an alarm may call inside a signal handler, and the statistics of a thread's alarms.
 //!
 //! See [`schedule_alarm_safe`](crate::schedule_alarm_safe).
 

@@ -1,7 +1,8 @@
-//! The helper pool: threads for calls that wait, such as disk reads (*Flash*'s helper processes).
+//! The helper pool: threads for calls that block, such as disk reads (the helper processes of *Flash*, Pai, Druschel
+//! and Zwaenepoel, USENIX 1999).
 //!
-//! One pool a process, [`THREADS`] threads at most, started as needed; a thread that has been idle for ten
-//! seconds ends. Its queue holds [`QUEUE`] jobs; who comes then waits for room.
+//! There is one pool per process, with at most [`THREADS`] threads, started as needed. A thread that has been idle
+//! for ten seconds ends. The queue holds [`QUEUE`] jobs; further tasks wait for room.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,10 +16,21 @@ use std::time::Duration;
 
 use crate::runtime::inner::{Inner, is_entered};
 
-/// Runs `f` on a helper thread and waits for its result without stopping the loop.
+/// Runs `f` on a helper thread and waits for its result without blocking the loop.
 ///
-/// Dropped before `f` has begun it takes `f` back out of the way; later `f` runs to its end unheard. A panic of `f`
-/// continues in the caller.
+/// If the future is dropped before `f` has begun, `f` does not run; later, `f` runs to its end and its result is
+/// discarded. A panic of `f` continues in the caller.
+///
+/// # Example
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let version = softclock::spawn_blocking(|| std::fs::read("/proc/version")).await;
+///     println!("{} bytes", version?.len());
+///     std::io::Result::Ok(())
+/// })
+/// # }
+/// ```
 pub fn spawn_blocking<F, R>(f: F) -> impl Future<Output = R>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -30,6 +42,7 @@ where
     }));
     let shared = Arc::downgrade(&outcome);
     let job = move || {
+        // The future was dropped before its job began: the result would have no receiver.
         if shared.strong_count() == 0 {
             return;
         }
@@ -38,6 +51,7 @@ where
             let mut outcome = lock(&outcome);
             outcome.result = Some(result);
             let waker = outcome.waker.take();
+            // Released before waking, so that the woken thread does not wait for the lock.
             drop(outcome);
             waker.into_iter().for_each(Waker::wake);
         }
@@ -49,7 +63,7 @@ where
 }
 
 struct SpawnBlocking<R> {
-    /// Until there was room for it in the queue.
+    /// The job, until the queue had room for it.
     job: Option<Job>,
     outcome: Arc<Mutex<Outcome<R>>>,
 }
@@ -66,7 +80,7 @@ impl<R> Future for SpawnBlocking<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         let this = &mut *self;
-        // The waker first: the job may end before this returns.
+        // The lock is held until the waker is stored: the job may end before this function returns.
         let mut outcome = lock(&this.outcome);
         if outcome.result.is_some() && is_entered() {
             ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
@@ -94,7 +108,7 @@ struct Pool {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Tasks whose job found the queue full.
+    /// Tasks whose job did not fit into the queue.
     waiting: Vec<Waker>,
     threads: usize,
     idle: usize,
@@ -111,7 +125,7 @@ static POOL: Pool = Pool {
 };
 
 impl Pool {
-    /// Queues `job`, or gives it back and wakes `waker` when there is room.
+    /// Queues `job`, or returns it if the queue is full, to wake `waker` when there is room.
     fn submit(&'static self, job: Job, waker: &Waker) -> Option<Job> {
         let mut state = lock(&self.state);
         if state.jobs.len() >= QUEUE {
@@ -120,11 +134,12 @@ impl Pool {
             }
             return Some(job);
         }
+        // Each idle thread will take one queued job; one more job needs one more thread.
         if state.jobs.len() >= state.idle && state.threads < THREADS && self.start_thread() {
             state.threads += 1;
         }
         if state.threads == 0 {
-            // No thread is to be had: late is better than never.
+            // No thread could be started. Blocking the loop once is better than never running the job.
             drop(state);
             job();
             return None;
@@ -146,6 +161,7 @@ impl Pool {
         let mut state = lock(&self.state);
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                // The queue has room for one more job: wake the tasks whose jobs did not fit.
                 let waiting = std::mem::take(&mut state.waiting);
                 drop(state);
                 waiting.into_iter().for_each(Waker::wake);
@@ -160,6 +176,7 @@ impl Pool {
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
+            // A job may have been queued at the moment of the timeout.
             if wait.timed_out() && state.jobs.is_empty() {
                 state.threads -= 1;
                 return;
@@ -172,10 +189,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Disks answer several requests at once; more threads than this gain nothing for a server's reads.
+/// Disks serve several requests at once, but more threads than this do not speed up a server's reads.
 const THREADS: usize = 8;
 
-/// Jobs that may wait for a thread.
+/// Capacity of the queue of jobs.
 const QUEUE: usize = 1024;
 
 const IDLE_TIME: Duration = Duration::from_secs(10);

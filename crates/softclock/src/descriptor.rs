@@ -1,4 +1,4 @@
-//! Descriptors of the application's own: timers, pipes, devices.
+//! Descriptors that the application opened: timers, pipes, devices.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,7 +10,7 @@ use softclock_core::TriggerState;
 use crate::net::Kernel;
 use crate::runtime::sources::Direction;
 
-/// A nonblocking descriptor that the runtime watches for its owner. Dropping it closes it.
+/// A nonblocking descriptor whose readiness the runtime watches. Dropping it closes the descriptor.
 pub struct Descriptor<F: AsFd = OwnedFd> {
     kernel: Kernel<F>,
 }
@@ -19,20 +19,20 @@ impl<F: AsFd> Descriptor<F> {
     /// Watches `fd`, which must be nonblocking.
     ///
     /// # Errors
-    /// `PermissionDenied` for files that are always ready, which cannot be watched; outside a runtime.
+    /// `PermissionDenied` for files that are always ready, which cannot be watched. Fails outside a runtime.
     pub fn new(fd: F) -> io::Result<Self> {
         Ok(Self {
             kernel: Kernel::duplicated(fd)?,
         })
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn descriptor(&self) -> &F {
         self.kernel.descriptor()
     }
 
-    /// Makes `call`, which reads, when the descriptor is readable, as often as it answers
-    /// [`io::ErrorKind::WouldBlock`]; then passes a trigger state.
+    /// Waits until the descriptor is readable and calls `call`, which reads from it, until the result is not
+    /// [`io::ErrorKind::WouldBlock`]. Then passes a trigger state.
     ///
     /// # Errors
     /// Those of `call`.

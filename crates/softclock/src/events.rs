@@ -1,21 +1,27 @@
-//! Explicit event delivery for a thread that owns its loop (*Event Delivery*, sections 4 and 5): no runtime, no tasks.
+//! Explicit event delivery for a thread that has its own loop (*Event Delivery*, sections 4 and 5): no runtime, no
+//! tasks.
 //!
-//! A descriptor is [added](EventQueue::add) to the thread's [`EventQueue`], which gives a [`Source`] that owns it. The
-//! thread [declares](EventQueue::declare_interest) what it wants to know of it, and takes what has happened with
-//! [`get_next_event`](EventQueue::get_next_event). The cost of either does not depend on how many descriptors there are.
+//! [`EventQueue::add`] adds a descriptor to the thread's [`EventQueue`] and returns a [`Source`] that owns it. The
+//! thread [declares](EventQueue::declare_interest) the conditions that it is interested in, and takes events with
+//! [`get_next_event`](EventQueue::get_next_event). The cost of both is independent of the number of descriptors.
 //!
-//! - An event says that something has arrived, and carries the present state as far as it is known: the last readiness
-//!   that the kernel told, less what the thread has reported as [consumed](Source::consumed). Who reads or writes until
-//!   [`WouldBlock`](io::ErrorKind::WouldBlock), or less than asked for, reports it; events that have become meaningless
-//!   by then are suppressed. Who defers the work need not: the next arrival gives another event.
-//! - Several events of a source before delivery are one. They come first in, first out.
-//! - Dropping a [`Source`] ends its events at once, also those that are queued; one that gets the same descriptor number
-//!   later has nothing to do with them.
+//! - An event reports that a condition has arrived, and carries the present state of the source as far as it is
+//!   known: the readiness last reported by the kernel, without the conditions that the thread has reported as
+//!   [consumed](Source::consumed). A thread should report a condition as consumed when a call returns
+//!   [`WouldBlock`](io::ErrorKind::WouldBlock) or transfers less than requested; pending events that have become
+//!   meaningless by then are suppressed. A thread that postpones the work need not report: the next arrival causes
+//!   another event.
+//! - Several events of a source before delivery are coalesced into one. Events are delivered first in, first out.
+//! - Dropping a [`Source`] ends its events at once, including queued ones. They are never attributed to a later
+//!   source with the same descriptor number.
 //!
-//! epoll is taken, or `poll` where it is forbidden ([`EventQueue::with_mechanism`] forces one). io_uring and epoll tell edges;
-//! `poll` and `select` tell states, so that with them the next event of a source comes only after something was reported as
-//! consumed. As in the paper, one may find a descriptor not ready after all: descriptors should
-//! be nonblocking.
+//! The queue uses epoll, or `poll` where epoll is forbidden; [`EventQueue::with_mechanism`] selects another
+//! mechanism. io_uring and epoll report changes. `poll` and `select` report states, so with them the next event of a
+//! source comes only after a condition was reported as consumed. As in the paper, a descriptor may turn out not to be
+//! ready after an event, so descriptors should be nonblocking.
+//!
+//! # Example
+//! The server of the paper's Figure 3:
 //!
 //! ```
 #![doc = include_str!("../examples/figure_3.rs")]
@@ -34,12 +40,40 @@ use softclock_core::{EventQueues, QueueId};
 pub use softclock_linux::readiness::Mechanism;
 use softclock_linux::readiness::{BATCH, Poller, ReadyEvent, Timeout, Token, current_state};
 
-/// The events of one thread.
+/// The event queue of one thread.
+///
+/// # Example
+/// ```
+/// use softclock::events::{EventQueue, Readiness, SourceEvent};
+/// use std::io::{Read, Write};
+/// use std::os::unix::net::UnixStream;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, mut theirs) = UnixStream::pair()?;
+/// ours.set_nonblocking(true)?;
+/// let queue = EventQueue::new()?;
+/// let source = queue.add(ours);
+/// queue.declare_interest(&source, Readiness::READABLE, None)?;
+///
+/// theirs.write_all(b"hello")?;
+/// let mut events = [SourceEvent::NONE; 16];
+/// let count = queue.get_next_event(&mut events, None)?;
+/// assert_eq!(count, 1);
+/// assert_eq!(events[0].source, source.id());
+///
+/// let mut buffer = [0; 64];
+/// let length = (&*source).read(&mut buffer)?;
+/// assert_eq!(&buffer[..length], b"hello");
+/// // The buffer was not filled, so no more data is there.
+/// source.consumed(Readiness::READABLE);
+/// # Ok(())
+/// # }
+/// ```
 pub struct EventQueue {
     shared: Rc<Shared>,
 }
 
-/// What the queue has in common with its sources.
+/// The state that a queue shares with its sources.
 struct Shared {
     events: RefCell<EventQueues>,
     queue: QueueId,
@@ -47,30 +81,30 @@ struct Shared {
     arrived: RefCell<Vec<ReadyEvent>>,
 }
 
-/// A descriptor among an [`EventQueue`]'s. Dropping it ends its events and drops the descriptor.
+/// A descriptor in an [`EventQueue`]. Dropping it ends its events and drops the descriptor.
 pub struct Source<F: AsFd> {
     shared: Rc<Shared>,
     id: SourceId,
     delivery: Delivery,
-    /// The kernel tells of it.
+    /// Whether the poller watches the descriptor.
     watched: Cell<bool>,
-    /// Taken by [`into_inner`](Self::into_inner) only.
+    /// `None` only after [`into_inner`](Self::into_inner).
     fd: Option<F>,
 }
 
 impl EventQueue {
-    /// An empty queue on the best mechanism that works here.
+    /// Creates an empty queue with the default mechanism, or the next best one that works here.
     ///
     /// # Errors
-    /// The process has no descriptor left, or may not use any mechanism.
+    /// If the process has no descriptor left, or may not use any mechanism.
     pub fn new() -> io::Result<Self> {
         Poller::new().map(Self::over)
     }
 
-    /// An empty queue on this mechanism.
+    /// Creates an empty queue with this mechanism.
     ///
     /// # Errors
-    /// It does not work here, or the process has no descriptor left.
+    /// If the mechanism does not work here, or the process has no descriptor left.
     pub fn with_mechanism(mechanism: Mechanism) -> io::Result<Self> {
         Poller::with_mechanism(mechanism).map(Self::over)
     }
@@ -88,29 +122,31 @@ impl EventQueue {
         }
     }
 
-    /// By what the kernel tells of events.
+    /// Returns the mechanism by which the kernel reports events.
     pub fn mechanism(&self) -> Mechanism {
         self.shared.poller.borrow().mechanism()
     }
 
-    /// Takes a nonblocking descriptor in, without interest in it. No system call.
+    /// Adds a nonblocking descriptor, without interest in it. Makes no system call.
     pub fn add<F: AsFd>(&self, fd: F) -> Source<F> {
         self.add_for(fd, Delivery::Each)
     }
 
-    /// As [`add`](Self::add), for a file that several threads watch, each in a queue of its own, such as a listener: with
-    /// [`Delivery::One`] an event is told to one of those that wait for it, or to a few, instead of all. That takes epoll, and
-    /// is for reading only.
+    /// Like [`add`](Self::add), for a file that several threads watch, each with its own queue, such as a listener.
+    /// With [`Delivery::One`], an event wakes one of the waiting threads, or a few, instead of all. This needs epoll,
+    /// and works for reading only.
     ///
-    /// Who is told is the kernel's choice (EPOLLEXCLUSIVE): it goes through the threads in the order in which they declared
-    /// their interest, leaves the event with each that is busy, and ends at the first that waits. So idle ones come first,
-    /// and wake-ups are few; but turns are not taken: one thread gets most of a light load, and others only what comes while
-    /// that one is busy. And once told, nobody else is: who ends its interest or drops the [`Source`] between the event and
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) leaves what is there until the next arrival, at which another finds both.
+    /// The kernel selects the thread (EPOLLEXCLUSIVE). It goes through the threads in the order in which they
+    /// declared their interest, leaves the event with each that is busy, and stops at the first that waits. Idle
+    /// threads are thus preferred and wake-ups are few, but threads do not take turns: one thread handles most of a
+    /// light load, and others only events that arrive while it is busy. An event that was reported to one thread is
+    /// not passed on: if that thread ends its interest or drops the [`Source`] before it has seen
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock), the remaining data waits until the next arrival, which is reported
+    /// to another thread.
     ///
-    /// A listener for each thread (SO_REUSEPORT) spreads connections evenly, by their addresses, to busy threads as well as
-    /// to idle ones: one that is stuck keeps its part waiting, and one that closes its listener resets what it has not
-    /// accepted. The experiment `event-delivery/wake-one` measures both.
+    /// One listener per thread (SO_REUSEPORT) instead spreads connections evenly by their addresses, to busy threads
+    /// as well as to idle ones: a thread that is stuck keeps its connections waiting, and closing a listener resets
+    /// the connections that it has not accepted. The experiment `event-delivery/wake-one` measures both.
     pub fn add_for<F: AsFd>(&self, fd: F, delivery: Delivery) -> Source<F> {
         let mut events = self.shared.events.borrow_mut();
         Source {
@@ -122,19 +158,20 @@ impl EventQueue {
         }
     }
 
-    /// Declares what the thread wants to know of a source from now on, in place of what it declared before; closing and
-    /// errors are always part of it. An empty `mask` ends the interest.
+    /// Declares the conditions of a source that the thread is interested in, replacing its earlier declaration.
+    /// Closing and errors are always included. An empty `mask` ends the interest.
     ///
-    /// With `state`, also tells the present state, at the cost of a poll(2), before any event of it is queued: what was
-    /// there before is not missed. The first declaration costs a system call more; all others are a few memory accesses.
-    /// The price of that is that the kernel goes on to tell of a source in which there is no interest any more: with epoll
-    /// and io_uring each arrival wakes the thread inside [`get_next_event`](Self::get_next_event), which then waits on. Only
-    /// [`Delivery::One`] makes a system call for the end of an interest and for the next beginning, so that the kernel tells
-    /// another thread.
+    /// With `state`, it also stores the present state there, before any event is queued, so that conditions from
+    /// before the declaration are not missed. This costs a poll(2). The first declaration costs another system call;
+    /// later ones take a few memory accesses. In return, the kernel keeps reporting a source after its interest has
+    /// ended: with epoll and io_uring, each arrival wakes the thread inside [`get_next_event`](Self::get_next_event),
+    /// which then continues to wait. Only with [`Delivery::One`] do the end and the renewal of an interest each make
+    /// a system call, so that the kernel selects another thread.
     ///
     /// # Errors
-    /// Those of the mechanism: files that are always ready cannot be watched, and with `select` no descriptor from 1024
-    /// on; [`Delivery::One`] takes epoll. A source of another queue is [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// Those of the mechanism: files that are always ready cannot be watched, `select` cannot watch descriptors from
+    /// 1024 on, and [`Delivery::One`] needs epoll. [`InvalidInput`](io::ErrorKind::InvalidInput) for a source of
+    /// another queue.
     pub fn declare_interest<F: AsFd>(
         &self,
         source: &Source<F>,
@@ -146,10 +183,11 @@ impl EventQueue {
         }
         match source.delivery {
             _ if !mask.is_empty() => source.watch()?,
-            // Else the kernel would tell this thread in place of one that wants to know.
+            // Otherwise the kernel might select this thread instead of an interested one.
             Delivery::One => source.unwatch(),
             Delivery::Each => {}
         }
+        // Queried before the interest is declared: an arrival in between causes an event as well, and is not lost.
         let now = match state {
             Some(state) => {
                 *state = current_state(source.as_fd())?;
@@ -165,12 +203,13 @@ impl EventQueue {
         Ok(())
     }
 
-    /// Takes events in the order of their arrival, as many as `events` has room for; returns their number. Returns at
-    /// once if any is queued; else waits until one comes, or `timeout` passes (`None`: for ever), or a signal is handled.
-    /// In the latter two cases the number is 0.
+    /// Fills `events` with events in the order of their arrival, and returns their number.
+    ///
+    /// Returns at once if events are queued. Otherwise it waits until an event arrives, `timeout` passes (`None` for
+    /// no limit), or a signal handler has run. In the latter two cases it returns 0.
     ///
     /// # Errors
-    /// Those of the mechanism's wait; none in a process that may make the call.
+    /// Those of the mechanism's wait, which do not occur in a process that may make the call.
     pub fn get_next_event(
         &self,
         events: &mut [SourceEvent],
@@ -182,10 +221,11 @@ impl EventQueue {
         }
         let mut found = shared.take(events);
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // A wait may end with events that are suppressed: wait on until the end of the timeout.
         while found == 0 && shared.wait(end)? > 0 {
             found = shared.take(events);
         }
-        // A full batch may have left more in the kernel, for which there may be room.
+        // After a full batch the kernel may have more events, and `events` may have room for them.
         while found > 0 && found < events.len() && shared.arrived.borrow().len() == BATCH {
             shared.receive(Timeout::Now)?;
             found += shared.take(&mut events[found..]);
@@ -210,7 +250,7 @@ impl Shared {
         self.receive(timeout)
     }
 
-    /// Moves what the kernel tells into the queue.
+    /// Moves events from the kernel into the queue.
     fn receive(&self, timeout: Timeout) -> io::Result<usize> {
         let mut arrived = self.arrived.borrow_mut();
         let found = self.poller.borrow_mut().wait(timeout, &mut arrived)?;
@@ -223,12 +263,12 @@ impl Shared {
 }
 
 impl<F: AsFd> Source<F> {
-    /// The number by which events name this source.
+    /// Returns the id by which events name this source.
     pub fn id(&self) -> SourceId {
         self.id
     }
 
-    /// Reports that these conditions hold no more: a call found nothing to do, or did less than asked.
+    /// Reports that these conditions no longer hold: a call would have blocked, or transferred less than requested.
     pub fn consumed(&self, conditions: Readiness) {
         let mut events = self.shared.events.borrow_mut();
         events.consume(self.id, conditions);
@@ -238,7 +278,7 @@ impl<F: AsFd> Source<F> {
             .rearm(self.as_fd(), conditions);
     }
 
-    /// Ends the events and gives the descriptor back.
+    /// Ends the events of this source and returns the descriptor.
     pub fn into_inner(mut self) -> F {
         self.forget();
         self.fd.take().expect(PRESENT)
@@ -259,7 +299,7 @@ impl<F: AsFd> Source<F> {
 
     fn unwatch(&self) {
         if self.watched.take() {
-            // Can only fail if the watch has ended already.
+            // Fails only if the kernel has already ended the watch.
             let _ = self.shared.poller.borrow_mut().remove(self.as_fd());
         }
     }

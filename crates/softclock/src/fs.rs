@@ -1,7 +1,7 @@
-//! Files below one directory, read without ever stopping the loop.
+//! Files below one directory, read without blocking the loop.
 //!
-//! Every operation is first tried on the loop in its never-waiting form, which answers from the kernel's caches; only
-//! when that fails does a helper thread do it (*Flash*, USENIX 1999). Each attempt is a system call and so a trigger
+//! Each operation is first tried on the loop in its nonblocking form, which the kernel answers from its caches. Only
+//! if that fails, a helper thread performs it (*Flash*, USENIX 1999). Each attempt is a system call, and so a trigger
 //! state.
 
 use std::io;
@@ -18,18 +18,18 @@ use crate::runtime::inner::allowance;
 pub use softclock_linux::directory::{Entries, Entry};
 pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
 
-/// A directory that nothing opened through it can leave: not by `..`, and not by a symbolic link.
+/// A directory for opening files below it. No path can leave it, neither by `..` nor by a symbolic link.
 #[derive(Clone, Debug)]
 pub struct Root {
     directory: Arc<OwnedFd>,
 }
 
 impl Root {
-    /// Opens the directory; waits for the disk, so do it before the loop starts.
+    /// Opens the directory. It may block on the disk, so call it before the loop starts.
     ///
     /// # Errors
-    /// Those of `open(2)`, and [`io::ErrorKind::Unsupported`] with an explanation where the kernel (before Linux
-    /// 5.12) or a seccomp profile lacks `openat2`.
+    /// Those of `open(2)`, and [`io::ErrorKind::Unsupported`] with an explanation if the kernel (before Linux 5.12)
+    /// or a seccomp profile does not provide `openat2`.
     pub fn open(directory: impl AsRef<Path>) -> io::Result<Self> {
         let directory = Arc::new(file::open_root(directory.as_ref())?);
         Ok(Self { directory })
@@ -38,7 +38,7 @@ impl Root {
     /// Opens a file or directory for reading; `path` is relative to the root.
     ///
     /// # Errors
-    /// Those of `openat2(2)`; `EXDEV` ([`io::ErrorKind::CrossesDevices`]) for what leads out of the root.
+    /// Those of `openat2(2)`; `EXDEV` ([`io::ErrorKind::CrossesDevices`]) for a path that leads out of the root.
     pub async fn open_file(&self, path: &Path) -> io::Result<File> {
         allowance().await;
         match self.try_open_file(path) {
@@ -50,16 +50,17 @@ impl Root {
         }
     }
 
-    /// As [`open_file`](Self::open_file), if that needs no waiting. It does need it for a name that the kernel does not
-    /// know to exist or to be missing.
+    /// Like [`open_file`](Self::open_file), but only if this does not block. It would block if the kernel has neither
+    /// the existence nor the absence of the name in its cache.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] where [`open_file`](Self::open_file) would ask a helper thread.
+    /// [`io::ErrorKind::WouldBlock`] where [`open_file`](Self::open_file) would use a helper thread.
     pub fn try_open_file(&self, path: &Path) -> io::Result<File> {
         open(&self.directory, path, Wait::Never)
     }
 
-    /// As [`open_file`](Self::open_file), but waits for the disk: for [`spawn_blocking`](fn@crate::spawn_blocking).
+    /// Like [`open_file`](Self::open_file), but may block: for use within
+    /// [`spawn_blocking`](fn@crate::spawn_blocking).
     ///
     /// # Errors
     /// As [`open_file`](Self::open_file).
@@ -69,8 +70,8 @@ impl Root {
 }
 
 impl Root {
-    /// Lists a directory below the root: at most `max` of its regular files and directories, those whose names `keep`
-    /// accepts, in no order. Waits for the disk: for [`spawn_blocking`](fn@crate::spawn_blocking).
+    /// Lists a directory below the root: at most `max` regular files and directories whose names `keep` accepts, in
+    /// no particular order. May block: for use within [`spawn_blocking`](fn@crate::spawn_blocking).
     ///
     /// # Errors
     /// Those of `openat2(2)` and `getdents64(2)`.
@@ -84,7 +85,7 @@ impl Root {
     }
 }
 
-/// An open file. Clones share the descriptor, which closes with the last of them.
+/// An open file. Clones share the descriptor, which is closed with the last of them.
 #[derive(Clone, Debug)]
 pub struct File {
     descriptor: Arc<OwnedFd>,
@@ -92,17 +93,18 @@ pub struct File {
 }
 
 impl File {
-    /// What was known of the file when it was opened.
+    /// Returns the metadata as of the opening of the file.
     pub const fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Returns whether the descriptor stays open when this is dropped, because a clone or a read in progress shares it.
+    /// Returns whether a clone or a read in progress shares the descriptor, so that it stays open when this is
+    /// dropped.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.descriptor) > 1
     }
 
-    /// What is known of the file now; local file systems hold it in memory while the file is open.
+    /// Reads the current metadata. Local file systems hold it in memory while the file is open.
     ///
     /// # Errors
     /// Those of `fstat(2)`.
@@ -110,23 +112,23 @@ impl File {
         crate::system_call(|| Metadata::of(&self.descriptor))
     }
 
-    /// Whether `len` bytes at `offset` are in memory, as far as a look at each 64 KiB tells, so that sending them
-    /// ([`TcpStream::send_file`](crate::net::TcpStream::send_file)) does not wait for the disk. A system call for each
-    /// look.
+    /// Returns whether `len` bytes at `offset` are in the page cache, judged by one probe per 64 KiB, so that sending
+    /// them ([`TcpStream::send_file`](crate::net::TcpStream::send_file)) does not block. Makes a system call for each
+    /// probe.
     pub fn is_cached(&self, offset: u64, len: u64) -> bool {
         crate::system_call(|| page_cache::is_cached(self.as_fd(), offset, len))
     }
 
-    /// Reads up to `max` bytes at `offset`, appended to `buffer`, if that needs no waiting.
+    /// Appends up to `max` bytes at `offset` to `buffer`, if this does not block. Returns their number.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] where [`read_at`](Self::read_at) would ask a helper thread.
+    /// [`io::ErrorKind::WouldBlock`] where [`read_at`](Self::read_at) would use a helper thread.
     pub fn try_read_at(&self, buffer: &mut Vec<u8>, max: usize, offset: u64) -> io::Result<usize> {
         let descriptor = self.descriptor.as_fd();
         crate::system_call(|| file::read_at(descriptor, buffer, max, offset, Wait::Never))
     }
 
-    /// Reads up to `max` bytes at `offset` and hands the buffer back with them appended; none at the end of the file.
+    /// Reads up to `max` bytes at `offset`, and returns `buffer` with them appended; none at the end of the file.
     ///
     /// # Errors
     /// Those of `preadv2(2)`.
@@ -146,7 +148,7 @@ impl File {
         }
     }
 
-    /// As [`read_at`](Self::read_at), but on a helper thread at once: for callers whose
+    /// Like [`read_at`](Self::read_at), but uses a helper thread at once: for callers whose
     /// [`try_read_at`](Self::try_read_at) has just failed.
     ///
     /// # Errors
@@ -180,7 +182,7 @@ fn open(root: &OwnedFd, path: &Path, wait: Wait) -> io::Result<File> {
     })
 }
 
-/// Helper threads have no timers to check.
+/// Makes a system call that is a trigger state, except on helper threads, which have no timers to check.
 fn system_call<R>(wait: Wait, call: impl FnOnce() -> R) -> R {
     match wait {
         Wait::Never => crate::system_call(call),

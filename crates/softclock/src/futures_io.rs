@@ -1,4 +1,4 @@
-//! The traits of `futures-io`, for crates that are written against them (feature `futures-io`).
+//! Implements the traits of the crate `futures-io` for the streams (feature `futures-io`).
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;

@@ -1,4 +1,4 @@
-//! hyper's `rt` traits, so that hyper runs on a softclock runtime unchanged (feature `hyper`).
+//! Implements hyper's `rt` traits, so that hyper runs on a softclock runtime unchanged (feature `hyper`).
 
 use std::future::Future;
 use std::io;
@@ -13,11 +13,11 @@ use crate::net::{TcpStream, UnixStream};
 use crate::runtime::inner::Inner;
 use crate::time::Sleep;
 
-/// hyper's timers as soft timers.
+/// Implements hyper's timers by soft timers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SoftTimer;
 
-/// What hyper times are timeouts, of which few pass: they may end late by a part of themselves.
+/// hyper uses timers for timeouts, few of which expire, so they may end late by a fraction of their duration.
 impl Timer for SoftTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
         Box::pin(crate::sleep(duration).with_slack(duration / 64))
@@ -45,7 +45,7 @@ fn from_std(deadline: Instant) -> crate::Instant {
 
 impl hyper::rt::Sleep for Sleep {}
 
-/// hyper's tasks as tasks of the current thread's runtime.
+/// Runs hyper's tasks on the current thread's runtime.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct LocalExecutor;
 
@@ -67,7 +67,7 @@ macro_rules! implement {
                 cx: &mut Context<'_>,
                 mut buffer: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                // hyper's buffer may be uninitialised: a copy of a request's few hundred bytes is cheaper than
+                // hyper's buffer may be uninitialised. Copying the few hundred bytes of a request is cheaper than
                 // clearing it.
                 self.poll_read_with(cx, buffer.remaining(), |bytes| buffer.put_slice(bytes))
             }

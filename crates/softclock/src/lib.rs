@@ -1,44 +1,78 @@
-//! softclock: a network I/O runtime for Linux servers in which time is software.
+//! softclock is an async runtime for Linux network servers whose timers are exact to microseconds and cost
+//! nanoseconds.
 //!
-//! Timers fire at *trigger states*: moments at which the program is awake anyway, such as the end of a system
-//! call that the runtime makes. A check there costs a few nanoseconds, so timers of ten microseconds cost a busy
-//! server next to nothing, where a signal or a timer descriptor for each would stop it (Aron, Druschel: *Soft
-//! Timers*, TOCS 2000).
+//! A busy server returns from a system call or finishes a task every few microseconds. softclock calls such a moment
+//! a *trigger state*: at each of them the runtime compares the clock with the time of the earliest pending event, and
+//! runs the event if it is due. The check costs a few nanoseconds. A signal for each event would interrupt the server
+//! instead and cost microseconds, which at an event every 20 us is most of its throughput (see `docs/measurements` in
+//! the repository). The technique is that of *Soft Timers* (Aron and Druschel, TOCS 2000).
 //!
-//! - [`runtime`]: one [`Runtime`] a thread: its loop, tasks, soft events, mailbox.
-//! - [`time`]: [`sleep`], [`timeout`], [`interval`] with microsecond precision.
-//! - [`net`]: TCP and UDP sockets, each call of which is a trigger state.
-//! - [`signal`]: signals as events of the loop.
-//! - [`events`]: `declare_interest` and `get_next_event`, for a thread that owns its loop and needs no runtime.
-//! - [`alarm`]: handlers that a signal may call, and so with a bound on their lateness.
-//! - [`output`]: files, pipes and terminals written to without waiting, off the loop.
-//! - [`Descriptor`]: other descriptors as events of the loop.
-//! - [`spawn_blocking`](fn@spawn_blocking): helper threads for calls that wait.
-//!
-//! The paper's operations are [`measure_resolution`], [`measure_time`], [`schedule_soft_event`] and
-//! [`interrupt_clock_resolution`].
-//!
-//! # What bounds the lateness of an event
-//! In the kernel, a timer interrupt bounds it. A process cannot interrupt itself to run just any code: the
-//! interruption may land inside the allocator. So events and sleeping tasks fire at the next trigger state: code that
-//! computes for long calls [`trigger`]. Only handlers that promised to be safe there
-//! ([`AlarmSafe`]) are bounded by the backup timer and by deadlines: see [`schedule_alarm_safe`].
+//! This pays off for a server that sends packets at an even rate ([`net::Pacing`]), for timeouts and retries far
+//! below a millisecond, and for periodic work beside a saturated loop.
 //!
 //! # Example
+//! A server that answers each message 50 us after it arrived, and a client:
 //! ```
+//! use softclock::net::{TcpListener, TcpStream};
 //! use std::time::Duration;
 //!
 //! # fn main() -> std::io::Result<()> {
 //! softclock::Runtime::new()?.block_on(async {
-//!     let task = softclock::spawn_local(async {
+//!     let listener = TcpListener::bind(([127, 0, 0, 1], 0))?;
+//!     let address = listener.local_addr()?;
+//!     softclock::spawn_local(async move {
+//!         let (stream, _) = listener.accept().await?;
+//!         let mut buffer = [0; 1024];
+//!         let length = stream.read(&mut buffer).await?;
 //!         softclock::sleep(Duration::from_micros(50)).await;
-//!         "50 us later"
+//!         stream.write_all(&buffer[..length]).await
 //!     });
-//!     assert_eq!(task.await, "50 us later");
-//! });
-//! # Ok(())
+//!
+//!     let stream = TcpStream::connect(address).await?;
+//!     stream.write_all(b"hello").await?;
+//!     let mut answer = [0; 5];
+//!     stream.read_exact(&mut answer).await?;
+//!     assert_eq!(&answer, b"hello");
+//!     std::io::Result::Ok(())
+//! })
 //! # }
 //! ```
+//!
+//! # Overview
+//! - [`Runtime`] and [`Builder`]: the event loop of one thread; [`spawn_local`] starts a task on it.
+//! - [`sleep`], [`timeout`] and [`interval`]: timers for tasks ([`time`]).
+//! - [`schedule_soft_event`]: a function to be called at a trigger state, without waking a task.
+//! - [`net`]: TCP, UDP and Unix sockets. [`net::Pacing`] spreads the bytes of a stream evenly over time.
+//! - [`Remote`]: runs a closure on a runtime from another thread. [`spawn_blocking`](fn@spawn_blocking) does the
+//!   reverse: it runs a call that blocks on a helper thread.
+//! - [`fs`]: reads files without blocking the loop; [`output`] writes files, pipes and terminals off the loop.
+//! - [`signal`] and [`Descriptor`]: signals and other descriptors as events of the loop.
+//! - [`events`]: explicit event delivery for a thread that has its own loop and needs no runtime.
+//! - [`alarm`]: handlers with a guaranteed bound on their lateness, which may run inside a signal handler.
+//! - [`statistics`]: counts of trigger states and histograms of lateness, to see how well timers do in your program.
+//!
+//! The operations of the paper are [`measure_resolution`], [`measure_time`], [`schedule_soft_event`] and
+//! [`interrupt_clock_resolution`].
+//!
+//! # Threads
+//! A runtime runs on the thread that created it, and so do its tasks and sockets; they are not `Send`. A server for
+//! several processors starts one thread with one runtime per processor, whose listeners share a port
+//! ([`net::ListenOptions`]). The example program `threads.rs` shows this.
+//!
+//! # How late events are
+//! Events never fire early. In a busy thread they fire at the next trigger state, usually some microseconds late. An
+//! idle thread blocks until shortly before the next event and spins for the rest, up to 5 % of its time
+//! ([`Builder::spin_cap`]).
+//!
+//! There is no upper bound in general. In the kernel, a timer interrupt limits the lateness of events, but a process
+//! cannot interrupt itself to run arbitrary code, which may have been interrupted inside the memory allocator. A
+//! computation of many microseconds therefore delays events, unless it calls [`trigger`] now and then. Only handlers
+//! that are safe to run in a signal handler ([`AlarmSafe`]) have a bound, enforced by the backup timer and by
+//! deadlines: see [`schedule_alarm_safe`].
+//!
+//! # Features
+//! - `futures-io`: implements the traits of the crate `futures-io` for streams.
+//! - `hyper`: implements the `rt` traits of the crate `hyper` for streams, timers and the executor.
 #![forbid(unsafe_code)]
 
 pub mod alarm;
@@ -74,10 +108,23 @@ use runtime::inner::Inner;
 use runtime::soft_events::RESOLUTION_HZ;
 use softclock_core::Clock;
 
-/// Starts a task on this thread. It runs when the running one has returned.
+/// Starts a task on this thread. It first runs after the running task has returned or waits.
+///
+/// Dropping the handle does not end the task: see [`JoinHandle::abort`].
+///
+/// # Example
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let task = softclock::spawn_local(async { 6 * 7 });
+///     assert_eq!(task.await, 42);
+/// });
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
@@ -86,7 +133,7 @@ where
     Inner::with_current(|runtime| runtime.spawn(future))
 }
 
-/// Lets the other ready tasks run.
+/// Lets other ready tasks run before this one continues.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -99,51 +146,82 @@ pub async fn yield_now() {
     .await;
 }
 
-/// The time by the runtime's clock: CLOCK_MONOTONIC, at the cost of reading a register where that can be trusted.
+/// Returns the time of the runtime's clock, which is CLOCK_MONOTONIC. It costs no system call where the processor's
+/// time stamp counter is reliable.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn now() -> Instant {
     Inner::with_current(|runtime| runtime.clock.now())
 }
 
-/// A trigger state of the application's own: fires what is due. For computations that make no call of ours for
-/// longer than events may be late. Costs a reading of the clock, some 10 ns, and a few ns more when nothing is due.
+/// Passes a trigger state: runs events that are due.
+///
+/// Call this in computations that make no call of this crate for longer than events may be late. Costs a reading of
+/// the clock, about 10 ns, and a few ns more if no event is due.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn trigger() {
     Inner::with_current(|runtime| runtime.trigger(TriggerState::Application));
 }
 
-/// Makes a system call, or anything else that is worth one, and passes a trigger state.
+/// Calls `call`, which should make a system call, and then passes a trigger state.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn system_call<R>(call: impl FnOnce() -> R) -> R {
     let result = call();
     Inner::with_current(|runtime| runtime.trigger(TriggerState::SystemCall));
     result
 }
 
-/// The resolution of the measurement clock, in Hz: a tick is a microsecond (*Soft Timers*, section 3).
+/// Returns the resolution of the measurement clock in Hz: 1 000 000, since a tick is a microsecond (*Soft Timers*,
+/// section 3).
 pub const fn measure_resolution() -> u64 {
     RESOLUTION_HZ
 }
 
-/// The current time in ticks of the measurement clock (*Soft Timers*, section 3).
+/// Returns the current time in ticks of the measurement clock (*Soft Timers*, section 3).
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn measure_time() -> u64 {
     now().tick()
 }
 
-/// Calls `handler` at the first trigger state more than `ticks` ticks from now (*Soft Timers*, section 3). See
-/// [`EventContext`] for what it may do. Costs an allocation; a recurring event reschedules itself for free.
+/// Schedules `handler` to be called at the first trigger state more than `ticks` ticks (microseconds) from now (*Soft
+/// Timers*, section 3).
+///
+/// The handler may run inside a call of a task: see [`EventContext`] for the operations that it may use. Scheduling
+/// costs an allocation; a handler that reschedules itself allocates nothing.
+///
+/// # Example
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let count = Rc::new(Cell::new(0));
+///     let counted = count.clone();
+///     softclock::schedule_soft_event(100, move |context| {
+///         counted.set(counted.get() + 1);
+///         if counted.get() < 3 {
+///             context.reschedule(100); // again in 100 us
+///         }
+///     });
+///     while count.get() < 3 {
+///         softclock::sleep(Duration::from_micros(100)).await;
+///     }
+/// });
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn schedule_soft_event(
     ticks: u64,
     handler: impl FnMut(&mut EventContext<'_>) + 'static,
@@ -151,10 +229,10 @@ pub fn schedule_soft_event(
     schedule_within(FireWindow::from(after_ticks(ticks)), handler)
 }
 
-/// As [`schedule_soft_event`], in everyday units.
+/// Like [`schedule_soft_event`], with the delay as a [`Duration`].
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn schedule_after(
     delay: Duration,
     handler: impl FnMut(&mut EventContext<'_>) + 'static,
@@ -162,11 +240,11 @@ pub fn schedule_after(
     schedule_within(FireWindow::from(now() + delay), handler)
 }
 
-/// As [`schedule_soft_event`], from `window.earliest` on. A deadline that has passed when the event fires is
-/// counted as missed; see [`schedule_alarm_safe`] for deadlines that are kept.
+/// Like [`schedule_soft_event`], from `window.earliest` on. For handlers with a deadline, see
+/// [`schedule_alarm_safe`].
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn schedule_within(
     window: FireWindow,
     handler: impl FnMut(&mut EventContext<'_>) + 'static,
@@ -174,14 +252,15 @@ pub fn schedule_within(
     Inner::with_current(|runtime| runtime.schedule_handler(window, Box::new(handler)))
 }
 
-/// Calls `handler` every `period` (at least 1 us after the call before), at a trigger state, or by an alarm: at the
-/// latest `deadline` after it was due if there is one, else at the backup timer (*Soft Timers*, section 5.9).
+/// Schedules `handler` to be called every `period`, counted from its preceding call and at least 1 us, at a trigger
+/// state or by an alarm. The call is at most `deadline` late, or without a deadline, it is made by the backup timer
+/// at the latest (*Soft Timers*, section 5.9).
 ///
 /// # Errors
-/// When the thread's table of such handlers is full.
+/// [`TableFull`] if the thread's table of such handlers is full.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn schedule_alarm_safe(
     handler: &'static dyn AlarmSafe,
     period: Duration,
@@ -194,19 +273,19 @@ pub fn schedule_alarm_safe(
     })
 }
 
-/// Ends what [`schedule_alarm_safe`] began.
+/// Cancels a handler scheduled by [`schedule_alarm_safe`].
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn cancel_alarm_safe(id: AlarmId) {
     Inner::with_current(|runtime| runtime.alarms.unregister(id));
 }
 
-/// Changes the longest period of the backup timer, 32 ms at first; `None` turns it off, and with it the bound of
-/// alarm-safe events without a deadline. What it costs is measured so. A system call.
+/// Sets the longest period of the backup timer, initially 32 ms. `None` turns the timer off, and with it the bound on
+/// the lateness of alarm-safe handlers without a deadline; this serves to measure its cost. Makes a system call.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn set_backup(longest: Option<Duration>) {
     Inner::with_current(|runtime| {
         runtime.alarms.set_backup(longest);
@@ -215,12 +294,14 @@ pub fn set_backup(longest: Option<Duration>) {
     });
 }
 
-/// The frequency in Hz at which the backup timer fires at least (*Soft Timers*, section 3): the expected minimal
-/// resolution of events that it bounds, the reciprocal of its longest period and a tick. It counts the thread's own
-/// running time. 1 where that is longer than a second or the timer is off.
+/// Returns the lowest frequency of the backup timer in Hz (*Soft Timers*, section 3), which is the expected minimal
+/// resolution of the events that it bounds.
+///
+/// It is the reciprocal of the timer's longest period plus a tick, in the running time of the thread. The result is 1
+/// if the period is longer than a second or the timer is off.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn interrupt_clock_resolution() -> u64 {
     let period = Inner::with_current(|runtime| runtime.alarms.longest_backup());
     u64::try_from(1_000_000_000 / period.as_nanos().max(1))
@@ -228,28 +309,28 @@ pub fn interrupt_clock_resolution() -> u64 {
         .max(1)
 }
 
-/// All counts and histograms of this thread's runtime. Copies about 100 KB.
+/// Returns all counts and histograms of this thread's runtime. Copies about 100 KB.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn statistics() -> Statistics {
     Inner::with_current(|runtime| runtime.statistics())
 }
 
-/// Records the latest `capacity` trigger states from now on, 8 bytes each, for [`take_trigger_trace`]. While it
-/// does, a trigger state costs some 2 ns more.
+/// Starts to record the latest `capacity` trigger states, 8 bytes each, for [`take_trigger_trace`]. While recording,
+/// a trigger state costs about 2 ns more.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn trace_triggers(capacity: usize) {
     let trace = TriggerTrace::new(capacity);
     Inner::with_current(|runtime| runtime.timers.borrow_mut().set_trace(Some(trace)));
 }
 
-/// Whether [`trace_triggers`] has recorded as many as it has room for.
+/// Returns whether the trace started by [`trace_triggers`] holds as many trigger states as its capacity.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn is_trigger_trace_full() -> bool {
     Inner::with_current(|runtime| {
         let timers = runtime.timers.borrow();
@@ -257,10 +338,10 @@ pub fn is_trigger_trace_full() -> bool {
     })
 }
 
-/// Ends what [`trace_triggers`] began; `None` if nothing did.
+/// Stops the recording and returns the trace, or `None` if [`trace_triggers`] was not called.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn take_trigger_trace() -> Option<TriggerTrace> {
     Inner::with_current(|runtime| runtime.timers.borrow_mut().set_trace(None))
 }

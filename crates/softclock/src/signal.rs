@@ -14,17 +14,17 @@ use softclock_linux::signal::{SignalFd, SignalSet};
 use crate::net::Kernel;
 use crate::runtime::sources::Direction;
 
-/// Signals that are waited for instead of ending the process.
+/// A set of signals that tasks wait for, and that do not have their usual effect, such as ending the process.
 ///
-/// Block them in `main`, before the first thread starts: threads inherit it, and a signal goes to any thread
-/// that has it unblocked.
+/// Create it in `main`, before the first thread starts: threads inherit the blocked signals, and the kernel delivers
+/// a signal to any thread that has not blocked it.
 pub struct Signals {
     set: SignalSet,
     descriptor: OnceCell<Kernel<SignalFd>>,
 }
 
 impl Signals {
-    /// Blocks `signals` in this thread, and in those that it starts from now on.
+    /// Blocks `signals` in this thread, and in threads that it starts later.
     ///
     /// # Errors
     /// Those of `pthread_sigmask(3)`.
@@ -38,7 +38,7 @@ impl Signals {
     /// Waits for the next signal.
     ///
     /// # Errors
-    /// Those of `signalfd(2)`; outside a runtime.
+    /// Those of `signalfd(2)`. Fails outside a runtime.
     pub async fn next(&self) -> io::Result<Signal> {
         poll_fn(|cx| self.poll_next(cx)).await
     }

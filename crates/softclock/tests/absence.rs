@@ -1,4 +1,4 @@
-//! Threads that were away while something arrived: what came before they looked ends waits, and not their timeouts.
+//! A thread that is away while data arrives: afterwards, the data ends the waits for it, and their timeouts do not.
 
 use std::env;
 use std::future::pending;
@@ -14,19 +14,20 @@ use softclock::net::TcpStream;
 use softclock::{JoinHandle, Runtime};
 use softclock_linux::readiness::Poller;
 
-/// The timeouts in these tests. Threads are away for three times as long.
+/// The timeouts in these tests. Threads are away three times as long.
 const LIMIT: Duration = Duration::from_millis(400);
 
-/// More than a look at the kernel brings at once.
+/// More streams than one look at the kernel returns.
 const STREAMS: usize = 150;
 
-/// The names of the ways to wait that [`wait`] knows.
+/// The ways of waiting that [`wait`] implements.
 const WAYS: [&str; 4] = ["exact", "slack", "late", "handed"];
 
-/// Where the other process listens; only a child of [`a_process_that_was_stopped_reads_before_it_gives_up`] has it.
+/// Environment variable with the address of the other process. It is set only in a child process of
+/// [`a_process_that_was_stopped_reads_before_it_gives_up`].
 const ADDRESS: &str = "SOFTCLOCK_TEST_ADDRESS";
 
-/// Whether a byte arrived in time, by one of the [`WAYS`] to wait for it.
+/// Waits for a byte in one of the [`WAYS`], and returns whether it arrived in time.
 async fn wait(way: usize, stream: Rc<TcpStream>) -> bool {
     let read = async {
         let mut byte = [0];
@@ -35,7 +36,7 @@ async fn wait(way: usize, stream: Rc<TcpStream>) -> bool {
     match WAYS[way % WAYS.len()] {
         "exact" => softclock::timeout(LIMIT, read).await,
         "slack" => softclock::timeout(LIMIT, read).with_slack(LIMIT / 8).await,
-        // A sleep that the task compares by itself, as its timer has fired already.
+        // A sleep that the task compares with the read itself, since its timer has already fired.
         "late" => {
             let limit = softclock::sleep(LIMIT).with_slack(LIMIT / 8);
             let late = async {
@@ -44,7 +45,7 @@ async fn wait(way: usize, stream: Rc<TcpStream>) -> bool {
             };
             Ok(futures_lite::future::or(read, late).await)
         }
-        // Another task reads.
+        // Another task reads the byte.
         _ => {
             let reader = Rc::clone(&stream);
             let reader = softclock::spawn_local(async move { reader.read(&mut [0]).await });
@@ -55,7 +56,7 @@ async fn wait(way: usize, stream: Rc<TcpStream>) -> bool {
     .unwrap_or(false)
 }
 
-/// A task for each stream.
+/// Spawns a task for each stream.
 fn wait_for_all(streams: &[Rc<TcpStream>]) -> Vec<JoinHandle<bool>> {
     let tasks = (0..).zip(streams);
     tasks
@@ -63,7 +64,7 @@ fn wait_for_all(streams: &[Rc<TcpStream>]) -> Vec<JoinHandle<bool>> {
         .collect()
 }
 
-/// Which of them got their byte in time.
+/// Returns whether each task got its byte in time.
 async fn results(tasks: Vec<JoinHandle<bool>>) -> Vec<bool> {
     let mut all = Vec::new();
     for task in tasks {
@@ -86,7 +87,7 @@ fn accept_all(listener: &TcpListener) -> Vec<net::TcpStream> {
     (0..=STREAMS).map(|_| accept()).collect()
 }
 
-/// Lets each task that was spawned begin its wait.
+/// Lets each spawned task begin its wait.
 async fn begin_waits() {
     for _ in 0..8 {
         softclock::yield_now().await;
@@ -104,7 +105,7 @@ fn a_task_that_computes_does_not_end_the_timeouts_of_others() {
         let silent = peers.pop();
         let tasks = wait_for_all(&streams);
         begin_waits().await;
-        // This thread is away, and everything arrives meanwhile.
+        // This thread is away, and all bytes arrive meanwhile.
         let away = thread::spawn(move || {
             thread::sleep(LIMIT);
             peers
@@ -143,7 +144,7 @@ fn the_main_future_s_timeout_waits_for_a_look_too() {
     drop(peer.join().unwrap());
 }
 
-/// Timeouts end though tasks are ready all the time, and soon behind their deadline.
+/// Timeouts end soon after their deadlines even though some task is always ready.
 #[test]
 fn timeouts_end_in_a_thread_that_is_never_idle() {
     Runtime::new().unwrap().block_on(async {
@@ -169,7 +170,7 @@ fn timeouts_end_in_a_thread_that_is_never_idle() {
     });
 }
 
-/// SIGSTOP, then answers, then SIGCONT.
+/// Stops a process (SIGSTOP), sends the answers, and continues the process (SIGCONT).
 #[test]
 fn a_process_that_was_stopped_reads_before_it_gives_up() {
     for mechanism in ["epoll", "io_uring", "poll", "select"] {
@@ -216,7 +217,7 @@ fn start_child(listener: &TcpListener, mechanism: &str) -> (Child, BufReader<imp
     (child, BufReader::new(output))
 }
 
-/// The first line that contains `word`.
+/// Returns the first line that contains `word`.
 fn read_until(output: &mut impl BufRead, word: &str) -> String {
     loop {
         let mut line = String::new();
@@ -227,7 +228,7 @@ fn read_until(output: &mut impl BufRead, word: &str) -> String {
     }
 }
 
-/// The part of [`a_process_that_was_stopped_reads_before_it_gives_up`] that is stopped.
+/// The child process of [`a_process_that_was_stopped_reads_before_it_gives_up`], which is stopped.
 #[test]
 fn the_child() {
     let Ok(address) = env::var(ADDRESS) else {

@@ -1,4 +1,4 @@
-//! Alarm-safe events of a real runtime: fired at trigger states, and by alarms while a task computes.
+//! Alarm-safe handlers of a runtime: fired at trigger states, and by alarms while a task computes.
 
 use std::time::{Duration, Instant};
 
@@ -98,13 +98,13 @@ fn alarms_are_trigger_states_with_intervals_and_lateness() {
             (TriggerState::Backup, FiredBy::Backup),
             (TriggerState::Deadline, FiredBy::Deadline),
         ] {
-            let source = triggers.source(state);
+            let source = triggers.of(state);
             assert!(source.count() > 0, "{state:?}: {triggers:?}");
             assert_eq!(source.fired(), COUNTER.fires_by(by), "{state:?}");
         }
-        let deadline = &triggers.source(TriggerState::Deadline).intervals;
+        let deadline = &triggers.of(TriggerState::Deadline).intervals;
         assert!(deadline.quantile_ns(0.5) < 50_000_000, "{deadline:?}");
-        // An alarm ends an interval and begins one: together they are the time that passed.
+        // An alarm ends one interval and begins the next: their sum is the time that passed.
         let sum = Duration::from_nanos(triggers.intervals().sum_ns());
         assert!(sum <= wall + 20 * MS, "{sum:?} in {wall:?}");
     });

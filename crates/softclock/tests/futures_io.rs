@@ -1,4 +1,4 @@
-//! Crates written against `futures-io` run on our sockets unchanged.
+//! Crates written for `futures-io` run on softclock's sockets unchanged.
 #![cfg(feature = "futures-io")]
 
 use std::net::{Ipv4Addr, SocketAddr};

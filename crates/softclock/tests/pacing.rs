@@ -1,4 +1,5 @@
-//! Paced streams: what arrives, when, and what happens to what was accepted. Times are compared within a test only.
+//! Paced streams: the arrival times of their data, and the treatment of accepted data. Times are compared only within
+//! a test.
 
 use std::io::{ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, Shutdown};
@@ -43,7 +44,7 @@ async fn read_to_end(stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// How long `bytes` take from the first write until they have arrived.
+/// Returns the time from the first write until all `bytes` have arrived.
 async fn time_of(pacing: Option<Pacing>, bytes: usize) -> Duration {
     let (writer, reader) = pair(&Pacer::new(pacing)).await;
     let begun = softclock::now();
@@ -65,7 +66,7 @@ fn a_rate_is_kept_from_above_and_not_much_less() {
             slow = slow.min(time);
             least = least.min(time.div_duration_f64(as_long));
         }
-        // The first piece and the last take no time.
+        // The first and the last piece take no time.
         assert!(slow >= Duration::from_millis(96), "{slow:?}");
         assert!(least < 2.0, "{least} times as long as a sleep");
         let fast = time_of(Some(Pacing::of_rate(rate("800mbit"))), 100_000).await;
@@ -168,7 +169,7 @@ fn a_peer_that_takes_nothing_is_waited_for() {
     });
 }
 
-/// It waits for its task's next turn, not for the peer.
+/// A write pending after too many calls waits for the task's next turn, not for the peer.
 #[test]
 fn a_writer_that_made_too_many_calls_is_held_back() {
     run(async {
@@ -189,7 +190,7 @@ fn a_writer_that_made_too_many_calls_is_held_back() {
             assert_eq!(calls, 128, "the calls of a turn");
             assert!(writer.is_held_back(), "{pacing:?}");
         }
-        // Until the peer is to blame.
+        // Until the peer's full window is the cause.
         while writer.is_held_back() {
             let write = writer.write_all(&[1; 1 << 20]);
             let _ = softclock::timeout(Duration::from_millis(10), write).await;
@@ -244,7 +245,7 @@ fn changes_reach_streams_in_use() {
     });
 }
 
-/// 8 Mbit/s in pieces of a millisecond, with this burst rate.
+/// 8 Mbit/s in pieces of one millisecond, with this burst rate.
 fn bursting(burst: &str) -> Option<Pacing> {
     Some(Pacing {
         burst: rate(burst),
@@ -254,7 +255,8 @@ fn bursting(burst: &str) -> Option<Pacing> {
     })
 }
 
-/// In mid-train, after a change, has the thread stuck for twenty pieces: how long it then takes until they are sent.
+/// Calls `change` within a train and then blocks the thread for twenty pieces. Returns the time in which they are
+/// sent.
 async fn time_to_catch_up(change: impl FnOnce()) -> Duration {
     let begun = softclock::now();
     softclock::sleep(Duration::from_millis(5)).await;
@@ -268,7 +270,7 @@ async fn time_to_catch_up(change: impl FnOnce()) -> Duration {
     softclock::now().since(stuck_until)
 }
 
-/// That of a stream whose burst rate is first one, then the other.
+/// Like `time_to_catch_up`, for a stream whose burst rate is changed.
 fn stream_catches_up([first, then]: [&str; 2], set: fn(&TcpStream, &Pacer, Pacing)) -> Duration {
     run(async {
         let pacer = Pacer::new(bursting(first));
@@ -295,7 +297,7 @@ fn datagrams_catch_up([first, then]: [&str; 2]) -> Duration {
     })
 }
 
-/// Slow, it takes 16 ms or more; fast, 1 ms, and with other load the best of some tries counts.
+/// Slow takes 16 ms or more, fast 1 ms. Other load may disturb some tries, so the fastest counts.
 fn assert_faster(fast: impl Fn() -> Duration, slow: Duration) {
     let fast = (0..5).map(|_| fast()).min().unwrap();
     assert!(fast < slow / 4, "{fast:?} {slow:?}");
@@ -326,7 +328,7 @@ fn another_burst_rate_reaches_trains_in_use() {
     );
 }
 
-/// A thread that gets a processor each 4 ms only, as beside computing ones, where a piece each time would be 2.9
+/// A thread that gets a processor only every 4 ms, as beside computing processes. One piece each time would be 2.9
 /// Mbit/s.
 #[test]
 fn a_thread_that_is_often_away_keeps_its_rate() {
@@ -348,13 +350,13 @@ fn a_thread_that_is_often_away_keeps_its_rate() {
             softclock::now().since(begun)
         })
     };
-    // 80 ms at the rate; with other load the best of some tries counts.
+    // 80 ms at the rate. Other load may disturb some tries, so the fastest counts.
     let best = (0..5).map(|_| took()).min().unwrap();
     assert!(best > Duration::from_millis(75), "{best:?}");
     assert!(best < Duration::from_millis(160), "{best:?}");
 }
 
-/// What a stop of a quarter of a second leaves behind is made up for in part, and the rest counted.
+/// After a stop of a quarter of a second, the stream makes up for a part and counts the rest as forgotten.
 #[test]
 fn a_stopped_thread_forgets_the_most_of_it() {
     run(async {
@@ -385,14 +387,14 @@ fn a_stream_s_own_pacing_takes_effect_at_once() {
     run(async {
         let (writer, reader) = pair(&Pacer::default()).await;
         let slow = Some(Pacing::of_rate(rate("9600bit")));
-        // The rest of each would take seconds.
+        // At the slow rate, the rest would take seconds.
         for next in [Some(Pacing::of_rate(rate("1gbit"))), None] {
             writer.set_pacing(slow);
             assert_eq!(writer.write(&[1; 2_500]).await.unwrap(), 2_500);
             assert!(writer.is_held_back());
             let begun = softclock::now();
             writer.set_pacing(next);
-            // Behind what waits, whether or not it is paced.
+            // Sent after pending data, whether or not that is paced.
             writer.write_all(&[2; 2_500]).await.unwrap();
             let mut read = [0; 5_000];
             reader.read_exact(&mut read).await.unwrap();
@@ -454,11 +456,11 @@ fn without_a_buffer_the_writer_is_woken_for_each_piece() {
             assert_eq!(writer.write(&[1; 6_300]).await.unwrap(), 1_000);
             assert!(writer.is_held_back());
             writer.write_all(&[1; 5_300]).await.unwrap();
-            // Fewer where the writer is woken late.
+            // Fewer if the writer is woken late.
             assert!((2 * train..=7 * train).contains(&statistics().pieces));
             let sent = (statistics().bytes, statistics().pending_bytes);
             assert_eq!(sent, (6_300 * train, 0));
-            // Longer than the last piece takes, so that the train ends.
+            // Longer than the time of the last piece, so that the train ends.
             softclock::sleep(Duration::from_millis(1)).await;
             assert_eq!(statistics().trains, train);
         }
@@ -533,7 +535,7 @@ fn trains_of_datagrams_take_as_long_as_the_rate_says() {
     });
 }
 
-/// Calls on the kernel, or what else makes trigger states, this far apart; others run in between.
+/// Passes a trigger state every `interval`, and lets other tasks run in between.
 async fn trigger_each(interval: Duration) {
     loop {
         let begun = softclock::now();
@@ -559,10 +561,10 @@ fn batches_of_datagrams_follow_the_trigger_interval() {
                 let after = statistics();
                 (after.bytes - before.bytes) / (after.pieces - before.pieces)
             };
-            // The interval is looked at ten times a second.
+            // The interval is updated ten times a second.
             let warm_up = softclock::timeout(Duration::from_millis(300), send(50_000_000));
             assert!(warm_up.await.is_err());
-            // Late batches go together, so that the least of some counts.
+            // Late batches are sent together, so the least of several results counts.
             let mut least = u64::MAX;
             for _ in 0..5 {
                 least = least.min(send(125_000).await);
@@ -574,7 +576,7 @@ fn batches_of_datagrams_follow_the_trigger_interval() {
             mean_batch(Duration::from_micros(20)).await,
             mean_batch(Duration::from_micros(400)).await,
         );
-        // 250 bytes in 20 us, where a datagram is the least, and 5000 in 400.
+        // The rate allows 250 bytes in 20 us, of which one datagram is sent, and 5000 in 400 us.
         assert!((500..=2_500).contains(&close), "{close}");
         assert!((3_000..=12_500).contains(&apart), "{apart}");
     });
@@ -591,7 +593,7 @@ fn handlers_may_write() {
     });
 }
 
-/// What a writer does.
+/// A step of a writer.
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize),

@@ -1,4 +1,4 @@
-//! Tasks, timers, soft events and the mailbox of a real runtime.
+//! Tasks, timers, soft events and the mailbox of a runtime.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -18,14 +18,14 @@ use softclock::{FireWindow, GiveWay, Runtime, TriggerState};
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// More than any of these tests takes.
+/// Longer than any of these tests takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     Runtime::new().unwrap().block_on(future)
 }
 
-/// So that tests run again by another mechanism are.
+/// The environment variable selects the mechanism, by which all tests can be repeated with another one.
 #[test]
 fn the_environment_names_the_mechanism() {
     let named = std::env::var("SOFTCLOCK_EVENTS").map(|name| name.parse().unwrap());
@@ -33,7 +33,7 @@ fn the_environment_names_the_mechanism() {
     assert_eq!(run(async { softclock::statistics().mechanism }), expected);
 }
 
-/// As a soft event that polls a device does, whose readers are ordinary work.
+/// A soft event that polls a device wakes the device's readers, which are ordinary work.
 #[test]
 fn tasks_that_a_handler_wakes_run_behind_those_that_are_ready() {
     run(async {
@@ -90,7 +90,7 @@ fn tasks_that_give_way_run_when_no_other_is_ready() {
                 if gives_way {
                     poll_fn(|cx| turn.poll(cx)).await;
                 }
-                // Others become ready meanwhile.
+                // Other tasks become ready meanwhile.
                 softclock::yield_now().await;
                 order.borrow_mut().push(name);
             })
@@ -158,12 +158,12 @@ fn sleeps_with_slack_end_together_and_without_a_spin() {
         }
         let after = softclock::statistics();
         assert_eq!(after.spun, before.spun);
-        // Three instants at most, before each of which the thread may look once or twice.
+        // At most three instants, before each of which the thread may check once or twice.
         assert!(after.blocks - before.blocks < 12, "{after:?}");
     });
 }
 
-/// First events end most waits, then only timers do.
+/// At first events end most waits, later only timers do.
 #[test]
 fn sleeps_with_slack_end_amid_events() {
     let address = (Ipv4Addr::LOCALHOST, 0);
@@ -176,7 +176,7 @@ fn sleeps_with_slack_end_amid_events() {
                 thread::sleep(MS / 5);
                 sender.send(b"x").unwrap();
             }
-            // Ends a wait that would else last for ever.
+            // Ends a wait that would otherwise never end.
             thread::sleep(LIMIT);
             let _ = sender.send(b"x");
         });
@@ -189,7 +189,7 @@ fn sleeps_with_slack_end_amid_events() {
             assert!(now >= sleep.deadline());
             sleep.reset(now + 7 * MS);
         }
-        // A nearer one comes up while the waits are for a far one.
+        // A nearer event is scheduled while the waits are for a distant one.
         let far = softclock::sleep(2 * LIMIT).with_slack(5 * MS);
         let nearer = async {
             softclock::sleep(20 * MS).await;
@@ -230,7 +230,7 @@ fn handlers_reschedule_themselves_at_trigger_states() {
             count.set(count.get() + 1);
             context.reschedule(10);
         });
-        // The thread may be kept from running most of the time.
+        // Other load may keep the thread from running most of the time.
         let mut most = 0;
         for _ in 0..10 {
             let (before, start) = (fired.get(), softclock::measure_time());
@@ -239,7 +239,7 @@ fn handlers_reschedule_themselves_at_trigger_states() {
             }
             most = most.max(fired.get() - before);
         }
-        // Ten ticks and the one of the bound apart: at most 2000 / 11.
+        // Events are at least eleven ticks apart: ten and the one of the bound. So there are at most 2000 / 11.
         assert!((20..=182).contains(&most), "{most}");
         assert!(event.cancel());
         let so_far = fired.get();
@@ -247,7 +247,51 @@ fn handlers_reschedule_themselves_at_trigger_states() {
         assert_eq!(fired.get(), so_far);
         assert!(!event.cancel());
         let application = TriggerState::Application;
-        assert!(softclock::statistics().triggers.source(application).fired() >= so_far);
+        assert!(softclock::statistics().triggers.of(application).fired() >= so_far);
+    });
+}
+
+/// The event fires once for each time for which it was rescheduled, and not at the earlier time.
+#[test]
+fn an_event_is_moved_and_scheduled_again() {
+    run(async {
+        let fired = Rc::new(Cell::new(0));
+        let count = fired.clone();
+        let event =
+            softclock::schedule_soft_event(1_000_000_000, move |_| count.set(count.get() + 1));
+        let soon = || FireWindow::from(softclock::now());
+        assert!(event.reschedule_within(soon()));
+        softclock::sleep(MS).await;
+        assert_eq!((fired.get(), event.is_pending()), (1, false));
+        for times in 2..5 {
+            let later = softclock::now().add_ns(3_600_000_000_000);
+            assert!(event.reschedule_within(FireWindow::from(later)));
+            assert!(event.reschedule_within(soon()));
+            softclock::sleep(MS).await;
+            assert_eq!((fired.get(), event.is_pending()), (times, false));
+        }
+    });
+}
+
+/// The handler's context takes precedence.
+#[test]
+fn an_event_that_schedules_itself_twice_fires_once() {
+    run(async {
+        let fired = Rc::new(Cell::new(0));
+        let own: Rc<RefCell<Option<softclock::SoftEvent>>> = Rc::default();
+        let (count, event) = (fired.clone(), own.clone());
+        let scheduled = softclock::schedule_soft_event(100, move |context| {
+            count.set(count.get() + 1);
+            if count.get() == 1 {
+                let now = FireWindow::from(context.now());
+                assert!(event.borrow().as_ref().unwrap().reschedule_within(now));
+                context.reschedule_within(now);
+            }
+        });
+        own.replace(Some(scheduled));
+        softclock::sleep(10 * MS).await;
+        assert_eq!(fired.get(), 2);
+        own.take();
     });
 }
 
@@ -260,7 +304,7 @@ fn a_handler_does_not_nest_and_defers_to_the_end_of_the_task() {
         softclock::schedule_soft_event(0, move |context| {
             let log = outer.clone();
             context.schedule(FireWindow::from(context.now()), |_| {});
-            // A trigger state inside a handler fires nothing, though the event above comes due.
+            // A trigger state inside a handler fires nothing, even though the event above becomes due.
             thread::sleep(10 * US);
             softclock::trigger();
             assert_eq!(softclock::statistics().events.fired, 1);
@@ -285,7 +329,7 @@ fn the_end_of_the_runtime_drops_tasks_that_wait() {
     struct OnDrop(Rc<Cell<u32>>);
     impl Drop for OnDrop {
         fn drop(&mut self) {
-            // What a destructor does with the runtime must not panic.
+            // Using the runtime in a destructor must not panic.
             drop(softclock::spawn_local(async {}));
             self.0.set(self.0.get() + 1);
         }
@@ -344,6 +388,7 @@ fn an_event_of_a_past_runtime_cancels_nothing() {
     let old = runtime.block_on(async { softclock::schedule_soft_event(1_000_000, |_| {}) });
     drop(runtime);
     assert!(!old.cancel());
+    assert!(!old.reschedule_within(FireWindow::from(softclock::Instant::ORIGIN)));
     run(async {
         let new = softclock::schedule_soft_event(1_000_000, |_| {});
         assert!(!old.cancel());
@@ -418,7 +463,7 @@ fn helpers_answer_and_their_panics_arrive() {
         let here = thread::current().id();
         let there = softclock::spawn_blocking(|| thread::current().id()).await;
         assert_ne!(here, there);
-        // More than the queue holds: the rest waits for room.
+        // More jobs than the queue holds: the others wait for room.
         let jobs: Vec<_> = (0..3_000)
             .map(|n| softclock::spawn_local(softclock::spawn_blocking(move || n)))
             .collect();
@@ -450,7 +495,7 @@ fn a_waker_outlives_its_runtime() {
     thread::spawn(move || waker.wake()).join().unwrap();
 }
 
-/// A task that loops over what is ready at once leaves the thread to others: their sleeps end.
+/// A task that loops over a future that is always ready lets other tasks run: their sleeps end.
 #[test]
 fn no_loop_over_what_is_ready_starves_a_sleep() {
     others_sleep_beside("sleeps of no time", async || {
@@ -483,7 +528,7 @@ fn no_loop_over_what_is_ready_starves_a_sleep() {
     });
 }
 
-/// The same of sockets, which the runtime of the loop has to own.
+/// The same for sockets, which must belong to the runtime of the loop.
 #[test]
 fn no_loop_over_what_a_socket_knows_starves_a_sleep() {
     let stream = Rc::new(RefCell::new(None));
@@ -531,7 +576,7 @@ fn no_loop_over_what_a_socket_knows_starves_a_sleep() {
     socket.take();
 }
 
-/// What uses up the calls of each turn does not outlast its timeout.
+/// A task that uses up its calls in each turn does not outlast its timeout.
 #[test]
 fn a_timeout_ends_beside_what_is_always_ready() {
     run(async {
@@ -546,7 +591,7 @@ fn a_timeout_ends_beside_what_is_always_ready() {
     });
 }
 
-/// Runs `step` again and again, and meanwhile a sleep of 10 ms in another task.
+/// Calls `step` repeatedly while another task sleeps for 10 ms.
 fn others_sleep_beside(what: &str, step: impl AsyncFn()) {
     run(async {
         let ended = Rc::new(Cell::new(false));
@@ -555,7 +600,7 @@ fn others_sleep_beside(what: &str, step: impl AsyncFn()) {
             softclock::sleep(10 * MS).await;
             end.set(true);
         });
-        // Of the clock on the wall: the loop may keep the runtime's from going.
+        // By the system's clock, since the loop may keep the runtime from updating its own.
         let begun = Instant::now();
         while !ended.get() {
             step().await;
@@ -614,7 +659,7 @@ fn an_idle_runtime_makes_no_turn() {
     });
     assert!(turns < 10, "{turns} turns in 100 idle milliseconds");
 
-    /// Pending once, woken by the next turn that does anything.
+    /// Is pending once, without being woken by itself: another event must wake the task.
     async fn park() {
         let mut parked = false;
         std::future::poll_fn(|cx| {

@@ -1,5 +1,5 @@
-//! What every carrier of sockets has to do alike. The suite is a list of functions over an address; each carrier,
-//! address family and mechanism of readiness runs all of it.
+//! The contract of all carriers of sockets. The suite is a list of functions over an address; each carrier, address
+//! family and mechanism runs all of it.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -77,9 +77,9 @@ conformance! {
     paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
 }
 
-/// What carries the sockets of a test.
+/// The carrier of the sockets in a test.
 enum Carrier {
-    /// The kernel, whose sockets are watched by this mechanism.
+    /// The kernel, with sockets watched by this mechanism.
     Kernel(Mechanism),
     #[cfg(feature = "memory-net")]
     Memory,
@@ -115,11 +115,11 @@ fn run<F: Future>(
 }
 
 thread_local! {
-    /// How the streams of the test on this thread are paced.
+    /// The pacing of the streams in the test that runs on this thread.
     static PACING: Cell<Option<Pacing>> = const { Cell::new(None) };
 }
 
-/// Fast enough for megabytes.
+/// A rate that is fast enough for megabytes.
 fn paced() -> Pacing {
     Pacing::of_rate("1gbit".parse().unwrap())
 }
@@ -239,7 +239,7 @@ async fn unread_data_makes_closing_a_reset(address: SocketAddr) {
 
 async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
     if softclock::statistics().mechanism == Mechanism::Select {
-        // It tells of what can be read and written only.
+        // This mechanism reports only readable and writable.
         return;
     }
     let (client, server) = pair(address).await;
@@ -256,7 +256,7 @@ async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
 
 async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
     if softclock::statistics().mechanism == Mechanism::Select {
-        // It reports only what can be read and written.
+        // This mechanism reports only readable and writable.
         return;
     }
     let (client, server) = pair(address).await;
@@ -462,7 +462,7 @@ async fn files_are_sent_behind_what_was_written(address: SocketAddr) {
         async move {
             client.write_all(&before).await.unwrap();
             let mut sent = 5;
-            // More than there is.
+            // More bytes than there are.
             while let n @ 1.. = client.send_file(&file, sent as u64, 1 << 20).await.unwrap() {
                 sent += n;
                 longest.set(longest.get() + n);
@@ -546,10 +546,10 @@ async fn an_unreachable_peer_is_told_once(address: SocketAddr) {
 
 async fn calls_are_trigger_states_of_their_kind(address: SocketAddr) {
     let (client, server) = pair(address).await;
-    let count = |state| softclock::statistics().triggers.source(state).count();
-    let (sent, received) = (count(TriggerState::IpOutput), count(TriggerState::IpInput));
+    let count = |state| softclock::statistics().triggers.of(state).count();
+    let (sent, received) = (count(TriggerState::Send), count(TriggerState::Receive));
     client.write_all(b"x").await.unwrap();
     server.read_exact(&mut [0]).await.unwrap();
-    assert_eq!(count(TriggerState::IpOutput), sent + 1);
-    assert!(count(TriggerState::IpInput) > received);
+    assert_eq!(count(TriggerState::Send), sent + 1);
+    assert!(count(TriggerState::Receive) > received);
 }

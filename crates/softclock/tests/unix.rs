@@ -1,4 +1,4 @@
-//! Streams of the Unix family.
+//! Unix stream sockets.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -82,7 +82,7 @@ fn who_listens_nowhere_is_not_there() {
     });
 }
 
-/// Streams, each with the other end of it.
+/// Returns streams, each with its other end.
 fn pairs(number: usize) -> Vec<(UnixStream, std_unix::UnixStream)> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
@@ -94,7 +94,7 @@ fn pairs(number: usize) -> Vec<(UnixStream, std_unix::UnixStream)> {
     (0..number).map(pair).collect()
 }
 
-/// However many a task waits for: what is not ready costs it none of its calls.
+/// A task may wait for any number of streams: those that are not ready take none of its calls.
 #[test]
 fn a_task_that_waits_for_many_is_woken_by_what_comes() {
     run(async {
@@ -114,7 +114,7 @@ fn a_task_that_waits_for_many_is_woken_by_what_comes() {
             })
         });
         sleep(Duration::from_millis(20)).await;
-        // New streams are tried once each, which is work for some turns.
+        // New streams are each tried once, which takes some turns.
         let begun = polls.get();
         assert!(begun < 10, "{begun} polls");
         sleep(Duration::from_millis(20)).await;
@@ -172,7 +172,7 @@ fn forgotten_readers_are_not_woken() {
         there.write_all(b"xy").unwrap();
         sleep(Duration::from_millis(5)).await;
         assert_eq!(polls.get(), 1);
-        // What has come is there for whoever asks.
+        // The data that has arrived can still be read.
         let quiet = Context::from_waker(Waker::noop());
         assert!(here.poll_read(&quiet, &mut [0]).is_ready());
     });

@@ -1,5 +1,5 @@
-//! Where the experiments of *Event Delivery*, section 7.3, take place: a proxy on one processor; its upstream, hot and
-//! cold clients on the other.
+//! The setup of the experiments of *Event Delivery*, section 7.3: a proxy on one processor; its upstream, hot and cold
+//! clients on the other.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use crate::measure::processors::Processors;
 use crate::measure::slice::Slice;
 use crate::servers::{Kind, ProxyKind, Server, readable_by_all};
 
-/// An upstream that serves one small file, and what is needed to start proxies before it.
+/// An upstream that serves one small file, and the means to start proxies in front of it.
 #[derive(Debug)]
 pub struct Stage {
-    /// Who runs where.
+    /// The processors of the proxies and of everything else.
     pub processors: Processors,
     load: Load,
     upstream: Server,
@@ -28,9 +28,9 @@ impl Stage {
     /// Starts the upstream.
     ///
     /// # Errors
-    /// Its own.
+    /// The upstream does not start.
     pub fn build() -> io::Result<Self> {
-        // Children inherit it.
+        // Child processes inherit the limit.
         raise_descriptor_limit();
         let site = tempfile::tempdir()?;
         readable_by_all(site.path())?;
@@ -47,10 +47,12 @@ impl Stage {
         })
     }
 
-    /// Those of `kinds` that can run here, with a note for each that can't added to `notes`.
+    /// Returns the proxies of `kinds` that can run here; adds to `notes` their versions, and the reason for each that
+    /// cannot.
     ///
     /// # Errors
-    /// An installed one that does not start, but for ours by io_uring, which is forbidden in many places.
+    /// An installed proxy does not start. softclock with io_uring is only noted then, because many systems forbid
+    /// io_uring.
     pub fn proxies(
         &self,
         kinds: &[ProxyKind],
@@ -70,6 +72,7 @@ impl Stage {
                 (Some(version), Some(_)) => notes.push(format!("{name} {version}")),
                 (Some(_), None) => {}
             }
+            // Start each once, so that a missing permission shows before the measurement.
             match self.start(kind) {
                 Ok(_) => running.push(kind),
                 Err(error) if kind == ProxyKind::IO_URING => {
@@ -81,7 +84,7 @@ impl Stage {
         Ok(running)
     }
 
-    /// The same proxies, each with so many cold connections.
+    /// Starts the proxies of `kinds` that can run here, each with `cold` cold connections.
     ///
     /// # Errors
     /// As [`proxies`](Self::proxies), and those of the connections.
@@ -100,18 +103,18 @@ impl Stage {
         Ok(crowds)
     }
 
-    /// A proxy on its processor.
+    /// Starts a proxy on its processor.
     ///
     /// # Errors
-    /// Its own.
+    /// The proxy does not start.
     pub fn start(&self, kind: ProxyKind) -> io::Result<Crowd<'_>> {
         self.crowd(|| kind.start(self.upstream.address()))
     }
 
-    /// The server on the processor of the proxies, without one.
+    /// Starts the server alone, without a proxy, on the processor of the proxies.
     ///
     /// # Errors
-    /// Its own.
+    /// The server does not start.
     pub fn serve(&self) -> io::Result<Crowd<'_>> {
         self.crowd(|| Kind::Softclock.start(self.site.path()))
     }
@@ -125,7 +128,7 @@ impl Stage {
         })
     }
 
-    /// What holds for all measurements, after the experiment's own notes.
+    /// Returns the notes of a report: the experiment's own, then those that hold for all measurements here.
     pub fn notes(&self, own: &[&str]) -> Vec<String> {
         let all = own.iter().chain(&NOTES);
         let mut notes: Vec<String> = all.map(ToString::to_string).collect();
@@ -135,31 +138,32 @@ impl Stage {
         notes
     }
 
-    /// Who makes the load of closed loops.
+    /// Returns the note on the generator of closed-loop load.
     pub fn load_note(&self) -> String {
         self.load.note().to_owned()
     }
 }
 
-/// How many requests a second ours answers at most, by a closed loop: the median of some slices.
+/// Returns the capacity of softclock with epoll in requests per second: the median over some slices of a closed loop.
 ///
 /// # Errors
-/// Those of [`Crowd::measure`]; ours is missing.
+/// Those of [`Crowd::measure`], or softclock with epoll is not among the proxies.
 pub fn saturation(
     crowds: &[(ProxyKind, Crowd<'_>)],
     connections: usize,
     slice: Duration,
 ) -> io::Result<f64> {
     let ours = crowds.iter().find(|(kind, _)| *kind == ProxyKind::OURS);
-    let (_, ours) = ours.ok_or_else(|| io::Error::other("the proxy by epoll is missing"))?;
+    let (_, ours) =
+        ours.ok_or_else(|| io::Error::other("the proxy of softclock with epoll is missing"))?;
     let rate = |_| Ok(ours.measure(connections, slice)?.requests_per_second());
     let mut rates = (0..SLICES).map(rate).collect::<io::Result<Vec<f64>>>()?;
     rates.sort_by(f64::total_cmp);
     Ok(rates[SLICES / 2])
 }
 
-/// A server and its cold connections. The server ends first: so it is its side that remembers the connections for a
-/// minute, and the clients' ports are free again.
+/// A server and its cold connections. The server is dropped first, so that its side of the connections is left in
+/// TIME_WAIT and the clients' ports are free again.
 #[derive(Debug)]
 pub struct Crowd<'a> {
     /// The proxy, or the server alone.
@@ -170,10 +174,10 @@ pub struct Crowd<'a> {
 }
 
 impl Crowd<'_> {
-    /// Opens as many cold connections as are missing, and waits until the server has accepted them.
+    /// Opens cold connections up to this number, and waits until the server has accepted them.
     ///
     /// # Errors
-    /// They can't be had.
+    /// Connections cannot be opened, or the server does not accept them in time.
     pub fn grow_to(&mut self, connections: usize) -> io::Result<()> {
         let options = ColdOptions {
             address: self.server.address(),
@@ -195,10 +199,10 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Keeps `connections` requests outstanding for so long.
+    /// Measures a slice with `connections` outstanding requests.
     ///
     /// # Errors
-    /// No answers, or cold connections that the server closed.
+    /// The server answers no requests, or closed cold connections.
     pub fn measure(&self, connections: usize, slice: Duration) -> io::Result<Slice> {
         let Stage {
             processors, load, ..
@@ -214,10 +218,11 @@ impl Crowd<'_> {
         Ok(slice)
     }
 
-    /// Sends requests at this rate for so long, in an open loop, on so many connections at first and more as needed.
+    /// Sends requests at `rate` per second for `duration`, in an open loop, on `connections` connections at first and
+    /// more as needed.
     ///
     /// # Errors
-    /// The clients could not run, or the server closed cold connections.
+    /// The clients cannot run, or the server closed cold connections.
     pub fn hot(
         &self,
         rate: f64,
@@ -239,10 +244,10 @@ impl Crowd<'_> {
         Ok(result)
     }
 
-    /// Whether the server has at least as many descriptors as there are cold connections.
+    /// Checks that the server has at least as many descriptors as there are cold connections.
     ///
     /// # Errors
-    /// It has closed some.
+    /// The server has closed some.
     pub fn check(&self) -> io::Result<()> {
         let descriptors = self.server.descriptors()?;
         if descriptors >= self.connections {
@@ -250,21 +255,21 @@ impl Crowd<'_> {
         }
         let connections = self.connections;
         Err(io::Error::other(format!(
-            "it has {descriptors} descriptors, but {connections} cold connections are open"
+            "the server has {descriptors} descriptors, but {connections} cold connections are open"
         )))
     }
 }
 
-/// What is asked for.
+/// The path of the file that clients request.
 const PATH: &str = "/file.html";
 
-/// As large as the paper's.
+/// The file size, as in the paper.
 const FILE_BYTES: usize = 1 << 10;
 
-/// Of a closed loop, to find the saturation.
+/// Slices of the closed loop that finds the saturation.
 const SLICES: usize = 3;
 
-/// How long accepting may take.
+/// The time within which the server must have accepted all cold connections.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LOOK_UP: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! Cold clients: connections that are held open and do nothing, or next to nothing.
+//! Cold clients: connections that are held open and send nothing, or hardly anything.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,20 +11,20 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::time::Timespec;
 
-/// What cold clients do.
+/// The parameters of cold clients.
 #[derive(Clone, Debug)]
 pub struct ColdOptions {
-    /// Whom they are connected to.
+    /// The server's address.
     pub address: SocketAddr,
-    /// How many connections there are.
+    /// The number of connections.
     pub connections: usize,
-    /// Each sends the next byte of an endless head this often; `None`: nothing at all.
+    /// The interval at which each connection sends the next byte of an endless head; `None` sends nothing.
     pub dribble: Option<Duration>,
-    /// Connections that one process holds at most.
+    /// The most connections per process.
     pub per_process: usize,
 }
 
-/// Connections held by other processes until this is dropped.
+/// Connections that other processes hold until this is dropped.
 #[derive(Debug)]
 pub struct Cold {
     holders: Vec<Holder>,
@@ -33,17 +33,17 @@ pub struct Cold {
 #[derive(Debug)]
 struct Holder {
     child: Child,
-    /// Its end is the sign to end.
+    /// Closing it ends the process.
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Cold {
-    /// Connects, by processes of this same program, which knows the command `hold`. Each holds its connections from a
-    /// loopback address of its own where the server is on the loopback interface.
+    /// Opens the connections, with processes of this same program, which must support the command `hold`. If the server
+    /// is on the loopback interface, each process connects from a different loopback address.
     ///
     /// # Errors
-    /// No process can be started, or not all connections were made.
+    /// A process cannot be started, or not all connections were made.
     pub fn open(options: &ColdOptions) -> io::Result<Self> {
         let program = env::current_exe()?;
         let mut cold = Self {
@@ -57,7 +57,7 @@ impl Cold {
                 .push(Holder::start(&program, options, number, count)?);
             left -= count;
         }
-        // They connect at the same time.
+        // All processes have started and connect at the same time; only then wait for each.
         let mut made = 0;
         for holder in &mut cold.holders {
             made += holder.answer()?;
@@ -71,7 +71,7 @@ impl Cold {
         Ok(cold)
     }
 
-    /// Closes the connections, and gives the number of those that the server had not closed.
+    /// Closes the connections; returns the number of those that the server had not closed.
     ///
     /// # Errors
     /// A process that held connections has died.
@@ -98,6 +98,7 @@ impl Holder {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if options.address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+            // Each address has its own range of ephemeral ports.
             let source = Ipv4Addr::new(127, 0, 1, 1 + (number % 250) as u8);
             command.args(["--from", &source.to_string()]);
         }
@@ -113,7 +114,7 @@ impl Holder {
         })
     }
 
-    /// The number on the next line that the process writes.
+    /// Reads the number on the next line of the process's output.
     fn answer(&mut self) -> io::Result<usize> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
@@ -126,23 +127,23 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         self.stdin = None;
-        // It ends by itself when its standard input does.
+        // The process ends when its standard input is closed.
         let _ = self.child.wait();
     }
 }
 
-/// What the process behind [`Cold`] does: connects, writes how many it has, and holds them until standard input ends; then
-/// writes how many are still open.
+/// Runs in the processes behind [`Cold`]: opens connections, prints their number, and holds them until standard input
+/// ends; then prints how many are still open.
 ///
 /// # Errors
-/// Standard output is gone.
+/// Standard output is closed.
 pub fn hold(
     address: SocketAddr,
     count: usize,
     from: Option<IpAddr>,
     dribble: Option<Duration>,
 ) -> io::Result<()> {
-    // What the limit is in the end shows when connections are made.
+    // The limit may stay lower; opening the connections shows it.
     softclock::fs::raise_descriptor_limit();
     let mut streams: Vec<TcpStream> = Vec::with_capacity(count);
     for _ in 0..count {
@@ -155,6 +156,7 @@ pub fn hold(
         }
     }
     say(streams.len())?;
+    // The parent closes standard input to end the holding.
     let ended = thread::spawn(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
     match dribble {
         Some(period) => send_slowly(&mut streams, period, || ended.is_finished()),
@@ -169,7 +171,7 @@ fn say(number: usize) -> io::Result<()> {
     stdout.flush()
 }
 
-/// A connection, tried again while the server's queue is full.
+/// Opens a connection; tries again while the server's queue is full.
 fn open(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -193,7 +195,7 @@ fn open(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     }
 }
 
-/// Sends a byte of a head on each connection once in `period`, evenly spread.
+/// Sends a byte of a head on each connection once per `period`, evenly spread over the connections.
 fn send_slowly(streams: &mut [TcpStream], period: Duration, ended: impl Fn() -> bool) {
     const START: &[u8] = b"GET / HTTP/1.1\r\nX-Slow: ";
     let step = period / u32::try_from(streams.len().max(1)).unwrap_or(u32::MAX);
@@ -204,10 +206,11 @@ fn send_slowly(streams: &mut [TcpStream], period: Duration, ended: impl Fn() -> 
         for stream in &mut *streams {
             due += step;
             let wait = due.saturating_duration_since(Instant::now());
+            // Shorter waits add up until a sleep is worth its system call.
             if wait > Duration::from_millis(1) {
                 thread::sleep(wait);
             }
-            // The server may have closed it, which is counted in the end.
+            // If the server has closed the connection, the count at the end shows it.
             let _ = stream.write(&[byte]);
             if ended() {
                 return;
@@ -217,7 +220,7 @@ fn send_slowly(streams: &mut [TcpStream], period: Duration, ended: impl Fn() -> 
     }
 }
 
-/// Whether the server has neither closed the connection nor sent anything.
+/// Returns whether the server has neither closed the connection nor sent anything.
 fn is_open(mut stream: &TcpStream) -> bool {
     let mut fds = [PollFd::new(&stream, PollFlags::IN | PollFlags::RDHUP)];
     let ready = poll(&mut fds, Some(&Timespec::default())).unwrap_or(0);
@@ -225,8 +228,8 @@ fn is_open(mut stream: &TcpStream) -> bool {
         || matches!(stream.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Connections that one process holds, unless said otherwise: few enough for usual limits.
+/// The default number of connections per process: within usual limits of descriptors.
 pub const PER_PROCESS: usize = 5_000;
 
-/// How long the server may take to accept a connection.
+/// The time within which the server must accept a connection.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -16,15 +16,15 @@ use super::target::Target;
 /// Arguments of `load`.
 #[derive(Args, Debug)]
 pub struct Load {
-    /// What to ask for: http://HOST:PORT/PATH
+    /// Resource to request: http://HOST:PORT/PATH
     #[arg(value_name = "URL")]
     target: Target,
 
-    /// Requests a second, sent whatever the server does; 0 for none
+    /// Requests a second, sent at this rate however fast the server answers; 0 for none
     #[arg(long, short, default_value_t = 1000.0, value_parser = not_negative)]
     rate: f64,
 
-    /// How long, in seconds
+    /// Duration in seconds
     #[arg(long, short, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     duration: Duration,
 
@@ -32,31 +32,31 @@ pub struct Load {
     #[arg(long)]
     no_keep_alive: bool,
 
-    /// Requests that may be outstanding; one more is not sent and counts as failed
+    /// Most requests outstanding; a further one is not sent and counts as failed
     #[arg(long, value_name = "N", default_value_t = 4096)]
     most_outstanding: usize,
 
-    /// After so long a request has failed
+    /// Time after which a request has failed
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     patience: Duration,
 
-    /// Holds so many more connections open that send nothing
+    /// Holds this many additional connections open that send nothing
     #[arg(long, value_name = "N", default_value_t = 0)]
     cold: usize,
 
-    /// Has each of those send a byte of a head that never ends, so often
+    /// Sends a byte of a head that never ends on each of the cold connections, at this interval
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     dribble: Option<Duration>,
 
-    /// Connections held by one process, at most
+    /// Most cold connections per process
     #[arg(long, hide = true, default_value_t = PER_PROCESS)]
     cold_per_process: usize,
 
-    /// Opens so many connections for requests before the first
+    /// Connections to open before the first request
     #[arg(long, hide = true, default_value_t = 0)]
     connections: usize,
 
-    /// Prints JSON
+    /// Prints the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -73,10 +73,10 @@ pub struct Hold {
 }
 
 impl Load {
-    /// Sends the load; gives what is to be printed.
+    /// Sends the load; returns the text to print.
     ///
     /// # Errors
-    /// Cold connections that can't be made, no runtime.
+    /// The cold connections or the runtime cannot be created.
     pub fn execute(self) -> Result<String, Box<dyn Error>> {
         let cold_options = ColdOptions {
             address: self.target.address,
@@ -116,7 +116,7 @@ impl Hold {
     /// Holds connections until standard input ends.
     ///
     /// # Errors
-    /// Standard output is gone.
+    /// Standard output is closed.
     pub fn execute(self) -> Result<(), Box<dyn Error>> {
         Ok(cold::hold(
             self.address,
@@ -148,7 +148,7 @@ fn as_text(result: Option<&HotResult>, cold: usize, still_open: usize) -> String
         if result.retries > 0 {
             let _ = writeln!(
                 text,
-                "sent again   {}, whose kept connection had been closed",
+                "sent again   {} (the server had closed the reused connection)",
                 result.retries
             );
         }
@@ -159,7 +159,7 @@ fn as_text(result: Option<&HotResult>, cold: usize, still_open: usize) -> String
     if cold > 0 {
         let _ = writeln!(
             text,
-            "cold         {cold} connections, {still_open} open in the end"
+            "cold         {cold} connections, {still_open} open at the end"
         );
     }
     text
@@ -194,7 +194,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        _ => Err("not a number from 0 on".into()),
+        _ => Err("not a number of at least 0".into()),
     }
 }
 

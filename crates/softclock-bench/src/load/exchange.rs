@@ -6,15 +6,15 @@ use softclock::net::TcpStream;
 
 use super::target::Target;
 
-/// What came back.
+/// A complete response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The connection can be used again.
+    /// Whether the connection can be used again.
     pub(super) reusable: bool,
 }
 
-/// How the end of a body is known.
+/// The framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Length {
     Known(u64),
@@ -22,12 +22,12 @@ enum Length {
     UntilClose,
 }
 
-/// Why there is no answer.
+/// The reason for which there is no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No byte of a response came.
+    /// No byte of a response arrived, so the server may not have taken the request.
     Unanswered(io::Error),
-    /// What came is no response, or not a whole one.
+    /// The bytes that arrived are not a complete response.
     Broken(io::Error),
 }
 
@@ -39,7 +39,7 @@ impl From<Failure> for io::Error {
     }
 }
 
-/// Asks, and reads the whole response.
+/// Sends a request and reads the whole response.
 pub(super) async fn ask(
     stream: &TcpStream,
     request: &[u8],
@@ -55,19 +55,20 @@ pub(super) async fn ask(
     rest.map_err(Failure::Broken)
 }
 
-/// Reads a response that has begun in the buffer.
+/// Reads the rest of a response whose beginning is in the buffer.
 async fn read_rest(stream: &TcpStream, buffer: &mut [u8], mut filled: usize) -> io::Result<Answer> {
     let (head_bytes, status, length, keeps) = loop {
         if let Some(head) = parse(&buffer[..filled])? {
             break head;
         }
         if filled == buffer.len() {
-            return Err(invalid("a head without end"));
+            return Err(invalid("the head of the response is too long"));
         }
         filled += read_some(stream, &mut buffer[filled..]).await?;
     };
     if keeps && length == Length::UntilClose {
-        return Err(invalid("no Content-Length on a connection that is kept"));
+        // The end of the body could not be recognized.
+        return Err(invalid("no Content-Length on a persistent connection"));
     }
     if length == Length::Chunked {
         read_chunks(stream, buffer, head_bytes, filled).await?;
@@ -84,7 +85,7 @@ async fn read_rest(stream: &TcpStream, buffer: &mut [u8], mut filled: usize) -> 
     })
 }
 
-/// Reads; the end is an error.
+/// Reads at least one byte; the end of the stream is an error.
 async fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     match stream.read(buffer).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -92,7 +93,7 @@ async fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Reads what is missing of the body; true if its end is not the connection's.
+/// Reads the rest of the body; returns false if the end of the connection ended it.
 async fn read_body(
     stream: &TcpStream,
     length: Length,
@@ -103,7 +104,7 @@ async fn read_body(
         match length {
             Length::Known(length) if received == length => return Ok(true),
             Length::Known(length) if received > length => {
-                return Err(invalid("more than the length that was told"));
+                return Err(invalid("the body is longer than its Content-Length"));
             }
             _ => {}
         }
@@ -115,8 +116,8 @@ async fn read_body(
     }
 }
 
-/// Reads a chunked body to its last chunk, which it knows by its bytes at the end of what has come: no request is sent
-/// ahead, so nothing follows. A body with the same bytes at the end of a read would be cut.
+/// Reads a chunked body to its last chunk, which it recognizes by its bytes at the end of a read: requests are not
+/// pipelined, so nothing follows it. A body that has the same bytes at the end of a read would be cut short.
 async fn read_chunks(
     stream: &TcpStream,
     buffer: &mut [u8],
@@ -125,7 +126,7 @@ async fn read_chunks(
 ) -> io::Result<()> {
     let mut begin = head_bytes;
     while !buffer[begin..filled].ends_with(LAST_CHUNK) {
-        // The last bytes stay, as the next read may complete them.
+        // Keep the last bytes, because the next read may complete the terminator.
         let kept = (filled - begin).min(LAST_CHUNK.len());
         buffer.copy_within(filled - kept..filled, 0);
         (begin, filled) = (0, kept);
@@ -134,12 +135,15 @@ async fn read_chunks(
     Ok(())
 }
 
-/// The length of the head, the status, the body's length, and whether the connection stays; `None` while the head is
-/// not complete.
+/// Parses a head; returns its length, the status, the framing of the body, and whether the connection persists; `None`
+/// while the head is incomplete.
 fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
-    let head = match response.parse(bytes).map_err(|_| invalid("no HTTP"))? {
+    let head = match response
+        .parse(bytes)
+        .map_err(|_| invalid("not an HTTP response"))?
+    {
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(bytes) => bytes,
     };
@@ -157,7 +161,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, u16, Length, bool)>> {
             str::from_utf8(digits)
                 .ok()
                 .and_then(|digits| digits.parse().ok())
-                .ok_or_else(|| invalid("a length that is none"))?,
+                .ok_or_else(|| invalid("the Content-Length is not a number"))?,
         ),
         None if field("transfer-encoding").is_some() => Length::Chunked,
         None => Length::UntilClose,
@@ -170,7 +174,7 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// A connection to the target, for small requests.
+/// Opens a connection to the target, without Nagle's algorithm.
 pub(super) async fn connect(target: &Target) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(target.address).await?;
     stream.set_nodelay(true)?;
@@ -179,7 +183,7 @@ pub(super) async fn connect(target: &Target) -> io::Result<TcpStream> {
 
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Without trailers.
+/// The last chunk, without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Hot clients: requests at a rate that does not depend on the answers.
+//! Hot clients: an open loop of requests, at a rate that does not depend on the answers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,27 +13,27 @@ use softclock::{Instant, Runtime, sleep_until, spawn_local, timeout};
 use super::exchange::{Answer, Failure, ask, connect};
 use super::target::Target;
 
-/// What hot clients do.
+/// The parameters of hot clients.
 #[derive(Clone, Debug)]
 pub struct HotOptions {
-    /// What they ask for.
+    /// The resource to request.
     pub target: Target,
     /// Requests a second, evenly spaced.
     pub rate: f64,
-    /// How long requests are sent.
+    /// The time in which requests are sent.
     pub duration: Duration,
-    /// Requests that may be outstanding; one more is not sent and counts as an error.
+    /// The most requests outstanding; a further one is not sent and counts as an error.
     pub most_outstanding: usize,
-    /// Whether connections are used again, in turn; else each request has its own, as with S-Clients.
+    /// Whether connections are reused in turn; otherwise each request opens one, as with S-Clients.
     pub keep_alive: bool,
-    /// Connections that are there before the first request, if they are used again.
+    /// Connections to open before the first request, if connections are reused.
     pub connections: usize,
-    /// After so long a request has failed.
+    /// The time after which a request has failed.
     pub patience: Duration,
 }
 
 impl HotOptions {
-    /// A second of `rate` requests a second, on connections that are kept.
+    /// Returns options for one second of `rate` requests per second on reused connections.
     pub fn new(target: Target, rate: f64) -> Self {
         Self {
             target,
@@ -47,20 +47,20 @@ impl HotOptions {
     }
 }
 
-/// What came of it.
+/// The results of hot clients.
 #[derive(Clone, Debug)]
 pub struct HotResult {
-    /// Requests that were to be sent.
+    /// Requests that the rate and duration ask for.
     pub intended: u64,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Failed requests by reason.
     pub errors: BTreeMap<String, u64>,
-    /// Requests sent once more, since the kept connection on which they were sent first had been closed.
+    /// Requests sent a second time, because the server had closed the reused connection of the first attempt.
     pub retries: u64,
-    /// Latency of complete responses from the intended start, in microseconds.
+    /// Latency of complete responses in microseconds, from the time at which the request was due.
     pub latency_us: Histogram<u64>,
-    /// From the first request to the last response.
+    /// The time from the first request to the last response.
     pub elapsed: Duration,
 }
 
@@ -71,37 +71,37 @@ impl HotResult {
             statuses: BTreeMap::new(),
             errors: BTreeMap::new(),
             retries: 0,
-            // A microsecond to ten minutes, three digits.
+            // From a microsecond to ten minutes, with three significant digits.
             latency_us: Histogram::new_with_bounds(1, 600_000_000, 3).expect("constant bounds"),
             elapsed: Duration::ZERO,
         }
     }
 
-    /// Complete responses.
+    /// Returns the number of complete responses.
     pub fn completed(&self) -> u64 {
         self.latency_us.len()
     }
 
-    /// Requests that failed.
+    /// Returns the number of failed requests.
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// Responses a second.
+    /// Returns the responses per second.
     pub fn throughput(&self) -> f64 {
         self.completed() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Latency that the given share (0 to 1) of the responses did not exceed, in microseconds.
+    /// Returns the latency in microseconds that `share` (0 to 1) of the responses did not exceed.
     pub fn latency_us(&self, share: f64) -> u64 {
         self.latency_us.value_at_quantile(share)
     }
 }
 
-/// Sends the load from this thread, on a runtime of its own. `progress` is called some times a second.
+/// Sends the load from this thread, on a new runtime. Calls `progress` about five times a second.
 ///
 /// # Errors
-/// There is no runtime to be had, or one of the connections that are to be there first.
+/// The runtime or the first connections cannot be created.
 pub fn run(
     options: &HotOptions,
     mut progress: impl FnMut(Duration, &HotResult),
@@ -157,7 +157,7 @@ impl Clients {
         let mut shown = start;
         for number in 0..total {
             let intended = start + Duration::from_secs_f64(number as f64 / self.options.rate);
-            // Those that are late already are sent at once, but let others have a turn.
+            // A late request is sent at once, but not so many in a row that responses are left unread.
             if intended > softclock::now() {
                 sleep_until(intended).await;
             } else if number % BURST == 0 {
@@ -170,15 +170,18 @@ impl Clients {
                 progress(now.since(start), &self.result.borrow());
             }
         }
+        // All requests are sent; each ends with its response or its timeout.
         while self.outstanding.get() > 0 {
             softclock::sleep(Duration::from_millis(1)).await;
         }
         self.result.borrow_mut().elapsed = softclock::now().since(start);
+        // Close the connections inside the runtime.
         self.idle.take();
     }
 
     fn start(self: &Rc<Self>, intended: Instant) {
         self.result.borrow_mut().intended += 1;
+        // An open loop has no natural bound; this one protects descriptors and memory.
         if self.outstanding.get() >= self.options.most_outstanding {
             return self.on_error("too many outstanding".into());
         }
@@ -210,7 +213,7 @@ impl Clients {
         let answer = match kept {
             Some(stream) => match ask(&stream, &self.request, &mut buffer).await {
                 Ok(answer) => Ok((stream, answer)),
-                // The server may have closed it meanwhile; then it did not take the request.
+                // The server may have closed the connection in the meantime; then it did not take the request.
                 Err(Failure::Unanswered(_)) => {
                     self.result.borrow_mut().retries += 1;
                     self.ask_anew(&mut buffer).await
@@ -238,11 +241,11 @@ impl Clients {
     }
 }
 
-/// Requests sent at a time by a client that is behind.
+/// Late requests that are sent in a row.
 const BURST: u64 = 16;
 
-/// The clients may not take the server's processor for the sake of exact timers.
+/// The share of the time that the runtime may spin: low, because the clients may share the server's processor.
 const SPIN_CAP: f64 = 0.02;
 
-/// From one call of `progress` to the next.
+/// The time between two calls of `progress`.
 const PROGRESS: Duration = Duration::from_millis(200);

@@ -1,10 +1,10 @@
-//! Load for HTTP servers: of the two kinds that *Event Delivery* (section 7) needs, and in a [`closed_loop`].
+//! Load for HTTP servers: hot and cold clients, which *Event Delivery* (section 7) needs, and a [`closed_loop`].
 //!
-//! - **Hot** clients ([`hot`]) ask at a given rate whatever the server does, as S-Clients do: an open loop, in which a
-//!   slow server has more requests outstanding. A request's latency counts from the time at which it was to be sent, so
-//!   that no slow time is left out because the client was waiting (coordinated omission).
-//! - **Cold** ones ([`cold`]) are connections that are held open and send nothing, or a byte now and then. They are
-//!   spread over processes, for each may have only so many descriptors, and over addresses of the loopback interface.
+//! - **Hot** clients ([`hot`]) send requests at a given rate however fast the server answers, as S-Clients do: an open
+//!   loop, in which a slow server has more requests outstanding. A request's latency counts from the time at which it
+//!   was due, so slow phases are not left out because the client was waiting (coordinated omission).
+//! - **Cold** clients ([`cold`]) are connections that are held open and send nothing, or rarely a byte. They are spread
+//!   over processes, because of the limit of descriptors, and over addresses of the loopback interface.
 
 pub mod closed_loop;
 pub mod cold;

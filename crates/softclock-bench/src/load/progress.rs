@@ -1,11 +1,11 @@
-//! One line on the terminal that says how far the load is.
+//! The progress of a load, in one line on the terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
 use super::hot::HotResult;
 
-/// A bar on standard error, if that is a terminal.
+/// A progress bar on standard error; not shown if that is not a terminal.
 pub(super) struct Bar {
     total: Duration,
     shown: bool,
@@ -22,7 +22,7 @@ impl Bar {
     pub(super) fn show(&self, elapsed: Duration, result: &HotResult) {
         if self.shown {
             eprint!("\r\x1b[K{}", line(elapsed, self.total, result));
-            // A terminal that is gone is noticed elsewhere.
+            // A failure to write to the terminal must not end the load.
             let _ = stderr().flush();
         }
     }
@@ -70,7 +70,7 @@ mod tests {
             half,
             format!("{bar} 5/10 s  1 answered  2 failed  p99 70 us")
         );
-        // Late answers take longer than the load.
+        // Late answers can arrive after the load's duration.
         assert!(line(12, 10).starts_with(&format!("[{}]", "=".repeat(30))));
         assert!(line(0, 0).starts_with(&format!("[{}]", " ".repeat(30))));
     }

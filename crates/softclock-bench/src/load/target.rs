@@ -1,31 +1,31 @@
-//! What is asked for, and of whom.
+//! The resource that clients request, and its server.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// A resource behind `http://`.
+/// A resource with the scheme `http`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where its server is.
+    /// The server's address.
     pub address: SocketAddr,
-    /// The value of Host.
+    /// The value of the field Host.
     pub host: String,
-    /// Path and query.
+    /// The path and query.
     pub path: String,
 }
 
-/// Why a text names no target.
+/// The reason for which a text is not a target.
 #[derive(Debug)]
 pub enum TargetError {
-    /// Not `http://HOST[:PORT][/PATH]`.
+    /// The text is not of the form `http://HOST[:PORT][/PATH]`.
     Malformed(String),
-    /// The host has no address.
+    /// The host name has no address.
     Unknown(String),
 }
 
 impl Target {
-    /// `path` at this address.
+    /// Creates a target for `path` at this address.
     pub fn new(address: SocketAddr, path: &str) -> Self {
         Self {
             address,
@@ -34,7 +34,7 @@ impl Target {
         }
     }
 
-    /// The request for it, with this value of Connection.
+    /// Returns the request, with this value of the field Connection.
     pub(super) fn request(&self, connection: &str) -> Vec<u8> {
         let Self { host, path, .. } = self;
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: {connection}\r\n\r\n")
@@ -56,6 +56,7 @@ impl FromStr for Target {
         if host.is_empty() || !text.bytes().all(plain) {
             return Err(malformed());
         }
+        // A colon after the brackets of an IPv6 address, or in any other host, begins a port.
         let bare = host
             .rsplit(']')
             .next()
@@ -82,9 +83,9 @@ impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(text) => {
-                write!(f, "'{text}' is no target; write http://HOST:PORT/PATH")
+                write!(f, "'{text}' is not a URL of the form http://HOST:PORT/PATH")
             }
-            Self::Unknown(host) => write!(f, "no address is known for {host}"),
+            Self::Unknown(host) => write!(f, "cannot resolve the host {host}"),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Short loops timed from outside, for operations of nanoseconds.
+//! Short loops with a clock reading around them, for operations of nanoseconds.
 
 use std::time::Instant;
 
 use crate::output::report::Context;
 
-/// How often an operation is timed and how many calls each time.
+/// The numbers of samples and calls of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Samples taken, each of which gives one number.
+    /// Samples, each of which gives one number.
     pub samples: usize,
-    /// Calls in a sample.
+    /// Calls per sample.
     pub calls: u32,
 }
 
 impl Effort {
-    /// `calls` calls in each of 1000 samples, or fewer of both for a smoke run.
+    /// Returns 1000 samples of `calls` calls each, or fewer of both in a smoke run.
     ///
-    /// Choose `calls` so that a sample takes some 50 us: long beside the clock's resolution, and
-    /// short enough that most samples are not interrupted.
+    /// Choose `calls` so that a sample takes about 50 us: long beside the clock's resolution, and short enough that
+    /// most samples are not interrupted.
     pub fn of(context: &Context, calls: u32) -> Self {
         if context.smoke {
             Self {
@@ -33,7 +33,7 @@ impl Effort {
     }
 }
 
-/// Nanoseconds a call of `operation` takes in one run of `calls` of them, the loop included.
+/// Returns the nanoseconds per call of `operation`, over `calls` calls, including the loop.
 pub fn ns_per_call(calls: u32, mut operation: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {

@@ -1,4 +1,4 @@
-//! The machine and the versions a result came from.
+//! The machine and the versions that results depend on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,33 +6,33 @@ use std::fs;
 use rustix::time::{ClockId, clock_getres};
 use serde::Serialize;
 
-/// What a result depends on besides the code. A field that cannot be found reads `unknown`.
+/// Properties that results depend on besides the code. A field that cannot be determined is `unknown`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Environment {
     /// System name, release and version.
     pub kernel: String,
-    /// The processor's own name for itself.
+    /// The processor's model name.
     pub cpu: String,
-    /// Processors this process may run on.
+    /// Processors that this process may use.
     pub cores: usize,
-    /// Ticks of the kernel's clock in a second.
+    /// Ticks of the kernel's clock per second.
     pub hz: String,
     /// The kernel's current clock source.
     pub clock_source: String,
     /// The frequency governor of the first processor.
     pub governor: String,
-    /// Load averages over 1, 5 and 15 minutes when the run began.
+    /// Load averages over 1, 5 and 15 minutes at the start of the run.
     pub load_average: String,
     /// The compiler that built the program.
     pub rustc: &'static str,
-    /// The build profile: numbers from `debug` mean nothing.
+    /// The build profile; numbers from `debug` mean nothing.
     pub profile: &'static str,
-    /// Versions of the libraries measured beside ours.
+    /// Versions of the libraries that are measured beside softclock.
     pub peers: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// Looks around.
+    /// Determines the environment of this process.
     pub fn detect() -> Self {
         Self {
             kernel: kernel(),
@@ -50,7 +50,7 @@ impl Environment {
         }
     }
 
-    /// The same as lines of name and value, for a terminal.
+    /// Returns the environment as lines of name and value, for a terminal.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![
             ("kernel", self.kernel.clone()),
@@ -93,7 +93,8 @@ fn cpu_model() -> String {
         })
 }
 
-/// The coarse clock advances once a tick, so its resolution tells HZ without a kernel configuration.
+/// Returns HZ from the resolution of the coarse clock, which advances once a tick; the kernel's configuration is often
+/// not available.
 fn tick_rate() -> String {
     let tick = clock_getres(ClockId::MonotonicCoarse);
     match tick.tv_nsec {
@@ -115,8 +116,8 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// What this crate depends on directly, but for our own crates and what the framework and its
-/// tests are made of.
+/// Returns the direct dependencies of this crate that are peers: without the workspace's crates and those that the
+/// framework and its tests use.
 fn peers(lock: &str) -> BTreeMap<String, String> {
     const NOT_PEERS: [&str; 9] = [
         "clap",
@@ -138,7 +139,7 @@ fn peers(lock: &str) -> BTreeMap<String, String> {
         return BTreeMap::new();
     };
     let dependencies = own.lines().filter_map(|line| {
-        // A dependency reads `"name"`, or `"name version"` where several versions are locked.
+        // A dependency is `"name"`, or `"name version"` if several versions are locked.
         let entry = line.trim().strip_prefix('"')?.trim_end_matches(['"', ',']);
         let mut words = entry.split(' ');
         Some((words.next()?, words.next()))

@@ -1,4 +1,4 @@
-//! How measurements are taken, and the machine that they are taken on.
+//! The methods of measurement, and the machine on which results were measured.
 
 pub mod calls;
 pub mod environment;

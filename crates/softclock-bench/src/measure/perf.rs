@@ -1,4 +1,4 @@
-//! Where processes spend their time, by samples that `perf` takes.
+//! Profiles of processes, by samples that `perf` takes.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
 
-/// The program `perf`, which is there and may sample.
+/// The program `perf`, known to be installed and allowed to sample.
 #[derive(Debug)]
 pub struct Perf(());
 
 impl Perf {
-    /// Looks for it.
+    /// Checks that `perf` works here.
     ///
     /// # Errors
-    /// A sentence for the notes: what is missing.
+    /// The reason for which it does not, as a sentence for a report's notes.
     pub fn find() -> Result<Self, String> {
         let data = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
         let tried = record()
@@ -40,7 +40,7 @@ impl Perf {
     /// Samples these processes while `during` runs.
     ///
     /// # Errors
-    /// It could not.
+    /// `perf` fails or ends early.
     pub fn profile<R>(
         &self,
         processes: &[u32],
@@ -58,7 +58,7 @@ impl Perf {
             .spawn()?;
         let mut recorder = Recorder(child);
         let begun = Instant::now();
-        // It has a head before it has samples.
+        // perf writes a header when it starts to sample.
         while data.as_file().metadata()?.len() == 0 && begun.elapsed() < PATIENCE {
             thread::sleep(START);
         }
@@ -66,6 +66,7 @@ impl Perf {
         let result = during();
         recorder.end()?;
         let script = Command::new("perf")
+            // Inlined frames are slow to resolve, and callers match the names of outer functions.
             .args(["script", "--no-inline", "-F", "ip,sym", "-i"])
             .arg(data.path())
             .stderr(Stdio::null())
@@ -75,18 +76,18 @@ impl Perf {
     }
 }
 
-/// By the kernel's clock: virtual machines mostly have no counters of their processor's.
+/// Returns a `perf record` that samples by the kernel's clock, since most virtual machines have no hardware counters.
 fn record() -> Command {
     let mut command = Command::new("perf");
     command.args(["record", "-q", "-e", "cpu-clock", "-F", "1999", "-g"]);
     command
 }
 
-/// A process that does not outlive its owner.
+/// A process that is killed when this is dropped.
 struct Recorder(Child);
 
 impl Recorder {
-    /// Has it write what it has.
+    /// Ends the recording, at which `perf` writes its data.
     fn end(&mut self) -> io::Result<()> {
         if let Some(status) = self.0.try_wait()? {
             return Err(io::Error::other(format!("perf ended early: {status}")));
@@ -98,20 +99,20 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // It has ended, but for errors.
+        // Only after an error: `end` has waited for the process otherwise.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Samples: the names of the functions that were active, the innermost first.
+/// Samples: the names of the active functions, the innermost first.
 #[derive(Debug, Default)]
 pub struct Profile {
     stacks: Vec<Vec<String>>,
 }
 
 impl Profile {
-    /// What `perf script -F ip,sym` writes: a line a frame, and empty ones between samples.
+    /// Parses the output of `perf script -F ip,sym`: a line per frame, and empty lines between samples.
     fn parse(text: &str) -> Self {
         let mut stacks = vec![Vec::new()];
         for line in text.lines() {
@@ -124,17 +125,18 @@ impl Profile {
         Self { stacks }
     }
 
-    /// The share of the samples that `is_wanted`, 0 to 1; `None` if there are no samples.
+    /// Returns the share of the samples for which `is_wanted` returns true, from 0 to 1, or `None` if there are no
+    /// samples.
     pub fn share(&self, is_wanted: impl Fn(&[String]) -> bool) -> Option<f64> {
         let wanted = self.stacks.iter().filter(|stack| is_wanted(stack)).count();
         (!self.stacks.is_empty()).then(|| wanted as f64 / self.stacks.len() as f64)
     }
 }
 
-/// How long it may take to begin, at most.
+/// The longest time until perf starts to sample.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// From the file's head to the first sample.
+/// The time from the file's header to the first sample.
 const START: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

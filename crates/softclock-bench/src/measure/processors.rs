@@ -1,19 +1,19 @@
-//! Who runs where: what is measured has a processor, what makes the load another.
+//! Placement on processors: the subject of a measurement has one, the generator of load another.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Two processors of those that this thread may use; the same one twice if there is only one.
+/// Two of the processors that this thread may use; the same one twice if there is only one.
 #[derive(Debug)]
 pub struct Processors {
     all: Option<CpuSet>,
-    /// For what is measured.
+    /// The processor of the measured server.
     pub server: Option<usize>,
-    /// For what makes the load.
+    /// The processor of the clients.
     pub clients: Option<usize>,
 }
 
 impl Processors {
-    /// Chooses.
+    /// Selects the processors.
     pub fn detect() -> Self {
         let all = sched_getaffinity(None).ok();
         let usable = |all: &CpuSet| {
@@ -22,7 +22,7 @@ impl Processors {
                 .collect()
         };
         let usable: Vec<usize> = all.as_ref().map(usable).unwrap_or_default();
-        // Device interrupts like the first one, and so the server has the last.
+        // Device interrupts mostly go to the first processor, so the server gets the last.
         Self {
             all,
             server: usable.last().copied(),
@@ -30,19 +30,19 @@ impl Processors {
         }
     }
 
-    /// Whether server and clients have a processor each.
+    /// Returns whether server and clients have different processors.
     pub fn are_two(&self) -> bool {
         self.server != self.clients
     }
 
-    /// Lets this thread run on any of them again.
+    /// Lets this thread run on all of its original processors again.
     pub fn unpin(&self) {
         if let Some(all) = &self.all {
             let _ = sched_setaffinity(None, all);
         }
     }
 
-    /// Calls `start` while this thread is pinned: threads and processes that it starts stay on that processor.
+    /// Calls `start` while this thread is pinned. Threads and processes that it starts stay on that processor.
     pub fn on<R>(&self, processor: Option<usize>, start: impl FnOnce() -> R) -> R {
         pin(processor);
         let started = start();
@@ -51,7 +51,7 @@ impl Processors {
     }
 }
 
-/// Keeps this thread on one processor. Where a sandbox forbids it, the scheduler decides.
+/// Pins this thread to one processor. If a sandbox forbids it, the scheduler chooses.
 pub fn pin(processor: Option<usize>) {
     if let Some(processor) = processor {
         let mut set = CpuSet::new();

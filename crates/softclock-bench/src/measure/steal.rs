@@ -1,8 +1,9 @@
-//! Steal time: what the hypervisor gave to others of the processors' time while a round was measured.
+//! Steal time: the share of the processors' time that the hypervisor gave to other machines during a round.
 //!
-//! A round that lost much of it says more about the host than about what was measured. [`Context`](crate::output::report::Context)
-//! counts the steal time of each round, has those above [`MOST_PERCENT`] measured again, within bounds, and keeps the one
-//! with the least; the report and its JSON say how often.
+//! The results of a round with much steal time describe the host more than the subject.
+//! [`Context`](crate::output::report::Context) counts the steal time of each round. Rounds above [`MOST_PERCENT`] are
+//! measured again, a bounded number of times, and the measurement with the least steal time is kept. The report and its
+//! JSON have the counts.
 
 use std::fs;
 use std::mem;
@@ -10,38 +11,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Percent of all processors' time above which a round is measured again. The ratios that experiments print are told apart
-/// to a few percent; on a quiet host steal time stays below one.
+/// The percentage of all processors' time above which a round is measured again. Experiments distinguish ratios to a
+/// few percent; on a quiet host steal time stays below one.
 pub const MOST_PERCENT: f64 = 3.0;
 
-/// The kernel counts in ticks, mostly of 10 ms: less than two of them say nothing about a short round.
+/// The least number of stolen ticks that count. The kernel counts ticks of mostly 10 ms: a single one says nothing
+/// about a short round.
 const LEAST_TICKS: u64 = 2;
 
-/// How often one round is measured at most.
+/// The most measurements of one round.
 const MOST_ATTEMPTS: usize = 3;
 
-/// The rounds of an experiment together may be measured again half as often as there are, and so often besides.
+/// An experiment may repeat half as many measurements as it has rounds, plus this number.
 const SPARE_REPEATS: usize = 2;
 
-/// What an experiment tells of the steal time of its rounds.
+/// Statistics of the steal time of an experiment's rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Steal {
-    /// Percent of all processors' time, from the experiment's beginning to its end.
+    /// Percent of all processors' time, over the whole experiment.
     pub percent: f64,
-    /// The highest of a round whose samples were kept, in percent; 0 if no round was long enough to tell.
+    /// The highest percentage in a round whose samples were kept; 0 if no round was long enough to tell.
     pub highest_kept_percent: f64,
-    /// Above this a round was measured again: [`MOST_PERCENT`].
+    /// The limit above which a round was measured again: [`MOST_PERCENT`].
     pub limit_percent: f64,
     /// Rounds whose samples were kept.
     pub rounds: usize,
-    /// Measurements that were left out, because another one followed in their place.
+    /// Measurements that were repeated, and whose samples are not used.
     pub left_out: usize,
-    /// Rounds that were kept although they were above the limit, as no better one came within the bounds.
+    /// Rounds that were kept above the limit, because no repetition within the bounds was better.
     pub kept_above_limit: usize,
 }
 
 impl Steal {
-    /// A sentence for a report's notes.
+    /// Returns a sentence for a report's notes.
     pub fn note(&self) -> String {
         let Self {
             percent,
@@ -67,13 +69,13 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// Since the system started; `None` where it cannot be read.
+    /// Reads the ticks since the system started, or `None` if they cannot be read.
     fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// The first line of `proc_stat(5)`: user, nice, system, idle, iowait, irq, softirq and steal. What follows, the time
-    /// of guests, is part of the first two.
+    /// Parses the first line of `proc_stat(5)`: user, nice, system, idle, iowait, irq, softirq and steal. The guests'
+    /// times that follow are included in the first two.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks = line.split_whitespace().take(8).map(str::parse);
@@ -92,7 +94,7 @@ impl Ticks {
         }
     }
 
-    /// 0 if no time has passed.
+    /// Returns the share of stolen ticks; 0 if no time has passed.
     fn percent(self) -> f64 {
         100.0 * self.stolen as f64 / self.all.max(1) as f64
     }
@@ -124,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Begins an experiment.
+    /// Starts an experiment.
     pub(crate) fn begin(&self) {
         *self.tally() = Tally {
             begun: Ticks::now(),
@@ -132,7 +134,7 @@ impl Watch {
         };
     }
 
-    /// What was found since [`begin`](Self::begin); `None` where the kernel does not tell.
+    /// Returns the statistics since [`begin`](Self::begin), or `None` if the kernel does not report steal time.
     pub(crate) fn end(&self) -> Option<Steal> {
         let tally = mem::take(&mut *self.tally());
         Some(Steal {
@@ -142,7 +144,7 @@ impl Watch {
         })
     }
 
-    /// A round that is about to be measured.
+    /// Starts a round.
     pub(crate) fn round<T>(&self) -> Round<'_, T> {
         Round {
             watch: self,
@@ -162,16 +164,17 @@ pub(crate) struct Round<'a, T> {
     watch: &'a Watch,
     begun: Option<Ticks>,
     attempts: usize,
-    /// What was measured with the least steal time so far.
+    /// The measurement with the least steal time so far.
     best: Option<(Ticks, T)>,
 }
 
 impl<T> Round<'_, T> {
-    /// Takes what was measured since the last call, or since the round began. Gives what is to be kept; `None` asks for
-    /// another measurement.
+    /// Takes the measurement made since the last call, or since the round began; returns the one to keep, or `None` to
+    /// request another measurement.
     pub(crate) fn keep(&mut self, measured: T) -> Option<T> {
         let now = Ticks::now();
         let during = now.zip(self.begun).map(|(now, begun)| now.since(begun));
+        // The next measurement of this round begins here.
         self.begun = now;
         self.judge(measured, during.unwrap_or_default())
     }
@@ -184,6 +187,7 @@ impl<T> Round<'_, T> {
         }
         let mut tally = self.watch.tally();
         let steal = &mut tally.steal;
+        // The bound for the whole experiment keeps its duration predictable on a busy host.
         let repeats = self.watch.repeats && steal.left_out < SPARE_REPEATS + steal.rounds / 2;
         if during.is_high() && repeats && self.attempts < MOST_ATTEMPTS {
             steal.left_out += 1;

@@ -1,32 +1,34 @@
-//! Ours beside the best of its peers: of several peers, and of several settings of one, what counts is the best.
+//! Comparison of softclock with the best of its peers: of several peers, and of several settings of one, the best
+//! counts.
 
 use crate::output::report::Row;
 use crate::output::table::metrics;
 
-/// Which of two values of a metric is the better one.
+/// The direction in which values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Times, costs.
+    /// Less, as for times and costs.
     Less,
-    /// Rates.
+    /// More, as for rates.
     More,
 }
 
-/// Who is compared by which metrics; variants and metrics are named as in rows.
+/// The variants and metrics to compare, by their names in rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// Whether a variant is one of ours.
+    /// Returns whether a variant is one of softclock's.
     pub is_ours: fn(&str) -> bool,
-    /// Whether a variant is one of the peers.
+    /// Returns whether a variant is one of the peers.
     pub is_peer: fn(&str) -> bool,
-    /// Which values are better; `None` for metrics that are not compared.
+    /// Returns the better direction of a metric, or `None` if it is not compared.
     pub better: fn(&str) -> Option<Better>,
 }
 
 impl Comparison {
-    /// A row for each of ours in each metric in which there are peers: its value divided by that of the peer whose median is
-    /// the best. Where both have as many samples, ratios are taken sample by sample, as samples of the same round saw
-    /// the same machine; else it is that of the medians. Values that are not above 0 have no ratio.
+    /// Returns a row for each of softclock's variants in each metric that has peers: its value divided by that of the
+    /// peer with the best median. If both have the same number of samples, ratios are taken sample by sample, because
+    /// samples of the same round were measured under the same conditions; otherwise the ratio is that of the medians.
+    /// Values that are not above 0 have no ratio.
     pub fn rows(&self, rows: &[Row]) -> Vec<Row> {
         let mut ratios = Vec::new();
         for metric in metrics(rows) {
@@ -105,7 +107,7 @@ mod tests {
         let [cost, rate] = <[Row; 2]>::try_from(BY_NAME.rows(&rows)).unwrap();
         assert_eq!(cost.variant, "ours beside peer b");
         assert_eq!(cost.metric, "relative to the best peer: cost");
-        // The median of 2, 1 and 1.5: of the same rounds, not of the medians.
+        // The median of 2, 1 and 1.5, the ratios of the rounds, not the ratio of the medians.
         assert_eq!(cost.value, 1.5);
         assert_eq!(
             (rate.variant.as_str(), rate.value),

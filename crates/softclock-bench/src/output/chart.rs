@@ -1,59 +1,59 @@
-//! Figures: curves over two axes, beside a report's rows.
+//! Charts: curves over two axes, in addition to a report's rows.
 
 use serde::Serialize;
 use softclock_core::Histogram;
 
-/// One figure.
+/// One chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
-    /// The figure's heading.
+    /// The chart's heading.
     pub title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// In the order of the legend.
+    /// The curves, in the order of the legend.
     pub series: Vec<Series>,
 }
 
-/// What an axis shows, and from where to where.
+/// An axis and its range.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Axis {
     /// The quantity and its unit.
     pub label: &'static str,
-    /// What is less is drawn here; above zero if `log`.
+    /// The lower end, at which smaller values are drawn; above zero if `log`.
     pub low: f64,
-    /// What is more is drawn here.
+    /// The upper end, at which larger values are drawn.
     pub high: f64,
-    /// By decades.
+    /// Whether the scale is logarithmic, with a tick per decade.
     pub log: bool,
 }
 
-/// Points that belong together.
+/// The points of one curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// How they are drawn.
+    /// The form in which the points are drawn.
     pub mark: Mark,
-    /// In the order in which they are joined.
+    /// The points, in the order in which they are joined.
     pub points: Vec<(f64, f64)>,
 }
 
-/// How points are drawn.
+/// The form in which points are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
-    /// Joined by a line.
+    /// A line that joins the points.
     Line,
-    /// A dot each.
+    /// A dot for each point.
     Dots,
-    /// A diamond each: what the paper says.
+    /// A diamond for each point: values of the paper.
     Paper,
 }
 
 impl Axis {
-    /// From `low` to `high`, in equal steps.
+    /// Creates a linear axis from `low` to `high`.
     pub const fn linear(label: &'static str, low: f64, high: f64) -> Self {
         Self {
             label,
@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// From `low` to `high`, by decades.
+    /// Creates a logarithmic axis from `low` to `high`.
     pub const fn decades(label: &'static str, low: f64, high: f64) -> Self {
         Self {
             label,
@@ -73,7 +73,7 @@ impl Axis {
         }
     }
 
-    /// Where `value` is between the ends: 0 to 1.
+    /// Returns the position of `value` on the axis, from 0 (`low`) to 1 (`high`).
     pub fn share(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -85,7 +85,8 @@ impl Axis {
 }
 
 impl Series {
-    /// The share of values up to each place on `x`, which is by decades; `sorted` is in ascending order.
+    /// Returns the cumulative distribution of `sorted`, which must be in ascending order, at places along the
+    /// logarithmic axis `x`.
     pub fn cdf(name: impl Into<String>, x: &Axis, sorted: &[f64]) -> Self {
         let place = |step: usize| {
             let share = step as f64 / CDF_STEPS as f64;
@@ -103,7 +104,7 @@ impl Series {
         }
     }
 
-    /// The share of times up to each, in microseconds on the horizontal axis.
+    /// Returns the cumulative distribution of times, in microseconds on the horizontal axis.
     pub fn cdf_us(name: impl Into<String>, times: &Histogram) -> Self {
         let all = times.count().max(1) as f64;
         let mut below = 0;
@@ -118,7 +119,7 @@ impl Series {
         }
     }
 
-    /// Points as the paper gives them.
+    /// Returns points of the paper.
     pub fn paper(name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         Self {
             name: name.into(),
@@ -128,12 +129,12 @@ impl Series {
     }
 }
 
-/// To five digits, which is all that can be seen.
+/// Rounds to five significant digits, more than a chart can show.
 fn round(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-/// Places at which a distribution is looked up.
+/// The number of steps along the axis of a distribution.
 const CDF_STEPS: usize = 250;
 
 #[cfg(test)]

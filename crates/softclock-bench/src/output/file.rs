@@ -1,14 +1,14 @@
-//! Files that are either complete or not there.
+//! Files that are written completely or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Replaces `path` by `contents` at once: a reader sees the old file or the new one, and a failure
-/// leaves the old one. What is not a regular file (a pipe, a device) is written to directly.
+/// Replaces `path` by `contents` atomically: a reader sees the old file or the new one, and a failure leaves the old
+/// one. A path that is not a regular file (a pipe, a device) is written to directly.
 ///
 /// # Errors
-/// Whatever creating, writing or renaming the file answers.
+/// Those of creating, writing or renaming the file.
 pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     let target = resolve(path)?;
     if is_special(&target) {
@@ -20,13 +20,13 @@ pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = temporary_name(&target)?;
     let written = fill(&temporary, contents).and_then(|()| fs::rename(&temporary, &target));
     if written.is_err() {
-        // The first error is the one to report.
+        // Report the first error, not that of the removal.
         let _ = fs::remove_file(&temporary);
     }
     written
 }
 
-/// Answers now the error that [`write()`] would answer after minutes of measuring.
+/// Checks that [`write()`] can succeed, to report an error before minutes of measuring.
 ///
 /// # Errors
 /// If no file can be created beside `path`, or `path` is a directory.
@@ -40,7 +40,7 @@ pub fn probe(path: &Path) -> io::Result<()> {
     fs::remove_file(&temporary)
 }
 
-/// Follows links, so that a link to a result stays one.
+/// Follows symbolic links, so that a link is kept and its target replaced.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
         Ok(target) if target.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
@@ -68,5 +68,6 @@ fn temporary_name(path: &Path) -> io::Result<PathBuf> {
 fn fill(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(contents)?;
+    // Before the rename, or a crash could leave an empty file under the final name.
     file.sync_all()
 }

@@ -1,6 +1,6 @@
-//! Results for other programs: the schema is `{"experiment", "title", "date", "environment", "steal", "notes", "rows"}`, and
-//! `"charts"` where there are figures. `"date"` is the day of UTC on which the experiment ended, as `2026-11-30`; `"steal"` is
-//! null where the kernel does not tell steal time.
+//! Results as JSON for other programs. The schema is `{"experiment", "title", "date", "environment", "steal", "notes",
+//! "rows"}`, and `"charts"` if there are any. `"date"` is the UTC date on which the experiment ended, as `2026-11-30`;
+//! `"steal"` is null where the kernel does not report steal time.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -17,33 +17,33 @@ pub struct Record {
     pub experiment: &'static str,
     /// The table's heading.
     pub title: &'static str,
-    /// The day on which it ended.
+    /// The UTC date on which the experiment ended.
     pub date: String,
-    /// Where it ran.
+    /// The machine and the versions.
     pub environment: Environment,
     /// The steal time of its rounds.
     pub steal: Option<Steal>,
-    /// What a reader must know to read the numbers.
+    /// Remarks that the reader needs to interpret the numbers.
     pub notes: Vec<String>,
-    /// What it found.
+    /// The numbers.
     pub rows: Vec<Row>,
-    /// Its figures.
+    /// The charts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charts: Vec<Chart>,
 }
 
-/// Today in UTC, as `2026-11-30`.
+/// Returns today's date in UTC, as `2026-11-30`.
 pub fn today() -> String {
     OffsetDateTime::now_utc().date().to_string()
 }
 
-/// The records as an array if `several` were asked for, otherwise the one record by itself.
+/// Returns the records as an array if `several` experiments were selected, otherwise the one record alone.
 pub fn document(records: &[&Record], several: bool) -> String {
     let text = match records {
         [one] if !several => serde_json::to_string_pretty(one),
         all => serde_json::to_string_pretty(all),
     };
-    // The types above hold only strings and numbers, which always have a JSON form.
+    // The types above hold only strings, numbers and collections of them, which always serialize.
     let mut text = text.expect("records serialize");
     text.push('\n');
     text

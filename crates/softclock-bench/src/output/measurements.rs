@@ -1,8 +1,8 @@
-//! Pages of measurements in Markdown, written from the JSON of runs: no figure in them is copied by hand.
+//! Pages of measurements in Markdown, written from the JSON of runs, so that no figure is copied by hand.
 //!
-//! A directory has the results as `softclock-bench run NAME --json results/NAME.json` wrote them. From them
-//! [`pages`] makes one page for each group of experiments, and an index. They show medians and spreads; the charts
-//! stay in the JSON.
+//! A directory holds the results that `softclock-bench run NAME --json results/NAME.json` wrote. From them [`pages`]
+//! makes one page for each group of experiments, and an index. The pages show medians and spreads; the charts stay in
+//! the JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,9 +13,11 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::experiments;
+use crate::output::report::{Report, Row};
+use crate::output::svg;
 use crate::output::table::number;
 
-/// One experiment's result, read back from JSON.
+/// The result of one experiment, read back from JSON.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
     experiment: String,
@@ -47,10 +49,10 @@ struct SavedRow {
     paper: Option<f64>,
 }
 
-/// Reads the results in `directory`, in the order in which `softclock-bench list` names the experiments.
+/// Reads the results in `directory`, in the order in which `softclock-bench list` shows the experiments.
 ///
 /// # Errors
-/// Those of reading the directory and its files, and [`io::ErrorKind::InvalidData`] for a file that is no result.
+/// Those of reading the directory and its files, and [`io::ErrorKind::InvalidData`] for a file that is not a result.
 pub fn read(directory: &Path) -> io::Result<Vec<Saved>> {
     let mut results = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -73,7 +75,7 @@ pub fn read(directory: &Path) -> io::Result<Vec<Saved>> {
     Ok(results)
 }
 
-/// The pages by file name. Costs a pass over all rows for each metric.
+/// Returns the pages by file name.
 pub fn pages(results: &[Saved]) -> BTreeMap<String, String> {
     let mut pages = BTreeMap::new();
     let mut index = String::from(INDEX);
@@ -92,8 +94,47 @@ pub fn pages(results: &[Saved]) -> BTreeMap<String, String> {
         );
     }
     pages.insert("README.md".to_owned(), index);
+    let busy_server = (results.iter()).find(|result| result.experiment == "soft-timers/table-1");
+    pages.extend(busy_server.map(|result| ("cost.svg".to_owned(), cost_chart(result))));
     pages
 }
+
+/// Draws the throughput that a busy server loses to events, by the means that fires them.
+fn cost_chart(result: &Saved) -> String {
+    let wanted =
+        |variant: &&str, row: &&SavedRow| row.variant == **variant && row.metric == COST_METRIC;
+    let rows = COST_VARIANTS.iter().filter_map(|variant| {
+        let row = result.rows.iter().find(|row| wanted(variant, row))?;
+        Some(Row {
+            variant: row.variant.clone(),
+            metric: row.metric.clone(),
+            unit: "%",
+            value: row.value,
+            low: row.low,
+            high: row.high,
+            paper: None,
+            samples: Vec::new(),
+        })
+    });
+    let report = Report {
+        title: "cost of an event in a busy web server",
+        notes: Vec::new(),
+        rows: rows.collect(),
+        charts: Vec::new(),
+    };
+    svg::document(&[(&result.experiment, &report)])
+}
+
+const COST_METRIC: &str = "throughput lost";
+
+const COST_VARIANTS: [&str; 6] = [
+    "soft event, each 10 us, none left out",
+    "soft event, 20 us after the last",
+    "timerfd, each 20 us",
+    "signal, each 20 us",
+    "signal, each 100 us",
+    "signal, each 1000 us",
+];
 
 fn section(result: &Saved) -> String {
     let Machine {
@@ -126,7 +167,8 @@ fn section(result: &Saved) -> String {
 /// The rows of one metric.
 type Metric<'a> = Vec<&'a SavedRow>;
 
-/// The metrics in order of first appearance. Neighbours that were measured for the same variants are together.
+/// Groups the rows by metric, in order of first appearance, and adjacent metrics that have the same variants into one
+/// table.
 fn metrics_of_same_variants(rows: &[SavedRow]) -> Vec<Vec<Metric<'_>>> {
     let mut metrics: Vec<Metric<'_>> = Vec::new();
     for row in rows {
@@ -144,10 +186,11 @@ fn metrics_of_same_variants(rows: &[SavedRow]) -> Vec<Vec<Metric<'_>>> {
     groups.map(<[Metric<'_>]>::to_vec).collect()
 }
 
-/// A column for each variant, or a line for each where there are more of them than a page is wide.
+/// Returns a table with a column for each variant, or, with more variants than fit on a page, a line for each.
 fn table(metrics: &[Metric<'_>]) -> String {
     let variants = &metrics[0];
     let mut out = String::new();
+    // Few variants are columns, so that a metric reads along its line.
     if variants.len() <= MOST_COLUMNS {
         let names: Vec<String> = variants.iter().map(|row| escaped(&row.variant)).collect();
         let _ = writeln!(out, "| | {} |", names.join(" | "));
@@ -186,7 +229,7 @@ fn cell(row: &SavedRow) -> String {
     }
 }
 
-/// Text in which nothing has a meaning in a table of Markdown.
+/// Escapes the characters that have a meaning in Markdown tables.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -217,7 +260,7 @@ fn about(name: &str) -> &'static str {
     })
 }
 
-/// Columns of a table besides its first.
+/// The most columns of a table, besides its first.
 const MOST_COLUMNS: usize = 6;
 
 const INDEX: &str = "# Measurements
@@ -284,7 +327,7 @@ mod tests {
             let there = fs::read_to_string(directory.join(&name)).unwrap_or_default();
             assert!(
                 there == page,
-                "{name} is not what the results say; run: cargo run -p softclock-bench -- pages docs/measurements"
+                "{name} does not match the results; run: cargo run -p softclock-bench -- pages docs/measurements"
             );
         }
     }

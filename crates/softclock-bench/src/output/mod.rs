@@ -1,5 +1,5 @@
-//! Results: an experiment fills a [`report::Report`] with rows, and the other modules show it, each with the
-//! [`environment`](crate::measure::environment) that the numbers came from.
+//! Results: an experiment returns a [`report::Report`] with rows, and the other modules present it, with the
+//! [`environment`](crate::measure::environment) of the measurement.
 //!
 //! [`table`] is for the terminal, [`json`] for other programs, [`svg`] and [`page`] for a browser, and [`measurements`]
 //! for the documentation.

@@ -1,4 +1,4 @@
-//! All results on one page for a browser, which needs nothing else: styles and pictures are in it.
+//! All results on one HTML page, which contains its styles and pictures.
 
 use std::fmt::Write;
 
@@ -7,19 +7,19 @@ use crate::output::report::{Report, Row};
 use crate::output::svg::{self, escape};
 use crate::output::table::{metrics, number};
 
-/// What became of one experiment.
+/// The outcome of one experiment.
 pub struct Outcome {
     /// The experiment's name.
     pub name: &'static str,
-    /// What it measures, as `list` says it.
+    /// The description of the experiment, as in `list`.
     pub about: &'static str,
-    /// Its report, or why there is none.
+    /// The report, or the error's text.
     pub result: Result<Report, String>,
-    /// How long it took.
+    /// The duration of the experiment.
     pub seconds: f64,
 }
 
-/// The page. `smoke` numbers mean nothing, and it says so.
+/// Returns the page. With `smoke`, it says that the numbers mean nothing.
 pub fn document(environment: &Environment, outcomes: &[Outcome], smoke: bool) -> String {
     let mut body = String::from("<h1>softclock: what was measured</h1>\n");
     if smoke {
@@ -137,7 +137,7 @@ fn notes(notes: &[String]) -> String {
     format!("<ul class=\"notes\">\n{}</ul>\n", lines.collect::<String>())
 }
 
-/// A name that may stand in a link.
+/// Returns an anchor for a name.
 fn id(name: &str) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }

@@ -1,4 +1,4 @@
-//! What an experiment is and what it reports.
+//! The definition of an experiment and its report.
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -10,12 +10,12 @@ use serde::Serialize;
 use crate::measure::steal::{Steal, Watch};
 use crate::output::chart::Chart;
 
-/// One measured number with its spread and, where the paper has one, its number.
+/// One measured number with its spread and, if it has one, the paper's number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured: an implementation, a peer, a setting.
+    /// The subject: an implementation, a peer or a setting.
     pub variant: String,
-    /// Which quantity, the same words for every variant it is compared across.
+    /// The quantity, in the same words for every variant with which it is compared.
     pub metric: String,
     /// The unit of `value`, `low`, `high` and `paper`.
     pub unit: &'static str,
@@ -27,13 +27,13 @@ pub struct Row {
     pub high: f64,
     /// The paper's number, in the same unit.
     pub paper: Option<f64>,
-    /// What `value` is the median of, in the order of rounds.
+    /// The samples behind `value`, in the order of rounds.
     #[serde(skip)]
     pub(crate) samples: Vec<f64>,
 }
 
 impl Row {
-    /// The median of `samples` and their 10th and 90th percentile.
+    /// Creates a row with the median of `samples` and their 10th and 90th percentile.
     ///
     /// # Panics
     /// If `samples` is empty.
@@ -58,8 +58,8 @@ impl Row {
         }
     }
 
-    /// The median of `samples`, between bounds that the true median is within at a confidence of 95 % (a sign test):
-    /// 0 outside of them is no noise.
+    /// Creates a row with the median of `samples` and the bounds that contain the true median with a confidence of 95 %
+    /// (sign test). If 0 is outside them, the effect is more than noise.
     ///
     /// # Panics
     /// If `samples` is empty.
@@ -72,7 +72,7 @@ impl Row {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len() as f64;
-        // How many of n samples are below the median is nearly normal, with a deviation of half the root of n.
+        // The number of n samples below the median is nearly normal, with a standard deviation of half the root of n.
         let outside = ((n - 1.96 * n.sqrt()) / 2.0).max(0.0) as usize;
         let row = Row::of_samples(variant, metric, unit, samples);
         Row {
@@ -82,7 +82,7 @@ impl Row {
         }
     }
 
-    /// The same row beside the paper's number.
+    /// Returns the row with the paper's number.
     pub fn paper(self, paper: f64) -> Row {
         Row {
             paper: Some(paper),
@@ -91,22 +91,22 @@ impl Row {
     }
 }
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The table's heading.
     pub title: &'static str,
-    /// What a reader must know to read the numbers: differences from the paper, what could not be
-    /// measured here and why.
+    /// Remarks that the reader needs to interpret the numbers: differences from the paper, missing measurements and
+    /// their reasons.
     pub notes: Vec<String>,
     /// The numbers, in the order in which they are shown.
     pub rows: Vec<Row>,
-    /// What figures are drawn besides.
+    /// The charts.
     pub charts: Vec<Chart>,
 }
 
 impl Report {
-    /// Nothing, and why: the experiment cannot be run here.
+    /// Returns a report without rows, for an experiment that cannot run here, with the reason.
     pub fn not_measured(title: &'static str, reason: &str) -> Self {
         Self {
             title,
@@ -117,22 +117,22 @@ impl Report {
     }
 }
 
-/// One table or figure: a name to run it by and the function that measures it.
+/// A table or figure: its name on the command line, and the function that measures it.
 #[derive(Debug)]
 pub struct Experiment {
     /// `group/name`, as typed on the command line.
     pub name: &'static str,
     /// One line for `list`.
     pub about: &'static str,
-    /// Measures; takes seconds to minutes, under [`Context::smoke`] about a second.
+    /// Measures. Takes seconds to minutes, with [`Context::smoke`] about a second.
     pub run: fn(&Context) -> Result<Report, Box<dyn Error>>,
 }
 
 impl Experiment {
-    /// Runs it; tells the steal time of its rounds in the report's notes, too, unless nothing was measured.
+    /// Runs the experiment; adds the steal time of its rounds to the report's notes, unless nothing was measured.
     ///
     /// # Errors
-    /// Its own.
+    /// Those of the experiment.
     pub fn measure(&self, context: &Context) -> Result<(Report, Option<Steal>), Box<dyn Error>> {
         context.steal.begin();
         let mut report = (self.run)(context)?;
@@ -147,22 +147,22 @@ impl Experiment {
     }
 }
 
-/// How an experiment is to be run.
+/// The parameters of a run of experiments.
 #[derive(Debug)]
 pub struct Context {
-    /// The smallest size that still exercises every line: its numbers mean nothing.
+    /// Whether to run the smallest size that still executes every line; its numbers mean nothing.
     pub smoke: bool,
-    /// Rounds of experiments that let the user choose, unless it is their own number.
+    /// The user's number of rounds, for experiments that support it; `None` for their default.
     pub rounds: Option<usize>,
     terminal: bool,
-    /// When progress was last told in a line of its own.
+    /// The time of the last progress line outside a terminal.
     told: Mutex<Option<Instant>>,
-    /// Of the experiment that runs.
+    /// The steal time of the running experiment.
     steal: Watch,
 }
 
 impl Context {
-    /// A context that shows progress on standard error.
+    /// Creates a context that shows progress on standard error.
     pub fn new(smoke: bool) -> Self {
         Self {
             smoke,
@@ -173,12 +173,12 @@ impl Context {
         }
     }
 
-    /// Measures a round, which is the step `done` of `total` as in [`progress`](Self::progress). Calls `measure` again if
-    /// the hypervisor took too much of the processors' time meanwhile, at most twice, and gives what it found with the
-    /// least of it; see [`crate::measure::steal`]. In a smoke run it is called once.
+    /// Measures a round, which is step `done` of `total` as in [`progress`](Self::progress). If the hypervisor took too
+    /// much of the processors' time, calls `measure` again, at most twice, and returns the result with the least steal
+    /// time; see [`crate::measure::steal`]. Never repeats in a smoke run.
     ///
     /// # Errors
-    /// The first of `measure`.
+    /// The first error of `measure`.
     pub fn round<T, E>(
         &self,
         done: usize,
@@ -195,10 +195,10 @@ impl Context {
         }
     }
 
-    /// As [`round`](Self::round), for what is measured by a task.
+    /// Like [`round`](Self::round), for an asynchronous measurement.
     ///
     /// # Errors
-    /// The first of `measure`.
+    /// The first error of `measure`.
     pub async fn round_of_task<T, E>(
         &self,
         done: usize,
@@ -215,15 +215,14 @@ impl Context {
         }
     }
 
-    /// Shows that `done` of `total` steps are over and that `what` comes next. On a terminal the line vanishes
-    /// when `done` reaches `total`; elsewhere there is a line each ten seconds. Call it between measurements, never
-    /// inside one.
+    /// Shows that `done` of `total` steps are over and that `what` is next. On a terminal the line vanishes when `done`
+    /// reaches `total`; otherwise it prints a line every ten seconds. Call it between measurements, never inside one.
     pub fn progress(&self, done: usize, total: usize, what: &str) {
         if !self.terminal {
             return self.tell(done, total, what);
         }
         let mut stderr = std::io::stderr().lock();
-        // A progress line that cannot be shown is no reason to lose the measurement.
+        // A failure to show progress must not end the measurement.
         let _ = write!(stderr, "\r\x1b[2K{}", progress_line(done, total, what));
         let _ = stderr.flush();
     }
@@ -240,7 +239,7 @@ impl Context {
     }
 }
 
-/// For those who read progress in a file or through a pipe.
+/// The interval of progress lines outside a terminal.
 const TELL_EACH: Duration = Duration::from_secs(10);
 
 fn progress_line(done: usize, total: usize, what: &str) -> String {
@@ -256,7 +255,7 @@ fn progress_line(done: usize, total: usize, what: &str) -> String {
     )
 }
 
-/// The `q`-quantile of `sorted`, interpolated between neighbours.
+/// Returns the `q`-quantile of `sorted`, interpolated between neighbours.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let position = q * (sorted.len() - 1) as f64;
     let below = position.floor() as usize;

@@ -1,9 +1,9 @@
-//! A report as a table for the terminal.
+//! Reports as tables for the terminal.
 
 use crate::measure::environment::Environment;
 use crate::output::report::{Report, Row};
 
-/// The environment, one aligned line a field.
+/// Returns the environment, one aligned line per field.
 pub fn environment(environment: &Environment) -> String {
     let lines = environment.lines();
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -13,7 +13,7 @@ pub fn environment(environment: &Environment) -> String {
         .collect()
 }
 
-/// The report: under each metric its variants, ours and the peers', with the paper's number first.
+/// Returns the report: under each metric its variants, with the paper's number first.
 pub fn report(name: &str, report: &Report) -> String {
     let mut out = format!("\n{name}: {}\n", report.title);
     let width = label_width(report);
@@ -32,7 +32,7 @@ pub fn report(name: &str, report: &Report) -> String {
     out
 }
 
-/// The metrics in order of first appearance.
+/// Returns the metrics in order of first appearance.
 pub(crate) fn metrics(rows: &[Row]) -> Vec<&str> {
     let mut seen: Vec<&str> = Vec::new();
     for row in rows {
@@ -43,7 +43,7 @@ pub(crate) fn metrics(rows: &[Row]) -> Vec<&str> {
     seen
 }
 
-/// `value` with three significant digits, or all digits before the point.
+/// Formats `value` with three significant digits, or more if needed for all digits before the point.
 pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     let decimals = match magnitude {

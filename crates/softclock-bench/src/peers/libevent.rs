@@ -1,4 +1,4 @@
-//! libevent, doing what the experiments of event delivery do with ours.
+//! libevent under the workloads of the event-delivery experiments.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -7,36 +7,37 @@ use std::rc::Rc;
 
 use crate::peers::program::{Library, Workshop};
 
-/// What libevent's calls cost, in nanoseconds a call.
+/// The costs of libevent's calls, in nanoseconds per call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// A callback, in a turn of the loop in which all hot sockets have one.
+    /// Cost of a callback, in a turn of the loop in which each hot socket has one.
     pub event_ns: Vec<f64>,
-    /// `event_add`.
+    /// Cost of `event_add`.
     pub add_ns: Vec<f64>,
-    /// `event_del`.
+    /// Cost of `event_del`.
     pub delete_ns: Vec<f64>,
-    /// `event_add`, with a turn of the loop after all of them.
+    /// Cost of `event_add`, with a turn of the loop after all of them.
     pub armed_ns: Vec<f64>,
-    /// `event_del` and close(2), after that.
+    /// Cost of `event_del` and close(2) of events that were armed by such a turn.
     pub close_ns: Vec<f64>,
 }
 
-/// The program that does it, with one of its settings.
+/// The compiled workload, with one of its settings.
 #[derive(Debug)]
 pub struct Libevent {
     program: PathBuf,
     setting: Setting,
-    /// Where the program is.
+    /// Keeps the directory of the program.
     _workshop: Rc<Workshop>,
 }
 
-/// How libevent is set up.
+/// A configuration of libevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     /// `event_base_new` and level-triggered events.
     Defaults,
-    /// What its documentation has for speed: `EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST`, `EVENT_BASE_FLAG_NOLOCK`, `EV_ET`.
+    /// The settings that its documentation recommends for speed: `EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST`,
+    /// `EVENT_BASE_FLAG_NOLOCK`, `EV_ET`.
     Fast,
 }
 
@@ -50,7 +51,7 @@ impl Setting {
         }
     }
 
-    /// The program's first argument.
+    /// Returns the program's first argument.
     const fn argument(self) -> &'static str {
         match self {
             Self::Defaults => "defaults",
@@ -63,8 +64,8 @@ impl Libevent {
     /// The names of all settings in tables.
     pub const NAMES: [&'static str; 2] = [Setting::Defaults.name(), Setting::Fast.name()];
 
-    /// Compiles it. Gives it once with each of its settings, or nothing, and a note that says what is missing and which
-    /// package has it.
+    /// Compiles the program; returns one value for each setting. If it cannot be compiled, adds a note with the reason
+    /// and the missing package, and returns none.
     pub fn all(notes: &mut Vec<String>) -> Vec<Self> {
         match Self::compile() {
             Ok(all) => all,
@@ -86,23 +87,23 @@ impl Libevent {
         Ok(Setting::ALL.map(with).into())
     }
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(&self) -> &'static str {
         self.setting.name()
     }
 
-    /// The costs of `rounds` samples each, with so many hot and cold sockets.
+    /// Measures the costs in `rounds` samples each, with these numbers of hot and cold sockets.
     ///
     /// # Errors
-    /// A sentence for the notes.
+    /// The reason, as a sentence for a report's notes.
     pub fn costs(&self, hot: usize, cold: usize, rounds: usize) -> Result<Costs, String> {
         parse_costs(&self.run("costs", &[hot, cold, rounds])?)
     }
 
-    /// Microseconds of each run of `bench.c`'s workload.
+    /// Returns the microseconds of each run of `bench.c`'s workload.
     ///
     /// # Errors
-    /// A sentence for the notes.
+    /// The reason, as a sentence for a report's notes.
     pub fn bench(
         &self,
         pairs: usize,
@@ -130,7 +131,7 @@ fn left_out(why: impl Display) -> String {
     format!("libevent is left out: {why}")
 }
 
-/// Five lines: events, additions, deletions, additions with a turn of the loop, closing.
+/// Parses five lines: callbacks, additions, deletions, additions with a turn of the loop, closing.
 fn parse_costs(text: &str) -> Result<Costs, String> {
     let lines: Vec<Vec<f64>> = text.lines().map(numbers).collect::<Result<_, _>>()?;
     match <[Vec<f64>; 5]>::try_from(lines) {
@@ -159,7 +160,7 @@ const LIBEVENT: Library = Library {
     link: &["-levent"],
 };
 
-/// What its rows stand for.
+/// The note on the settings behind its rows.
 pub const LIBEVENT_NOTE: &str = "libevent: event_base_new and level-triggered events; changelist and EV_ET: with \
     EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST and EVENT_BASE_FLAG_NOLOCK, and edge-triggered events, which its documentation has \
     for speed";

@@ -1,4 +1,5 @@
-//! Programs in other languages that do what softclock does. Web servers and proxies are in [`servers`](crate::servers).
+//! Programs in other languages with the same workloads as softclock. Web servers and proxies are in
+//! [`servers`](crate::servers).
 
 pub mod libevent;
 pub mod program;

@@ -1,5 +1,5 @@
-//! Peers in other languages: their sources are in `peers/` and compiled when an experiment runs, where the machine has
-//! what they need.
+//! Compilation of peers in other languages. Their sources are in `peers/` and are compiled when an experiment runs, if
+//! the machine has the compiler and libraries.
 
 use std::fs;
 use std::io;
@@ -8,50 +8,50 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Compiles peers into a directory that goes with it.
+/// A temporary directory for compiled peers, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Workshop {
     directory: TempDir,
 }
 
-/// A source file: its name and its text.
+/// The name and the text of a source file.
 pub type Source = (&'static str, &'static str);
 
-/// A C library, as pkg-config and Debian know it.
+/// The names of a C library for pkg-config and Debian.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
-    /// Its name for pkg-config.
+    /// The name for pkg-config.
     pub name: &'static str,
-    /// The package that holds its headers.
+    /// The Debian package of its headers.
     pub debian: &'static str,
-    /// What to link with.
+    /// The linker's arguments.
     pub link: &'static [&'static str],
 }
 
-/// A peer that was compiled.
+/// A compiled peer.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Where it is, for as long as the workshop.
+    /// The program's path, which is valid as long as the workshop.
     pub program: PathBuf,
-    /// Of the library or language.
+    /// The version of the library or language.
     pub version: String,
 }
 
 impl Workshop {
-    /// An empty one.
+    /// Creates an empty directory.
     ///
     /// # Errors
-    /// If there is no place for temporary files.
+    /// The directory cannot be created.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             directory: tempfile::tempdir()?,
         })
     }
 
-    /// The program that the first of `sources` makes with `library`; the others are its headers.
+    /// Compiles the first of `sources`, which may include the others, and links it with `library`.
     ///
     /// # Errors
-    /// A sentence for the notes: what is missing, and which package has it.
+    /// The missing program or library and its Debian package, as a sentence for a report's notes.
     pub fn c_program(&self, sources: &[Source], library: Library) -> Result<Compiled, String> {
         let install = |why| {
             let (name, debian) = (library.name, library.debian);
@@ -69,27 +69,28 @@ impl Workshop {
         Ok(Compiled { program, version })
     }
 
-    /// The program that a file of Go makes.
+    /// Compiles a Go program of one file.
     ///
     /// # Errors
-    /// A sentence for the notes: what is missing, and which package has it.
+    /// The missing program and its Debian package, as a sentence for a report's notes.
     pub fn go_program(&self, source: Source) -> Result<Compiled, String> {
         let install = |why| format!("Go is left out: {why}; on Debian: apt-get install golang-go");
+        // This also checks that Go is installed.
         let version = output(Command::new("go").args(["env", "GOVERSION"])).map_err(install)?;
         let (source, program) = self.place(&[source])?;
         let mut compiler = Command::new("go");
         compiler.args(["build", "-o"]).arg(&program).arg(source);
-        // Go builds nothing without a cache, and has none where HOME is not set.
+        // Go needs a cache to build, and finds none if HOME is not set.
         if std::env::var_os("HOME").is_none() {
             compiler.env("GOCACHE", self.directory.path().join("cache"));
         }
-        // No other compiler is to be fetched, and there is no module.
+        // Use the installed compiler only, and build without a module.
         compiler.envs([("GOTOOLCHAIN", "local"), ("GO111MODULE", "off")]);
         output(&mut compiler).map_err(install)?;
         Ok(Compiled { program, version })
     }
 
-    /// Writes the sources, and says where the first is and where its program goes.
+    /// Writes the sources; returns the paths of the first one and of its program.
     fn place(&self, sources: &[Source]) -> Result<(PathBuf, PathBuf), String> {
         let path = |name: &str| self.directory.path().join(name);
         for (name, text) in sources {
@@ -101,7 +102,7 @@ impl Workshop {
     }
 }
 
-/// What a command prints, trimmed; else the first line of its complaint.
+/// Returns a command's output, trimmed, or else the first line of its error output.
 fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -1,6 +1,7 @@
 //! Caddy, with one processor for its goroutines.
 //!
-//! Of the settings of its file server none is about speed. What Go's guide to the garbage collector has is GOGC.
+//! None of its file server's settings is about speed; GOGC, from the guide to Go's garbage collector, is the only one
+//! here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,12 +10,12 @@ use std::process::Command;
 
 use super::write_file;
 
-/// How often it collects garbage.
+/// The frequency of garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Garbage {
-    /// When the heap has doubled, which is Go's default.
+    /// When the heap has doubled, Go's default.
     Usual,
-    /// `GOGC=1000`: when it has grown elevenfold.
+    /// `GOGC=1000`: when the heap has grown elevenfold.
     Seldom,
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::write_file;
 
-/// Where Debian has it is not in everybody's path.
+/// Returns Debian's path, which is not in every user's `PATH`, if it exists.
 pub(crate) fn program() -> &'static str {
     let debians = "/usr/sbin/haproxy";
     if Path::new(debians).exists() {
@@ -31,9 +31,9 @@ pub(super) fn proxy(
     Ok(command)
 }
 
-/// Connections to the upstream are kept and any request may use them, also when most descriptors are in use, where it would
-/// stop to keep them; clients that send none are waited for. It wants two descriptors for each connection that it may have.
-/// `global` is one more line of that section.
+/// Returns the configuration. Connections to the upstream are kept and reused by any request, also when most
+/// descriptors are in use, which HAProxy would otherwise prevent; silent clients are kept for an hour. HAProxy reserves
+/// two descriptors for each possible connection. `global` is one more line of that section.
 fn configuration(
     address: SocketAddr,
     upstream: SocketAddr,
@@ -66,5 +66,5 @@ backend b
     )
 }
 
-/// Descriptors that it wants besides.
+/// Descriptors that are not for connections.
 const FOR_ITSELF: u64 = 200;

@@ -1,5 +1,5 @@
-//! Web servers and proxies as processes: ours and their peers, each with one worker, started for a measurement and ended
-//! with it.
+//! Web servers and proxies as processes: softclock and its peers, each with one worker, started for a measurement and
+//! ended with it.
 
 mod caddy;
 pub(crate) mod haproxy;
@@ -23,19 +23,19 @@ use softclock_linux::child::end_with_parent;
 pub use proxies::{BESIDE_PEERS, ProxyKind};
 pub use softclock::{proxy, serve};
 
-/// A server that can be compared.
+/// A web server to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The server of `softclock serve`, with its defaults, in another process of this program.
+    /// The server of `softclock serve` with its defaults, in another process of this program.
     Softclock,
-    /// nginx, by the way it sends files.
+    /// nginx, with a method of sending files.
     Nginx(nginx::Files),
-    /// Caddy, by how often it collects garbage.
+    /// Caddy, with a frequency of garbage collection.
     Caddy(caddy::Garbage),
 }
 
 impl Kind {
-    /// All, in the order of tables.
+    /// All servers, in the order of tables.
     pub const ALL: [Self; 6] = [
         Self::Softclock,
         Self::Nginx(nginx::Files::Sendfile),
@@ -45,7 +45,7 @@ impl Kind {
         Self::Caddy(caddy::Garbage::Seldom),
     ];
 
-    /// Its name in tables: the program, and the settings that differ between its rows.
+    /// Returns the name in tables: the program, and the settings in which its rows differ.
     pub fn name(self) -> &'static str {
         match self {
             Self::Softclock => "softclock",
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Debian's package that it is in, if it is not this program.
+    /// Returns the program's Debian package, or `None` for softclock.
     pub fn package(self) -> Option<&'static str> {
         match self {
             Self::Softclock => None,
@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// What it says of its version; `None` if it is not installed.
+    /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         let (program, argument) = match self {
             Self::Softclock => return Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -78,11 +78,11 @@ impl Kind {
         version(program, argument)
     }
 
-    /// Starts it with the files of `root`, which everybody must be able to read; it takes connections when this
-    /// returns. It stays on the processor that this thread is pinned to, and ends when this thread does.
+    /// Starts the server with the files of `root`, which all users must be able to read; it accepts connections when
+    /// this returns. It stays on the processor that this thread is pinned to, and ends when this thread does.
     ///
     /// # Errors
-    /// A program that is not there, does not start or does not listen; with what it said.
+    /// The program is not installed, does not start or does not listen; the error has its output.
     pub fn start(self, root: &Path) -> io::Result<Server> {
         Server::start(|address, directory| match self {
             Self::Softclock => softclock::command(root, address),
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// A server that runs until this is dropped.
+/// A running server. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -101,7 +101,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// What `command` makes for an address and a directory of its own.
+    /// Starts the command that `command` returns for a free address and a new directory.
     pub(crate) fn start(
         command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>,
     ) -> io::Result<Self> {
@@ -111,8 +111,9 @@ impl Server {
         let mut command = command(address, directory.path())?;
         let log = File::create(directory.path().join(LOG))?;
         end_with_parent(&mut command)
-            // Ours ends when it closes.
+            // softclock's servers end when this pipe is closed.
             .stdin(Stdio::piped())
+            // A file rather than a pipe, which could fill and block the server.
             .stdout(log.try_clone()?)
             .stderr(log);
         let mut server = Self {
@@ -130,46 +131,48 @@ impl Server {
             if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
                 let said = fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
                 let said = said.trim().replace('\n', " ");
-                return Err(io::Error::other(format!("it does not listen: {said}")));
+                return Err(io::Error::other(format!(
+                    "the server does not listen: {said}"
+                )));
             }
             thread::sleep(LOOK_UP);
         }
         Ok(())
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The time that its processes have had a processor, in user and kernel mode; in steps of the kernel's, mostly
-    /// 10 ms.
+    /// Returns the processor time of its processes, in user and kernel mode. The kernel counts it in steps of mostly 10
+    /// ms.
     ///
     /// # Errors
-    /// When it has ended.
+    /// The server has ended.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         self.processes().into_iter().map(cpu_time).sum()
     }
 
-    /// Its processes' ids.
+    /// Returns the ids of its processes.
     pub fn processes(&self) -> Vec<u32> {
         processes(self.child.id())
     }
 
-    /// Sends this signal to all of them.
+    /// Sends a signal to all of its processes.
     ///
     /// # Errors
-    /// One has ended.
+    /// One of them has ended.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let pids = self.processes().into_iter();
         pids.filter_map(|id| Pid::from_raw(id.cast_signed()))
             .try_for_each(|pid| Ok(kill_process(pid, signal)?))
     }
 
-    /// The descriptors that its processes have open.
+    /// Returns the number of descriptors that its processes have open.
     ///
     /// # Errors
-    /// When it has ended, or belongs to somebody else.
+    /// The server has ended, or belongs to another user.
     pub fn descriptors(&self) -> io::Result<usize> {
         let count = |id| Ok(fs::read_dir(format!("/proc/{id}/fd"))?.count());
         self.processes().into_iter().map(count).sum()
@@ -178,7 +181,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Known now: those whose parent is gone can't be found.
+        // Before the signal: children cannot be found after their parent has ended.
         let all = processes(self.child.id());
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let start = Instant::now();
@@ -188,6 +191,7 @@ impl Drop for Server {
             }
             thread::sleep(LOOK_UP);
         }
+        // It did not end by SIGTERM: kill all of it.
         for process in all {
             if let Some(pid) = Pid::from_raw(process.cast_signed()) {
                 let _ = kill_process(pid, Signal::KILL);
@@ -197,17 +201,17 @@ impl Drop for Server {
     }
 }
 
-/// What the program says of its version; `None` if it is not installed.
+/// Returns the version that a program prints, or `None` if it is not installed.
 pub(crate) fn version(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(program).arg(argument).output().ok()?;
-    // nginx says it on standard error.
+    // nginx prints its version on standard error.
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     let version = said.lines().next()?.trim();
     Some(version.replace("nginx version: nginx/", ""))
 }
 
-/// A process and its children, which is all that these servers have.
+/// Returns a process and its children; these servers have no deeper descendants.
 fn processes(id: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
     let children = children.unwrap_or_default();
@@ -221,7 +225,8 @@ pub(crate) fn cpu_time(id: u32) -> io::Result<Duration> {
     Ok(Duration::from_secs(ticks) / clock_ticks_per_second() as u32)
 }
 
-/// `utime` and `stime`, fields 14 and 15 of `proc_pid_stat(5)`. The second is a name, in which anything may stand.
+/// Returns `utime` plus `stime`, fields 14 and 15 of `proc_pid_stat(5)`. The second field is the program's name, which
+/// may contain any character, so parsing starts after it.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
@@ -229,9 +234,9 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Different ones that nobody listens on, as long as nobody else takes them.
+/// Returns different free addresses. Another program may take one before it is used.
 pub(crate) fn free_addresses<const N: usize>() -> io::Result<[SocketAddr; N]> {
-    // All are bound at a time, as the kernel may give the port of one that was closed to the next.
+    // All are bound at the same time, because the kernel may assign the port of a closed listener again.
     let mut listeners = Vec::with_capacity(N);
     let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); N];
     for address in &mut addresses {
@@ -242,7 +247,7 @@ pub(crate) fn free_addresses<const N: usize>() -> io::Result<[SocketAddr; N]> {
     Ok(addresses)
 }
 
-/// Lets the workers of servers that were started by root and gave that up read it.
+/// Makes a directory readable for all users: servers that root starts give up their rights in the workers.
 ///
 /// # Errors
 /// Those of `chmod(2)`.
@@ -258,7 +263,7 @@ pub(crate) fn write_file(directory: &Path, name: &str, text: &str) -> io::Result
 
 const LOG: &str = "log";
 
-/// How long a server may take to start or to end.
+/// The time within which a server must start or end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const LOOK_UP: Duration = Duration::from_millis(5);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::write_file;
 
-/// Where Debian has it is not in everybody's path.
+/// Returns Debian's path, which is not in every user's `PATH`, if it exists.
 pub(crate) fn program() -> &'static str {
     let debians = "/usr/sbin/nginx";
     if Path::new(debians).exists() {
@@ -17,15 +17,15 @@ pub(crate) fn program() -> &'static str {
     }
 }
 
-/// How it sends files.
+/// A method of sending files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// `tcp_nopush on` and `sendfile on`, as in Debian's `nginx.conf`.
     Sendfile,
-    /// The same, and files stay open for a second: the best for large files.
+    /// The same, with files kept open for a second: nginx's best for large files.
     SendfileCached,
-    /// `sendfile off`, and files stay open for a second: the best for small files, which it reads into the buffer that
-    /// their head is in, and writes with it by one call.
+    /// `sendfile off`, with files kept open for a second: nginx's best for small files, which it reads into the head's
+    /// buffer and writes together with it in one call.
     ReadCached,
 }
 
@@ -53,10 +53,11 @@ impl Files {
     }
 }
 
-/// Of Debian's `nginx.conf`.
+/// The settings of Debian's `nginx.conf`.
 pub(crate) const SENDFILE: &str = "sendfile on; tcp_nopush on;";
 
-/// Passes requests on, with as many connections kept as ours keeps, and with patience for clients that send none.
+/// Returns the command of a proxy that keeps as many upstream connections as softclock, and keeps silent clients for an
+/// hour.
 pub(super) fn proxy(
     address: SocketAddr,
     upstream: SocketAddr,
@@ -82,7 +83,7 @@ fn start(configuration: &str, directory: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Its defaults, but for what is compared, for `multi_accept`, and for connections that may carry any number of requests.
+/// Returns nginx's defaults with the compared settings, `multi_accept`, and no limit of requests per connection.
 fn configuration(connections: u64, server: &str) -> String {
     let descriptors = connections.max(4096);
     format!(

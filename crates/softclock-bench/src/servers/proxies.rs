@@ -10,21 +10,21 @@ use crate::output::best_peer::{Better, Comparison};
 
 use super::{Server, haproxy, nginx, softclock, version};
 
-/// A proxy that can be compared.
+/// A proxy to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// The proxy of `softclock proxy`, with its defaults, in another process of this program.
+    /// The proxy of `softclock proxy` with its defaults, in another process of this program.
     Softclock(Mechanism),
-    /// nginx, with one worker.
+    /// nginx with one worker.
     Nginx,
-    /// HAProxy, with one thread.
+    /// HAProxy with one thread.
     HaProxy,
-    /// The same with `busy-polling`, which its manual has for latency: it takes all of its processor.
+    /// The same with `busy-polling`, its manual's option for low latency, which uses the whole processor.
     HaProxyBusy,
 }
 
 impl ProxyKind {
-    /// All that wait, in the order of tables.
+    /// All proxies that sleep while idle, in the order of tables.
     pub const ALL: [Self; 6] = [
         Self::Softclock(Mechanism::Select),
         Self::Softclock(Mechanism::Poll),
@@ -34,13 +34,13 @@ impl ProxyKind {
         Self::HaProxy,
     ];
 
-    /// Ours as it is unless something else is asked for.
+    /// softclock with its default mechanism.
     pub const OURS: Self = Self::Softclock(Mechanism::Epoll);
 
-    /// Ours by what may be forbidden.
+    /// softclock with io_uring, which many systems forbid.
     pub const IO_URING: Self = Self::Softclock(Mechanism::IoUring);
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Softclock(Mechanism::Select) => "softclock, select",
@@ -53,7 +53,7 @@ impl ProxyKind {
         }
     }
 
-    /// Debian's package that it is in, if it is not this program.
+    /// Returns the program's Debian package, or `None` for softclock.
     pub fn package(self) -> Option<&'static str> {
         match self {
             Self::Softclock(_) => None,
@@ -62,7 +62,7 @@ impl ProxyKind {
         }
     }
 
-    /// What it says of its version; `None` if it is not installed.
+    /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         match self {
             Self::Softclock(_) => Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -74,18 +74,18 @@ impl ProxyKind {
         }
     }
 
-    /// Whether it can have so many descriptors, as far as that depends on what waits for them.
+    /// Returns whether the proxy's readiness mechanism supports this number of descriptors.
     pub fn can_wait_for(self, descriptors: usize) -> bool {
         self != Self::Softclock(Mechanism::Select) || descriptors + FOR_ITSELF <= FD_SETSIZE
     }
 
-    /// Starts it before `upstream`; it takes connections when this returns. It stays on the processor that this thread is
-    /// pinned to, and ends when this thread does.
+    /// Starts the proxy in front of `upstream`; it accepts connections when this returns. It stays on the processor
+    /// that this thread is pinned to, and ends when this thread does.
     ///
     /// # Errors
-    /// A program that is not there, does not start or does not listen; with what it said.
+    /// The program is not installed, does not start or does not listen; the error has its output.
     pub fn start(self, upstream: SocketAddr) -> io::Result<Server> {
-        // What children inherit.
+        // Child processes inherit the limit.
         let descriptors = raise_descriptor_limit();
         Server::start(|address, directory| match self {
             Self::Softclock(mechanism) => softclock::proxy_command(address, upstream, mechanism),
@@ -98,7 +98,7 @@ impl ProxyKind {
     }
 }
 
-/// Which proxy by the epoll or io_uring of ours is compared with the best peer.
+/// Compares softclock with epoll and with io_uring with the best peer.
 pub const BESIDE_PEERS: Comparison = Comparison {
     is_ours: |variant| {
         [ProxyKind::OURS, ProxyKind::IO_URING]
@@ -109,8 +109,8 @@ pub const BESIDE_PEERS: Comparison = Comparison {
     better: |_| Some(Better::Less),
 };
 
-/// Descriptors are below this for `select`.
+/// The limit of descriptor numbers in `select`.
 const FD_SETSIZE: usize = 1024;
 
-/// Descriptors of ours that are no connections.
+/// Descriptors of softclock that are not connections.
 const FOR_ITSELF: usize = 32;

@@ -1,6 +1,6 @@
-//! The servers of `softclock serve` and `softclock proxy` in a process of their own: this program, run again.
+//! The servers of `softclock serve` and `softclock proxy` in a separate process: this program, started again.
 //!
-//! So what is measured is what was built, and not another program that may be older.
+//! Thereby the measured server is the code of this build, not an older installed program.
 
 use std::error::Error;
 use std::io;
@@ -34,11 +34,11 @@ pub(super) fn proxy_command(
     Ok(command)
 }
 
-/// Serves `root`, or a page of its own, on one thread, until standard input is closed. If it is to `mark` its trigger
-/// states, it stores to one address at each of them, and first shows which that is.
+/// Serves `root`, or the bundled site, on one thread until standard input is closed. With `mark`, prints an address at
+/// the start and stores to it at each trigger state.
 ///
 /// # Errors
-/// The server's.
+/// Those of the server.
 pub fn serve(address: SocketAddr, root: Option<&Path>, mark: bool) -> Result<(), Box<dyn Error>> {
     let site = root.map_or(Ok(Site::bundled()), Site::directory)?;
     let server = Server::with(settings(site.into(), address)?).bind()?;
@@ -50,10 +50,10 @@ pub fn serve(address: SocketAddr, root: Option<&Path>, mark: bool) -> Result<(),
     Ok(())
 }
 
-/// Passes requests on to `upstream`, on one thread, until standard input is closed.
+/// Passes requests to `upstream`, on one thread, until standard input is closed.
 ///
 /// # Errors
-/// The server's.
+/// Those of the server.
 pub fn proxy(
     address: SocketAddr,
     upstream: SocketAddr,
@@ -68,8 +68,8 @@ pub fn proxy(
     Ok(())
 }
 
-/// The defaults, but for as many connections as the process can have, and patience with those that send nothing: cold
-/// ones stay for a whole measurement.
+/// Returns the defaults, with as many connections as the process can have and a timeout of an hour for silent ones,
+/// because cold connections stay for a whole measurement.
 fn settings(served: Served, address: SocketAddr) -> Result<Settings, Box<dyn Error>> {
     let mut settings = Settings::new(served);
     settings.listen.push(address.to_string().parse()?);
@@ -79,16 +79,17 @@ fn settings(served: Served, address: SocketAddr) -> Result<Settings, Box<dyn Err
     Ok(settings)
 }
 
-/// Until standard input is closed; `first` is called on the server's runtime.
+/// Runs the server until standard input is closed; calls `first` on its runtime.
 fn run(server: Server, first: impl FnOnce()) {
     let (closed, end) = async_channel::bounded::<()>(1);
     thread::spawn(move || {
+        // Returns at the end of standard input.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         drop(closed);
     });
     server.run(async {
         first();
-        // An error is what closing the channel gives.
+        // Closing the channel is the signal, and arrives as an error.
         let _ = end.recv().await;
     });
 }
@@ -101,7 +102,7 @@ fn mark_trigger_states() {
     });
 }
 
-/// In a cache line of its own.
+/// A mark in a separate cache line.
 #[repr(align(64))]
 struct Mark(AtomicU64);
 

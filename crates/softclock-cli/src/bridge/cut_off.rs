@@ -1,24 +1,26 @@
-//! The host's addresses and routes that stop working while a bridge has their links, and whether that is meant.
+//! Finds the host's addresses and routes that stop working while a bridge holds their interfaces, and asks the user
+//! whether to start.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use softclock_link::PortSpec;
 use softclock_linux::link::Link;
 
-use super::side::Side;
 use super::{BridgeError, BridgeOptions};
 
-/// Warns of what stops working, and asks whether to go on; without a terminal only `--yes` answers that.
-pub(super) fn agree(sides: [&Side; 2], options: &BridgeOptions) -> Result<(), BridgeError> {
+/// Warns of the addresses and routes that stop working, and asks whether to start. Without a terminal, only `--yes`
+/// agrees.
+pub(super) fn agree(ports: [&PortSpec; 2], options: &BridgeOptions) -> Result<(), BridgeError> {
     let routes = [
         fs::read_to_string("/proc/net/route").map(|table| routes4(&table)),
         fs::read_to_string("/proc/net/ipv6_route").map(|table| routes6(&table)),
     ];
-    // Kernels without IPv6 have no such table.
+    // Kernels without IPv6 have no `/proc/net/ipv6_route`.
     let routes: Vec<Route> = routes.into_iter().flatten().flatten().collect();
     let mut links = Vec::new();
-    for link in sides.into_iter().filter_map(Side::link) {
+    for link in ports.into_iter().filter_map(PortSpec::link) {
         add_with_uppers(link, &mut links);
     }
     let uses: Vec<_> = links
@@ -28,7 +30,10 @@ pub(super) fn agree(sides: [&Side; 2], options: &BridgeOptions) -> Result<(), Br
     if uses.is_empty() {
         return Ok(());
     }
-    let warning = format!("none of this works while it runs: {}", uses.join("; "));
+    let warning = format!(
+        "while the bridge runs, this does not work: {}",
+        uses.join("; ")
+    );
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if options.yes {
         if !options.quiet {
@@ -46,11 +51,11 @@ pub(super) fn agree(sides: [&Side; 2], options: &BridgeOptions) -> Result<(), Br
         };
     }
     Err(BridgeError(format!(
-        "{warning}; write --yes to start all the same"
+        "{warning}; give --yes to start anyway"
     )))
 }
 
-/// The link and all above it, each once.
+/// Adds the link and all links above it (VLANs, bridges, bonds), each once.
 fn add_with_uppers(link: &Link, links: &mut Vec<Link>) {
     if links.iter().any(|known| known.index() == link.index()) {
         return;
@@ -61,7 +66,8 @@ fn add_with_uppers(link: &Link, links: &mut Vec<Link>) {
     }
 }
 
-/// What the host has of a link. Link-local addresses of IPv6 do not count, since each link has one.
+/// Describes the addresses and routes of a link; `None` if it has neither. Link-local addresses of IPv6 do not count,
+/// since every link has one.
 fn use_of(link: &Link, routes: &[Route]) -> Option<String> {
     let addresses = link.addresses().map(|addresses| {
         let addresses = addresses
@@ -96,7 +102,7 @@ fn sentence(link: &str, addresses: io::Result<Vec<String>>, routes: Vec<String>)
     (!parts.is_empty()).then(|| format!("{link} has the {}", parts.join(" and the ")))
 }
 
-/// A way by a link.
+/// A route whose packets leave by a link.
 #[derive(Debug, PartialEq)]
 struct Route {
     link: String,
@@ -120,10 +126,10 @@ impl Route {
     }
 }
 
-/// `/proc/net/route`: link, destination, gateway, flags, three counts, mask.
+/// Parses `/proc/net/route`: link, destination, gateway, flags, three counts, mask.
 fn routes4(table: &str) -> Vec<Route> {
     let address = |hex: &str| -> Option<Ipv4Addr> {
-        // The kernel prints the number that the bytes are in its memory.
+        // The kernel prints the address as a number in the byte order of its memory.
         Some(u32::from_str_radix(hex, 16).ok()?.to_ne_bytes().into())
     };
     let route = |line: &str| {
@@ -139,7 +145,7 @@ fn routes4(table: &str) -> Vec<Route> {
     table.lines().skip(1).filter_map(route).collect()
 }
 
-/// `/proc/net/ipv6_route`: destination and length, source and length, gateway, three counts, flags, link.
+/// Parses `/proc/net/ipv6_route`: destination and length, source and length, gateway, three counts, flags, link.
 fn routes6(table: &str) -> Vec<Route> {
     let address = |hex: &str| Some(Ipv6Addr::from(u128::from_str_radix(hex, 16).ok()?).into());
     let route = |line: &str| {
@@ -167,7 +173,7 @@ const REJECTS: u32 = 0x200;
 /// include/uapi/linux/ipv6_route.h: RTF_LOCAL and RTF_ANYCAST.
 const OF_OWN_ADDRESS: u32 = 0x8010_0000;
 
-/// Addresses or routes of a link that are named.
+/// Limit of the addresses or routes of a link that the warning names.
 const MOST_NAMES: usize = 8;
 
 #[cfg(test)]

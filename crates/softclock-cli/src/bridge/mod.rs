@@ -1,71 +1,65 @@
-//! A bridge between two interfaces that decides when each frame leaves: the engine of `softclock pace` and `softclock wan`.
+//! A bridge between two interfaces that decides when each frame leaves: the command line, output and shutdown that
+//! `softclock pace` and `softclock wan` share. The engine is `softclock_link`.
 //!
-//! - [`frame`]: frames, and the contract of what treats them ([`Discipline`]).
-//! - [`side`]: what an interface's name stands for, and the claim to it.
-//! - [`cut_off`]: what of the host stops working, and whether that is meant.
-//! - [`port`]: an interface taken over, until the process ends.
-//! - [`way`]: one direction: receive, decide, transmit on time.
-//! - [`report`]: what happened, as text and JSON; pure.
+//! - [`cut_off`]: the host's addresses and routes that stop working, and the user's consent.
+//! - [`error`]: errors as one line for the user.
+//! - [`report`]: counts and rates, as text and JSON; pure.
 //!
-//! One thread, one runtime. Whatever frames come and go by, the host does not handle them too; or a side is a TAP device of
-//! our own, whose frames are exchanged with the host. All of it goes with the process.
+//! One thread, one runtime. While the bridge runs, the host does not handle the frames of its interfaces. A side may
+//! also be a TAP device that the bridge creates, whose frames it exchanges with the host. The kernel undoes all of this
+//! when the process ends, even by SIGKILL.
 
 mod cut_off;
-pub(crate) mod frame;
-mod port;
+mod error;
 mod report;
-mod side;
-mod way;
 
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures_lite::future::or;
 use softclock::signal::{Signal, Signals};
 use softclock::{Instant, Runtime};
+use softclock_link::{Direction, Discipline, MechanismChoice, Opened, Port, PortSpec};
 use softclock_linux::link::Link;
 use softclock_linux::priority::set_realtime_priority;
 
 use crate::demo::screen::Drawing;
 use crate::values::{percent, seconds, whole};
-use frame::Discipline;
-use port::{MechanismChoice, Port};
-use report::Report;
-use side::Side;
-use way::Way;
+pub(crate) use error::BridgeError;
+use report::{Directed, Report};
 
 /// Options of every bridge.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BridgeOptions {
-    /// One interface; tap:NAME makes a TAP device of that name
+    /// One interface; tap:NAME creates a TAP device of that name
     #[arg(value_name = "A")]
     a: String,
 
-    /// The other
+    /// The other interface, or tap:NAME
     #[arg(value_name = "B")]
     b: String,
 
-    /// By what frames come and go
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismChoice::Auto)]
-    mechanism: MechanismChoice,
+    /// Mechanism that receives and sends frames
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
+    mechanism: MechanismName,
 
     /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole(0..=1000u32))]
     pub(crate) overhead: u32,
 
-    /// Share of a processor that may be spun so that frames leave on time; 0 turns it off
+    /// Share of a processor that the bridge may spin to send frames on time; 0 turns spinning off
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "25", value_parser = percent)]
     spin_cap: f64,
 
-    /// Real-time priority of its thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for none
+    /// Real-time priority of the bridge's thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for
+    /// none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=99u8))]
     priority: u8,
 
-    /// End after so long [default: with Ctrl-C or SIGTERM]
+    /// End after this time [default: on Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -77,61 +71,106 @@ pub(crate) struct BridgeOptions {
     #[arg(long, short)]
     quiet: bool,
 
-    /// Take over interfaces by which the host has addresses or routes, without a question: they do not work meanwhile
+    /// Start without a question even if the host has addresses or routes on an interface; they do not work until the
+    /// bridge ends
     #[arg(long)]
     yes: bool,
 }
 
 impl BridgeOptions {
-    /// Whether nothing but errors and the summary is to be printed.
+    /// Whether to print nothing but errors and the summary.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
     }
 }
 
-/// Why there is no bridge, or none any more; one line.
-#[derive(Debug)]
-pub(crate) struct BridgeError(pub(crate) String);
+/// The values of `--mechanism`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum MechanismName {
+    /// AF_XDP where the drivers of both interfaces do it without copies, and both have one queue and rxvlan off; else
+    /// AF_PACKET
+    Auto,
+    /// AF_PACKET
+    Packet,
+    /// AF_XDP, even if the driver copies frames
+    Xdp,
+}
 
-impl fmt::Display for BridgeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl From<MechanismName> for MechanismChoice {
+    fn from(name: MechanismName) -> Self {
+        match name {
+            MechanismName::Auto => Self::Auto,
+            MechanismName::Packet => Self::Packet,
+            MechanismName::Xdp => Self::Xdp,
+        }
     }
 }
 
-/// Bridges until a signal or the end of the time asked for. `discipline` is made for each direction, from A to B first, by
-/// the link on which its frames leave, if it is there already. The report has the `seed`, if it matters.
+/// The discipline for the frames of one direction, with its description.
+pub(crate) struct Treatment<D> {
+    pub(crate) discipline: D,
+    /// The settings of `discipline` as options write them: names and values.
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+/// Bridges until a signal arrives, `--duration` is over or an interface fails.
+///
+/// `treatments` makes the discipline of each direction, first from A to B; it gets the link on which the frames of that
+/// direction leave, or `None` for a TAP device that does not exist yet. The report shows `seed` if there is one.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
     seed: Option<u64>,
-    disciplines: impl FnOnce([Option<&Link>; 2], Instant) -> [D; 2],
+    treatments: impl FnOnce([Option<&Link>; 2], Instant) -> [Treatment<D>; 2],
 ) -> Result<(), BridgeError> {
-    let [a, b] = [&options.a, &options.b].map(|name| Side::named(name));
+    let [a, b] = [&options.a, &options.b].map(|name| PortSpec::named(name));
     let (a, b) = (a?, b?);
-    if a.is(&b) {
+    if a.is_same(&b) {
         let name = &options.a;
         return Err(BridgeError(format!(
             "{name} is both sides: a bridge needs two interfaces"
         )));
     }
+    // Claims come first, so that two bridges that start together cannot both take an interface.
     let _claims = [a.claim()?, b.claim()?];
     cut_off::agree([&a, &b], options)?;
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
-    // Before the first thread, if there ever is one, and before anything is taken over.
+    // Threads inherit the mask, so block the signals before any thread starts; and before taking the interfaces, so
+    // that a signal cannot end the process without a summary.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
     let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
     runtime.map_err(failed)?.block_on(async {
-        let made = disciplines([b.link(), a.link()], softclock::now());
-        let (ports, how) = Port::open_both(&[a, b], options.mechanism)?;
+        let [there, back] = treatments([b.link(), a.link()], softclock::now());
+        let (ports, opened) = Port::open_both(&[a, b], options.mechanism.into())?;
         let [a, b] = ports.map(Rc::new);
         set_priority(options);
-        let [there, back] = made;
-        let ways = [Way::new(a.clone(), b.clone(), there), Way::new(b, a, back)];
-        carry(ways, signals, &how, seed, options).await
+        let bridge = Bridge {
+            directions: [
+                Direction::new(a.clone(), b.clone(), there.discipline),
+                Direction::new(b, a, back.discipline),
+            ],
+            settings: [there.settings, back.settings],
+            seed,
+        };
+        bridge.carry(signals, &by(&opened), options).await
     })
 }
 
-/// Where that is not allowed, frames leave as late as other load makes them.
+/// Names the mechanism in use, and the reason if it is not the preferred one.
+fn by(opened: &Opened) -> String {
+    match opened {
+        Opened::Tap => "TAP".into(),
+        Opened::Packet => "AF_PACKET".into(),
+        Opened::Xdp => "AF_XDP".into(),
+        Opened::PacketRatherThanXdp(why) => {
+            format!(
+                "AF_PACKET rather than AF_XDP, since {}",
+                error::not_opened(why)
+            )
+        }
+    }
+}
+
+/// Gives this thread the priority of `--priority`. Only warns on failure: frames then leave later under other load.
 fn set_priority(options: &BridgeOptions) {
     if options.priority == 0 {
         return;
@@ -143,70 +182,100 @@ fn set_priority(options: &BridgeOptions) {
     }
 }
 
-/// Carries frames in both directions and shows how that goes.
-async fn carry<D: Discipline>(
-    ways: [Rc<Way<D>>; 2],
-    signals: Signals,
-    how: &str,
+/// A running bridge.
+struct Bridge<D> {
+    directions: [Rc<Direction<D>>; 2],
+    /// The settings of each direction, as options write them.
+    settings: [Vec<(String, String)>; 2],
     seed: Option<u64>,
-    options: &BridgeOptions,
-) -> Result<(), BridgeError> {
-    // Awaited, so that a panic of one direction does not leave the other alone.
-    let [there, back] = ways.clone().map(|way| softclock::spawn_local(way.run()));
-    let carried = async { Err(or(there, back).await) };
-    let stopped = async {
-        let signal = signals.next().await.map(drop);
-        signal.map_err(|error| BridgeError(error.to_string()))
-    };
-    if !options.quiet {
-        let [a, b] = [&ways[0].from, &ways[0].to].map(|port| port.link().name().to_owned());
-        eprintln!("softclock: between {a} and {b}, by {how}; Ctrl-C ends it");
-        for line in Report::of(&ways, seed, Duration::ZERO).settings() {
-            eprintln!("softclock: {line}");
-        }
-    }
-    let result = watch(&ways, or(carried, stopped), seed, options).await;
-    // A closed standard output is no failure of the bridge.
-    let _ = io::stdout().flush();
-    result
 }
 
-/// Shows what happens until the end, and then all of it.
-async fn watch<D: Discipline>(
-    ways: &[Rc<Way<D>>; 2],
-    ended: impl Future<Output = Result<(), BridgeError>>,
-    seed: Option<u64>,
-    options: &BridgeOptions,
-) -> Result<(), BridgeError> {
-    let mut ended = pin!(ended);
-    let begun = softclock::now();
-    let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
-    let mut drawing = on_screen.then(Drawing::begin);
-    let mut previous = Report::of(ways, seed, Duration::ZERO);
-    let all = options.duration.unwrap_or(Duration::MAX);
-    loop {
-        let left = all.saturating_sub(softclock::now().since(begun));
-        let ended = softclock::timeout(left.min(FRAME), ended.as_mut()).await;
-        let links = || ways.iter().try_for_each(|way| way.from.check_link());
-        let end = match ended {
-            Ok(end) => Some(end),
-            Err(_) => links().err().map(Err),
+impl<D: Discipline> Bridge<D> {
+    /// Carries frames in both directions and shows the progress; returns when a direction fails or the bridge is
+    /// stopped.
+    async fn carry(
+        &self,
+        signals: Signals,
+        by: &str,
+        options: &BridgeOptions,
+    ) -> Result<(), BridgeError> {
+        // Both tasks are awaited, so that a panic in one ends the bridge instead of leaving a one-way link.
+        let [there, back] =
+            (self.directions.clone()).map(|direction| softclock::spawn_local(direction.run()));
+        let carried = async { Err(BridgeError::from(or(there, back).await)) };
+        let stopped = async {
+            let signal = signals.next().await.map(drop);
+            signal.map_err(|error| BridgeError(error.to_string()))
         };
-        let over = softclock::now().since(begun) >= all;
-        // Reports of many classes take their time, and so are made only for somebody to see.
-        if end.is_none() && !over && drawing.is_none() {
-            continue;
+        if !options.quiet {
+            let there = &self.directions[0];
+            let [a, b] = [there.from(), there.to()].map(|port| port.link().name());
+            eprintln!("softclock: between {a} and {b}, by {by}; Ctrl-C ends it");
+            for line in self.report(Duration::ZERO).settings() {
+                eprintln!("softclock: {line}");
+            }
         }
-        let report = Report::of(ways, seed, softclock::now().since(begun));
-        if let Some(drawing) = &mut drawing {
-            let _ = drawing.draw(&report.lines(&previous));
+        let result = self.watch(or(carried, stopped), options).await;
+        // Ignore the error: a closed standard output is not a failure of the bridge.
+        let _ = io::stdout().flush();
+        result
+    }
+
+    /// Draws the state every second until the bridge ends, then prints the summary.
+    async fn watch(
+        &self,
+        ended: impl Future<Output = Result<(), BridgeError>>,
+        options: &BridgeOptions,
+    ) -> Result<(), BridgeError> {
+        let mut ended = pin!(ended);
+        let begun = softclock::now();
+        let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
+        let mut drawing = on_screen.then(Drawing::begin);
+        let mut previous = self.report(Duration::ZERO);
+        let all = options.duration.unwrap_or(Duration::MAX);
+        loop {
+            // Wake up every FRAME to draw, and for the end of --duration.
+            let left = all.saturating_sub(softclock::now().since(begun));
+            let ended = softclock::timeout(left.min(FRAME), ended.as_mut()).await;
+            let end = match ended {
+                Ok(end) => Some(end),
+                Err(_) => self.check_links().err().map(Err),
+            };
+            let over = softclock::now().since(begun) >= all;
+            // A report of many classes is costly, so make one only if it is drawn or is the last.
+            if end.is_none() && !over && drawing.is_none() {
+                continue;
+            }
+            let report = self.report(softclock::now().since(begun));
+            if let Some(drawing) = &mut drawing {
+                let _ = drawing.draw(&report.lines(&previous));
+            }
+            if end.is_some() || over {
+                drop(drawing);
+                show_summary(&report, options, on_screen);
+                return end.unwrap_or(Ok(()));
+            }
+            previous = report;
         }
-        if end.is_some() || over {
-            drop(drawing);
-            show_summary(&report, options, on_screen);
-            return end.unwrap_or(Ok(()));
+    }
+
+    fn check_links(&self) -> Result<(), BridgeError> {
+        let mut directions = self.directions.iter();
+        Ok(directions.try_for_each(|direction| direction.from().check_link())?)
+    }
+
+    fn report(&self, after: Duration) -> Report {
+        let both = self.directions.iter().zip(&self.settings);
+        Report {
+            after,
+            seed: self.seed,
+            directions: both
+                .map(|(direction, settings)| Directed {
+                    settings: settings.clone(),
+                    report: direction.report(),
+                })
+                .collect(),
         }
-        previous = report;
     }
 }
 
@@ -219,5 +288,5 @@ fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
     let _ = write!(io::stdout(), "{between}{text}");
 }
 
-/// Between two pictures, and between two looks whether the links are still there.
+/// Interval between drawings, and between checks that the links still exist.
 const FRAME: Duration = Duration::from_secs(1);

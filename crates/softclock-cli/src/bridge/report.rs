@@ -1,145 +1,108 @@
-//! What a bridge did so far, as text and as JSON.
+//! The state of a bridge as text and as JSON. Pure.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softclock_link::{Counts, DirectionReport, Row};
 
-use super::frame::{Counts, Discipline, Row};
-use super::way::Way;
-
-/// A bridge at one moment.
+/// A snapshot of a bridge.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// How long it had been running.
+    /// Time since the bridge started.
     pub(crate) after: Duration,
-    /// Where chance began, if anything depended on it.
-    seed: Option<u64>,
-    ways: Vec<WayReport>,
+    /// Seed of the random decisions, if any setting is random.
+    pub(crate) seed: Option<u64>,
+    pub(crate) directions: Vec<Directed>,
 }
 
-/// One direction.
+/// The settings and counts of one direction.
 #[derive(Debug)]
-struct WayReport {
-    from: String,
-    to: String,
-    /// By what frames are received.
-    mechanism: &'static str,
-    settings: Vec<(String, String)>,
-    rows: Vec<Row>,
-    /// What was lost at the port that receives.
-    port_drops: Counts,
-    /// What nobody took there in time, if that is known.
-    port_lost: Option<u64>,
-    /// How late transmissions began that waited for an event, in nanoseconds: p50, p99 and p99.9.
-    lateness_ns: Option<[u64; 3]>,
+pub(crate) struct Directed {
+    /// Names and values, as options write them.
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) report: DirectionReport,
 }
 
 impl Report {
-    pub(crate) fn of<D: Discipline>(
-        ways: &[Rc<Way<D>>],
-        seed: Option<u64>,
-        after: Duration,
-    ) -> Self {
-        let way = |way: &Rc<Way<D>>| {
-            let lateness = way.lateness.borrow();
-            let quantiles = || [0.5, 0.99, 0.999].map(|share| lateness.quantile_ns(share));
-            WayReport {
-                from: way.from.link().name().to_owned(),
-                to: way.to.link().name().to_owned(),
-                mechanism: way.from.mechanism(),
-                settings: way.discipline.borrow().settings(),
-                rows: way.discipline.borrow().rows(),
-                port_drops: way.from.drops(),
-                port_lost: way.from.lost(),
-                lateness_ns: (!lateness.is_empty()).then(quantiles),
-            }
-        };
-        Self {
-            after,
-            seed,
-            ways: ways.iter().map(way).collect(),
-        }
-    }
-
-    /// A table with rates since `previous`, and what waits.
+    /// Formats a table with rates since `previous`, and the packets that wait.
     pub(crate) fn lines(&self, previous: &Self) -> Vec<String> {
         let seconds = self.after.saturating_sub(previous.after).as_secs_f64();
         let mut lines = Vec::new();
-        for (index, way) in self.ways.iter().enumerate() {
-            let before = previous.ways.get(index);
-            lines.push(way.head("queue"));
-            for (place, row) in way.rows.iter().enumerate() {
-                let before = before.and_then(|way| way.rows.get(place));
+        for (index, direction) in self.directions.iter().enumerate() {
+            let before = previous.directions.get(index);
+            lines.push(direction.head("queue"));
+            for (place, row) in direction.report.rows.iter().enumerate() {
+                let before = before.and_then(|direction| direction.report.rows.get(place));
                 let before = before.map_or(0, |row| row.sent_bytes);
                 let bits = row.sent_bytes.saturating_sub(before) as f64 * 8.0;
                 let rate = (seconds > 0.0).then(|| bits / seconds);
                 lines.push(line(row, rate, (row.queued_packets, row.queued_bytes)));
                 lines.extend(counts("  ", &row.events));
             }
-            lines.extend(way.ends());
+            lines.extend(direction.ends());
         }
         lines
     }
 
-    /// A table of all: by what settings, rates from the first frame to the last, and how much waited at most.
+    /// Formats the summary: the settings, rates from the first frame to the last, and the longest queue.
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut lines = self.settings();
-        for way in &self.ways {
-            lines.push(way.head("most held"));
-            for row in &way.rows {
+        for direction in &self.directions {
+            lines.push(direction.head("most held"));
+            for row in &direction.report.rows {
                 let activity = &row.activity;
                 let most = (activity.most_queued_packets, activity.most_queued_bytes);
                 lines.push(line(row, activity.bits_per_second(), most));
                 lines.extend(counts("  ", &row.events));
             }
-            lines.extend(way.ends());
+            lines.extend(direction.ends());
         }
         lines
     }
 
-    /// What is done to frames, a line for each direction, and the seed.
+    /// Formats the settings, a line for each direction, and the seed.
     pub(crate) fn settings(&self) -> Vec<String> {
-        let way = |way: &WayReport| {
-            let named = way.settings.iter().take(MOST_SETTINGS);
+        let line = |direction: &Directed| {
+            let named = direction.settings.iter().take(MOST_SETTINGS);
             let mut words: Vec<_> = named
                 .map(|(name, value)| format!("{name} {value}"))
                 .collect();
-            if let more @ 1.. = way.settings.len().saturating_sub(MOST_SETTINGS) {
+            if let more @ 1.. = direction.settings.len().saturating_sub(MOST_SETTINGS) {
                 words.push(format!("and {more} more"));
             }
             if words.is_empty() {
-                words.push("nothing is changed".into());
+                words.push("no changes to packets".into());
             }
-            format!("{} -> {}: {}", way.from, way.to, words.join(", "))
+            let DirectionReport { from, to, .. } = &direction.report;
+            format!("{from} -> {to}: {}", words.join(", "))
         };
         let seed = self.seed.map(|seed| format!("--seed {seed}"));
-        self.ways.iter().map(way).chain(seed).collect()
+        self.directions.iter().map(line).chain(seed).collect()
     }
 
-    /// For programs.
+    /// Formats the report as one JSON object.
     pub(crate) fn json(&self) -> Value {
-        let ways: Vec<_> = self.ways.iter().map(WayReport::json).collect();
-        json!({ "seconds": self.after.as_secs_f64(), "seed": self.seed, "directions": ways })
+        let directions: Vec<_> = self.directions.iter().map(Directed::json).collect();
+        json!({ "seconds": self.after.as_secs_f64(), "seed": self.seed, "directions": directions })
     }
 }
 
-impl WayReport {
-    /// The columns' names.
+impl Directed {
+    /// Formats the header of the table.
     fn head(&self, queue: &str) -> String {
         format!(
             "{:<28} {:>12} {:>14} {:>10} {queue:>16}",
-            format!("{} -> {}", self.from, self.to),
+            format!("{} -> {}", self.report.from, self.report.to),
             "packets",
             "bytes",
             "Mbit/s",
         )
     }
 
-    /// What is told below the classes.
+    /// Formats the lines below the classes: lateness, counts of errors and losses.
     fn ends(&self) -> impl Iterator<Item = String> {
-        let lateness = self.lateness_ns.map(|lateness| {
+        let lateness = self.report.lateness_ns.map(|lateness| {
             let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
             format!("  late by p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1} us")
         });
@@ -147,21 +110,21 @@ impl WayReport {
     }
 
     fn port_line(&self) -> Option<String> {
-        let label = format!("  at {}: ", self.from);
-        let mut drops = self.port_drops.clone();
-        drops.insert(NOT_TAKEN, self.port_lost.unwrap_or(0));
+        let label = format!("  at {}: ", self.report.from);
+        let mut drops = self.report.port_drops.clone();
+        drops.insert(NOT_TAKEN, self.report.port_lost.unwrap_or(0));
         let counts = counts(&label, &drops);
-        match self.port_lost {
+        match self.report.port_lost {
             Some(_) => counts,
-            None => Some(counts.map_or(label + "  ", |counts| counts + ", ") + "losses not known"),
+            None => Some(counts.map_or(label + "  ", |counts| counts + ", ") + "losses unknown"),
         }
     }
 
-    /// What was not taken in time is null if it is not known.
+    /// Counts of one port as JSON. "Not taken in time" is null if the kernel does not report it.
     fn port_json(&self) -> Value {
-        let mut drops = json!(self.port_drops);
-        if self.port_lost != Some(0) {
-            drops[NOT_TAKEN] = json!(self.port_lost);
+        let mut drops = json!(self.report.port_drops);
+        if self.report.port_lost != Some(0) {
+            drops[NOT_TAKEN] = json!(self.report.port_lost);
         }
         drops
     }
@@ -182,14 +145,15 @@ impl WayReport {
             })
         };
         let lateness = self
+            .report
             .lateness_ns
             .map(|[p50, p99, p999]| json!({ "p50": p50, "p99": p99, "p99.9": p999 }));
         json!({
-            "from": self.from,
-            "to": self.to,
-            "mechanism": self.mechanism,
+            "from": self.report.from,
+            "to": self.report.to,
+            "mechanism": self.report.mechanism,
             "settings": by_name(&self.settings),
-            "classes": self.rows.iter().map(class).collect::<Vec<_>>(),
+            "classes": self.report.rows.iter().map(class).collect::<Vec<_>>(),
             "port_drops": self.port_json(),
             "lateness_ns": lateness,
         })
@@ -211,7 +175,7 @@ fn kib(bytes: u64) -> String {
     format!("{} KB", bytes.div_ceil(1 << 10))
 }
 
-/// The values of each setting, of which classes have several.
+/// Groups values by the name of the setting, since a setting may occur once for each class.
 fn by_name(settings: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {
     let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in settings {
@@ -220,7 +184,7 @@ fn by_name(settings: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {
     all
 }
 
-/// The counts that are not zero, in one line.
+/// Formats the counts that are not zero on one line; `None` if all are zero.
 fn counts(label: &str, counts: &Counts) -> Option<String> {
     let named = counts.iter().filter(|(_, count)| **count > 0);
     let named: Vec<_> = named
@@ -229,7 +193,7 @@ fn counts(label: &str, counts: &Counts) -> Option<String> {
     (!named.is_empty()).then(|| format!("{label}  {}", named.join(", ")))
 }
 
-/// Settings of a direction that are shown in a line.
+/// Limit of the settings of a direction on one line.
 const MOST_SETTINGS: usize = 8;
 
 const NOT_TAKEN: &str = "not taken in time";
@@ -237,8 +201,8 @@ const NOT_TAKEN: &str = "not taken in time";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::frame::Activity;
     use softclock_core::Instant;
+    use softclock_link::Activity;
 
     fn report(after_s: u64, bytes: u64) -> Report {
         let mut activity = Activity::default();
@@ -257,15 +221,17 @@ mod tests {
         Report {
             after: Duration::from_secs(after_s),
             seed: Some(7),
-            ways: vec![WayReport {
-                from: "a".into(),
-                to: "b".into(),
-                mechanism: "packet",
+            directions: vec![Directed {
                 settings: vec![("delay".into(), "40ms".into())],
-                rows: vec![row],
-                port_drops: Counts::from([("link down", 3)]),
-                port_lost: Some(7),
-                lateness_ns: Some([1500, 2000, 3000]),
+                report: DirectionReport {
+                    from: "a".into(),
+                    to: "b".into(),
+                    mechanism: "packet",
+                    rows: vec![row],
+                    port_drops: Counts::from([("link down", 3)]),
+                    port_lost: Some(7),
+                    lateness_ns: Some([1500, 2000, 3000]),
+                },
             }],
         }
     }
@@ -310,7 +276,7 @@ mod tests {
     fn losses_may_not_be_known() {
         let mut report = report(1, 1_000_000);
         let mut told = |lost| {
-            report.ways[0].port_lost = lost;
+            report.directions[0].report.port_lost = lost;
             let lines = report.summary();
             let line = lines.into_iter().find(|line| line.contains("at a:"));
             (
@@ -325,7 +291,7 @@ mod tests {
         assert_eq!(line, "  at a:   3 link down");
         assert_eq!(drops, json!({ "link down": 3 }));
         let (line, drops) = told(None);
-        assert_eq!(line, "  at a:   3 link down, losses not known");
+        assert_eq!(line, "  at a:   3 link down, losses unknown");
         assert_eq!(drops, json!({ "link down": 3, "not taken in time": null }));
     }
 }

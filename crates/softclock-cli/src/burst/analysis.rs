@@ -1,4 +1,4 @@
-//! From captures to figures.
+//! Turns captures into figures.
 
 use std::fs::File;
 use std::io;
@@ -14,48 +14,47 @@ use super::progress::Progress;
 use super::reader::{ReadError, read};
 use super::{BurstOptions, DirectionChoice};
 
-/// What was found out about one stream.
+/// The figures of one stream of packets.
 pub(super) struct Stream {
-    /// What it is called: its file, or the first and how many more; and its direction, if it is one of two.
+    /// The file, or the first file and the number of others; followed by the direction, if the stream is one of two.
     pub(super) name: String,
-    /// Which of the two directions of its link it is, and its senders; `None` if there is one only, or both are
-    /// asked for together.
+    /// The direction and its senders; `None` if the capture has one direction only, or both are analysed together.
     pub(super) direction: Option<(Direction, String)>,
-    /// What was asked, with the bottleneck's rate.
+    /// The options of the analysis, with the bottleneck's rate filled in.
     pub(super) options: Options,
-    /// Whether that is the stream's own mean.
+    /// Whether that rate is the stream's mean rate.
     pub(super) rate_is_mean: bool,
     pub(super) burstiness: Burstiness,
     pub(super) left_out: LeftOut,
-    /// In lines that name the file.
+    /// Errors of reading, each as a line that names the file.
     pub(super) errors: Vec<String>,
 }
 
 impl Stream {
-    /// Whether there is anything to show: at least a capture without packets.
+    /// Whether there are figures to show: an empty capture has them, an unreadable one does not.
     pub(super) fn is_of_use(&self) -> bool {
         self.burstiness.volume().packets() > 0 || self.errors.is_empty()
     }
 }
 
-/// Packets that were not analysed.
+/// Counts of packets that the analysis left out or could not classify.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeftOut {
-    /// The filter does not hold for them.
+    /// Packets that do not match the filter.
     pub(super) by_filter: u64,
-    /// The filter cannot be asked, as their link is not known; these are not in `by_filter`.
+    /// Packets of a link type without known headers, to which the filter cannot apply; not counted in `by_filter`.
     pub(super) by_link: u64,
-    /// They have no time.
+    /// Packets without a timestamp.
     pub(super) without_time: u64,
-    /// These are analysed, with the first direction: their own cannot be told.
+    /// Packets of unknown direction, which are analysed with the first direction.
     pub(super) undirected: u64,
 }
 
-/// Which packets are analysed, as how long, and of which direction.
+/// The packets to analyse, their lengths and their directions.
 struct Selection<'a> {
     filter: Option<&'a Filter>,
     overhead: u32,
-    /// `None` where all packets are of one stream.
+    /// `None` if all packets belong to one stream.
     directions: Option<Directions>,
     left_out: LeftOut,
 }
@@ -93,10 +92,11 @@ impl Selection<'_> {
     }
 }
 
-/// Analyses each file, or all together.
+/// Analyses each file by itself, or all files as one stream.
 ///
 /// # Errors
-/// The mean rate is asked for of what can be read only once; in one line.
+/// Fails if standard input is named twice, or if a mean rate is needed of an input that can be read only once. The
+/// error is one line.
 pub(super) fn analyse(options: &BurstOptions) -> Result<Vec<Stream>, String> {
     let groups: Vec<&[PathBuf]> = match options.together {
         true => vec![&options.files],
@@ -110,7 +110,9 @@ pub(super) fn analyse(options: &BurstOptions) -> Result<Vec<Stream>, String> {
         && let Some(once) = options.files.iter().find(|file| !can_be_read_twice(file))
     {
         let name = name(once);
-        return Err(format!("{name} can be read only once, so tell the --rate"));
+        return Err(format!(
+            "{name} can be read only once, so give its rate with --rate"
+        ));
     }
     let passes = if options.rate.is_none() { 2 } else { 1 };
     let mut progress = Progress::new(total_bytes(&options.files).map(|bytes| bytes * passes));
@@ -120,7 +122,7 @@ pub(super) fn analyse(options: &BurstOptions) -> Result<Vec<Stream>, String> {
     Ok(streams.flatten().collect())
 }
 
-/// A stream, or one for each direction in which packets go.
+/// Analyses `files` as one stream, or as one stream for each direction.
 fn stream(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) -> Vec<Stream> {
     let rates = match options.rate {
         Some(rate) => [Some(rate); 2],
@@ -154,7 +156,7 @@ fn stream(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) ->
             options,
             burstiness,
             left_out: selection.left_out,
-            // They are of the file, and told once.
+            // Read errors belong to the file, so report them with one direction only.
             errors: match direction {
                 Direction::First => errors.clone(),
                 Direction::Second => Vec::new(),
@@ -164,7 +166,7 @@ fn stream(options: &BurstOptions, files: &[PathBuf], progress: &mut Progress) ->
     all.map(stream).take(1 + usize::from(are_two)).collect()
 }
 
-/// Who sends in a direction, or to whom if those are fewer.
+/// Names a direction by its senders, or by its receivers if there are fewer of them.
 fn label_of(direction: Direction, directions: &Directions) -> String {
     let mut senders = directions.senders(direction);
     let mut receivers = directions.senders(direction.other());
@@ -187,14 +189,14 @@ fn mean_rates(
     progress: &mut Progress,
 ) -> [Option<Rate>; 2] {
     let mut volumes = [Volume::default(), Volume::default()];
-    // Errors are found again when the files are analysed.
+    // Ignore errors here: the analysis reads the files again and reports them.
     each_packet(options, files, progress, |direction, at, bytes| {
         volumes[direction as usize].on_packet(at, bytes);
     });
     volumes.map(|volume| volume.mean_rate())
 }
 
-/// Calls `on_packet` for those that are selected; returns what was found out meanwhile, and what went wrong.
+/// Calls `on_packet` for each selected packet; returns the counts of the others, and the read errors.
 fn each_packet<'a>(
     options: &'a BurstOptions,
     files: &[PathBuf],
@@ -235,7 +237,7 @@ fn is_stdin(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// What is not there is told when it is read.
+/// Whether `file` can be read twice. True for one that is missing or a directory: reading it reports the error.
 fn can_be_read_twice(file: &Path) -> bool {
     !is_stdin(file)
         && file

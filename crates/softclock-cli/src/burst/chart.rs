@@ -1,4 +1,4 @@
-//! Gap histogram and occupancy over time as SVG. Pure.
+//! Draws the gap histogram, and the queue over time, as SVG. Pure.
 
 use softclock_core::Histogram;
 use softclock_core::histogram::{bucket_of, upper_bound};
@@ -6,7 +6,7 @@ use softclock_core::histogram::{bucket_of, upper_bound};
 use super::analysis::Stream;
 use super::units::format_ns;
 
-/// A drawing of all streams: gaps as in the paper's Figure 8, below them the queue.
+/// Draws all streams: gaps as in Figure 8 of *PSPacer/HT*, and below them the queue.
 pub(super) fn svg(streams: &[Stream]) -> String {
     let legend: String = streams.iter().zip(0..).map(legend).collect();
     let top = 20 + 18 * streams.len();
@@ -26,7 +26,7 @@ pub(super) fn svg(streams: &[Stream]) -> String {
     )
 }
 
-/// For text between tags and in quotes.
+/// Escapes text for use between tags and in quoted attributes.
 pub(super) fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")
@@ -44,7 +44,7 @@ fn legend((stream, index): (&Stream, usize)) -> String {
     )
 }
 
-/// Two axes, and an outline for each stream.
+/// Two axes, with an outline for each stream.
 struct Panel {
     title: &'static str,
     x: Axis,
@@ -90,7 +90,7 @@ fn gaps(streams: &[Stream]) -> Panel {
     }
 }
 
-/// The outline of a histogram, which goes down where nothing was counted.
+/// The outline of a histogram, at zero for empty buckets.
 fn steps(histogram: &Histogram) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (upper, count) in histogram.buckets() {
@@ -196,7 +196,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>, colour: &str) -> String {
 }
 
 impl Axis {
-    /// Where a value is between the ends, 0 to 1.
+    /// Maps a value to its position between the ends of the axis, 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         match self.is_log {
@@ -205,7 +205,7 @@ impl Axis {
         }
     }
 
-    /// Decades, or about five round values.
+    /// The labelled values: powers of ten on a logarithmic axis, else about five round numbers.
     fn ticks(&self) -> Vec<f64> {
         let first = decade_below(self.high - self.low);
         let within = |value: &f64| *value <= self.high * (1.0 + 1e-9);
@@ -232,7 +232,7 @@ fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// Where counts by decades begin, so that a single one is seen.
+/// Start of a logarithmic axis of counts; below 1, so that a count of 1 is visible.
 const FLOOR: f64 = 0.5;
 
 const WIDTH: usize = 800;
@@ -240,7 +240,7 @@ const LEFT: usize = 80;
 const RIGHT: usize = 30;
 const TITLE: usize = 30;
 const HEIGHT: f64 = 240.0;
-/// A panel with its title and labels.
+/// Height of a panel with its title and labels.
 const PANEL: usize = TITLE + 240 + 50;
 
 #[cfg(test)]

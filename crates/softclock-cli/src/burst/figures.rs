@@ -1,4 +1,4 @@
-//! What was found out, as rows of text. Pure.
+//! Arranges the figures as rows of text. Pure.
 
 use softclock_core::Histogram;
 use softclock_wire::capture::Direction;
@@ -7,19 +7,19 @@ use super::analysis::Stream;
 use super::units::{format_bytes, format_ns, format_rate};
 use crate::values::format_time;
 
-/// Figures that belong together.
+/// A titled group of rows.
 pub(super) struct Section {
     pub(super) title: &'static str,
     pub(super) rows: Vec<Row>,
 }
 
-/// One figure of each stream.
+/// One figure, with its value for each stream.
 pub(super) struct Row {
     pub(super) label: String,
     pub(super) cells: Vec<String>,
 }
 
-/// All figures, a column for each stream.
+/// Returns all figures, with a column for each stream.
 pub(super) fn sections(streams: &[&Stream]) -> Vec<Section> {
     let row = |label: &str, cell: fn(&Stream) -> String| Row {
         label: label.into(),
@@ -121,7 +121,7 @@ fn gap(stream: &Stream, of: fn(&Histogram) -> u64) -> String {
     }
 }
 
-/// What one should know when reading the figures, a sentence each.
+/// Returns remarks that affect how to read the figures, one sentence each.
 pub(super) fn notes(stream: &Stream) -> Vec<String> {
     let volume = stream.burstiness.volume();
     let mut notes = Vec::new();
@@ -130,12 +130,12 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
     let is_first_of_two = matches!(stream.direction, Some((Direction::First, _)));
     if is_first_of_two {
         notes.push(
-            "packets go both ways, and each direction is analysed by itself; --filter 'src ADDRESS' leaves one".into(),
+            "packets go both ways, and each direction is analysed by itself; --filter 'src ADDRESS' selects one".into(),
         );
     }
     for (what, count) in [
         (
-            "packets whose direction cannot be told, analysed with this one",
+            "packets of unknown direction, analysed with this one",
             if is_first_of_two {
                 left_out.undirected
             } else {
@@ -143,12 +143,15 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
             },
         ),
         (
-            "packets with a time before that of an earlier one, which count as at the same time",
+            "packets with a time before that of their predecessor, treated as simultaneous with it",
             volume.reversals(),
         ),
-        ("packets without a time, left out", left_out.without_time),
         (
-            "packets of a link whose headers are not known, so that no filter holds for them",
+            "packets without a timestamp, left out",
+            left_out.without_time,
+        ),
+        (
+            "packets of an unknown link type, to which no filter applies",
             left_out.by_link,
         ),
         ("packets left out by the filter", left_out.by_filter),
@@ -160,7 +163,7 @@ pub(super) fn notes(stream: &Stream) -> Vec<String> {
     notes
 }
 
-/// Whether the queue's figures tell more about the length of the capture than about bursts.
+/// Returns a note if the queue's figures depend on the length of the capture more than on bursts.
 fn queue_note(stream: &Stream) -> Option<String> {
     let volume = stream.burstiness.volume();
     let queue = stream.burstiness.queue()?;
@@ -168,13 +171,13 @@ fn queue_note(stream: &Stream) -> Option<String> {
     if let Some(full_at) = queue.full_at {
         let after = format_ns(full_at.ns_since(first) as f64);
         return Some(format!(
-            "the rate is below the traffic's: after {after} more waited than is kept, and the queue's figures end there"
+            "the rate is below the traffic's: the queue exceeded its limit after {after}, and its figures end there"
         ));
     }
     let is_below = stream.options.rate < volume.mean_rate();
     let busy = last.since(queue.busy_since?);
     (is_below && busy > volume.duration() / 2)
-        .then(|| "the rate is below the traffic's mean, so that the queue only grows".into())
+        .then(|| "the rate is below the traffic's mean, so the queue only grows".into())
 }
 
 fn format_number(number: f64) -> String {
@@ -184,5 +187,5 @@ fn format_number(number: f64) -> String {
     }
 }
 
-/// Where there is nothing to tell.
+/// Shown in place of a figure that does not exist.
 const NONE: &str = "-";

@@ -1,4 +1,4 @@
-//! The figures as JSON. Pure.
+//! Formats the figures as JSON. Pure.
 
 use serde_json::{Map, Value, json};
 use softclock_core::Histogram;
@@ -7,7 +7,7 @@ use softclock_wire::burstiness::{QueueStatistics, Window};
 use super::analysis::Stream;
 use crate::values::format_time;
 
-/// One object, or a list of them.
+/// Formats one stream as an object, or several as a list.
 pub(super) fn text(streams: &[Stream], is_list: bool) -> String {
     let mut all: Vec<_> = streams.iter().map(object).collect();
     let value = match is_list {
@@ -88,7 +88,7 @@ fn gap(gaps: &Histogram, of: fn(&Histogram) -> u64) -> Option<u64> {
     (!gaps.is_empty()).then(|| of(gaps))
 }
 
-/// Pairs of the largest value of a bucket and its count.
+/// Pairs of the upper bound of a bucket and its count.
 fn buckets(histogram: &Histogram) -> Vec<(u64, u64)> {
     histogram.buckets().collect()
 }

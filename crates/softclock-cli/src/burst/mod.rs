@@ -1,7 +1,7 @@
 //! `softclock burst`: how bursty captured traffic is (*PSPacer/HT*, section III).
 //!
-//! - [`reader`]: packets of files, in large pieces; [`progress`] shows how far it is.
-//! - [`analysis`]: streams of packets into figures, by `softclock_wire::burstiness`.
+//! - [`reader`]: reads packets from files in large pieces; [`progress`] shows a progress bar.
+//! - [`analysis`]: computes figures of streams of packets, by `softclock_wire::burstiness`.
 //! - [`figures`]: the figures as rows of text, shared by [`table`] (terminal) and [`page`] (HTML); [`json`]; [`units`].
 //! - [`chart`]: the gap histogram and the occupancy over time, as SVG.
 
@@ -33,42 +33,41 @@ use analysis::Stream;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct BurstOptions {
-    /// Captures in the formats pcap or pcapng; - is standard input
+    /// Captures in pcap or pcapng format; - reads standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Rate of the virtual bottleneck, as tc writes it: 5gbit, 100mbit [default: the traffic's mean, for which files are
-    /// read twice]
+    /// Rate of the virtual bottleneck, as tc writes it: 5gbit, 100mbit [default: the traffic's mean rate; files are
+    /// then read twice]
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
 
-    /// Rate of the line that the packets came from: the bottleneck then begins to send a packet when its first bit has
-    /// arrived [default: when the whole packet has]
+    /// Rate of the line that the packets arrived on: the bottleneck then begins to send a packet when its first bit has
+    /// arrived [default: when the whole packet has arrived]
     #[arg(long, value_name = "RATE")]
     line_rate: Option<Rate>,
 
-    /// Only packets that meet these conditions: pairs of src, dst, host, sport, dport, port, proto, dscp or vlan, and a
-    /// value
+    /// Analyse only packets that match: pairs of src, dst, host, sport, dport, port, proto, dscp or vlan, and a value
     #[arg(long, value_name = "CONDITIONS")]
     filter: Option<Filter>,
 
-    /// Which directions of the captured link are told apart, by the addresses of Ethernet, else of IP, else by ports
+    /// Whether to separate the directions of the captured link, by Ethernet addresses, else IP addresses, else ports
     #[arg(long, value_name = "CHOICE", value_enum, default_value_t = DirectionChoice::Each)]
     direction: DirectionChoice,
 
-    /// Bytes that each packet takes beside those captured; 24 for Ethernet's preamble, check sequence and gap
+    /// Bytes to add to each packet's captured length; 24 for Ethernet's preamble, check sequence and gap
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = overhead)]
     overhead: u32,
 
-    /// Packets with gaps below this belong to one train
+    /// Longest gap within a train, exclusive: packets closer than this belong to one train
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = time)]
     train_gap: Duration,
 
-    /// Length of the windows in which peaks are looked for; repeatable
+    /// Length of the windows in which peak rates are measured; repeatable
     #[arg(long, value_name = "TIME", default_values = ["1ms", "10ms", "100ms"], value_parser = window)]
     window: Vec<Duration>,
 
-    /// Analyse all files as one stream, one after another, such as the parts of a capture
+    /// Analyse all files as one stream in the given order, for example the parts of one capture
     #[arg(long)]
     together: bool,
 
@@ -76,32 +75,33 @@ pub(crate) struct BurstOptions {
     #[arg(long)]
     json: bool,
 
-    /// Also draw the gap histogram and the queue over time to this file
+    /// Also draw the gap histogram and the queue over time to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Also write a page with the figures and the drawing
+    /// Also write an HTML page with the figures and the drawing
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// What becomes of captures in which packets go both ways.
+/// The values of `--direction`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum DirectionChoice {
-    /// Each direction is a stream of its own
+    /// Analyse each direction as a separate stream
     Each,
-    /// Both are one stream, which no link carries
+    /// Analyse both directions together as one stream
     Both,
 }
 
 const NOTES: &str = "\
 The packets go through a virtual bottleneck of the given rate. Its queue is counted in packets just after each \
-arrival, the packet itself included; the most is the burstiness, and 1 is the best. Lengths are the original ones, \
-whatever was kept of the packets. Quantiles of gaps are up to 6 % above the truth. A capture taken at a sender with \
-segmentation offload, or a receiver with receive offload (ethtool -K, gro), has packets that the line never sees.
+arrival, including the arriving packet; the longest queue is the burstiness, and 1 is the best value. Lengths are \
+those on the wire, even if the capture truncated the packets. Quantiles of gaps are at most 6 % too high. A capture \
+taken at a sender with segmentation offload, or at a receiver with receive offload (ethtool -K, gro), contains joined \
+packets that never appear on the line.
 
-Where packets go both ways, each direction is a stream, as a link carries each by itself: together they look bursty, \
-however well each is paced. A direction is told by its senders, and --filter 'src ADDRESS' leaves one.
+If packets go both ways, each direction is a stream, since a link carries each direction separately: together they \
+look bursty even if each is well paced. A direction is identified by its senders; --filter 'src ADDRESS' selects one.
 
 A file that is damaged or cut off is analysed up to there, and the exit status is 1.
 
@@ -113,7 +113,7 @@ Examples:
   tcpdump -i eth0 -Q out -s 96 -c 100000 -w - | softclock burst - --rate 100mbit
 ";
 
-/// Analyses, prints, and tells by the exit code whether all could be read and written.
+/// Analyses the captures and prints the figures. The exit code is a failure if a file could not be read or written.
 pub(crate) fn run(options: &BurstOptions) -> ExitCode {
     let streams = match analysis::analyse(options) {
         Ok(streams) => streams,
@@ -136,7 +136,7 @@ pub(crate) fn run(options: &BurstOptions) -> ExitCode {
         true => json::text(&streams, is_list),
         false => table::text(&streams),
     };
-    // Nobody may be reading; the exit code tells all the same.
+    // Ignore the error: the reader may have closed the pipe, and the exit code reports the result anyway.
     let _ = io::stdout().write_all(text.as_bytes());
     let drawn = options
         .svg
@@ -173,10 +173,10 @@ fn overhead(text: &str) -> Result<u32, String> {
 
 fn window(text: &str) -> Result<Duration, String> {
     match time(text)? {
-        Duration::ZERO => Err("a window has a length".into()),
+        Duration::ZERO => Err("a window must be longer than 0".into()),
         length => Ok(length),
     }
 }
 
-/// More than any link adds.
+/// Upper limit of `--overhead`; larger than the overhead of any link.
 const MOST_OVERHEAD: u32 = 65_535;

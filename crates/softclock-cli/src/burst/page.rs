@@ -1,10 +1,10 @@
-//! Figures and drawing on a page of HTML that needs nothing else. Pure.
+//! Figures and drawing as a self-contained HTML page. Pure.
 
 use super::analysis::Stream;
 use super::chart::{self, escaped};
 use super::figures::{notes, sections};
 
-/// The whole page.
+/// Renders the whole page.
 pub(super) fn html(streams: &[Stream]) -> String {
     let all: Vec<&Stream> = streams.iter().collect();
     let names = cells("th", streams.iter().map(|stream| stream.name.as_str()));

@@ -1,4 +1,4 @@
-//! How far the reading is, on a terminal.
+//! A progress bar for reading captures.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::units::format_bytes;
 use crate::bar::bar;
 
-/// A line on standard error that goes again; nothing where that is no terminal.
+/// A line on standard error that is erased at the end; does nothing if standard error is not a terminal.
 pub(super) struct Progress {
-    /// If it is known.
+    /// `None` if the size of an input is unknown.
     total_bytes: Option<u64>,
     done_bytes: u64,
-    /// When it was last looked at, or `None` if nobody can see it.
+    /// Time of the last update, or `None` if standard error is not a terminal.
     last: Option<Instant>,
     is_shown: bool,
 }
@@ -36,7 +36,7 @@ impl Progress {
             *last = Instant::now();
             self.is_shown = true;
             let line = line(self.done_bytes, self.total_bytes);
-            // Who cannot see it can do without.
+            // Ignore the error: progress is not essential.
             let _ = write!(io::stderr(), "\r{line}{CLEAR_TO_END}");
         }
     }
@@ -64,7 +64,7 @@ fn line(done_bytes: u64, total_bytes: Option<u64>) -> String {
     }
 }
 
-/// Between two looks.
+/// Interval between updates.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const WIDTH: usize = 40;

@@ -1,23 +1,23 @@
-//! Packets of a capture, read in large pieces and never more than a block at a time kept.
+//! Reads packets of a capture in large pieces, and keeps at most one block in memory.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
 use softclock_wire::capture::{CaptureError, Decoded, Decoder, Packet};
 
-/// Why a capture could not be read to its end.
+/// The reason why a capture could not be read to its end.
 #[derive(Debug)]
 pub(super) enum ReadError {
     Io(io::Error),
-    /// Nothing is in it.
+    /// The file is empty.
     Empty,
-    /// It ends inside a block, which begins at this byte.
+    /// The file ends inside the block that begins at this byte.
     Cut(u64),
-    /// It is wrong from this byte on.
+    /// The format is violated at this byte.
     Wrong(u64, CaptureError),
 }
 
-/// Calls `on_packet` for each packet and `on_read` for each piece read, with its length.
+/// Calls `on_packet` for each packet, and `on_read` with the length of each piece read.
 pub(super) fn read(
     mut input: impl Read,
     mut on_read: impl FnMut(usize),
@@ -35,12 +35,14 @@ pub(super) fn read(
             }
             Ok(Decoded::Other(used)) => used,
             Ok(Decoded::More(needed)) => {
+                // Move the incomplete block to the front, so that the buffer grows only for blocks longer than itself.
                 buffer.copy_within(begin..end, 0);
                 (begin, end) = (0, end - begin);
                 if buffer.len() < needed {
                     buffer.resize(needed, 0);
                 }
                 match read_some(&mut input, &mut buffer[end..]).map_err(ReadError::Io)? {
+                    // The input has ended: inside a block if bytes are left over.
                     0 if end > 0 => return Err(ReadError::Cut(decoded_bytes)),
                     0 if decoded_bytes == 0 => return Err(ReadError::Empty),
                     0 => return Ok(()),
@@ -79,14 +81,14 @@ impl fmt::Display for ReadError {
     }
 }
 
-/// Read at once: fits a processor's second cache.
+/// Bytes per read; fits a processor's second-level cache.
 const PIECE_BYTES: usize = 512 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Gives a byte at a time.
+    /// A reader that returns one byte at a time.
     struct Trickle<'a>(&'a [u8]);
 
     impl Read for Trickle<'_> {

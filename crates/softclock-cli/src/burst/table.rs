@@ -1,4 +1,4 @@
-//! Figures and gap histogram as text, streams side by side. Pure.
+//! Formats the figures and the gap histogram as text, streams side by side. Pure.
 
 use softclock_core::Histogram;
 
@@ -6,7 +6,7 @@ use super::analysis::Stream;
 use super::figures::{notes, sections};
 use crate::bar::bar;
 
-/// All streams, as many side by side as fit.
+/// Formats all streams, with as many side by side as fit the width.
 pub(super) fn text(streams: &[Stream]) -> String {
     let all: Vec<&Stream> = streams.iter().collect();
     let tables: Vec<String> = all.chunks(SIDE_BY_SIDE).map(table).collect();
@@ -27,7 +27,7 @@ fn table(streams: &[&Stream]) -> String {
         }
     }
     lines.push(String::new());
-    lines.push("gap histogram (bars by decades)".to_owned());
+    lines.push("gap histogram (logarithmic bars)".to_owned());
     lines.extend(histogram(streams, column));
     for stream in streams {
         for note in notes(stream) {
@@ -42,7 +42,7 @@ fn line(label: &str, cells: impl Iterator<Item = String>, column: usize) -> Stri
     format!("{label:<LABEL$}{cells}").trim_end().to_owned()
 }
 
-/// The end of a name that is too long, as that is where names of files differ.
+/// Shortens a long name from its beginning, since names of files usually differ at the end.
 fn tail(name: &str, width: usize) -> String {
     let length = name.chars().count();
     match length > width {
@@ -77,7 +77,7 @@ fn histogram(streams: &[&Stream], column: usize) -> Vec<String> {
     (first..=last).map(row).collect()
 }
 
-/// Gaps by the steps 1, 2, 5, 10 and so on, to the resolution of the histogram's buckets.
+/// Counts the gaps in rows that begin at 1, 2, 5, 10 and so on, as exactly as the histogram's buckets allow.
 fn by_row(gaps: &Histogram) -> [u64; ROWS] {
     let mut counts = [0; ROWS];
     for (upper_ns, count) in gaps.buckets() {
@@ -91,7 +91,7 @@ fn row_of(ns: u64) -> usize {
     row.unwrap_or(0)
 }
 
-/// The first row is that of no gap at all.
+/// Lower bound of a row. The first row counts gaps of zero.
 fn row_begin_ns(row: usize) -> u64 {
     match row {
         0 => 0,
@@ -115,15 +115,15 @@ fn label(row: usize) -> String {
     }
 }
 
-/// Up to 100 s, and more.
+/// Number of rows: zero, three for each decade up to 100 s, and one for longer gaps.
 const ROWS: usize = 2 + 3 * 11;
 
 const WIDTH: usize = 100;
 
-/// Before the columns.
+/// Columns of the label before the first stream.
 const LABEL: usize = 28;
 
-/// Room for a count behind a bar.
+/// Columns of the count after a bar.
 const COUNT: usize = 11;
 
 const SIDE_BY_SIDE: usize = 3;

@@ -1,6 +1,6 @@
-//! Quantities with the unit that makes them readable.
+//! Formats quantities with a readable unit.
 
-/// As `1.50 kB`.
+/// Formats bytes like `1.50 kB`.
 pub(super) fn format_bytes(bytes: u64) -> String {
     scaled(
         bytes as f64,
@@ -14,12 +14,12 @@ pub(super) fn format_bytes(bytes: u64) -> String {
     )
 }
 
-/// As `14.4 us`.
+/// Formats a time like `14.4 us`.
 pub(super) fn format_ns(ns: f64) -> String {
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }
 
-/// As `5.00 Gbit/s`.
+/// Formats a rate like `5.00 Gbit/s`.
 pub(super) fn format_rate(bps: u64) -> String {
     scaled(
         bps as f64,
@@ -33,7 +33,7 @@ pub(super) fn format_rate(bps: u64) -> String {
     )
 }
 
-/// Three digits at least, in the unit that makes them readable.
+/// Formats `value` in the largest fitting unit, with at least three digits.
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let unit = units.iter().rev().find(|(factor, _)| value >= *factor);
     let (factor, name) = unit.copied().unwrap_or(units[0]);

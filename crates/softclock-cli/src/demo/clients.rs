@@ -1,4 +1,5 @@
-//! Clients that each ask again as soon as they are answered; cheap, so that it is the server that is busy.
+//! Clients that send the next request as soon as a response is complete. They are cheap, so that the server is the
+//! bottleneck.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,11 +11,11 @@ use rustix::time::Timespec;
 
 struct Client {
     stream: TcpStream,
-    /// Bytes of the response that have not come yet.
+    /// Bytes of the response that have not arrived yet.
     missing: usize,
 }
 
-/// Keeps the server at `address` busy until told to stop.
+/// Keeps the server at `address` busy until `stop` is set.
 pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
     let response_bytes = response_bytes(address)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -26,6 +27,7 @@ pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
         let data = EventData::new_u64(index as u64);
         epoll::add(&epoll, &stream, data, EventFlags::IN)?;
         let mut client = Client { stream, missing: 0 };
+        // The first request of each connection; later ones follow a response.
         client.ask(response_bytes)?;
         clients.push(client);
     }
@@ -41,7 +43,7 @@ pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
         for event in &events {
             let client = &mut clients[event.data.u64() as usize];
             let answered = client.read(&mut buffer);
-            // The server may close while it ends.
+            // The server may close connections while it shuts down.
             if stop.load(Relaxed) {
                 return Ok(());
             }
@@ -54,13 +56,13 @@ pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
 }
 
 impl Client {
-    /// The send buffer is empty, so that it takes all of a request.
+    /// Sends a request. The send buffer is empty, so one write takes all of it.
     fn ask(&mut self, response_bytes: usize) -> io::Result<()> {
         self.missing = response_bytes;
         self.stream.write_all(REQUEST)
     }
 
-    /// Whether the response is complete.
+    /// Reads available bytes; returns whether the response is complete.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self.stream.read(buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -73,7 +75,7 @@ impl Client {
     }
 }
 
-/// Asks once, to learn how long a response is: all are alike.
+/// Sends one request, to learn the length of the responses: all are equal.
 fn response_bytes(address: SocketAddr) -> io::Result<usize> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -93,7 +95,7 @@ fn response_bytes(address: SocketAddr) -> io::Result<usize> {
     }
 }
 
-/// Of head and body; `None` while the head is not complete.
+/// Length of head and body; `None` while the head is incomplete.
 fn length_of(response: &[u8]) -> Option<usize> {
     let head = response.windows(4).position(|end| end == b"\r\n\r\n")?;
     let fields = String::from_utf8_lossy(&response[..head]).to_ascii_lowercase();
@@ -105,13 +107,13 @@ fn length_of(response: &[u8]) -> Option<usize> {
 
 const REQUEST: &[u8] = b"GET /style.css HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Enough that the server always finds a request waiting.
+/// Connections; enough that the server always finds a request waiting.
 const CLIENTS: usize = 32;
 
-/// How long the first response may take.
+/// Time limit of the first response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it may take to notice the end.
+/// Longest wait before checking `stop` again.
 const LOOK_UP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,

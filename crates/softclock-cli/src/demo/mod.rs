@@ -1,8 +1,9 @@
-//! `softclock demo`: what an event each 20 us costs a busy web server, by the way it is made to fire.
+//! `softclock demo`: measures how much an event every 20 us costs a busy web server, for each mechanism that can fire
+//! it.
 //!
-//! Three threads: a server (`server`) whose own task switches the events of each [`Variant`] on and off in turn,
-//! slice by slice, so that noise evens out; clients that keep it busy (`clients`); and this one, which adds up
-//! (`tally`) and draws (`picture`, `screen`).
+//! Three threads: the server (`server`), with a task that switches the events of each [`Variant`] on and off in turn,
+//! slice by slice, so that noise averages out; clients that keep the server busy (`clients`); and the main thread,
+//! which adds up the slices (`tally`) and draws (`picture`, `screen`).
 
 mod clients;
 mod picture;
@@ -34,32 +35,32 @@ use tally::Tally;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct DemoOptions {
-    /// How long to show it
+    /// Seconds to run
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=3600u16))]
     seconds: u16,
 
-    /// Print lines in place of drawing [default: where standard output is no terminal]
+    /// Print lines instead of drawing [default if standard output is not a terminal]
     #[arg(long)]
     plain: bool,
 }
 
 const NOTES: &str = "\
 A web server and the clients that keep it busy run in this process, over the loopback interface. In turn the server \
-has no events, and an event each 20 us as a soft timer, as a timerfd that its loop reads, and as a signal of a POSIX \
-timer. An event that is due again before it has fired counts once. A change is the median of all turns, to the server \
-without events, and the middle half of the turns is as far apart as the spread. Figures mean something only if nothing \
-else takes the processors: where other load does, or the spread is larger than the change, no conclusion is drawn. \
-Ctrl-C ends it.
+has no events, and an event every 20 us as a soft timer, as a timerfd that its loop reads, and as a signal of a POSIX \
+timer. An event that is due again before it has fired counts once. A change is the median over all rounds, relative to \
+the server without events; the spread is the distance between the quartiles. The figures are meaningful only if \
+nothing else uses the processors: if other load does, or the spread is larger than the change, the demo draws no \
+conclusion. Ctrl-C ends it.
 ";
 
-/// How it ended.
+/// The reason why the demo ended.
 enum End {
     Completed,
-    /// By a signal: the shell's number for that is 128 and the signal's.
+    /// A signal ended it; the exit code is 128 plus its number, as in shells.
     Interrupted(u8),
 }
 
-/// Shows it and exits.
+/// Runs the demo and returns its exit code.
 pub(crate) fn run(options: &DemoOptions) -> ExitCode {
     match show(options) {
         Ok(End::Completed) => ExitCode::SUCCESS,
@@ -72,7 +73,7 @@ pub(crate) fn run(options: &DemoOptions) -> ExitCode {
 }
 
 fn show(options: &DemoOptions) -> io::Result<End> {
-    // Before the first thread starts, so that all threads leave the signals to the one that asks for them.
+    // Block the signals before the first thread starts: threads inherit the mask, and this thread waits for them.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate])?;
     let seconds = Duration::from_secs(options.seconds.into());
     let stop = AtomicBool::new(false);
@@ -94,7 +95,7 @@ fn show(options: &DemoOptions) -> io::Result<End> {
     })
 }
 
-/// Server and clients, each on a processor of its own if there are two.
+/// Runs the server and its clients, each on a separate processor if there are two.
 fn load(seconds: Duration, stop: &AtomicBool, slices: Sender<Slice>) -> io::Result<()> {
     let [server_cpu, clients_cpu] = processors();
     let (listening, address) = mpsc::channel();
@@ -102,14 +103,14 @@ fn load(seconds: Duration, stop: &AtomicBool, slices: Sender<Slice>) -> io::Resu
         let server = scope.spawn(|| {
             pin(server_cpu);
             let result = server::run(seconds, stop, listening, slices);
-            // Also when it fails before it gets that far.
+            // Stop the clients even if the server failed before it listened.
             stop.store(true, Relaxed);
             result
         });
         pin(clients_cpu);
         let clients = match address.recv() {
             Ok(address) => clients::run(address, stop),
-            // The server has ended, and says why.
+            // The server has failed and reports the error below.
             Err(_) => Ok(()),
         };
         stop.store(true, Relaxed);
@@ -120,7 +121,7 @@ fn load(seconds: Duration, stop: &AtomicBool, slices: Sender<Slice>) -> io::Resu
     })
 }
 
-/// Draws until the load ends or a signal comes.
+/// Draws until the load ends or a signal arrives.
 fn watch(
     plain: bool,
     seconds: Duration,
@@ -131,7 +132,7 @@ fn watch(
     let mut screen = Screen::new(plain);
     let mut tally = Tally::default();
     let begun = Instant::now();
-    // Between two pictures there is nothing that must be exact.
+    // Drawing needs no exact timers, so leave the processor time of spinning to the server.
     Runtime::builder().spin_cap(0.0).build()?.block_on(async {
         loop {
             let done = ended();
@@ -155,7 +156,8 @@ const fn number(signal: Signal) -> u8 {
     }
 }
 
-/// For the server and for the clients. Device interrupts like the first one, and so the server has the last.
+/// Processors for the server and for the clients. The server gets the last one, since device interrupts usually go to
+/// the first.
 fn processors() -> [Option<usize>; 2] {
     let all = sched_getaffinity(None).unwrap_or_default();
     let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu));
@@ -163,7 +165,7 @@ fn processors() -> [Option<usize>; 2] {
     [usable.next_back().or(first), first]
 }
 
-/// Where a sandbox forbids it, the scheduler decides.
+/// Pins this thread to `processor`. If a sandbox forbids it, the scheduler decides.
 fn pin(processor: Option<usize>) {
     if let Some(processor) = processor {
         let mut set = CpuSet::new();
@@ -172,5 +174,5 @@ fn pin(processor: Option<usize>) {
     }
 }
 
-/// Between two pictures.
+/// Interval between drawings.
 const FRAME: Duration = Duration::from_millis(100);

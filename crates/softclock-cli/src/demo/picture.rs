@@ -1,4 +1,4 @@
-//! Results as text. Pure: no terminal, no clock.
+//! Formats results as text. Pure: no terminal, no clock.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use super::tally::{Lateness, ROWS, Result, Tally, asked_per_s, row_begin_us};
 use super::variant::{PERIOD, Variant};
 use crate::bar::bar;
 
-/// Columns that a picture takes.
+/// Columns that a picture needs.
 pub(super) const WIDTH: usize = 80;
 
-/// Rows that a picture takes.
+/// Rows that a picture needs.
 pub(super) const HEIGHT: usize = 3 + Variant::ALL.len() + 2 + ROWS + 2;
 
-/// The first line where nothing is drawn.
+/// The first line of the output if nothing is drawn.
 pub(super) fn opening(all: Duration) -> String {
     format!(
-        "A busy web server with an event each {} us, for {} s; each way in turn\n",
+        "A busy web server with an event every {} us, for {} s; each mechanism in turn\n",
         PERIOD.as_micros(),
         all.as_secs()
     )
 }
 
-/// A line for now and then.
+/// One line of intermediate results.
 pub(super) fn progress(tally: &Tally, shown: Duration) -> String {
     let part = |variant: Variant| {
         let result = tally.result(variant)?;
@@ -32,7 +32,7 @@ pub(super) fn progress(tally: &Tally, shown: Duration) -> String {
     format!("{:>4} s  {}", shown.as_secs(), parts.join(", "))
 }
 
-/// All results, without a terminal's arts.
+/// The table of all results, without terminal sequences.
 pub(super) fn table(tally: &Tally) -> String {
     let mut lines = throughput(tally);
     lines.push(String::new());
@@ -40,11 +40,11 @@ pub(super) fn table(tally: &Tally) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What is drawn over and over.
+/// The lines of the picture that is redrawn.
 pub(super) fn whole(tally: &Tally, shown: Duration, all: Duration) -> Vec<String> {
     let mut lines = vec![
         format!(
-            "softclock demo: a busy web server with an event each {} us  {:>9} of {} s",
+            "softclock demo: a busy web server with an event every {} us  {:>9} of {} s",
             PERIOD.as_micros(),
             shown.as_secs(),
             all.as_secs()
@@ -110,7 +110,7 @@ fn format_events(variant: Variant, result: Result) -> String {
     format!("{}  {percent:>4.0} %", result.events_per_s)
 }
 
-/// Side by side: a row for each power of two, then the quantiles.
+/// Histograms side by side: a row for each power of two, then the quantiles.
 fn histograms() -> Vec<String> {
     let columns = Variant::FIRING.map(|variant| Lateness::of(variant.lateness().counts()));
     histograms_of(&columns)
@@ -153,10 +153,10 @@ fn format_us(ns: Option<u64>) -> String {
     }
 }
 
-/// A few lines that say what was seen, and what to try next.
+/// Conclusions in a few lines, and commands to try next.
 pub(super) fn summary(tally: &Tally, steal: Ticks) -> String {
     let Some(base) = tally.result(Variant::Nothing) else {
-        return "\nToo short to tell anything: try --seconds 20.\n".into();
+        return "\nToo short for any conclusion: try --seconds 20.\n".into();
     };
     let mut text = format!(
         "\nWithout events the server answered {} requests a second.\n",
@@ -177,8 +177,8 @@ pub(super) fn summary(tally: &Tally, steal: Ticks) -> String {
     text + NEXT
 }
 
-/// Why the figures tell more about other load than about events, if they do. A server that waits, for its clients or
-/// for a processor that others use, has time for events.
+/// Returns the reason if other load affects the figures more than events do. A server that waits, for its clients or
+/// for a processor that other programs use, has spare time for events, which then seem to cost nothing.
 fn disturbance(busy: f64, steal: Ticks) -> Option<String> {
     if steal.is_high() {
         let percent = steal.percent();
@@ -188,7 +188,7 @@ fn disturbance(busy: f64, steal: Ticks) -> Option<String> {
     }
     (busy < BUSY).then(|| {
         let percent = busy * 100.0;
-        format!("It had {percent:.0} % of a processor, where a busy server has all of one")
+        format!("The server got {percent:.0} % of a processor, but a busy server needs all of one")
     })
 }
 
@@ -199,43 +199,43 @@ fn sentence(variant: Variant, result: Result, late: &Lateness) -> String {
         _ => "signals",
     };
     format!(
-        "Events by {what}{}; {:.0} % of those asked for came, half of them within {}.\n",
+        "Events by {what}{}; {:.0} % of them fired, half of these within {}.\n",
         effect(result),
         result.events_share * 100.0,
         format_us(late.p50_ns)
     )
 }
 
-/// What events cost, where that is more than turns differ by. More requests with events than without are such a
-/// difference.
+/// Describes the cost of events, if it exceeds the spread between rounds. If more requests were answered with events
+/// than without, the difference is noise.
 fn effect(result: Result) -> String {
     let cost = -result.change * 100.0;
     let spread = (result.spread * 100.0).max(-cost);
     if cost > spread {
         format!(" cost {cost:.1} % of that")
     } else if spread < NOTHING {
-        format!(" cost nothing to be seen, where turns differ by {spread:.1} %")
+        format!(" cost nothing measurable; rounds differ by {spread:.1} %")
     } else {
-        format!(": no conclusion, as turns differ by {spread:.1} %")
+        format!(": no conclusion, since rounds differ by {spread:.1} %")
     }
 }
 
 const NEXT: &str = "\
-Try next: softclock serve, the server you just saw; softclock doctor, what this machine offers it.
+Try next: softclock serve, the server of this demo; softclock doctor, which checks this machine.
 ";
 
-/// The least share of a processor of a server that is kept busy.
+/// Least share of a processor that counts as a busy server.
 const BUSY: f64 = 0.85;
 
-/// Per cent by which turns on a quiet machine differ at most.
+/// Largest difference between rounds on a quiet machine, in per cent.
 const NOTHING: f64 = 3.0;
 
 const BAR_WIDTH: usize = 19;
 
-/// Before the histograms.
+/// Columns before the histograms.
 const LABEL: usize = 13;
 
-/// Of one histogram.
+/// Columns of one histogram.
 const COLUMN: usize = 22;
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
         let little = [[100_000, 100_100, 66_000, 0], [100_000, 98_900, 83_000, 0]];
         let text = summary(&tally(&little), percent(0));
         for part in [
-            "soft timers cost nothing to be seen, where turns differ by 0.6 %",
+            "soft timers cost nothing measurable; rounds differ by 0.6 %",
             "a timerfd cost 25.5 % of that",
             "signals cost 100.0 % of that",
         ] {
@@ -322,15 +322,15 @@ mod tests {
         let much = [[100_000, 140_000, 60_000, 0], [100_000, 70_000, 130_000, 0]];
         let text = summary(&tally(&much), percent(0));
         for part in [
-            "soft timers: no conclusion, as turns differ by 35.0 %",
-            "a timerfd: no conclusion, as turns differ by 35.0 %",
+            "soft timers: no conclusion, since rounds differ by 35.0 %",
+            "a timerfd: no conclusion, since rounds differ by 35.0 %",
             "signals cost 100.0 % of that",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        // With events it was faster, in all rounds alike.
+        // The server was faster with events, in all rounds alike.
         let text = summary(&tally(&[[100_000, 110_000, 1, 0]; 3]), percent(0));
-        let part = "soft timers: no conclusion, as turns differ by 10.0 %";
+        let part = "soft timers: no conclusion, since rounds differ by 10.0 %";
         assert!(text.contains(part), "{text}");
     }
 

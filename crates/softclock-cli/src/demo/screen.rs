@@ -1,4 +1,4 @@
-//! The terminal: a picture drawn over the one before, or lines.
+//! Output to the terminal: a picture drawn over the previous one, or plain lines.
 
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use rustix::termios::{Winsize, tcgetwinsize};
 use super::picture::{self, HEIGHT, WIDTH};
 use super::tally::Tally;
 
-/// Where results are shown.
+/// The style of the output.
 pub(super) enum Screen {
     Drawn(Drawing),
-    /// Lines, and how many seconds were told.
+    /// Plain lines, and the second of the last one printed.
     Plain(Option<u64>),
 }
 
 impl Screen {
-    /// Draws if standard output is a terminal that can and has the room, unless `plain` is wanted.
+    /// Draws if standard output is a terminal that is large enough and supports it, unless `plain` is set.
     pub(super) fn new(plain: bool) -> Self {
         if !plain && can_draw() {
             Self::Drawn(Drawing::begin())
@@ -25,7 +25,7 @@ impl Screen {
         }
     }
 
-    /// Shows the results so far, `shown` of `all` having passed.
+    /// Shows the results so far, after `shown` of `all` the time.
     pub(super) fn show(
         &mut self,
         tally: &Tally,
@@ -55,9 +55,9 @@ impl Screen {
     }
 }
 
-/// A picture that is drawn over itself, with the cursor hidden meanwhile.
+/// A picture that is drawn over the previous one, with the cursor hidden until it is dropped.
 pub(crate) struct Drawing {
-    /// Lines above the cursor that belong to it.
+    /// Lines above the cursor that belong to the picture.
     drawn: usize,
 }
 
@@ -87,7 +87,7 @@ impl Drop for Drawing {
     }
 }
 
-/// In one write, so that a terminal does not show half a picture.
+/// Writes all of `text` at once, so that a terminal does not show half a picture.
 fn emit(out: &mut StdoutLock<'_>, text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -98,7 +98,7 @@ fn can_draw() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     let roomy = |size: Winsize| {
         let (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
-        // A terminal that does not know its size is taken to be large enough.
+        // A terminal of unknown size is assumed to be large enough.
         (rows == 0 || rows > HEIGHT) && (columns == 0 || columns >= WIDTH)
     };
     stdout.is_terminal() && !dumb && tcgetwinsize(&stdout).is_ok_and(roomy)

@@ -1,4 +1,4 @@
-//! The server, and the task on its thread that takes it through the slices.
+//! The server, and the task on its thread that runs the slices.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use softclock_linux::clock::cpu_time_ns;
 
 use super::variant::Variant;
 
-/// What happened in a slice of time.
+/// Counts of one slice of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
     pub(super) variant: Variant,
@@ -25,7 +25,7 @@ pub(super) struct Slice {
     pub(super) cpu: Duration,
 }
 
-/// Serves the bundled site for `seconds`, or until told to stop, and reports each slice.
+/// Serves the bundled site for `seconds`, or until `stop` is set, and reports each slice.
 pub(super) fn run(
     seconds: Duration,
     stop: &AtomicBool,
@@ -42,15 +42,15 @@ pub(super) fn run(
         let (end, ended) = async_channel::bounded::<()>(1);
         let server = softclock::spawn_local(async move {
             let ended = async move {
-                // An error is what closing the channel gives.
+                // An error means that the channel was closed, which ends the server too.
                 let _ = ended.recv().await;
             };
             softclock_http::serve(vec![listener], Rc::new(Site::bundled()), options, ended).await
         });
-        // Clients that are gone already tell why themselves.
+        // Ignore the error: if the clients have ended, they report the reason.
         let _ = listening.send(address);
         let result = take_turns(seconds, stop, &slices).await;
-        // The clients first, who would complain of closed connections.
+        // Stop the clients first: they would report connections that the server closes.
         stop.store(true, Relaxed);
         drop(end);
         server.await;
@@ -65,14 +65,14 @@ async fn take_turns(
 ) -> io::Result<()> {
     let begun = softclock::now();
     let slice = slice_of(seconds);
-    // Connections are made, caches filled.
+    // Warm up without counting: connections are made and caches filled.
     softclock::sleep(slice).await;
     for turn in 0.. {
         for variant in order(turn) {
             if stop.load(Relaxed) || softclock::now().since(begun) >= seconds {
                 return Ok(());
             }
-            // An error is that nobody watches any more; then a stop is on its way.
+            // An error means that the receiver has ended; `stop` is then set soon.
             let _ = slices.send(take(variant, slice).await?);
         }
     }
@@ -81,6 +81,7 @@ async fn take_turns(
 
 async fn take(variant: Variant, length: Duration) -> io::Result<Slice> {
     let lateness = variant.lateness();
+    // The counters only grow, so take their differences over the slice.
     let (requests, events) = (requests_answered(), lateness.fires());
     let cpu_ns = cpu_time_ns();
     let begun = softclock::now();
@@ -96,12 +97,13 @@ async fn take(variant: Variant, length: Duration) -> io::Result<Slice> {
     })
 }
 
-/// Five rounds at least, and not so short that switching counts.
+/// Length of a slice: at least five rounds fit, and switching takes a negligible part of it.
 fn slice_of(seconds: Duration) -> Duration {
     (seconds / 24).clamp(Duration::from_millis(20), Duration::from_millis(200))
 }
 
-/// Backwards every other time, so that what a variant leaves behind does not always meet the same one.
+/// The order of the variants, reversed every other round, so that the after-effects of a variant do not always hit the
+/// same one.
 fn order(turn: usize) -> [Variant; Variant::ALL.len()] {
     let mut order = Variant::ALL;
     if turn % 2 == 1 {

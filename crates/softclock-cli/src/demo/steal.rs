@@ -1,8 +1,8 @@
-//! Steal time: what the hypervisor gave to others of the processors' time.
+//! Steal time: processor time that the hypervisor gave to other guests.
 
 use std::fs;
 
-/// Time of all processors together, in the kernel's ticks, mostly of 10 ms.
+/// Time of all processors together, in the kernel's ticks, usually of 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ticks {
     stolen: u64,
@@ -10,14 +10,14 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Since the system started; zero where that cannot be read.
+    /// Ticks since the system started; zero if they cannot be read.
     pub(super) fn now() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         Self::parse(&stat).unwrap_or_default()
     }
 
-    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq and steal. The time of guests,
-    /// which follows, is part of the first two.
+    /// Parses the `cpu` line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq and steal. The guest times
+    /// that follow are already part of the first two.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks = line.split_whitespace().take(8).map(str::parse);
@@ -39,20 +39,20 @@ impl Ticks {
         100.0 * self.stolen as f64 / self.all.max(1) as f64
     }
 
-    /// Whether others had so much that figures tell more about them. A single tick may be chance.
+    /// Whether steal time is so high that it dominates the figures. A single tick may be chance.
     pub(super) fn is_high(self) -> bool {
         self.stolen > 1 && self.percent() > MOST_PERCENT
     }
 }
 
-/// On a quiet host it stays below one.
+/// Limit of steal time; a quiet host stays below 1 %.
 const MOST_PERCENT: f64 = 3.0;
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    /// So much of a time.
+    /// Ticks of which `stolen` per cent are steal time.
     pub(in crate::demo) const fn percent(stolen: u64) -> Ticks {
         Ticks { stolen, all: 100 }
     }

@@ -1,26 +1,26 @@
-//! What the slices add up to.
+//! Adds up slices.
 
 use std::time::Duration;
 
 use super::server::Slice;
 use super::variant::{PERIOD, Variant};
 
-/// The slices so far.
+/// All slices so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     slices: Vec<Slice>,
 }
 
-/// One variant's results as they are shown: shares are those of the rounded rates, so that all figures agree.
+/// One variant's results as shown: shares are computed from the rounded rates, so that all figures agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Result {
     pub(super) requests_per_s: u64,
-    /// What these are more than those of the server without events: -0.1 is a tenth less.
+    /// Relative change of the request rate against the server without events: -0.1 is a tenth less.
     pub(super) change: f64,
-    /// The changes within single rounds lie so far apart, without the quarters of them at either end.
+    /// Distance between the quartiles of the changes within single rounds.
     pub(super) spread: f64,
     pub(super) events_per_s: u64,
-    /// Of the events asked for.
+    /// Fired events, as a share of those that were due.
     pub(super) events_share: f64,
 }
 
@@ -29,8 +29,9 @@ impl Tally {
         self.slices.extend(slices);
     }
 
-    /// `None` until a round is complete. The rate of requests is the server's without events, times the median of the
-    /// ratios within each round: what makes whole rounds faster or slower does not count as a change.
+    /// Returns a variant's results, or `None` until a round is complete. The rate of requests is that of the server
+    /// without events, times the median of the ratios within each round: noise that makes whole rounds faster or slower
+    /// does not count as a change.
     pub(super) fn result(&self, variant: Variant) -> Option<Result> {
         let rounds = self.slices.chunks_exact(Variant::ALL.len());
         let of = |round: &[Slice], variant: Variant| {
@@ -59,7 +60,7 @@ impl Tally {
         })
     }
 
-    /// The share of a processor that the server had when it had nothing but requests to do; it would take all of one.
+    /// The share of a processor that the server used without events; a busy server uses all of one.
     pub(super) fn busy(&self) -> f64 {
         let slices = self.slices.iter();
         let base = slices.filter(|slice| slice.variant == Variant::Nothing);
@@ -69,23 +70,23 @@ impl Tally {
         cpu.as_secs_f64() / time.as_secs_f64().max(1e-9)
     }
 
-    /// How many rounds are complete.
+    /// Number of complete rounds.
     pub(super) fn rounds(&self) -> usize {
         self.slices.len() / Variant::ALL.len()
     }
 }
 
-/// The events that were asked for in a second.
+/// Events that are due per second.
 pub(super) fn asked_per_s() -> f64 {
     1.0 / PERIOD.as_secs_f64()
 }
 
-/// How late events were, in the histogram's rows.
+/// Distribution of the lateness of events, in the histogram's rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Lateness {
-    /// The share of events in each row.
+    /// Share of events in each row.
     pub(super) shares: [f64; ROWS],
-    /// `None` if nothing fired.
+    /// `None` if no event fired.
     pub(super) p50_ns: Option<u64>,
     pub(super) p99_ns: Option<u64>,
 }
@@ -94,7 +95,7 @@ pub(super) struct Lateness {
 pub(super) const ROWS: usize = 12;
 
 impl Lateness {
-    /// From counts by exclusive upper bound, ascending.
+    /// Builds the distribution from counts by exclusive upper bound, in ascending order.
     pub(super) fn of(counts: impl Iterator<Item = (u64, u64)>) -> Self {
         let counts: Vec<_> = counts.filter(|&(_, count)| count > 0).collect();
         let all: u64 = counts.iter().map(|&(_, count)| count).sum();
@@ -117,13 +118,13 @@ impl Lateness {
     }
 }
 
-/// Of values below `bound_ns`, which are counted four to an octave.
+/// Row of the values below `bound_ns`, which are counted in four buckets for each octave.
 fn row_of(bound_ns: u64) -> usize {
     let us = (bound_ns - 1) >> 10;
     (u64::BITS - us.leading_zeros()).min(ROWS as u32 - 1) as usize
 }
 
-/// In microseconds, by which a row begins.
+/// Lower bound of a row, in microseconds.
 pub(super) const fn row_begin_us(row: usize) -> u64 {
     if row == 0 { 0 } else { 1 << (row - 1) }
 }
@@ -132,7 +133,7 @@ fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// The value below which this share of the values is, between two of them in proportion; `None` without values.
+/// The value below which `share` of the values lies, interpolated linearly; `None` without values.
 fn quantile(values: &mut [f64], share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let place = share * values.len().saturating_sub(1) as f64;
@@ -147,7 +148,7 @@ fn quantile(values: &mut [f64], share: f64) -> Option<f64> {
 pub(super) mod tests {
     use super::*;
 
-    /// Rounds of a server that is busy, in each of which the variants answered so many requests a second.
+    /// Rounds of a busy server; the numbers are the requests per second of each variant.
     pub(in crate::demo) fn tally(rounds: &[[u64; 4]]) -> Tally {
         let mut tally = Tally::default();
         for requests in rounds {
@@ -181,7 +182,7 @@ pub(super) mod tests {
         assert_eq!((tally.busy(), Tally::default().busy()), (1.0, 0.0));
     }
 
-    /// The median of its rates is a third below that of the server without events, and in most rounds it lost a sixth.
+    /// The median of its rates is a third below that of the server without events, but in most rounds it lost a sixth.
     #[test]
     fn rates_agree_with_changes_where_the_machine_changes() {
         let tally = tally(&[

@@ -1,4 +1,4 @@
-//! The ways to make an event fire, switched on and off on the server's thread.
+//! Mechanisms that fire events on the server's thread.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rustix::time::{
 use softclock::{Descriptor, EventContext, FireWindow, JoinHandle, SoftEvent};
 use softclock_linux::alarm::{AlarmLateness, SignalTimer};
 
-/// What runs beside the server.
+/// The mechanism that fires events beside the server, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     Nothing,
@@ -22,7 +22,7 @@ pub(crate) enum Variant {
 impl Variant {
     pub(super) const ALL: [Self; 4] = [Self::Nothing, Self::Soft, Self::Timerfd, Self::Signal];
 
-    /// Those that fire events.
+    /// The variants that fire events.
     pub(super) const FIRING: [Self; 3] = [Self::Soft, Self::Timerfd, Self::Signal];
 
     pub(super) const fn name(self) -> &'static str {
@@ -34,12 +34,12 @@ impl Variant {
         }
     }
 
-    /// How late its events were so far.
+    /// Lateness of this variant's events so far.
     pub(super) fn lateness(self) -> &'static AlarmLateness {
         &LATENESS[self as usize]
     }
 
-    /// Has its events fire. The slice's length bounds how long signals may keep the server from ending it.
+    /// Starts events. The slice's length bounds how long signals may keep the server from ending it.
     pub(super) fn start(self, slice: Duration) -> io::Result<Running> {
         let lateness = self.lateness();
         let now = softclock::now();
@@ -89,7 +89,8 @@ impl Running {
     }
 }
 
-/// A loop's usual way: the timer is one of the descriptors it waits for, and its reader a task like others.
+/// Reads the timerfd as an event loop usually does: it is one of the loop's descriptors, and its reader an ordinary
+/// task.
 async fn read_timer(lateness: &'static AlarmLateness) -> io::Result<()> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -109,8 +110,8 @@ async fn read_timer(lateness: &'static AlarmLateness) -> io::Result<()> {
     }
 }
 
-/// A signal handler may use nothing that ends.
+/// Static, since a signal handler may run at any time and must not use memory that is freed.
 static LATENESS: [AlarmLateness; Variant::ALL.len()] = [const { AlarmLateness::new() }; 4];
 
-/// The paper's rate of packets on a fast link.
+/// Interval between packets on a fast link in the *Soft Timers* paper.
 pub(super) const PERIOD: Duration = Duration::from_micros(20);

@@ -1,10 +1,10 @@
-//! The capabilities that features use, and whether this process has them.
+//! Linux capabilities that features use, and whether this process has them.
 
 use std::fs;
 
 use super::check::Check;
 
-/// Numbered as in capabilities(7).
+/// A capability, with its number of capabilities(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capability {
     NetBindService = 10,
@@ -42,12 +42,12 @@ impl Capability {
     const fn purpose(self) -> &'static str {
         match self {
             Self::NetBindService => "serve on ports below 1024",
-            Self::NetAdmin => "pace and wan; links, qdiscs, XDP on an interface",
-            Self::NetRaw => "pace and wan; the frames of interfaces",
-            Self::IpcLock => "memory of AF_XDP beyond the limit of locked memory",
+            Self::NetAdmin => "pace and wan: links, qdiscs, XDP on an interface",
+            Self::NetRaw => "pace and wan: receive and send frames",
+            Self::IpcLock => "AF_XDP memory beyond the limit of locked memory",
             Self::SysNice => "real-time priority, for pace, wan and experiments",
             Self::Perfmon => "tracepoints and counters for experiments",
-            Self::Bpf => "pace and wan; programs that keep the host from frames",
+            Self::Bpf => "pace and wan: the program that keeps frames from the host",
         }
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn checks() -> Vec<Check> {
         .collect()
 }
 
-/// Whether this process has `capability` now.
+/// Whether `capability` is in the effective set of this process.
 pub(super) fn effective(capability: Capability) -> bool {
     effective_set().is_some_and(|set| has(set, capability))
 }
@@ -68,7 +68,7 @@ pub(super) fn effective(capability: Capability) -> bool {
 fn check(capability: Capability, set: Option<u64>) -> Check {
     let (name, purpose) = (capability.name(), capability.purpose());
     match set {
-        None => Check::note(name, format!("not known; for: {purpose}")),
+        None => Check::note(name, format!("unknown; for: {purpose}")),
         Some(set) if has(set, capability) => Check::ok(name, purpose),
         Some(_) => Check::note(name, format!("not held; for: {purpose}")).advice(format!(
             "AmbientCapabilities=CAP_{name} in the unit, docker --cap-add {name}, or setcap"
@@ -84,7 +84,7 @@ fn effective_set() -> Option<u64> {
     parse(&fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// The line `CapEff:` of `/proc/self/status`.
+/// Parses the line `CapEff:` of `/proc/self/status`.
 fn parse(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -105,6 +105,6 @@ mod tests {
         assert_eq!(check(Capability::NetBindService, set).status, Status::Ok);
         let missing = check(Capability::Bpf, set);
         assert!(missing.advice.unwrap().contains("CAP_BPF"));
-        assert!(check(Capability::Bpf, None).found.starts_with("not known"));
+        assert!(check(Capability::Bpf, None).found.starts_with("unknown"));
     }
 }

@@ -1,31 +1,31 @@
-//! A check of the machine: what was found, how it stands, and what would help.
+//! The result of a check: finding, status and advice.
 
 use std::io;
 
 use super::proc::reason;
 
-/// What was found out about one thing.
+/// The finding about one property of the machine.
 #[derive(Clone, Debug)]
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) status: Status,
-    /// Whether `serve` cannot do without.
+    /// Whether `serve` cannot run without it.
     pub(super) needed: bool,
     pub(super) found: String,
-    /// The command or setting that would help.
+    /// A command or setting that would help.
     pub(super) advice: Option<String>,
 }
 
-/// How it stands.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Ok,
-    /// It works, and could work better; or it is not known whether it does.
+    /// It works but could work better, or its state is unknown.
     Note,
     Missing,
 }
 
-/// Checks that belong together.
+/// A group of related checks.
 pub(super) struct Group {
     pub(super) name: &'static str,
     pub(super) checks: Vec<Check>,
@@ -56,7 +56,7 @@ impl Check {
         }
     }
 
-    /// A probe's answer: `yes` if it worked, else `no` and the error.
+    /// Makes a check of the result of a probe: `yes` on success, else `no` and the error.
     pub(super) fn probed(name: &'static str, result: io::Result<()>, yes: &str, no: &str) -> Self {
         match result {
             Ok(()) => Self::ok(name, yes),
@@ -71,13 +71,13 @@ impl Check {
         }
     }
 
-    /// What to do, told only where something is to be done.
+    /// Adds advice, shown only if the status is not ok.
     pub(super) fn advice(self, advice: impl Into<String>) -> Self {
         let advice = (self.status != Status::Ok).then(|| advice.into());
         Self { advice, ..self }
     }
 
-    /// A feature that nothing depends on yet is noted, not missed.
+    /// Turns a missing feature into a note, since nothing depends on it.
     pub(super) fn optional(self) -> Self {
         let status = match self.status {
             Status::Missing => Status::Note,

@@ -1,20 +1,20 @@
-//! Whether the kernel was built with something, from where it can be read without loading anything.
+//! Finds out whether the kernel was built with a feature, without loading a module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is known of the kernel's build; by default nothing.
+/// The known parts of the kernel's configuration; empty by default.
 #[derive(Debug, Default)]
 pub(super) struct KernelConfig {
-    /// Lines of `CONFIG_…=y`, and where they were found.
+    /// Lines of `CONFIG_…=y`, and the file that has them.
     options: Option<(String, &'static str)>,
     /// Module lists of the running kernel.
     modules: Option<String>,
 }
 
 impl KernelConfig {
-    /// Looks where distributions keep it.
+    /// Reads the files in which distributions keep the configuration.
     pub(super) fn find() -> Self {
         let release = rustix::system::uname();
         let release = release.release().to_string_lossy().into_owned();
@@ -32,7 +32,7 @@ impl KernelConfig {
         }
     }
 
-    /// Whether the kernel has the module, built in or to be loaded; `None` if it cannot be told.
+    /// Whether the kernel has the module, built in or loadable; `None` if unknown.
     pub(super) fn has(&self, module: &str, option: &str) -> Option<bool> {
         let listed = self.modules.as_ref().map(|list| lists(list, module));
         if listed == Some(true) {
@@ -40,14 +40,14 @@ impl KernelConfig {
         }
         let configured = self.options.as_ref().map(|(text, _)| sets(text, option));
         match (configured, listed) {
-            // A module that was built and is not installed is not there.
+            // The module was built but is not installed.
             (Some(Set::Module), Some(false)) => Some(false),
             (Some(set), _) => Some(set != Set::No),
             (None, listed) => listed,
         }
     }
 
-    /// Where the knowledge comes from.
+    /// Names the source of the answers.
     pub(super) fn source(&self) -> &'static str {
         self.options
             .as_ref()
@@ -73,7 +73,7 @@ fn sets(options: &str, option: &str) -> Set {
     }
 }
 
-/// Lines such as `kernel/net/sched/sch_fq.ko.xz: …` and `sch_fq 20480 2 - Live`.
+/// Whether lines like `kernel/net/sched/sch_fq.ko.xz: …` or `sch_fq 20480 2 - Live` name `module`.
 fn lists(modules: &str, module: &str) -> bool {
     modules.lines().any(|line| {
         let path = line.split([':', ' ']).next().unwrap_or_default();
@@ -91,7 +91,7 @@ fn options(release: &str) -> Option<(String, &'static str)> {
     boot.iter().find_map(read).or_else(compressed)
 }
 
-/// The kernel's own copy. Unpacking it is left to gzip, which is nearly everywhere.
+/// Reads the kernel's own copy. gzip unpacks it, which nearly every system has.
 fn compressed() -> Option<(String, &'static str)> {
     const PATH: &str = "/proc/config.gz";
     if !Path::new(PATH).exists() {
@@ -106,7 +106,7 @@ fn compressed() -> Option<(String, &'static str)> {
     Some((String::from_utf8(unpacked.stdout).ok()?, PATH))
 }
 
-/// Built in, installed and loaded; `None` if not even a list of what is installed is there.
+/// Lists of built-in, installed and loaded modules; `None` without a list of the installed ones.
 fn modules(directory: &Path) -> Option<String> {
     let installed = fs::read_to_string(directory.join("modules.dep")).ok()?;
     let others = [directory.join("modules.builtin"), "/proc/modules".into()];

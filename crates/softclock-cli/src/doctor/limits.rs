@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 use super::check::Check;
 use crate::descriptors::connections_for;
 
-/// Timers that signal take one each.
+/// Checks the limit of pending signals. Each timer that sends signals needs one.
 pub(super) fn pending_signals() -> Check {
     pending_signals_of(getrlimit(Resource::Sigpending).current)
 }
@@ -20,7 +20,7 @@ fn pending_signals_of(limit: Option<u64>) -> Check {
     check("pending signals", found).advice("ulimit -i 1024, or LimitSIGPENDING= in the unit")
 }
 
-/// What decides how many connections there can be.
+/// Checks the limit of open descriptors, which bounds the number of connections.
 pub(super) fn descriptors() -> Check {
     descriptors_of(getrlimit(Resource::Nofile))
 }
@@ -46,7 +46,7 @@ fn descriptors_of(limit: Rlimit) -> Check {
     )
 }
 
-/// What user-space rings pin.
+/// Checks the limit of locked memory. Rings shared with the kernel use it.
 pub(super) fn locked_memory() -> Check {
     locked_memory_of(getrlimit(Resource::Memlock).current)
 }
@@ -67,10 +67,10 @@ fn locked_memory_of(limit: Option<u64>) -> Check {
 /// Three timers for each of a hundred threads.
 const ENOUGH_SIGNALS: u64 = 300;
 
-/// With fewer, not even one connection and its file fit beside what a thread needs itself.
+/// Below this, a connection and its file do not fit beside the descriptors of the thread itself.
 const LEAST_DESCRIPTORS: u64 = 66;
 
-/// As many as the usual test loads open.
+/// As many as usual load tests open.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
 /// 4096 frames of 2 KiB.

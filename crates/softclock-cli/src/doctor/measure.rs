@@ -1,4 +1,4 @@
-//! What a clock reading costs here, and how late timers are: measured, in about half a second.
+//! Measures the cost of a clock reading and the lateness of timers, in about half a second.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// The least of several averages: what interrupted the others is not the clock's.
+/// The smallest of several averages, in nanoseconds: larger ones include interruptions.
 fn cost_of_reading() -> f64 {
     let clock = ThreadClock::new();
     let sample = || {
@@ -44,11 +44,11 @@ fn clock_reading(ns: f64) -> Check {
 fn idle_timer(name: &'static str, spin_cap: f64) -> Check {
     match lateness(spin_cap) {
         Ok(late) => told(name, late.quantile_ns(0.5), late.quantile_ns(0.99)),
-        Err(error) => Check::missing(name, format!("no runtime: {}", reason(&error))),
+        Err(error) => Check::missing(name, format!("cannot start a runtime: {}", reason(&error))),
     }
 }
 
-/// How late a sleep of a millisecond ends in a thread with nothing else to do.
+/// Measures how late a sleep of a millisecond ends in an otherwise idle thread.
 fn lateness(spin_cap: f64) -> std::io::Result<Histogram> {
     let runtime = Runtime::builder().spin_cap(spin_cap).build()?;
     Ok(runtime.block_on(async {
@@ -83,7 +83,7 @@ const READINGS: u32 = 10_000;
 const SLEEP: Duration = Duration::from_millis(1);
 const MEASURED: Duration = Duration::from_millis(200);
 
-/// CLOCK_MONOTONIC through the vDSO stays below; through a system call it does not.
+/// A reading of CLOCK_MONOTONIC takes less through the vDSO, and more by a system call.
 const DEAR_NS: f64 = 60.0;
 
 /// Ordinary wake-ups take tens of microseconds.

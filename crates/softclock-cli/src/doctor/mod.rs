@@ -1,6 +1,6 @@
-//! `softclock doctor`: what this machine offers, what is missing, and what to do about it.
+//! `softclock doctor`: checks the machine, and advises how to fix problems.
 //!
-//! Each group of checks has a file; [`report`] prints what they found. Nothing on the machine is changed.
+//! Each group of checks has a file; [`report`] prints the findings. No check changes the machine.
 
 mod capabilities;
 mod check;
@@ -32,12 +32,12 @@ pub(crate) struct DoctorOptions {
 }
 
 const NOTES: &str = "\
-Each line reads: ok, note (it works, and could work better) or missing. A line marked * is what `softclock serve` \
-cannot do without; the exit status is 0 if nothing of that is missing, else 1. Takes about half a second, most of it \
-to measure. NO_COLOR turns colours off.
+Each line reads: ok, note (it works but could work better) or missing. `softclock serve` cannot run without the items \
+marked *; the exit status is 0 if all of them are present, else 1. Takes about half a second, mostly for measurements. \
+NO_COLOR turns colours off.
 ";
 
-/// Examines, prints, and tells by the exit code whether `serve` can run.
+/// Runs all checks and prints them. The exit code is a failure if `serve` cannot run.
 pub(crate) fn run(options: &DoctorOptions) -> ExitCode {
     let report = Report {
         system: proc::system(),
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &DoctorOptions) -> ExitCode {
     } else {
         report.text(Colours::of_stdout())
     };
-    // Nobody may be reading; the exit code tells all the same.
+    // Ignore the error: the reader may have closed the pipe, and the exit code reports the result anyway.
     let _ = io::stdout().write_all(text.as_bytes());
     if report.can_serve() {
         ExitCode::SUCCESS

@@ -1,21 +1,21 @@
-//! Reading what the kernel tells in files.
+//! Reads files in which the kernel reports its state.
 
 use std::fs;
 use std::io;
 
-/// The first line of a file; `None` if it cannot be read or is empty.
+/// The first line of a file; `None` if it is empty or cannot be read.
 pub(super) fn line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().next()?.trim().to_owned();
     (!line.is_empty()).then_some(line)
 }
 
-/// The number that a file begins with.
+/// The number at the beginning of a file.
 pub(super) fn number<N: std::str::FromStr>(path: &str) -> Option<N> {
     line(path)?.split_whitespace().next()?.parse().ok()
 }
 
-/// An error in the kernel's own words, without the number.
+/// The kernel's text of an error, without its number.
 pub(super) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -24,7 +24,7 @@ pub(super) fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Kernel, processor and their number.
+/// Describes the kernel, the processor model and the number of processors.
 pub(super) fn system() -> String {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The share of processors that control groups leave to this process.
+//! The limits of processor time that control groups set for this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 /// A limit on processor time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Quota {
-    /// Processors' worth of time.
+    /// Processor time per period, in units of one processor.
     pub(super) processors: f64,
-    /// Over which it is counted; a process that has used its share waits for the next.
+    /// The period; a process that has used up its time waits for the next one.
     pub(super) period_ms: f64,
 }
 
-/// The tightest limit of this process's group and those above it; `None` if there is no limit.
+/// The tightest limit of this process's group and its ancestors; `None` if there is no limit.
 pub(super) fn tightest() -> Option<Quota> {
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let quotas = groups(&membership).into_iter().flat_map(|group| {
@@ -33,7 +33,7 @@ pub(super) fn tightest() -> Option<Quota> {
     quotas.min_by(|a, b| a.processors.total_cmp(&b.processors))
 }
 
-/// Where this process is in one hierarchy, relative to where that is mounted.
+/// The group of this process in one hierarchy, relative to its mount point.
 #[derive(Debug, PartialEq)]
 struct Membership {
     root: &'static str,
@@ -41,7 +41,7 @@ struct Membership {
     unified: bool,
 }
 
-/// `/proc/self/cgroup`: lines of number, controllers and path; the unified hierarchy has no controllers.
+/// Parses `/proc/self/cgroup`: lines of number, controllers and path; the unified hierarchy has no controllers.
 fn groups(text: &str) -> Vec<Membership> {
     let parse = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -62,13 +62,13 @@ fn groups(text: &str) -> Vec<Membership> {
     text.lines().filter_map(parse).collect()
 }
 
-/// `cpu.max`: quota or `max`, and period, in microseconds.
+/// Parses `cpu.max`: quota or `max`, and period, in microseconds.
 fn unified(text: &str) -> Option<Quota> {
     let (quota, period) = text.trim().split_once(' ')?;
     quota_of(quota, period)
 }
 
-/// The two files of version 1, where -1 means no limit.
+/// Parses the two files of version 1, where -1 means no limit.
 fn legacy(quota: &str, period: &str) -> Option<Quota> {
     quota_of(quota.trim(), period.trim())
 }

@@ -1,4 +1,4 @@
-//! What was found, as aligned lines or as JSON.
+//! Formats the findings as aligned lines or as JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -8,12 +8,12 @@ use super::check::{Check, Group, Status};
 
 /// All findings.
 pub(super) struct Report {
-    /// The machine in a line.
+    /// The machine on one line.
     pub(super) system: String,
     pub(super) groups: Vec<Group>,
 }
 
-/// Whether lines are coloured.
+/// Whether to colour the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Colours {
     On,
@@ -21,7 +21,7 @@ pub(super) enum Colours {
 }
 
 impl Colours {
-    /// On a terminal, unless NO_COLOR says otherwise (no-color.org).
+    /// Colours on a terminal, unless NO_COLOR is set (no-color.org).
     pub(super) fn of_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if io::stdout().is_terminal() && !refused {
@@ -40,7 +40,7 @@ impl Colours {
 }
 
 impl Report {
-    /// Whether nothing is missing that `serve` needs.
+    /// Whether `serve` has everything that it needs.
     pub(super) fn can_serve(&self) -> bool {
         self.lacking().next().is_none()
     }
@@ -50,7 +50,7 @@ impl Report {
         checks.filter(|check| check.needed && check.status == Status::Missing)
     }
 
-    /// One line a check, and one more where there is something to do.
+    /// Formats one line for each check, and a second one if it has advice.
     pub(super) fn text(&self, colours: Colours) -> String {
         let checks = self.groups.iter().flat_map(|group| &group.checks);
         let width = checks.map(|check| check.name.len()).max().unwrap_or(0) + 2;
@@ -67,7 +67,7 @@ impl Report {
     fn verdict(&self, colours: Colours) -> String {
         let names: Vec<_> = self.lacking().map(|check| check.name).collect();
         if names.is_empty() {
-            return colours.paint("All that softclock serve needs is here.", GREEN) + "\n";
+            return colours.paint("softclock serve can run here.", GREEN) + "\n";
         }
         let verdict = format!(
             "softclock serve cannot run here without: {}",
@@ -76,7 +76,8 @@ impl Report {
         colours.paint(&verdict, RED) + "\n"
     }
 
-    /// `{"softclock", "system", "serve", "checks": [{"group", "name", "status", "needed", "found", "advice"}]}`
+    /// Formats `{"softclock", "system", "serve", "checks": [{"group", "name", "status", "needed", "found",
+    /// "advice"}]}`.
     pub(super) fn json(&self) -> String {
         let checks = self.groups.iter().flat_map(|group| {
             let in_group = |check: &Check| {
@@ -130,7 +131,7 @@ const fn colour(status: Status) -> &'static str {
     }
 }
 
-/// Two blanks, the status, the mark and a blank stand before a name.
+/// Columns before a name: two spaces, the status, the mark and a space.
 const INDENT: usize = 12;
 
 const BOLD: &str = "1";
@@ -168,7 +169,7 @@ timers
                            -> do this
   ok      * sockets        yes
 
-All that softclock serve needs is here.
+softclock serve can run here.
 ";
         assert_eq!(lines, expected);
     }

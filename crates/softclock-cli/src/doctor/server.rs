@@ -1,4 +1,4 @@
-//! What `softclock serve` needs, and how the package is installed.
+//! Checks the system calls that `softclock serve` needs, and the installation of the package.
 
 use std::fs::File;
 use std::io;
@@ -31,22 +31,19 @@ pub(super) fn checks() -> Vec<Check> {
 fn opening() -> Check {
     const NAME: &str = "openat2";
     match file::open_root(Path::new("/")) {
-        Ok(_) => Check::ok(
-            NAME,
-            "files are opened beneath a root, from the caches if they are there",
-        ),
+        Ok(_) => Check::ok(NAME, "opens files beneath a root, from caches if possible"),
         Err(error) => Check::missing(NAME, error.to_string()),
     }
     .needed()
     .advice("a kernel of 5.12 or later; in a container, a seccomp profile that allows openat2")
 }
 
-/// The executable lies on a disk, where procfs, say, could not do it.
+/// Tests with the executable, which is on a disk; a file of procfs would not support it.
 fn reading() -> Check {
     const NAME: &str = "preadv2 RWF_NOWAIT";
     let result = File::open("/proc/self/exe").and_then(probe::cached_reads);
     match result {
-        Ok(()) => Check::ok(NAME, "files are read without waiting for the disk"),
+        Ok(()) => Check::ok(NAME, "reads files without waiting for the disk"),
         Err(error) => Check::note(
             NAME,
             format!("each read goes to a helper thread: {}", reason(&error)),
@@ -74,9 +71,9 @@ fn low_ports(capable: bool, first_free: u32) -> Check {
     if capable {
         Check::ok(NAME, "with CAP_NET_BIND_SERVICE")
     } else if first_free <= 80 {
-        Check::ok(NAME, format!("free from {first_free} on"))
+        Check::ok(NAME, format!("allowed from {first_free} on"))
     } else {
-        Check::note(NAME, format!("not for this user: only from {first_free} on")).advice(
+        Check::note(NAME, format!("not allowed for this user: only {first_free} and above")).advice(
             "setcap cap_net_bind_service=+ep on the program, sysctl -w net.ipv4.ip_unprivileged_port_start=80, or the unit",
         )
     }
@@ -85,10 +82,10 @@ fn low_ports(capable: bool, first_free: u32) -> Check {
 fn somaxconn(limit: Option<u32>) -> Check {
     const NAME: &str = "somaxconn";
     match limit {
-        None => Check::note(NAME, "not known"),
+        None => Check::note(NAME, "unknown"),
         Some(limit @ ..1024) => Check::note(
             NAME,
-            format!("{limit} connections may wait to be accepted: bursts are refused"),
+            format!("only {limit} connections may wait to be accepted: bursts are refused"),
         )
         .advice("sysctl -w net.core.somaxconn=4096"),
         Some(limit) => Check::ok(NAME, format!("{limit} connections may wait to be accepted")),
@@ -101,18 +98,18 @@ fn overcommit(mode: Option<u32>) -> Check {
         Some(0) => Check::ok(NAME, "heuristic (0)"),
         Some(1) => Check::ok(NAME, "always (1)"),
         Some(2) => Check::note(NAME, "never (2): stacks of helper threads count in full")
-            .advice("sysctl -w vm.overcommit_memory=0, unless that is meant"),
-        _ => Check::note(NAME, "not known"),
+            .advice("sysctl -w vm.overcommit_memory=0, unless this is intended"),
+        _ => Check::note(NAME, "unknown"),
     }
 }
 
-/// Whether the pieces of the package are where a package puts them.
+/// Checks whether the files of the package are installed in the usual places.
 pub(super) fn packaging() -> Vec<Check> {
     let systemd = match Path::new("/run/systemd/system").is_dir() {
-        true => Check::ok("systemd", "runs this machine"),
+        true => Check::ok("systemd", "is running"),
         false => Check::note(
             "systemd",
-            "does not run this machine: start the server by other means",
+            "is not running here: start the server by other means",
         ),
     };
     vec![
@@ -134,7 +131,7 @@ fn installed(name: &'static str, places: &[&str]) -> Check {
 fn program(path: io::Result<std::path::PathBuf>) -> Check {
     match path {
         Ok(path) => Check::ok("program", path.display().to_string()),
-        Err(error) => Check::note("program", format!("not known: {}", reason(&error))),
+        Err(error) => Check::note("program", format!("unknown: {}", reason(&error))),
     }
 }
 
@@ -168,7 +165,7 @@ mod tests {
         assert_eq!(somaxconn(Some(128)).status, Status::Note);
         assert_eq!(somaxconn(Some(4096)).status, Status::Ok);
         assert_eq!(overcommit(Some(2)).status, Status::Note);
-        assert_eq!(overcommit(None).found, "not known");
+        assert_eq!(overcommit(None).found, "unknown");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What time and timers rest on.
+//! Checks the clocks and timers of the kernel.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use softclock_linux::clock::{ClockSource, Distrust, ThreadClock, tick_ns};
@@ -32,13 +32,13 @@ fn counter(source: ClockSource) -> Check {
         ClockSource::Monotonic { why } => {
             let advice = match why {
                 Distrust::KernelUses(_) => {
-                    "dmesg | grep -i -e tsc -e clocksource tells why; if the counter is good, boot with tsc=reliable"
+                    "dmesg | grep -i -e tsc -e clocksource shows why; if the counter is good, boot with tsc=reliable"
                 }
                 _ => {
                     "nothing to set: use a machine whose counter has a constant rate for exact timers"
                 }
             };
-            let found = format!("not used, so that each check takes some 20 ns more: {why}");
+            let found = format!("not used, so each check takes about 20 ns longer: {why}");
             Check::note(NAME, found).advice(advice)
         }
     }
@@ -46,7 +46,7 @@ fn counter(source: ClockSource) -> Check {
 
 fn read(which: &str) -> String {
     let path = format!("/sys/devices/system/clocksource/clocksource0/{which}_clocksource");
-    line(&path).unwrap_or_else(|| "not known".into())
+    line(&path).unwrap_or_else(|| "unknown".into())
 }
 
 fn clock_source(current: &str, available: &str) -> Check {
@@ -55,11 +55,10 @@ fn clock_source(current: &str, available: &str) -> Check {
     let better = available.split(' ').find(|name| is_counter(name));
     match better {
         _ if is_counter(current) => Check::ok(NAME, current),
-        Some(better) => {
-            Check::note(NAME, format!("{current}, though {better} is there")).advice(format!(
+        Some(better) => Check::note(NAME, format!("{current}, although {better} is available"))
+            .advice(format!(
                 "echo {better} > /sys/devices/system/clocksource/clocksource0/current_clocksource"
-            ))
-        }
+            )),
         None => Check::note(NAME, format!("{current}; available: {available}")),
     }
 }
@@ -67,14 +66,14 @@ fn clock_source(current: &str, available: &str) -> Check {
 fn tick(ns: u64) -> Check {
     let hz = (1_000_000_000 + ns / 2) / ns;
     let found = format!(
-        "HZ {hz}: the backup timer can look for overdue events each {} ms",
+        "HZ {hz}: the backup timer can check for overdue events every {} ms",
         ns as f64 / 1e6
     );
     if hz >= 250 {
         Check::ok("kernel's tick", found)
     } else {
         Check::note("kernel's tick", found)
-            .advice("a kernel with CONFIG_HZ=250 or more bounds lateness closer")
+            .advice("a kernel with CONFIG_HZ=250 or more bounds lateness more tightly")
     }
 }
 
@@ -83,7 +82,7 @@ fn timer_slack() -> Check {
     let before = rustix::thread::current_timer_slack().unwrap_or(0);
     let found = |now: &str| format!("{} us here, {now}", before as f64 / 1e3);
     let set = softclock_linux::clock::set_timer_slack_ns(1);
-    // Back to what it was, for the measurements that follow.
+    // Restore the previous slack for the measurements that follow.
     let _ = softclock_linux::clock::set_timer_slack_ns(before);
     match set {
         Ok(()) => Check::ok(NAME, found("1 ns in each runtime")),
@@ -95,7 +94,7 @@ fn timer_slack() -> Check {
 }
 
 fn cpu_clock_timers() -> Check {
-    let yes = "POSIX timers count a thread's processor time";
+    let yes = "POSIX timers can count a thread's processor time";
     let no = "no timer on a thread's processor time";
     Check::probed("backup timer", probe::cpu_clock_timer(), yes, no)
         .needed()
@@ -115,7 +114,7 @@ fn processors_of(name: &'static str, usable: usize, all: usize) -> Check {
     match usable {
         1 => Check::note(
             name,
-            format!("1 of {all}: what else runs here makes timers late"),
+            format!("1 of {all}: any other load makes timers late"),
         )
         .advice("taskset, cpuset.cpus or docker --cpuset-cpus give more"),
         _ if usable < all => Check::ok(name, format!("{usable} of {all}, by affinity")),
@@ -136,7 +135,7 @@ fn quota(quota: Option<Quota>) -> Check {
         }) => Check::note(
             NAME,
             format!(
-                "{processors:.2} processors; who has used that waits for the rest of {period_ms} ms"
+                "{processors:.2} processors; after that, wait for the rest of {period_ms} ms"
             ),
         )
         .advice("cpu.max=max, docker without --cpus, systemd CPUQuota=: a quota makes timers late by milliseconds"),

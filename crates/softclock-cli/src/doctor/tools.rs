@@ -1,4 +1,4 @@
-//! What other ways of event delivery need, and the tools that work with packets: `softclock pace` and `softclock wan`.
+//! Checks other mechanisms of event delivery, and the packet mechanisms of `softclock pace` and `softclock wan`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn event_delivery() -> Vec<Check> {
         Check::probed(
             "epoll_pwait2",
             probe::exact_waits(),
-            "waits end to the nanosecond",
+            "waits have nanosecond resolution",
             "waits are rounded up to a millisecond",
         )
         .optional()
@@ -34,8 +34,8 @@ fn io_uring() -> Check {
         }
         None => "Linux 6.1 with CONFIG_IO_URING, and a seccomp profile that allows io_uring_setup",
     };
-    let no = "not to be had (epoll serves)";
-    Check::probed("io_uring", probe::io_uring(), "can be had", no)
+    let no = "not available (epoll is used)";
+    Check::probed("io_uring", probe::io_uring(), "available", no)
         .optional()
         .advice(advice)
 }
@@ -45,8 +45,8 @@ pub(super) fn checks() -> Vec<Check> {
         Check::probed(
             "AF_XDP",
             probe::xdp_socket(),
-            "sockets can be made",
-            "no sockets",
+            "sockets can be created",
+            "cannot create sockets",
         )
         .advice("CAP_NET_RAW, and a kernel with CONFIG_XDP_SOCKETS"),
         Check::probed(
@@ -60,8 +60,8 @@ pub(super) fn checks() -> Vec<Check> {
         Check::probed(
             "AF_PACKET",
             probe::packet_socket(),
-            "sockets can be made",
-            "no sockets",
+            "sockets can be created",
+            "cannot create sockets",
         )
         .advice("CAP_NET_RAW; pace and wan need them"),
         Check::probed(
@@ -93,19 +93,20 @@ fn btf(there: bool) -> Check {
     }
 }
 
-/// The kernel's packet schedulers that pacing is compared with, each by name.
+/// Checks for the kernel's packet schedulers that pacing is compared with.
 fn qdiscs(config: &KernelConfig) -> Vec<Check> {
     let check = |&(name, module, option)| qdisc(name, module, option, config);
     QDISCS.iter().map(check).collect()
 }
 
 fn qdisc(name: &'static str, module: &str, option: &str, config: &KernelConfig) -> Check {
-    const UNKNOWN: &str = "not known: the kernel tells neither its configuration nor its modules";
+    const UNKNOWN: &str =
+        "unknown: neither the kernel's configuration nor its modules are readable";
     match config.has(module, option) {
         Some(true) => Check::ok(name, "there"),
         Some(false) => Check::note(name, format!("not in this kernel ({})", config.source()))
             .advice(format!("a kernel with {option}")),
-        None => Check::note(name, UNKNOWN).advice(format!("modprobe {module}, as root, tells")),
+        None => Check::note(name, UNKNOWN).advice(format!("as root, modprobe {module} shows it")),
     }
 }
 
@@ -141,7 +142,7 @@ mod tests {
         assert!(
             unknown
                 .iter()
-                .all(|check| check.found.starts_with("not known"))
+                .all(|check| check.found.starts_with("unknown"))
         );
         let config = KernelConfig::of("CONFIG_NET_SCH_FQ=m\n# CONFIG_NET_SCH_ETF is not set\n");
         let told = qdiscs(&config);

@@ -1,4 +1,5 @@
-//! What the manual says beside the definition of the command line: configuration file, signals, exit statuses, files.
+//! The sections of the manual that the definition of the command line does not have: configuration file, signals, exit
+//! statuses, files.
 
 #[cfg(test)]
 mod tests;
@@ -11,17 +12,17 @@ pub(super) struct Section {
     pub(super) parts: &'static [Part],
 }
 
-/// A part of a section.
+/// The parts of a section.
 pub(super) enum Part {
-    /// Text that is filled.
+    /// A paragraph.
     Text(&'static str),
-    /// A word, and what it means.
+    /// A term and its description.
     Item(&'static str, &'static str),
-    /// Lines that stay as they are.
+    /// Preformatted lines.
     Lines(&'static str),
 }
 
-/// The sections of a command's page, in their order.
+/// Returns the sections of a command's page, in order.
 pub(super) fn of(command: &str) -> &'static [Section] {
     match command {
         "softclock" => PROGRAM,
@@ -37,8 +38,8 @@ pub(super) fn of(command: &str) -> &'static [Section] {
     }
 }
 
-/// The page of a command that bridges, with this example of its configuration file. No function: its slices would not be
-/// constants.
+/// The page of a bridge command, with an example of its configuration file. A macro, since the slices that a function
+/// builds would not be constants.
 macro_rules! bridge_page {
     ($example:expr) => {
         &[
@@ -65,11 +66,14 @@ const PROGRAM: &[Section] = &[Section {
     parts: &[
         Item(
             "0",
-            "The command has done what it was asked for, such as --help.",
+            "The command has succeeded. This includes --help and --version.",
         ),
-        Item("1", "It has failed; one line on standard error says why."),
+        Item(
+            "1",
+            "The command has failed; one line on standard error gives the reason.",
+        ),
         BAD_COMMAND_LINE,
-        Text("The pages of the commands say more."),
+        Text("The pages of the commands describe further statuses."),
     ],
 }];
 
@@ -82,8 +86,8 @@ const SERVE: &[Section] = &[
             SWITCHES,
             PRECEDENCE,
             Text(
-                "directory stands for DIR. The file or the command line must name directory and listen: else a file of \
-                 which only the beginning was written would be taken for a server of the bundled site.",
+                "directory stands for DIR. The file or the command line must set directory and listen: otherwise a \
+                 truncated file could start a server of the bundled site.",
             ),
             ONLY_FLAGS,
             MISTAKES,
@@ -99,16 +103,17 @@ const SERVE: &[Section] = &[
             CONFIGURATION_FILE,
             Item(
                 "/etc/default/softclock",
-                "SOFTCLOCK_OPTIONS: the options with which softclock.service runs softclock serve.",
+                "SOFTCLOCK_OPTIONS: the options that softclock.service passes to softclock serve.",
             ),
             Item(
                 "/var/log/softclock, /run/softclock",
-                "Where softclock.service may write: the file of --access-log, and sockets of unix:PATH.",
+                "The directories that softclock.service may write to: for the file of --access-log and for unix:PATH \
+                 sockets.",
             ),
             Item(
                 "softclock.service, softclock.socket",
-                "Units of systemd for softclock serve and for its socket, from which the service takes connections that \
-                 came while it restarted.",
+                "systemd units of softclock serve and of its socket, which queues the connections that arrive while \
+                 the service restarts.",
             ),
             LOGROTATE,
             SAMPLES,
@@ -130,7 +135,7 @@ const PROXY: &[Section] = &[
             VALUES,
             SWITCHES,
             PRECEDENCE,
-            Text("The file or the command line must name upstream and listen."),
+            Text("The file or the command line must set upstream and listen."),
             ONLY_FLAGS,
             MISTAKES,
             Text("For example:"),
@@ -145,7 +150,7 @@ const PROXY: &[Section] = &[
             CONFIGURATION_FILE,
             Item(
                 "softclock-proxy.service, softclock-proxy.socket",
-                "Units of systemd for softclock proxy and for its socket.",
+                "systemd units of softclock proxy and of its socket.",
             ),
             LOGROTATE,
             SAMPLES,
@@ -159,7 +164,7 @@ const TOP: &[Section] = &[
         title: SIGNALS,
         parts: &[Item(
             "SIGINT, SIGTERM, SIGHUP",
-            "On a terminal they end it as the key q does, and the terminal is as it was before.",
+            "On a terminal they end the display like the key q, and restore the terminal.",
         )],
     },
     Section {
@@ -167,7 +172,7 @@ const TOP: &[Section] = &[
         parts: &[
             Item(
                 "0",
-                "It was ended on a terminal, or has printed what --once asks for.",
+                "The user ended the display, or --once has printed its rates.",
             ),
             Item(
                 "1",
@@ -183,11 +188,11 @@ const BURST: &[Section] = &[Section {
     parts: &[
         Item(
             "0",
-            "All files were read to their ends, and all that was asked for is written.",
+            "All files were read to their ends, and all output was written.",
         ),
         Item(
             "1",
-            "A file cannot be read or written, or a capture is damaged or cut off; what was read until then is \
+            "A file cannot be read or written, or a capture is damaged or truncated; the packets before that are \
              analysed.",
         ),
         BAD_COMMAND_LINE,
@@ -201,11 +206,8 @@ const WAN: &[Section] = bridge_page!(WAN_EXAMPLE);
 const DOCTOR: &[Section] = &[Section {
     title: EXIT_STATUS,
     parts: &[
-        Item(
-            "0",
-            "Nothing is missing that softclock serve cannot do without.",
-        ),
-        Item("1", "Something is."),
+        Item("0", "softclock serve can run on this machine."),
+        Item("1", "A feature that softclock serve needs is missing."),
         BAD_COMMAND_LINE,
     ],
 }];
@@ -213,15 +215,15 @@ const DOCTOR: &[Section] = &[Section {
 const DEMO: &[Section] = &[
     Section {
         title: SIGNALS,
-        parts: &[Item("SIGINT, SIGTERM", "End it without a summary.")],
+        parts: &[Item("SIGINT, SIGTERM", "End the demo without a summary.")],
     },
     Section {
         title: EXIT_STATUS,
         parts: &[
-            Item("0", "The time is over."),
+            Item("0", "The demo ran to its end."),
             Item("1", "The server, its clients or a timer failed."),
             BAD_COMMAND_LINE,
-            Item("130, 143", "SIGINT or SIGTERM ended it."),
+            Item("130, 143", "SIGINT or SIGTERM ended the demo."),
         ],
     },
 ];
@@ -231,27 +233,28 @@ const SERVER_SIGNALS: Section = Section {
     parts: &[
         Item(
             "SIGHUP",
-            "Reads the settings again: the file of --config, the certificate, the directory that is served, the \
-             addresses of upstreams. Addresses that are new are listened on, those that are gone are not; no \
-             connection is dropped, and requests in progress are answered by the settings before. One line in the log \
-             says what has changed. After a mistake everything stays as it was, and one line says why. --threads, \
-             --spin-cap, --events and --priority change at the next start only. After the terminal was closed in which \
-             it was started, SIGHUP ends the server as SIGTERM does.",
+            "Reads the settings again: the file of --config, the certificate, the served directory, the addresses of \
+             upstreams. The server listens on added addresses and stops listening on removed ones; no connection is \
+             dropped, and requests in progress are answered with the old settings. One line in the log lists the \
+             changes. If the new settings have a mistake, the old ones stay, and one line gives the reason. \
+             --threads, --spin-cap, --events and --priority change at the next start only. If the terminal in which \
+             the server was started has been closed, SIGHUP ends the server like SIGTERM.",
         ),
         Item(
             "SIGUSR1",
-            "Opens the file of --access-log again, after it was renamed, for instance by logrotate(8).",
+            "Reopens the file of --access-log, for use after it was renamed, for instance by logrotate(8).",
         ),
         Item(
             "SIGUSR2",
-            "Starts the program anew, by the same path and with the same arguments, and passes the listening sockets to \
-             it. When the new process is ready, this one ends as by SIGTERM, but for connections, which it lets go without \
-             refusing any. If the new one does not start within 60 s, this one goes on, and one line says why.",
+            "Starts a new process from the same path with the same arguments, and passes the listening sockets to it. \
+             When the new process is ready, the old one finishes its connections and ends as by SIGTERM; no \
+             connection is refused meanwhile. If the new process is not ready within 60 s, the old one continues, and \
+             one line in the log gives the reason.",
         ),
         Item(
             "SIGTERM, SIGINT",
-            "End the server: responses in progress, and tunnels after upgrades, have the time of --drain; then those \
-             that are left are cut. The second such signal ends the process at once.",
+            "End the server: responses in progress, and tunnels after upgrades, may take the time of --drain; then \
+             the rest are cut off. A second such signal ends the process at once.",
         ),
     ],
 };
@@ -261,12 +264,12 @@ const SERVER_EXIT_STATUS: Section = Section {
     parts: &[
         Item(
             "0",
-            "A signal ended it, whether or not connections were cut; or --check has found no mistake.",
+            "A signal ended the server, whether or not connections were cut off; or --check has found no mistake.",
         ),
         Item(
             "1",
-            "It could not start, --check has found a mistake, or a second signal ended it at once. A mistake in the \
-             configuration file counts here.",
+            "The server could not start, for instance because of a mistake in the configuration file; --check has \
+             found a mistake; or a second signal ended the server at once.",
         ),
         BAD_COMMAND_LINE,
     ],
@@ -275,9 +278,9 @@ const SERVER_EXIT_STATUS: Section = Section {
 const BRIDGE_SIGNALS: Section = Section {
     title: SIGNALS,
     parts: &[
-        Item("SIGINT, SIGTERM", "End the bridge, and print the summary."),
+        Item("SIGINT, SIGTERM", "End the bridge and print the summary."),
         Text(
-            "However it ends, by SIGKILL, too, the host handles the frames of both interfaces again.",
+            "When the bridge ends, even by SIGKILL, the host handles the frames of both interfaces again.",
         ),
     ],
 };
@@ -287,65 +290,64 @@ const BRIDGE_EXIT_STATUS: Section = Section {
     parts: &[
         Item(
             "0",
-            "SIGINT or SIGTERM ended it, or the time of --duration is over.",
+            "SIGINT or SIGTERM ended the bridge, or the time of --duration is over.",
         ),
         Item(
             "1",
-            "It could not start, for instance as the configuration file has a mistake, or an interface failed or is \
-             gone.",
+            "The bridge could not start, for instance because of a mistake in the configuration file; or an interface \
+             failed or was removed.",
         ),
         BAD_COMMAND_LINE,
     ],
 };
 
 const FORMAT: Part = Text(
-    "The file of --config is TOML in UTF-8, of 1 MiB at most, without tables. Its keys are the names of options \
-     without their dashes.",
+    "The file of --config is TOML in UTF-8, at most 1 MiB, without tables. Its keys are the names of options without \
+     the leading dashes.",
 );
 
 const VALUES: Part = Text(
-    "An option without a value is true or false. One that is repeatable has a value, or a list of values. Any other \
-     has a text or a number, as on the command line.",
+    "A flag without a value takes true or false. A repeatable option takes one value or a list. Any other option \
+     takes a string or a number, as on the command line.",
 );
 
 const SWITCHES: Part = Text(
-    "An option with on or off is true or false, too, and verbose is a whole number from 0 to 9.",
+    "Options with the values on and off also take true and false. verbose takes a whole number from 0 to 9.",
 );
 
-const PRECEDENCE: Part = Text(
-    "An option of the command line wins over the file: nothing of a list in the file is added to it.",
-);
+const PRECEDENCE: Part =
+    Text("An option on the command line replaces the setting of the file, even a list.");
 
-const ONLY_FLAGS: Part = Text("config, check, help and version are for the command line only.");
+const ONLY_FLAGS: Part =
+    Text("config, check, help and version can be given on the command line only.");
 
-const BRIDGE_ONLY_FLAGS: Part = Text(
-    "config and help are for the command line only, and the interfaces are always named there.",
-);
+const BRIDGE_ONLY_FLAGS: Part =
+    Text("config, help and the interfaces can be given on the command line only.");
 
 const MISTAKES: Part = Text(
-    "A mistake, such as a key that is no option, is told in one line, with the name of the file and, where there is \
-     one, the number of the line.",
+    "A mistake, such as an unknown key, is reported on one line, with the name of the file and, if it applies, the \
+     line number.",
 );
 
 const CONFIGURATION_FILE: Part = Item(
     "/etc/softclock/serve.toml, /etc/softclock/proxy.toml",
-    "The customary names of the configuration files. One is read only if --config names it.",
+    "The usual names of the configuration files. A file is read only if --config names it.",
 );
 
 const LOGROTATE: Part = Item(
     "/etc/logrotate.d/softclock",
-    "Rotates the access logs of the units, and has the servers open them again by SIGUSR1.",
+    "Rotates the access logs of the units, and signals the servers to reopen them (SIGUSR1).",
 );
 
 const SAMPLES: Part = Item(
     "/usr/share/doc/softclock/examples",
-    "Configuration files to begin with.",
+    "Sample configuration files.",
 );
 
 const SOCKETS: Part = Item(
     "unix:PATH",
-    "A socket that is listened on is made with the permissions of --socket-mode and removed at the end. A socket that \
-     a killed server has left behind is replaced.",
+    "The server creates its socket with the permissions of --socket-mode and removes it at the end. It replaces a \
+     socket that a killed server has left behind.",
 );
 
 const BAD_COMMAND_LINE: Part = Item("2", "The command line has a mistake.");

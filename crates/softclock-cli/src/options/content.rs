@@ -1,4 +1,4 @@
-//! What of a directory is served, and how it is presented.
+//! The options that select the content of a site and shape its responses.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::values::seconds;
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Content")]
 pub(crate) struct ContentOptions {
-    /// Send a file's sibling .br, .zst or .gz to who accepts it, if it is not older
+    /// Send the file's precompressed sibling .br, .zst or .gz to clients that accept it, unless it is older
     #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = on_or_off)]
     pub(crate) precompressed: bool,
 
-    /// Memory for small files that are asked for often, all threads together, such as 64M; 0 for none
+    /// Memory that caches small, frequently requested files, shared by all threads, such as 64M; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) cache: usize,
 
-    /// How long a change of a file kept in memory may go unnoticed
+    /// Longest time until a change of a cached file is noticed
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "1", value_parser = seconds)]
     pub(crate) cache_revalidate: Duration,
 
@@ -27,19 +27,19 @@ pub(crate) struct ContentOptions {
     #[arg(long)]
     pub(crate) listing: bool,
 
-    /// File below DIR to show with errors of a status, such as 404=/errors/404.html; repeatable. Requests that are not
-    /// understood get a plain line
+    /// File below DIR to send with errors of a status, such as 404=/errors/404.html; repeatable. Malformed requests get
+    /// a plain line
     #[arg(long, value_name = "STATUS=PATH")]
     pub(crate) error_page: Vec<ErrorPage>,
 
-    /// Header field for paths that match, such as '/assets/*=Cache-Control: max-age=86400'; * stands for any letters,
-    /// an empty value removes the field; repeatable
+    /// Header field for matching paths, such as '/assets/*=Cache-Control: max-age=86400'; * matches any text, an empty
+    /// value removes the field; repeatable
     #[arg(long, value_name = "PATTERN=NAME: VALUE")]
     pub(crate) header: Vec<HeaderRule>,
 }
 
 impl ContentOptions {
-    /// The site as these options want it.
+    /// Applies these options to `site`.
     pub(crate) fn apply(&self, site: Site) -> Site {
         let mut site = site
             .with_precompressed(self.precompressed)
@@ -64,7 +64,7 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A number of bytes, with K, M or G (powers of 1024) behind it or not.
+/// Parses a number of bytes, with an optional K, M or G (powers of 1024).
 fn size(text: &str) -> Result<usize, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 10),

@@ -1,4 +1,4 @@
-//! What clients may do, and for how long: the options of servers.
+//! The options that limit clients and their requests.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -14,28 +14,29 @@ use crate::values::{seconds, whole};
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
-    /// Connections at a time, of all threads together; more wait in the kernel's queue, and slow heads and idle ones
-    /// make room for them [default: what the limit of open files allows]
+    /// Most connections at a time, over all threads. At the limit, idle connections and slow request heads are closed
+    /// to make room, and new connections wait in the kernel's queue [default: as many as the limit of open files
+    /// allows]
     #[arg(long, value_name = "N", value_parser = whole(NonZeroUsize::MIN..))]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
     /// Most connections of one client address at a time, over all threads; further ones are reset. The IPv6 addresses
-    /// of a /64 network count as one, and unix: has no limit. Behind a proxy all clients have the proxy's address. 0 is
-    /// any number
+    /// of a /64 network count as one, and unix: has no limit. Behind a proxy all clients have the proxy's address. 0
+    /// for no limit
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_client_connections: usize,
 
     /// Most HTTP/2 streams of one client address at a time, over all its connections; further ones are refused, and
-    /// clients may send them again. Addresses count as for --max-client-connections. 0 is any number; one connection
-    /// may have 128
+    /// clients may send them again. Addresses count as for --max-client-connections. One connection may have 128. 0 for
+    /// no limit
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_client_streams: usize,
 
-    /// Longest request line; longer is answered 414
+    /// Longest request line; a longer one is answered 414
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = whole(256..=65_000u32))]
     pub(crate) max_line: u32,
 
-    /// Longest request head; longer is answered 431
+    /// Longest request head; a longer one is answered 431
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = whole(256u32..=1 << 20))]
     pub(crate) max_head: u32,
 
@@ -44,45 +45,45 @@ pub(crate) struct LimitOptions {
     pub(crate) max_fields: u32,
 
     /// Most frames (SETTINGS, PING, requests without a response and so on) that an HTTP/2 client may send beyond those
-    /// it needs to receive its responses; with more the connection is ended. 0 is any number. Each second gives a
-    /// hundredth of it back
+    /// it needs to receive its responses; with more, the connection is closed. The count falls by a hundredth of the
+    /// limit each second. 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = whole(0..=1_000_000u32))]
     pub(crate) max_control_frames: u32,
 
-    /// How long a new connection may send nothing, before it is closed; 0 is for ever, here and for each timeout
+    /// How long a new connection may send nothing before it is closed; 0 for no limit, here and for each timeout
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) first_byte_timeout: Duration,
 
-    /// How long a request's head may take from its first byte, before it is answered 408; also the handshake of TLS
+    /// How long a request head may take from its first byte before it is answered 408; also limits the TLS handshake
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) head_timeout: Duration,
 
-    /// How long nothing of a request's body may come, before the request is answered 408. Where the body is not read,
-    /// as with files, it is answered all the same, and the connection is closed then, or after 2 seconds
+    /// How long a request body may pause before the request is answered 408. If the body is not needed, as with files,
+    /// the response is sent anyway, and the connection is closed after this time or 2 seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) body_timeout: Duration,
 
-    /// How long a connection may idle between requests
+    /// How long a connection may be idle between requests
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) idle_timeout: Duration,
 
-    /// How long a client may take nothing of a response, before the connection is reset; in HTTP/2 the stream, and the
-    /// connection when all its streams wait. Time in which --pace holds back does not count
+    /// How long a client may take no bytes of a response before the connection is reset; in HTTP/2 the stream, and the
+    /// connection if all its streams wait. Time in which --pace holds bytes back does not count
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) send_timeout: Duration,
 
-    /// Least that a client must take of a response, on average over 30 seconds of waiting for it; 0 for any
+    /// Least rate at which a client must take a response, averaged over 30 seconds of waiting for it; 0 for no limit
     #[arg(long, value_name = "BYTES/S", default_value_t = 256, value_parser = whole(0..=u32::MAX))]
     pub(crate) min_rate: u32,
 
-    /// Least that a client must send of a request's body, on average over 30 seconds of waiting for it; with less the
-    /// request is answered 408; 0 for any. Time in which an upstream takes nothing does not count
+    /// Least rate at which a client must send a request body, averaged over 30 seconds of waiting for it; a slower
+    /// request is answered 408. Time in which an upstream takes nothing does not count. 0 for no limit
     #[arg(long, value_name = "BYTES/S", default_value_t = 256, value_parser = whole(0..=u32::MAX))]
     pub(crate) min_upload_rate: u32,
 }
 
 impl LimitOptions {
-    /// How each connection is treated.
+    /// Returns the limits of each connection.
     pub(crate) fn connection(&self) -> ConnectionOptions {
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         ConnectionOptions {
@@ -105,7 +106,7 @@ impl LimitOptions {
         }
     }
 
-    /// The limits for each client address.
+    /// Returns the limits of each client address.
     pub(crate) fn clients(&self) -> ClientLimits {
         ClientLimits {
             connections: self.max_client_connections,
@@ -113,14 +114,14 @@ impl LimitOptions {
         }
     }
 
-    /// How many connections there may be, with so many descriptors for the process.
+    /// Returns the limit of connections, if the process may have `descriptors` open.
     pub(crate) fn max_connections(&self, descriptors: u64) -> usize {
         let possible = connections_for(descriptors);
         at_most(possible, self.max_connections, "--max-connections")
     }
 }
 
-/// What an option asks for, if so many are possible; without the option as many as are.
+/// Returns `wanted`, but at most `possible`, with a warning that names `option`; without `wanted`, as many as possible.
 pub(crate) fn at_most(possible: usize, wanted: Option<NonZeroUsize>, option: &str) -> usize {
     match wanted.map(NonZeroUsize::get) {
         Some(wanted) if wanted > possible => {

@@ -1,4 +1,4 @@
-//! The options of `softclock serve` and `softclock proxy`, each group of them in a file of its own.
+//! The options of `softclock serve` and `softclock proxy`, with a file for each group.
 
 mod content;
 mod limits;

@@ -1,4 +1,4 @@
-//! How a server is run beside what it serves: sockets, certificates, its log, its metrics.
+//! The options of a server's operation: sockets, certificates, access log, metrics.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::values::seconds;
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Operation")]
 pub(crate) struct OperationOptions {
-    /// Permissions of sockets of unix:PATH, in octal
+    /// Permissions of unix:PATH sockets, in octal
     #[arg(long, value_name = "MODE", default_value = "660", value_parser = octal)]
     pub(crate) socket_mode: u32,
 
@@ -24,19 +24,19 @@ pub(crate) struct OperationOptions {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// How often to look whether the certificate's files have changed; 0 for at SIGHUP only
+    /// How often to check the certificate's files for changes; 0 to read them on SIGHUP only
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) tls_check: Duration,
 
-    /// Write a line for each response to a file, or to stdout for -; SIGUSR1 opens the file anew
+    /// Write a line for each response to this file, or to stdout with -; SIGUSR1 reopens the file
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
 
-    /// How these lines look: common, combined (with Referer and User-Agent) or json
+    /// Format of these lines: common, combined (with Referer and User-Agent) or json
     #[arg(long, value_name = "FORMAT", default_value = "common")]
     pub(crate) log_format: LogFormat,
 
-    /// Address for metrics in Prometheus' format, at /metrics; repeatable
+    /// Address that serves metrics in Prometheus' format, at /metrics; repeatable
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Vec<ListenAddress>,
 }

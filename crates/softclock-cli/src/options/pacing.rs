@@ -1,4 +1,4 @@
-//! How fast a server sends.
+//! The options that pace responses.
 
 use clap::Args;
 use softclock::Rate;
@@ -12,23 +12,24 @@ pub(crate) struct PacingOptions {
     /// Send to each connection at this rate, in pieces clocked by soft timers, such as 50mbit
     ///
     /// Rates are written as for tc: 100mbit, 1.5gbit, 64kbit, 10mbyte; a number alone, and 10mbps, are refused as
-    /// ambiguous. They count the bytes of TCP connections, without the headers of packets; connections of Unix
-    /// sockets are not paced. Clients are not thought slow for it. With a large initial window in the route (ip route
-    /// change ... initcwnd 100) a response begins at this rate at once, in place of slow start.
+    /// ambiguous. They count the bytes of TCP connections, without the headers of packets; connections of Unix sockets
+    /// are not paced. Pacing does not count against the client in --send-timeout and --min-rate. With a large initial
+    /// window in the route (ip route change ... initcwnd 100) a response starts at this rate at once, without slow
+    /// start.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace: Option<Rate>,
 
-    /// Rate at which a connection catches up where the server was late [default: twice --pace]
+    /// Rate at which a connection catches up after the server was late [default: twice --pace]
     #[arg(long, value_name = "RATE", value_parser = rate, requires = "pace")]
     pub(crate) pace_burst: Option<Rate>,
 
-    /// Bytes to send by a soft timer, 512 to 64kb [default: a segment, more where the server cannot send so often]
+    /// Bytes to send for each soft timer, 512 to 64kb [default: a segment, more if the server cannot send so often]
     ///
-    /// Sizes are written as for tc: 4kb, 2896 (bytes). More cost the server less, and are longer bursts.
+    /// Sizes are written as for tc: 4kb, 2896 (bytes). A larger size costs the server less, but makes longer bursts.
     #[arg(long, value_name = "SIZE", value_parser = quantum)]
     pub(crate) pace_quantum: Option<usize>,
 
-    /// Send to all TCP connections together at this rate; each thread has an equal share
+    /// Send to all TCP connections together at this rate; each thread gets an equal share
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace_total: Option<Rate>,
 }

@@ -1,11 +1,11 @@
-//! How priorities are written: `nice:-10`, `fifo:1`, `rr:1`.
+//! Parses priorities: `nice:-10`, `fifo:1`, `rr:1`.
 
 use softclock_linux::priority::Priority;
 
-/// A priority.
+/// Parses a priority.
 ///
 /// # Errors
-/// The text is none; in one line.
+/// The text is not a priority; the error lists the valid forms on one line.
 pub(crate) fn priority(text: &str) -> Result<Priority, String> {
     let (kind, number) = text.split_once(':').unwrap_or((text, ""));
     let realtime = || {
@@ -24,10 +24,10 @@ pub(crate) fn priority(text: &str) -> Result<Priority, String> {
         "rr" => realtime().map(Priority::RoundRobin),
         _ => None,
     };
-    priority.ok_or_else(|| "nice:-20 to nice:19, fifo:1 to fifo:99, or rr:1 to rr:99".into())
+    priority.ok_or_else(|| "write nice:-20 to nice:19, fifo:1 to fifo:99, or rr:1 to rr:99".into())
 }
 
-/// Why the system does not allow a priority, and what does.
+/// Explains why the system refuses a priority, and which setting allows it.
 pub(crate) fn refusal(priority: Priority, error: &std::io::Error) -> String {
     let limit = match priority {
         Priority::Nice(_) => "ulimit -e, LimitNICE= of systemd",

@@ -17,10 +17,11 @@ pub(crate) struct ProxyOptions {
 }
 
 const PROXY_NOTES: &str = "\
-Upstreams take turns. One that fails is left out for a while, and requests that may be repeated go to another. Bodies \
-pass as fast as both sides can, and only their beginning is kept (--upload-buffer). Connection-specific header fields \
-stay on their connection; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are added. An upgrade that an \
-upstream accepts (WebSocket) becomes a tunnel. Without a response the answer is 502, 503 or 504 and says why.
+Upstreams take turns. An upstream that fails is left out for a while, and requests that may be repeated are sent to \
+another. Bodies pass as fast as both sides allow, and only their beginning is kept (--upload-buffer). \
+Connection-specific header fields are not passed on; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are \
+added. An upgrade that an upstream accepts (WebSocket) becomes a tunnel. If no upstream responds, the answer is 502, \
+503 or 504 with the reason.
 
 SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
 

@@ -15,7 +15,7 @@ pub(crate) struct ServeOptions {
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 
-    /// File that stands for its directory
+    /// File to send for a request of its directory
     #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
     pub(crate) index: String,
 
@@ -43,7 +43,7 @@ Examples:
 
 fn file_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '\0']) || matches!(text, "." | "..") {
-        return Err("not the name of a file".into());
+        return Err("not a file name".into());
     }
     Ok(text.into())
 }

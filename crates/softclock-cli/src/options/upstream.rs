@@ -1,4 +1,4 @@
-//! Where a proxy passes requests on to, and how.
+//! The options of a proxy toward its upstreams.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -13,41 +13,41 @@ use crate::values::{seconds, whole};
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Upstreams")]
 pub(crate) struct UpstreamOptions {
-    /// Server that requests are passed on to: http://HOST:PORT, http://HOST:PORT/PREFIX to put a prefix before paths,
-    /// or unix:PATH; repeatable, they take turns
+    /// Server to forward requests to: http://HOST:PORT, http://HOST:PORT/PREFIX to put a prefix before paths, or
+    /// unix:PATH; repeatable, upstreams take turns
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     pub(crate) upstream: Vec<UpstreamUrl>,
 
-    /// Name the upstream in Host, in place of what the client asked for
+    /// Send the upstream's name in Host instead of the client's
     #[arg(long)]
     pub(crate) rewrite_host: bool,
 
-    /// Name of this proxy in Via. A request that has it already goes round in a loop, and is answered 508; so proxies
-    /// that are chained need different names [default: one that is unique to the process]
+    /// Name of this proxy in Via. A request that already has it is in a loop and is answered 508, so chained proxies
+    /// need different names [default: unique to the process]
     #[arg(long, value_name = "NAME")]
     pub(crate) via: Option<ViaName>,
 
-    /// Most upstreams to send one request to. Those that cannot be reached do not count while others are up. After
-    /// something was sent, GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again, others are not; none is once part
-    /// of a response has come, or more of the body was taken than --upload-buffer
+    /// Most upstreams to try for one request. Unreachable ones do not count while others are up. After a part of the
+    /// request was sent, only GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again; and none once a part of the
+    /// response has arrived, or more of the body was read than --upload-buffer holds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(1..=100u32))]
     pub(crate) tries: u32,
 
-    /// Leave an upstream out after so many failures in a row, as each thread sees it; 0 for never. A response that
+    /// Leave an upstream out after this many failures in a row, counted by each thread; 0 for never. A response that
     /// breaks off is a failure
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(0..=u32::MAX))]
     pub(crate) max_fails: u32,
 
-    /// For how long; then one request tries it again, and is sent to one that is up if that fails. If all are left out
-    /// they are asked all the same
+    /// How long an upstream is left out. Then one request tries it, and moves to another upstream if that fails. If all
+    /// are left out, requests are sent to them anyway
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) fail_time: Duration,
 
-    /// How long connecting to an upstream may take; 0 turns this and the other timeouts off
+    /// How long connecting to an upstream may take; 0 turns this or any other timeout off
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "5", value_parser = seconds)]
     pub(crate) connect_timeout: Duration,
 
-    /// How long an upstream may take nothing of a request
+    /// How long an upstream may take no bytes of a request
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) upstream_send_timeout: Duration,
 
@@ -59,53 +59,54 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "60", value_parser = seconds)]
     pub(crate) upstream_read_timeout: Duration,
 
-    /// How long nothing may pass through a tunnel, such as a WebSocket
+    /// How long a tunnel, such as a WebSocket, may be idle
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "600", value_parser = seconds)]
     pub(crate) tunnel_timeout: Duration,
 
-    /// Idle connections to keep to each upstream, all threads together; 0 for none. Each thread keeps its share,
-    /// rounded down, but one at least
+    /// Idle connections to keep to each upstream, over all threads; 0 for none. Each thread keeps its share, rounded
+    /// down, but at least one
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole(0usize..))]
     pub(crate) keep: usize,
 
-    /// How long to keep them; less than upstreams do is best
+    /// How long to keep idle connections; best shorter than the upstreams do
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) keep_time: Duration,
 
-    /// Requests at a time with each upstream, all threads together; 0 for any number. If all upstreams have so many,
+    /// Most requests at a time to each upstream, over all threads; 0 for no limit. If all upstreams are at the limit,
     /// the answer is 503
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_requests: usize,
 
-    /// Connections to all upstreams together at a time, all threads together, with tunnels and idle ones. At so many, idle
-    /// ones are closed to make room, and else the answer is 503. Each stream of HTTP/2 that is answered takes one [default:
-    /// what the limit of open files leaves beside --max-connections]
+    /// Most connections to all upstreams at a time, over all threads, including tunnels and idle ones. At the limit,
+    /// idle ones are closed to make room, else the answer is 503. Each active HTTP/2 stream takes one [default: what
+    /// the limit of open files leaves beside --max-connections]
     #[arg(long, value_name = "N", value_parser = whole(NonZeroUsize::MIN..))]
     pub(crate) max_upstream_connections: Option<NonZeroUsize>,
 
-    /// Finish requests whose clients have ended their side of the connection
+    /// Finish requests whose clients have closed their sending side
     ///
-    /// Without this option a request is given up, and its connection to the upstream closed, when the client closes or
-    /// ends its side (FIN) before the response begins: both look the same. The access log then has the status 499.
-    /// Once a response has begun, and in tunnels, the connection is closed when the other side is silent for 5 seconds.
-    /// Clients that end their side behind their request and then wait for the response, such as nc -N, need this option.
+    /// Without this option, when the client closes the connection or its sending side (FIN) before the response begins,
+    /// the request is abandoned and its connection to the upstream closed: the proxy cannot tell these apart. The
+    /// access log then has the status 499. Once a response has begun, and in tunnels, the connection is closed when the
+    /// other side is silent for 5 seconds. Clients that close their sending side after the request and then wait for
+    /// the response, such as nc -N, need this option.
     #[arg(long)]
     pub(crate) half_close: bool,
 
-    /// How much of a request's body to read before an upstream is chosen, and all of a shorter one; so clients that
-    /// send slowly occupy no upstream. Each request with a body may take this much memory. 0 passes each piece on as it
-    /// arrives, for clients and upstreams that answer each other within a short body. Requests whose clients send more
-    /// behind that get half of the places with upstreams; others wait for --connect-timeout, and then the answer is 503
+    /// How much of a request body to read before an upstream is chosen; a shorter body is read completely, so clients
+    /// that send slowly occupy no upstream. Each request with a body may take this much memory. 0 passes each piece on
+    /// as it arrives, for clients and upstreams that answer each other within a short body. Requests with longer bodies
+    /// get half of the places with upstreams; further ones wait for --connect-timeout, and are then answered 503
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = whole(0u32..=16 << 20))]
     pub(crate) upload_buffer: u32,
 
-    /// How often to resolve the names of upstreams again; 0 for at SIGHUP only
+    /// How often to resolve the names of upstreams again; 0 to resolve them on SIGHUP only
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "30", value_parser = seconds)]
     pub(crate) resolve: Duration,
 }
 
 impl UpstreamOptions {
-    /// How requests are passed on, where so many connections to upstreams are possible.
+    /// Returns the options of the proxy, if `possible` connections to upstreams can be open.
     pub(crate) fn proxy(&self, possible: usize) -> ProxyOptions {
         let unless_zero = |time: Duration| (!time.is_zero()).then_some(time);
         ProxyOptions {

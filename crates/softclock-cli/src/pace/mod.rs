@@ -1,22 +1,15 @@
 //! `softclock pace`: a bridge that paces classes of packets.
-//!
-//! - [`class`]: how classes are written.
-//! - [`pacer`]: classes on a byte clock, as the bridge's discipline.
-
-mod class;
-mod pacer;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use softclock_core::Rate;
+use softclock_link::{Class, Pacer, PacerOptions};
 use softclock_linux::link::Link;
 
-use crate::bridge::{self, BridgeError, BridgeOptions};
-use crate::values::time;
-use class::Class;
-use pacer::Pacer;
+use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
+use crate::values::{format_time, time};
 
 /// The options of `softclock pace`.
 #[derive(Args, Clone, Debug)]
@@ -25,28 +18,29 @@ pub(crate) struct PaceOptions {
     #[command(flatten)]
     bridge: BridgeOptions,
 
-    /// A class of packets in each direction, such as 'rate 10mbit dport 80'; the first that matches has a packet; repeatable
+    /// A class for packets in both directions, such as 'rate 10mbit dport 80'; a packet belongs to the first class that
+    /// matches; repeatable
     #[arg(long, value_name = "CLASS")]
     class: Vec<Class>,
 
-    /// The same for packets from A to B only, before those of --class
+    /// A class for packets from A to B only; matched before those of --class; repeatable
     #[arg(long, value_name = "CLASS")]
     class_ab: Vec<Class>,
 
-    /// The same for packets from B to A only, before those of --class
+    /// A class for packets from B to A only; matched before those of --class; repeatable
     #[arg(long, value_name = "CLASS")]
     class_ba: Vec<Class>,
 
-    /// Rate of the link, which classes share in proportion while those that send were promised more [default: what the
-    /// interface says, else 10gbit]
+    /// Rate of the link. If the rates of the classes that send add up to more, they share it in proportion [default:
+    /// the speed that the interface reports, else 10gbit]
     #[arg(long, value_name = "RATE")]
     link: Option<Rate>,
 
-    /// Send packets late by up to this, so that those of many classes go together
+    /// Send packets up to this much late, so that packets of many classes leave in one batch
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     tolerance: Duration,
 
-    /// Settings in a TOML file, named like these flags, which win over it
+    /// Read settings from a TOML file, named like these flags; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -54,53 +48,53 @@ pub(crate) struct PaceOptions {
 const NOTES: &str = "\
 A class is written as pairs of a name and a value:
 
-rate 10mbit: what it may send on average, of bytes on the wire; needed
+rate 10mbit: its average rate, in bytes on the wire; required
 
-behind 100ms: how long its frames may have been kept from leaving, because the processor was taken away or the \
-link was full, and still be made up for. The switch behind it then holds what the class sends in this time (1.2 MB \
-at 100mbit), and seconds have more than the rate [default: at most 8 frames wait at the switch, those of 1 ms or \
-3; the rest of the rate is lost and counted]
+behind 100ms: the longest delay that the class makes up for after its frames could not leave, because the bridge had \
+no processor or the link was full. The switch behind the bridge must then hold as much as the class sends in this time \
+(1.2 MB at 100mbit), and some seconds exceed the rate [default: at most 8 frames wait at the switch, and a second \
+exceeds the rate by at most 1 ms of it or 3 frames; the rest of the rate is lost and counted]
 
-peak 20mbit: the rate at which it makes up for more than that, by behind or burst [default: 15 % above its rate; \
-with a burst, the link's]
+peak 20mbit: the rate at which the class makes up for a longer delay that behind or burst allows [default: 15 % above \
+its rate; with a burst, the link's rate]
 
-burst 15kb: how much it may send at once when it was idle. Packets that offloads have joined and that are no \
-longer pass whole [default: as much as lateness is made up for; all are segmented]
+burst 15kb: bytes that the class may send at once after it was idle. Packets joined by offloads pass whole if they are \
+no longer than this [default: as much as lateness is made up for; all joined packets are segmented]
 
 limit 1000: packets that may wait
 
-name web: how it is called in statistics
+name web: its name in statistics
 
-default: it takes what no other class wants; without one, that passes unpaced
+default: the class of all packets that match no other class; without one, such packets pass unpaced
 
-src, dst, host 10.0.0.0/8: the source's address, the destination's, either; also 2001:db8::1
+src, dst, host 10.0.0.0/8: the source address, the destination address, or either; also 2001:db8::1
 
-sport, dport, port 80: the same of ports; also 8000-8080
+sport, dport, port 80: the source port, the destination port, or either; also 8000-8080
 
-proto tcp: tcp, udp, icmp, icmpv6, sctp, a number
+proto tcp: tcp, udp, icmp, icmpv6, sctp, or a number
 
-dscp ef, vlan 5: ef, af11, 0 to 63; 0 to 4095
+dscp ef, vlan 5: ef, af11, or 0 to 63; 0 to 4095
 
-Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). Refused, as readers understand it \
-differently: a number alone, and mbps, which is megabytes for tc. The time of --duration may be a number of seconds.
+Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). A number without a unit is refused as \
+ambiguous, and so is mbps, which means megabytes for tc. The time of --duration may be a number of seconds.
 
-The host handles no frames of A and B while this runs, so its addresses and routes by them do not work; it asks \
-before it takes those, or wants --yes. An interface has one bridge at a time. All is as before when it ends, also \
-if it is killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 6.6.
+While the bridge runs, the host does not handle the frames of A and B, so its addresses and routes on them do not \
+work; if there are any, the command asks before it starts, or needs --yes. An interface can have one bridge at a time. \
+All is restored when the bridge ends, even if it is killed. Needs root or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and \
+Linux 6.6.
 
-Other load on its processor delays frames only while it is in a long system call, which a kernel booted with \
-preempt=full interrupts, or if it has a real-time priority, too. taskset gives the bridge a processor of its own.
+Other load on the bridge's processor delays frames only while it is in a long system call, unless the kernel was \
+booted with preempt=full, or if it has a real-time priority itself. taskset can reserve a processor for the bridge.
 
-tap:NAME as A or B makes a TAP device of that name, which is up and goes when this ends. What the host sends on it \
-leaves at the other side, and what arrives there the host receives on it. It may be moved to a container's namespace, \
-or be a port of a bridge.
+tap:NAME as A or B creates a TAP device of that name, sets it up, and removes it at the end. Frames that the host \
+sends on it leave at the other side, and frames that arrive there are received by the host on it. It may be moved to a \
+container's namespace, or be a port of a bridge.
 
-By AF_XDP, an interface has one queue (ethtool -L), frames have 3840 bytes at most, and tags of VLANs that the \
-interface takes off are lost: turn that off by ethtool -K, rxvlan of the interface, and txvlan of the other end if it \
+With AF_XDP, an interface must have one queue (ethtool -L), frames have at most 3840 bytes, and VLAN tags that the \
+interface strips are lost: turn this off with ethtool -K, rxvlan of the interface, and txvlan of the other end if it \
 is a veth. It needs root, CAP_IPC_LOCK or 24 MiB of locked memory (ulimit -l).
 
-The end says what was done: by which settings, at what rates between the first frame and the last, and how much \
-waited at most.
+At the end the command prints the settings, the rates between the first frame and the last, and the longest queues.
 
 Examples:
   softclock pace eth0 eth1 --class 'rate 100mbit'
@@ -109,9 +103,10 @@ Examples:
   softclock pace tap:paced0 eth0 --class-ab 'rate 50mbit'
 ";
 
-/// Paces until it is ended.
+/// Paces until a signal or `--duration` ends the bridge.
 pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
     let own = [&options.class_ab, &options.class_ba];
+    // The classes of one direction come first, so that they match before those of both.
     let classes = own.map(|own| [own.as_slice(), &options.class].concat());
     if classes.iter().all(Vec::is_empty) {
         return Err(BridgeError(
@@ -120,37 +115,64 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
     }
     for classes in &classes {
         if classes.iter().filter(|class| class.is_default).count() > 1 {
-            return Err(BridgeError("a direction has one default class".into()));
+            return Err(BridgeError(
+                "a direction may have only one default class".into(),
+            ));
         }
     }
     bridge::run(&options.bridge, None, |leaving, now| {
-        let pacer = |index: usize| {
+        let treatment = |index: usize| {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));
-            let overhead = options.bridge.overhead;
-            let pacer = Pacer::new(&classes[index], link, options.tolerance, overhead, now);
+            let setup = PacerOptions {
+                link,
+                tolerance: options.tolerance,
+                overhead_bytes: options.bridge.overhead,
+            };
+            let pacer = Pacer::new(&classes[index], setup, now);
             if let Some(share) = pacer.least_share()
                 && !options.bridge.is_quiet()
             {
-                let way = ["A to B", "B to A"][index];
-                eprintln!("{}", over_promise(way, &classes[index], link, share));
+                let direction = ["A to B", "B to A"][index];
+                eprintln!("{}", over_promise(direction, &classes[index], link, share));
             }
-            pacer
+            Treatment {
+                discipline: pacer,
+                settings: settings(&classes[index], setup),
+            }
         };
-        [pacer(0), pacer(1)]
+        [treatment(0), treatment(1)]
     })
 }
 
-/// What to say about classes that were promised more than the link has.
-fn over_promise(way: &str, classes: &[Class], link: Rate, share: f64) -> String {
+/// Formats a warning that the classes of a direction were promised more than the link's rate.
+fn over_promise(direction: &str, classes: &[Class], link: Rate, share: f64) -> String {
     let sum = |sum: u64, class: &Class| sum.saturating_add(class.options.rate.bps());
     let sum = classes.iter().fold(0, sum);
     let sum = Rate::from_bps(sum).map_or_else(String::new, |sum| sum.to_string());
     let percent = share * 100.0;
     format!(
-        "softclock: the classes from {way} are promised {sum}, the link has {link}: when all send, they share it in \
+        "softclock: the classes from {direction} are promised {sum}, the link has {link}: when all send, they share it in \
          proportion, and a class gets as little as {percent:.3} % of its rate"
     )
+}
+
+/// Lists the settings of a direction as options write them: names and values.
+fn settings(classes: &[Class], options: PacerOptions) -> Vec<(String, String)> {
+    let PacerOptions {
+        link,
+        tolerance,
+        overhead_bytes,
+    } = options;
+    let setting = |name: &str, value: String| (name.to_owned(), value);
+    let classes = (classes.iter()).map(|class| setting("class", class.effective()));
+    let overhead = (overhead_bytes > 0).then(|| setting("overhead", overhead_bytes.to_string()));
+    let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
+    let others = [setting("link", link.to_string())]
+        .into_iter()
+        .chain(tolerance)
+        .chain(overhead);
+    classes.chain(others).collect()
 }
 
 fn of_mbit(told: Option<u64>) -> Rate {

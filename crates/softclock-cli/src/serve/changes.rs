@@ -1,9 +1,9 @@
-//! What a reload has changed, for the log.
+//! Summarises the changes of a reload for the log.
 
 use super::program::Program;
 
-/// One line: the file that was read, how many addresses are listened on, and which settings have changed, by their
-/// names or by those of their groups in the help. Settings that change at the next start only are left out.
+/// Formats one line: the file that was read, the number of addresses, and the changed settings, by their names or the
+/// headings of their groups in the help. Settings that change at the next start only are left out.
 pub(super) fn summary(
     [old, new]: [&Program; 2],
     has_new_certificate: bool,

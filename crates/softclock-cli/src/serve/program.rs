@@ -1,4 +1,4 @@
-//! Which server is run: of files, or a proxy.
+//! The kind of server to run: of files, or a proxy.
 
 use softclock_http::{Proxy, Served, Site, StartError};
 
@@ -13,7 +13,7 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// That of a command, if it is one that serves.
+    /// Returns the options of `command`, if it runs a server.
     pub(super) fn of(command: Command) -> Option<Self> {
         match command {
             Command::Serve(options) => Some(Self::Site(options)),
@@ -22,7 +22,7 @@ impl Program {
         }
     }
 
-    /// What all servers have in common.
+    /// Returns the options that all servers share.
     pub(super) fn server(&self) -> &ServerOptions {
         match self {
             Self::Site(options) => &options.server,
@@ -30,7 +30,7 @@ impl Program {
         }
     }
 
-    /// What requests are answered with. A proxy can have `max_upstream_connections` at most.
+    /// Builds the site or the proxy. A proxy opens at most `max_upstream_connections`.
     pub(super) fn served(&self, max_upstream_connections: usize) -> Result<Served, StartError> {
         match self {
             Self::Site(options) => {
@@ -51,7 +51,7 @@ impl Program {
         }
     }
 
-    /// The same in a few words.
+    /// Describes the site or the upstreams in a few words.
     pub(super) fn what(&self) -> String {
         match self {
             Self::Site(options) => match &options.directory {

@@ -1,5 +1,4 @@
-//! What a running server is told to do: read its settings again, its certificate, open its log anew, let a new process
-//! replace it.
+//! Acts on a running server: reloads its settings and certificate, reopens its log, replaces it by a new process.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -19,7 +18,7 @@ use crate::logging::{Logging, NOTICE};
 use crate::notify::{State, notify};
 use crate::options::ServerOptions;
 
-/// Changes a running server as signals and time say.
+/// Changes a running server on signals and on schedule.
 pub(crate) struct Supervisor {
     control: Control,
     arguments: Vec<OsString>,
@@ -46,12 +45,12 @@ impl Supervisor {
         }
     }
 
-    /// SIGHUP means that the terminal was closed, where there was one and is none any more.
+    /// Whether the terminal in which the server was started has been closed. SIGHUP then means to end, not to reload.
     pub(crate) fn has_lost_terminal(&self) -> bool {
         self.had_terminal && !io::stdin().is_terminal()
     }
 
-    /// Opens the access log anew, after it was renamed.
+    /// Reopens the access log, which may have been renamed.
     pub(crate) fn reopen_log(&self) {
         if let Some(log) = self.control.settings().access_log {
             log.reopen();
@@ -66,20 +65,20 @@ impl Supervisor {
         self.logging.finish();
     }
 
-    /// Starts the program anew, by the same arguments. Logs why if it cannot.
+    /// Starts a new process of the program with the same arguments. Returns `None`, and logs the reason, if that fails.
     pub(crate) fn start_replacement(&self) -> Option<Replacement> {
         let sockets = self.control.sockets();
         let started = sockets.and_then(|sockets| Replacement::start(&self.arguments, sockets));
         match started {
             Ok(replacement) => Some(replacement),
             Err(error) => {
-                tracing::error!("not replaced, this process goes on: {error}");
+                tracing::error!("not replaced, this process continues: {error}");
                 None
             }
         }
     }
 
-    /// The new process `pid` is ready: leaves everything new to it.
+    /// Leaves new connections to the process `pid`, which is ready, and names it to the service manager.
     pub(crate) async fn hand_over(&self, pid: u32) {
         self.control.hand_over().await;
         notify(State::Replaced(pid));
@@ -90,7 +89,7 @@ impl Supervisor {
         );
     }
 
-    /// Reads the configuration file, the site and the certificate again. After a mistake everything is as it was.
+    /// Reads the configuration file, the site and the certificate again. On an error, the old settings stay.
     pub(crate) async fn reload(&self) {
         notify(State::Reloading(softclock::now().as_ns() / 1000));
         match self.try_reload().await {
@@ -100,17 +99,18 @@ impl Supervisor {
         notify(State::Ready);
     }
 
-    /// Gives the line that says what has changed.
+    /// Reloads, and returns the line that summarises the changes.
     async fn try_reload(&self) -> Result<String, String> {
         let (arguments, previous) = (self.arguments.clone(), self.control.settings());
         let old_tls = previous.tls.clone();
-        // Files are read, so not on the loop.
+        // Reading files may block, so do it outside the event loop.
         let read = move || read(arguments, &previous);
         let (program, settings) = softclock::spawn_blocking(read).await?;
         let has_new_certificate = settings.tls.as_ref().is_some_and(|new| {
             let old = old_tls.as_ref();
             old.is_none_or(|old| !new.has_same_certificates(old))
         });
+        // Applying the settings is the last step that can fail, so change nothing else before it.
         let applied = self.control.apply(settings).await;
         applied.map_err(|error| Advised(&error).to_string())?;
         self.logging.set_level(program.server().level());
@@ -120,6 +120,7 @@ impl Supervisor {
             let priority = options.priority;
             (options.threads, options.spin_cap, options.events, priority)
         };
+        // The threads are running already, so these settings cannot change.
         if fixed(old.server()) != fixed(program.server()) {
             tracing::warn!("threads, spin-cap, events and priority change at the next start only");
         }
@@ -130,8 +131,8 @@ impl Supervisor {
         Ok(summary)
     }
 
-    /// Logs if the certificate is invalid or expires soon, and checks from time to time whether its files or its
-    /// validity have changed.
+    /// Logs if the certificate is invalid or expires soon, and starts to check regularly whether its files or its
+    /// validity have changed. Replaces the task of an earlier call.
     pub(crate) fn watch_certificate(&self) {
         let tls = self.control.settings().tls;
         let mut validity = settings::validity(tls.as_ref());
@@ -174,5 +175,5 @@ fn read(arguments: Vec<OsString>, previous: &Settings) -> Result<(Program, Setti
     Ok((program, settings))
 }
 
-/// Who ends the server at once does not wait for a bad disk.
+/// Limit for writing the access log at an immediate end, so that a slow disk does not delay it.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! A new process of the program, which may be another version of it, that takes the listeners over.
+//! A new process of the program, perhaps of another version, that takes over the listeners.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,7 +13,7 @@ use softclock::Instant;
 use softclock::net::UnixStream;
 use softclock_linux::handover::{self, Successor};
 
-/// A process that starts, while this one serves on.
+/// A starting process, while this one still serves.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     child: Child,
@@ -22,13 +22,13 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Starts the program by the path that it was started by, where another version may be by now.
+    /// Starts the program from the path that it was started from, which may hold another version by then.
     pub(crate) fn start(
         arguments: &[OsString],
         sockets: Vec<(String, OwnedFd)>,
     ) -> io::Result<Self> {
         let path = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
-        // A name alone would be looked for in PATH.
+        // A bare name would be searched for in PATH.
         let path = Path::new(".").join(path);
         let mut command = Command::new(&path);
         if let [name, arguments @ ..] = arguments {
@@ -50,27 +50,27 @@ impl Replacement {
         })
     }
 
-    /// Waits until it is ready, and returns its number; or ends it and returns why it is not. May be dropped and called
-    /// again before that.
+    /// Waits until the new process is ready, and returns its process ID. On failure ends it, and returns the reason.
+    /// Cancel-safe: the future may be dropped, and the method called again.
     pub(crate) async fn ready(&mut self) -> Result<u32, String> {
         let left = self.deadline.since(softclock::now());
         let mut byte = [0];
         let reason = match softclock::timeout(left, self.ready.read(&mut byte)).await {
             Ok(Ok(1..)) => return Ok(self.child.id()),
             Ok(Ok(0)) => "the new process has ended",
-            Ok(Err(_)) => "the new process cannot be heard",
-            Err(_) => "the new process was not ready in time, and is ended",
+            Ok(Err(_)) => "the new process cannot be reached",
+            Err(_) => "the new process was not ready in time and was ended",
         };
         Err(match self.stop() {
-            Ok(status) => format!("{reason} ({status}); it says itself why"),
+            Ok(status) => format!("{reason} ({status}); its own log gives the reason"),
             Err(error) => format!("{reason}: {error}"),
         })
     }
 
-    /// Ends it.
+    /// Ends the new process.
     pub(crate) fn end(mut self) {
         if let Err(error) = self.stop() {
-            tracing::warn!(%error, "the new process does not end");
+            tracing::warn!(%error, "cannot end the new process");
         }
     }
 
@@ -80,7 +80,7 @@ impl Replacement {
     }
 }
 
-/// How long the new process may take: reading certificates and resolving names of upstreams included.
+/// Time limit of the new process' start, which includes reading certificates and resolving names of upstreams.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

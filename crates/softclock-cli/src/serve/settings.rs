@@ -1,4 +1,4 @@
-//! From the options to the server's settings.
+//! Makes the server's settings from the options.
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,8 @@ use super::program::Program;
 use crate::descriptors::sources_for;
 use crate::logging;
 
-/// The settings that the options ask for. With `previous` ones the server runs: an access log that stays is taken from
-/// them, and no pipe is read.
+/// Makes the settings that the options describe. For a reload, `previous` are the settings of the running server: its
+/// access log is reused if the file is the same, and reading refuses pipes, which could block.
 pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Settings, StartError> {
     let input = match previous {
         Some(_) => InputKind::Regular,
@@ -24,6 +24,7 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
     if let Some(path) = &options.operation.access_log {
         let target = LogTarget::from(path.as_path());
         let log = previous.and_then(|previous| previous.access_log.clone());
+        // A reload keeps the open file, and with it the lines that are not written yet.
         let log = match log.filter(|log| *log.target() == target) {
             Some(log) => log.with_format(options.operation.log_format),
             None => AccessLog::open(target, options.operation.log_format)
@@ -34,7 +35,7 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
     Ok(settings)
 }
 
-/// Finds mistakes that can be found without listening or writing, and warns of a certificate that expires soon.
+/// Finds mistakes without listening or writing, and warns of a certificate that expires soon.
 pub(crate) fn check(program: &Program) -> Result<(), StartError> {
     let settings = without_log(program, InputKind::Any)?;
     settings.check()?;
@@ -62,13 +63,13 @@ pub(crate) fn check(program: &Program) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Returns whether the certificate is valid now. Without one there is nothing invalid.
+/// Returns the validity of the certificate at this time; valid if there is no certificate.
 pub(crate) fn validity(tls: Option<&Tls>) -> Validity {
     tls.map_or(Validity::Valid, |tls| tls.validity(SystemTime::now()))
 }
 
-/// Logs if clients refuse the certificate, or will soon. It is used all the same: some clients accept it, and a server
-/// that did not start would answer none.
+/// Logs if clients refuse the certificate, or will soon. The server uses it anyway: some clients accept it, and a
+/// server that did not start would answer none.
 pub(crate) fn log(validity: &Validity) {
     match validity {
         Validity::Invalid(error) => tracing::error!("{error}"),
@@ -80,6 +81,7 @@ pub(crate) fn log(validity: &Validity) {
 fn without_log(program: &Program, input: InputKind) -> Result<Settings, StartError> {
     let options = program.server();
     let descriptors = softclock::fs::raise_descriptor_limit();
+    // Connections get their descriptors first; files and upstream connections share the rest.
     let max_connections = options.limits.max_connections(descriptors);
     let max_sources = sources_for(descriptors, max_connections);
     let mut settings = Settings::new(program.served(max_sources)?);

@@ -1,10 +1,10 @@
-//! Start errors as users of the command see them: with the flags that mend them.
+//! Adds advice to start errors: the flags that avoid them.
 
 use std::fmt;
 
 use softclock_http::StartError;
 
-/// A start error on one line that says what to do.
+/// Displays a start error on one line, with advice.
 pub(super) struct Advised<'a>(pub(super) &'a StartError);
 
 impl fmt::Display for Advised<'_> {
@@ -19,7 +19,7 @@ impl fmt::Display for Advised<'_> {
             ),
             StartError::SlowBurst { burst, rate } => write!(
                 f,
-                "--pace-burst {burst} is less than --pace {rate}; leave it out for twice as much"
+                "--pace-burst {burst} is less than --pace {rate}; leave it out for twice --pace"
             ),
             StartError::NoUpstream => {
                 f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")

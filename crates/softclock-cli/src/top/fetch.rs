@@ -1,4 +1,4 @@
-//! Asking a server for its metrics.
+//! Fetches metrics from a server.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where a page of metrics is.
+/// The address of a page of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     authority: String,
@@ -15,7 +15,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The page.
+    /// Fetches the page.
     pub(super) fn fetch(&self) -> io::Result<String> {
         match self.authority.strip_prefix("unix:") {
             Some(path) => {
@@ -65,7 +65,7 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("https://") {
-            return Err("metrics are told without TLS; write http://".into());
+            return Err("metrics are served without TLS; write http://".into());
         }
         if text.starts_with("unix:") {
             return Ok(Self {
@@ -101,7 +101,7 @@ impl fmt::Display for Target {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// No page of ours has so many.
+/// Limit of a page's size; the pages of softclock are smaller.
 const MOST_BYTES: u64 = 4 << 20;
 
 #[cfg(test)]

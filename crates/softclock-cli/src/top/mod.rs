@@ -1,8 +1,8 @@
-//! `softclock top`: a running server, seen through its metrics.
+//! `softclock top`: shows a running server by its metrics.
 //!
-//! - [`fetch`]: asks for the page.
-//! - [`sample`]: what it says at one moment.
-//! - [`view`]: two samples as text, a proxy's upstreams among it; pure.
+//! - [`fetch`]: fetches the page.
+//! - [`sample`]: the metrics of a page.
+//! - [`view`]: formats the difference of two samples, including a proxy's upstreams; pure.
 //! - [`terminal`]: the screen and the keys.
 
 mod fetch;
@@ -25,7 +25,7 @@ use terminal::{Key, Terminal};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct TopOptions {
-    /// Where the server tells its metrics (--metrics of serve and proxy): IP:PORT, unix:PATH, or a URL
+    /// Address of the server's metrics (--metrics of serve and proxy): IP:PORT, unix:PATH, or a URL
     #[arg(value_name = "ADDR", default_value = "127.0.0.1:9180")]
     target: Target,
 
@@ -45,7 +45,7 @@ Examples:
   softclock top --once                            for scripts
 ";
 
-/// Why there is nothing to see; one line.
+/// The reason why there is nothing to show, as one line.
 #[derive(Debug)]
 pub(crate) struct TopError(String);
 
@@ -55,7 +55,7 @@ impl fmt::Display for TopError {
     }
 }
 
-/// Shows the server until a key ends it.
+/// Shows the server until a key or a signal ends it.
 pub(crate) fn run(options: &TopOptions) -> Result<(), TopError> {
     let mut previous = sample(options)?;
     let on_screen = !options.once && io::stdout().is_terminal() && io::stdin().is_terminal();
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &TopOptions) -> Result<(), TopError> {
             Some(terminal) => terminal.show(&text),
             None => io::stdout().write_all(text.as_bytes()),
         };
-        // A reader that has gone has seen enough.
+        // A failed write means that the reader has closed the pipe, which is not an error.
         if shown.is_err() || options.once {
             return Ok(());
         }
@@ -86,7 +86,7 @@ fn sample(options: &TopOptions) -> Result<Sample, TopError> {
     let page = target.fetch().map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                "nobody answers there; start softclock serve or proxy with --metrics ADDR".into()
+                "no server listens there; start softclock serve or proxy with --metrics ADDR".into()
             }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".into(),
             _ => error.to_string(),
@@ -94,10 +94,10 @@ fn sample(options: &TopOptions) -> Result<Sample, TopError> {
         TopError(format!("cannot read metrics from {target}: {advice}"))
     })?;
     let sample = Sample::parse(&page, Instant::now());
-    sample.ok_or_else(|| TopError(format!("{target} tells no metrics of softclock")))
+    sample.ok_or_else(|| TopError(format!("{target} serves no metrics of softclock")))
 }
 
-/// Lets time pass, or ends earlier for a key.
+/// Waits for `time`, or less if a key is pressed.
 fn wait(time: Duration, terminal: Option<&Terminal>) -> Key {
     match terminal {
         Some(terminal) => terminal.wait(time),
@@ -113,8 +113,8 @@ fn interval(text: &str) -> Result<Duration, String> {
     let interval = seconds(text).ok();
     interval
         .filter(|interval| range.contains(interval))
-        .ok_or_else(|| "write seconds from 0.1 to 3600, or such as 500ms".into())
+        .ok_or_else(|| "write seconds from 0.1 to 3600, or a time like 500ms".into())
 }
 
-/// Where there is no terminal to ask.
+/// Columns if standard output is not a terminal.
 const WIDTH: usize = 80;

@@ -1,18 +1,18 @@
-//! What a page of metrics says at one moment.
+//! Parses a page of metrics.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The values of a page.
+/// The metrics of a page at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
-    /// By name and labels as they stand there.
+    /// Values by name and labels, as written on the page.
     values: BTreeMap<String, f64>,
 }
 
 impl Sample {
-    /// Nothing where the page is no page of a softclock server.
+    /// Parses `page`; `None` if it is not a page of a softclock server.
     pub(super) fn parse(page: &str, at: Instant) -> Option<Self> {
         let samples = page.lines().filter(|line| !line.starts_with('#'));
         let values: BTreeMap<_, _> = samples
@@ -26,12 +26,12 @@ impl Sample {
             .then_some(Self { at, values })
     }
 
-    /// A metric without labels; 0 if it is not there.
+    /// The value of a metric without labels; 0 if the page does not have it.
     pub(super) fn value(&self, name: &str) -> f64 {
         self.values.get(name).copied().unwrap_or(0.0)
     }
 
-    /// The samples of a metric by the value of a label, added up over the other labels.
+    /// Groups the values of a metric by one label, and adds them up over the others.
     pub(super) fn by_label(&self, name: &str, label: &str) -> BTreeMap<&str, f64> {
         let mut sums = BTreeMap::new();
         for (key, value) in self.range(name) {
@@ -42,8 +42,8 @@ impl Sample {
         sums
     }
 
-    /// A histogram's counts between its bounds, by upper bound in seconds; `of` is a label and its value, where the metric
-    /// has one for each.
+    /// The counts of a histogram's buckets, with their upper bounds in seconds. `of` is a label and its value, for a
+    /// metric with several histograms.
     pub(super) fn histogram(&self, name: &str, of: Option<(&str, &str)>) -> Vec<(f64, f64)> {
         let cumulative = format!("{name}_bucket");
         let mut buckets: Vec<(f64, f64)> = self
@@ -73,7 +73,7 @@ impl Sample {
     }
 }
 
-/// The value of a label, with its escapes.
+/// The value of a label, unescaped.
 fn label_of<'a>(key: &'a str, label: &str) -> Option<&'a str> {
     let mut labels = key.split_once('{')?.1;
     loop {
@@ -86,7 +86,7 @@ fn label_of<'a>(key: &'a str, label: &str) -> Option<&'a str> {
     }
 }
 
-/// Where the first quotation mark is that no backslash stands before.
+/// Position of the first quotation mark that is not escaped by a backslash.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut bytes = text.bytes().enumerate();
     loop {

@@ -1,4 +1,4 @@
-//! The terminal: a screen of our own and single keys, given back as it was.
+//! The terminal: an alternate screen and single keys, restored at the end.
 
 use std::io::{self, Stdin, Write};
 use std::time::{Duration, Instant};
@@ -7,27 +7,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use softclock_linux::signal::{Signal, SignalFd, SignalSet};
 
-/// The terminal while it is ours.
+/// The terminal while `top` uses it. Dropping it restores the terminal.
 pub(super) struct Terminal {
     input: Stdin,
     before: Termios,
     signals: SignalFd,
 }
 
-/// What a key, or a signal, asks for.
+/// The request of a key or a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {
-    /// The end.
+    /// End the display.
     End,
-    /// Nothing, or no key.
+    /// No key, or one without a meaning.
     None,
 }
 
 impl Terminal {
-    /// Takes the terminal over. Ctrl-C becomes a key, and signals wait to be read, so that the terminal is given back then
-    /// too.
+    /// Switches to the alternate screen. Ctrl-C becomes a key, and signals become readable from a descriptor, so that
+    /// the terminal is restored for these too.
     pub(super) fn enter() -> io::Result<Self> {
         let ending = [Signal::Interrupt, Signal::Terminate, Signal::Hangup];
+        // Block the signals before the terminal changes: one that ended the program now would leave it changed.
         let signals = SignalSet::block(&ending)?.descriptor()?;
         let input = io::stdin();
         let before = tcgetattr(&input)?;
@@ -48,7 +49,7 @@ impl Terminal {
         size.map_or(0, |size| usize::from(size.ws_col)).max(40)
     }
 
-    /// Replaces what is shown.
+    /// Replaces the displayed text.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
         let lines: String = text
             .lines()
@@ -57,7 +58,7 @@ impl Terminal {
         self.write(&format!("{HOME}{lines}\r\nq ends.{REST_OF_SCREEN}"))
     }
 
-    /// Waits for a key or a signal, until the time is over.
+    /// Waits for a key or a signal, at most for `time`.
     pub(super) fn wait(&self, time: Duration) -> Key {
         let end = Instant::now() + time;
         loop {
@@ -73,7 +74,7 @@ impl Terminal {
                 PollFd::new(&self.input, PollFlags::IN),
                 PollFd::new(&self.signals, PollFlags::IN),
             ];
-            // Interrupted, it has found nothing.
+            // An interrupted poll reports no ready descriptors, so loop.
             let _ = poll(&mut sources, Some(&timeout));
             let [input, signals] = sources.map(|source| !source.revents().is_empty());
             if signals || (input && self.read() == Key::End) {
@@ -87,7 +88,7 @@ impl Terminal {
         match rustix::io::read(&self.input, &mut keys) {
             Ok(count @ 1..) if !keys[..count].iter().any(|key| ENDING.contains(key)) => Key::None,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Key::None,
-            // One of those keys, or nobody is there to press any.
+            // A key of `ENDING`, or the end of input.
             _ => Key::End,
         }
     }
@@ -106,7 +107,7 @@ impl Drop for Terminal {
     }
 }
 
-/// q, Q, Ctrl-C, Ctrl-D.
+/// Keys that end the display: q, Q, Ctrl-C, Ctrl-D.
 const ENDING: [u8; 4] = [b'q', b'Q', 3, 4];
 
 const OWN_SCREEN: &str = "\x1b[?1049h\x1b[?25l";

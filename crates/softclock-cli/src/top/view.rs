@@ -1,4 +1,4 @@
-//! Two samples as text: what happened between them.
+//! Formats the difference of two samples as text.
 
 mod upstreams;
 
@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::sample::Sample;
 
-/// What happened from `previous` to `current` at the server of this name, in lines of `width` at most.
+/// Formats the activity of the server `name` from `previous` to `current`, in lines of at most `width` columns.
 pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize) -> String {
     let seconds = (current.at - previous.at).as_secs_f64().max(1e-3);
     let change = Change {
@@ -21,7 +21,7 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     let events = events.keys().next().copied().unwrap_or_default();
     let threads = current.value("softclock_threads");
     let plural = if threads == 1.0 { "" } else { "s" };
-    // Writing to memory does not fail.
+    // Writing to a `String` does not fail.
     let _ = writeln!(
         text,
         "softclock at {name}: {threads} thread{plural}, {events}, {clock}\n"
@@ -35,12 +35,12 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     text.lines().map(cut).collect()
 }
 
-/// What the page says is no command to the terminal.
+/// Replaces control characters of the page, so that they cannot command the terminal.
 fn shown(c: char) -> char {
     if c.is_control() { '?' } else { c }
 }
 
-/// From one sample to the next.
+/// The difference of two samples.
 struct Change<'a> {
     previous: &'a Sample,
     current: &'a Sample,
@@ -48,7 +48,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// How much a counter rose in a second; a restart counts as nothing.
+    /// Increase of a counter per second; 0 after a restart of the server.
     fn rate(&self, name: &str) -> f64 {
         let rise = self.current.value(name) - self.previous.value(name);
         rise.max(0.0) / self.seconds
@@ -64,11 +64,11 @@ impl Change<'_> {
         now.into_iter().map(rise).collect()
     }
 
-    /// What was counted in between.
+    /// Counts of a histogram between the samples.
     fn histogram(&self, name: &str, of: Option<(&str, &str)>) -> Vec<(f64, f64)> {
         let before = self.previous.histogram(name, of);
         let now = self.current.histogram(name, of).into_iter();
-        // An upstream that is new was not there before.
+        // A new upstream has no earlier counts; they are 0.
         let before = before.into_iter().map(|(_, count)| count);
         now.zip(before.chain(std::iter::repeat(0.0)))
             .map(|((bound, now), before)| (bound, (now - before).max(0.0)))
@@ -185,7 +185,7 @@ fn histograms(text: &mut String, change: &Change<'_>) {
     }
 }
 
-/// The bound below which this share of the values lies; none without values.
+/// The bound below which `share` of the values lies; `None` without values.
 fn quantile(buckets: &[(f64, f64)], share: f64) -> Option<f64> {
     let all: f64 = buckets.iter().map(|(_, count)| count).sum();
     let mut below = 0.0;
@@ -206,7 +206,7 @@ fn octaves(buckets: &[(f64, f64)]) -> [f64; OCTAVES] {
     columns
 }
 
-/// A column for each count; the smallest that is not zero can be seen.
+/// Draws a column for each count; counts above zero are always visible.
 fn drawn(counts: &[f64]) -> String {
     let most = counts.iter().copied().fold(0.0, f64::max);
     let column = |&count: &f64| match (count / most * 8.0).ceil() {
@@ -216,7 +216,7 @@ fn drawn(counts: &[f64]) -> String {
     counts.iter().map(column).collect()
 }
 
-/// Three digits that count.
+/// Formats three significant digits.
 fn number(value: f64) -> String {
     let (value, unit) = match value {
         1e9.. => (value / 1e9, "G"),
@@ -264,7 +264,7 @@ mod tests {
                  softclock_http_responses_total{{method=\"GET\",class=\"2xx\"}} {}\n\
                  softclock_connections_open 64\nsoftclock_connections_limit 480\n\
                  softclock_blocked_seconds_total {n}\n\
-                 softclock_trigger_states_total{{source=\"ip-input\"}} {}\n\
+                 softclock_trigger_states_total{{source=\"receive\"}} {}\n\
                  softclock_trigger_states_total{{source=\"fault\"}} 0\n\
                  softclock_trigger_interval_seconds_bucket{{le=\"0.000001023\"}} {}\n\
                  softclock_trigger_interval_seconds_bucket{{le=\"0.001048575\"}} {}\n\
@@ -290,7 +290,7 @@ mod tests {
             "requests         12.3k /s   2xx 12.3k\n",
             "connections         64     of 480 at most",
             "threads            75%     busy, 25% idle",
-            "  ip-input         150 /s 100% █████",
+            "  receive          150 /s 100% █████",
             "between triggers     1.0 us   1.0 ms ··█·········▁··",
             "timers' lateness          -        - ···",
         ] {

@@ -1,4 +1,4 @@
-//! Settings for each direction: one value for both, or two with a comma between.
+//! Settings of each direction: one value for both, or two separated by a comma.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use softclock_core::units::{UnitError, parse_time};
 
 use crate::values::{percent, whole};
 
-/// From A to B, and from B to A.
+/// The values from A to B, and from B to A.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Each<T>(pub(super) [T; 2]);
 
@@ -57,7 +57,7 @@ impl FromStr for Time {
     }
 }
 
-/// A share, written as `0.1%` or `0.1`.
+/// A share of packets, written as `0.1%` or `0.1`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Percentage(pub(super) f64);
 

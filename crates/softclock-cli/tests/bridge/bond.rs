@@ -1,7 +1,7 @@
 use crate::lab::{Place, lab};
 use crate::ping::ping;
 
-/// A bond is an interface as others are.
+/// A bond is paced like any other interface.
 #[test]
 #[ignore = "needs a kernel with bonds (CONFIG_BONDING)"]
 fn a_bond_is_paced() {

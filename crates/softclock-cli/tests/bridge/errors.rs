@@ -2,7 +2,7 @@ use std::process::{Command, Output};
 
 use crate::lab::{Lab, Place, lab, xdp_lab};
 
-/// The one line that tells the mistake.
+/// The one line of standard error with the mistake.
 pub(crate) fn mistake(output: &Output) -> String {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -121,7 +121,7 @@ fn options_that_contradict_each_other_are_mistakes_in_arguments() {
     }
 }
 
-/// Nothing is changed then.
+/// A refused start changes no link.
 #[test]
 fn links_that_cannot_be_bridged() {
     softclock_testing::require!("setpriv");
@@ -146,7 +146,7 @@ fn links_that_cannot_be_bridged() {
     lab.await_links(&before);
 }
 
-/// Nothing is changed then.
+/// A refused start changes no link.
 #[test]
 fn links_that_cannot_do_xdp() {
     let lab = xdp_lab!();

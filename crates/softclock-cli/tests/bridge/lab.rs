@@ -1,17 +1,19 @@
 //! Three network namespaces in a row, the program in the middle one:
 //! left (`west` 10.77.0.1, fd77::1) -- `veA` [middle] `veB` -- `east` (10.77.0.2, fd77::2).
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use softclock_testing::lab::{Namespace, connect};
 
-/// The namespaces, which go with it.
+/// The namespaces, which exist until this is dropped.
 pub(crate) struct Lab {
-    prefix: String,
+    west: Namespace,
+    middle: Namespace,
+    east: Namespace,
 }
 
 /// A place in the lab.
@@ -23,65 +25,48 @@ pub(crate) enum Place {
 }
 
 impl Lab {
-    /// A lab of this test's own, or why there can be none here.
+    /// Creates a lab for one test; an error gives the reason why this machine cannot have one.
     pub(crate) fn new() -> Result<Self, String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if !geteuid().is_root() {
-            return Err("needs root for network namespaces".into());
-        }
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let lab = Self {
-            prefix: format!("softclock-{}-{count}", std::process::id()),
+            west: Namespace::new()?,
+            middle: Namespace::new()?,
+            east: Namespace::new()?,
         };
-        for place in [Place::West, Place::Middle, Place::East] {
-            let added = ip(&["netns", "add", &lab.namespace(place)]);
-            if !added.status.success() {
-                return Err("network namespaces cannot be made here".into());
-            }
-        }
-        let [west, middle, east] =
-            [Place::West, Place::Middle, Place::East].map(|place| lab.namespace(place));
-        for (ours, theirs, namespace) in [("veA", "west", &west), ("veB", "east", &east)] {
-            let pair = [
-                "link", "add", "name", ours, "type", "veth", "peer", "name", theirs,
-            ];
-            let place = ["netns", namespace];
-            done(ip(&[&["-n", &middle][..], &pair, &place].concat()));
-            done(ip(&["-n", &middle, "link", "set", ours, "up"]));
-            done(ip(&["-n", namespace, "link", "set", theirs, "up"]));
-        }
-        lab.configure(Place::West, "addr add 10.77.0.1/24 dev west");
-        lab.configure(Place::East, "addr add 10.77.0.2/24 dev east");
-        lab.configure(Place::West, "addr add fd77::1/64 dev west nodad");
-        lab.configure(Place::East, "addr add fd77::2/64 dev east nodad");
+        lab.link().map_err(|error| error.to_string())?;
         Ok(lab)
     }
 
-    /// `ip` with these words, at a place.
+    fn link(&self) -> io::Result<()> {
+        connect((&self.middle, "veA"), (&self.west, "west"))?;
+        connect((&self.middle, "veB"), (&self.east, "east"))?;
+        for (place, link, host) in [(&self.west, "west", 1), (&self.east, "east", 2)] {
+            let addresses = format!(
+                "addr add 10.77.0.{host}/24 dev {link}\naddr add fd77::{host}/64 dev {link} nodad\n"
+            );
+            place.batch("ip", &addresses)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `ip` with these words at a place.
     pub(crate) fn configure(&self, place: Place, words: &str) {
-        let namespace = self.namespace(place);
-        let words: Vec<_> = ["-n", &namespace]
-            .into_iter()
-            .chain(words.split(' '))
-            .collect();
-        done(ip(&words));
+        let done = self.namespace(place).run(&format!("ip {words}"));
+        done.unwrap_or_else(|error| panic!("ip {words}: {error}"));
     }
 
     /// A command that runs at a place.
     pub(crate) fn command(&self, place: Place, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(place), program]);
-        command
+        self.namespace(place).command(program)
     }
 
-    /// Runs words at a place to their end.
+    /// Runs a command line at a place to its end.
     pub(crate) fn run(&self, place: Place, words: &str) -> Output {
         let mut words = words.split(' ');
         let mut command = self.command(place, words.next().expect("a program"));
-        command.args(words).output().expect("ip is installed")
+        command.args(words).output().expect("nsenter is installed")
     }
 
-    /// What is told of the middle's links.
+    /// The output of `ip link` about the middle's links.
     pub(crate) fn links(&self) -> String {
         let output = self.run(Place::Middle, "ip -details link show");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -90,7 +75,7 @@ impl Lab {
     /// Waits until the middle's links are as they were.
     pub(crate) fn await_links(&self, before: &str) {
         let since = Instant::now();
-        // The kernel closes what a dead process held in its own time.
+        // The kernel closes the sockets of a dead process some time after its end.
         while self.links() != before {
             let late = since.elapsed() > Duration::from_secs(20);
             assert!(!late, "{} is not {before}", self.links());
@@ -103,10 +88,13 @@ impl Lab {
         output.status.success()
     }
 
-    /// The program in the middle, to its end.
+    /// Runs the program in the middle to its end.
     pub(crate) fn softclock(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
-        command.args(arguments).output().expect("ip is installed")
+        command
+            .args(arguments)
+            .output()
+            .expect("nsenter is installed")
     }
 
     /// Starts `softclock COMMAND veA veB --json` with these arguments, and waits until it carries frames.
@@ -114,7 +102,7 @@ impl Lab {
         self.bridge_between(command, ["veA", "veB"], arguments)
     }
 
-    /// The same between other interfaces.
+    /// Like `bridge`, between other interfaces.
     pub(crate) fn bridge_between(
         &self,
         command: &str,
@@ -130,7 +118,7 @@ impl Lab {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("ip is installed");
+            .expect("nsenter is installed");
         let mut errors = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
         while !line.contains("between ") {
@@ -150,7 +138,7 @@ impl Lab {
         self.iperf_from(Place::West, port, arguments)
     }
 
-    /// The same from another place.
+    /// Like `iperf`, from another place.
     pub(crate) fn iperf_from(&self, place: Place, port: u16, arguments: &str) -> f64 {
         let port = port.to_string();
         let mut server = self
@@ -158,11 +146,11 @@ impl Lab {
             .args(["--server", "--one-off", "--forceflush", "--port", &port])
             .stdout(Stdio::piped())
             .spawn()
-            .expect("ip is installed");
+            .expect("nsenter is installed");
         let mut hello = [0; 1];
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
-        // A connection that nothing passes on would be waited for.
+        // iperf3 would wait without limit for a connection that no bridge passes on.
         let client = self
             .command(place, "timeout")
             .args([
@@ -178,7 +166,7 @@ impl Lab {
             ])
             .args(arguments.split(' '))
             .output()
-            .expect("ip is installed");
+            .expect("nsenter is installed");
         let _ = server.kill();
         let _ = server.wait();
         let report: Value = serde_json::from_slice(&client.stdout).expect("JSON");
@@ -188,39 +176,30 @@ impl Lab {
         rate.unwrap_or_else(|| panic!("no result: {report}")) / 1e6
     }
 
-    pub(crate) fn namespace(&self, place: Place) -> String {
-        let name = match place {
-            Place::West => "west",
-            Place::Middle => "middle",
-            Place::East => "east",
-        };
-        format!("{}-{name}", self.prefix)
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for place in [Place::West, Place::Middle, Place::East] {
-            ip(&["netns", "delete", &self.namespace(place)]);
+    pub(crate) fn namespace(&self, place: Place) -> &Namespace {
+        match place {
+            Place::West => &self.west,
+            Place::Middle => &self.middle,
+            Place::East => &self.east,
         }
     }
 }
 
-/// A running bridge, killed with it.
+/// A running bridge, killed when dropped.
 pub(crate) struct Bridge {
     child: Child,
     errors: BufReader<ChildStderr>,
-    /// What it says when it carries frames.
+    /// The line that the bridge prints when it carries frames.
     pub(crate) greeting: String,
 }
 
 impl Bridge {
-    /// Ends it as an administrator would; what it says then.
+    /// Ends the bridge as an administrator would, and returns its summary.
     pub(crate) fn end(self) -> Value {
         self.end_by(Signal::TERM)
     }
 
-    /// Ends it as a key of a terminal does.
+    /// Ends the bridge by SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(self) -> Value {
         self.end_by(Signal::INT)
     }
@@ -234,7 +213,7 @@ impl Bridge {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Waits until it fails; what it says then.
+    /// Waits until the bridge fails, and returns its output.
     pub(crate) fn fail(mut self) -> String {
         let mut text = String::new();
         self.errors.read_to_string(&mut text).expect("text");
@@ -242,14 +221,14 @@ impl Bridge {
         text
     }
 
-    /// Ends it as nothing else does.
+    /// Kills the bridge, so that it cannot clean up.
     pub(crate) fn kill(mut self) -> ExitStatus {
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child")
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        // `ip netns exec` becomes the program.
+        // nsenter executes the program, so the process ID is the same.
         Pid::from_child(&self.child)
     }
 }
@@ -261,20 +240,10 @@ impl Drop for Bridge {
     }
 }
 
-fn ip(words: &[&str]) -> Output {
-    let output = Command::new("ip").args(words).output();
-    output.expect("ip is installed")
-}
-
-fn done(output: Output) {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-}
-
-/// A lab, or the end of the test.
+/// Creates a lab, or skips the test.
 macro_rules! lab {
     () => {{
-        softclock_testing::require!("ip", "ping", "iperf3");
+        softclock_testing::require!("ip", "unshare", "nsenter", "ping", "iperf3");
         match crate::lab::Lab::new() {
             Ok(lab) => lab,
             Err(reason) => softclock_testing::skip!("{reason}"),
@@ -283,7 +252,7 @@ macro_rules! lab {
 }
 pub(crate) use lab;
 
-/// A lab where AF_XDP can be used, or the end of the test.
+/// Creates a lab in which AF_XDP works, or skips the test.
 macro_rules! xdp_lab {
     () => {{
         use softclock_linux::probe::{xdp_program, xdp_socket};

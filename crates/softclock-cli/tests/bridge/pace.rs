@@ -18,7 +18,7 @@ fn all_kinds_of_traffic_pass_by_xdp() {
     all_pass(&xdp_lab!(), "xdp");
 }
 
-/// ARP, ICMP and its likes in IPv6, TCP with all offloads of its sender and receiver, and UDP.
+/// Checks ARP, ICMP, ICMPv6, UDP, and TCP with all offloads of its sender and receiver.
 fn all_pass(lab: &Lab, mechanism: &str) {
     let arguments = ["--class", "rate 400mbit", "--mechanism", mechanism];
     let bridge = lab.bridge("pace", &arguments);
@@ -40,7 +40,7 @@ fn all_pass(lab: &Lab, mechanism: &str) {
     }
 }
 
-/// A sender of bursts comes out even: few frames follow each other closely.
+/// Frames from a bursty sender leave evenly: few follow each other closely.
 #[test]
 fn frames_leave_apart() {
     softclock_testing::require!("tcpdump");
@@ -60,7 +60,7 @@ fn leave_apart(lab: &Lab, mechanism: &str) {
     capture.args("-n -tt --nano -Q in -i east -c 1500 tcp and greater 1000".split(' '));
     let capture = capture.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut capture = capture.expect("ip is installed");
-    // It captures what it captures: all that is needed are some hundred frames.
+    // The rate does not matter: the capture needs only some hundred frames.
     let rate = lab.iperf(5201, "-c 10.77.0.2");
     kill_process(Pid::from_child(&capture), Signal::TERM).expect("our own child");
     let mut text = String::new();
@@ -83,7 +83,7 @@ fn leave_apart(lab: &Lab, mechanism: &str) {
     );
 }
 
-/// Offloaded packets that pass whole, and classes that share transmissions.
+/// Offloaded packets pass whole, and classes share transmissions.
 #[test]
 fn bursts_and_batches_pass() {
     let lab = lab!();
@@ -138,7 +138,7 @@ fn classes_keep_apart() {
     );
 }
 
-/// One line says so at the start, and the summary how much of its rate a class lost to lateness.
+/// The start prints one line about it, and the summary shows the rate that a class lost to lateness.
 #[test]
 fn classes_that_are_promised_too_much_are_told() {
     let lab = lab!();
@@ -205,7 +205,7 @@ fn directions_have_classes_of_their_own() {
     }
 }
 
-/// What is drawn while it runs, and what stays when the key ends it.
+/// The picture is drawn while the bridge runs, and the summary stays when the key ends it.
 #[test]
 fn a_terminal_shows_what_happens() {
     softclock_testing::require!("script");
@@ -215,7 +215,7 @@ fn a_terminal_shows_what_happens() {
     let mut terminal = Terminal::start(script, arguments, &[]);
     let begun = terminal.wait_for("Ctrl-C ends it");
     assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
-    // Over the picture before: two directions of a title and a class each.
+    // Redraws over the previous picture: a title and a class for each of two directions.
     let drawn = begun + &terminal.wait_for("A\rveA -> veB");
     assert!(drawn.contains("\x1b[?25l"), "{drawn:?}");
     assert!(drawn.contains("all 100mbit"), "{drawn:?}");
@@ -231,7 +231,7 @@ fn a_terminal_shows_what_happens() {
     }
 }
 
-/// Nothing outlives the process, however it ends.
+/// The kernel undoes everything when the process ends, however it ends.
 #[test]
 fn a_killed_bridge_leaves_links_as_they_were() {
     links_are_as_before(&lab!(), "packet", |bridge| {
@@ -280,7 +280,7 @@ fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
         3,
         "the host answers"
     );
-    // Addresses of IPv6 settle first.
+    // Wait for the duplicate address detection of IPv6.
     std::thread::sleep(Duration::from_secs(2));
     let before = state();
     assert!(
@@ -297,7 +297,7 @@ fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
     assert_eq!(ping(lab, "10.77.0.2", 3).numbers.len(), 3);
     end(bridge);
     let ended = Instant::now();
-    // The kernel closes what a dead process held in its own time.
+    // The kernel closes the sockets of a dead process some time after its end.
     while ping_at(lab, Place::West, "10.79.0.1", 1).numbers.is_empty() {
         assert!(
             ended.elapsed() < Duration::from_secs(20),
@@ -342,14 +342,14 @@ fn down_and_up(lab: &Lab, mechanism: &str) {
     bridge.end();
 }
 
-/// Frames of several kilobytes, which need not be offloads' work.
+/// Frames of several kilobytes pass, not only as segments joined by offloads.
 #[test]
 fn jumbo_frames_pass() {
     let lab = lab!();
     jumbo(&lab, "packet", 9000);
 }
 
-/// Those that fit into a page with what the kernel puts there.
+/// Frames that fit into a page beside the room that the kernel reserves in it.
 #[test]
 fn jumbo_frames_pass_by_xdp() {
     let lab = xdp_lab!();
@@ -374,7 +374,7 @@ fn jumbo(lab: &Lab, mechanism: &str, mtu: usize) {
     bridge.end();
 }
 
-/// Virtual links copy frames, so nothing is gained there.
+/// Virtual links copy frames, so AF_XDP has no advantage there.
 #[test]
 fn the_mechanism_is_chosen_and_told() {
     let lab = xdp_lab!();

@@ -2,7 +2,7 @@
 
 use crate::lab::{Lab, Place};
 
-/// What came back.
+/// The echo replies that arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Echoes {
     /// Numbers of the first echo of each request, in order of arrival.
@@ -21,12 +21,12 @@ impl Echoes {
     }
 }
 
-/// Sends so many requests to `address`, 5 ms apart.
+/// Sends `count` requests to `address`, 5 ms apart.
 pub(crate) fn ping(lab: &Lab, address: &str, count: u32) -> Echoes {
     ping_at(lab, Place::West, address, count)
 }
 
-/// The same from any place.
+/// Like `ping`, from any place.
 pub(crate) fn ping_at(lab: &Lab, place: Place, address: &str, count: u32) -> Echoes {
     let words = format!("ping -n -c {count} -i 0.005 -W 1 {address}");
     let output = lab.run(place, &words);

@@ -1,4 +1,4 @@
-//! What a bridge takes from the host, and from other bridges.
+//! Bridges take links from the host, and conflict with other bridges.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 
 const PACE: [&str; 5] = ["pace", "veA", "veB", "--class", "rate 100mbit"];
 
-/// A lab whose middle has an address and a route by `veA`.
+/// A lab whose middle has an address, and a route by `veA`.
 fn with_address(lab: &Lab) {
     lab.configure(Place::Middle, "addr add 10.79.0.1/24 dev veA");
     lab.configure(Place::Middle, "addr add fd79::1/64 dev veA nodad");
@@ -27,7 +27,7 @@ fn addresses_and_routes_are_not_cut_off_unasked() {
         "fd79::1/64",
         "default via 10.79.0.2",
         "fd79::/64",
-        "write --yes",
+        "give --yes",
     ] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
@@ -38,7 +38,7 @@ fn addresses_and_routes_are_not_cut_off_unasked() {
     bridge.end();
 }
 
-/// What is above an interface works by it.
+/// The addresses of a Linux bridge above an interface depend on that interface.
 #[test]
 fn addresses_of_a_bridge_above_are_named() {
     let lab = lab!();
@@ -100,7 +100,7 @@ fn an_interface_has_one_bridge() {
     assert_eq!(ping(&lab, "10.77.0.2", 2).numbers.len(), 2);
     bridge.kill();
     let killed = Instant::now();
-    // The kernel closes what a dead process held in its own time.
+    // The kernel closes the sockets of a dead process some time after its end.
     while !lab
         .softclock(&[&PACE[..], &["--duration", "10ms"]].concat())
         .status

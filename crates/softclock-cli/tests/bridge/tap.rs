@@ -23,7 +23,7 @@ macro_rules! tap_lab {
     }};
 }
 
-/// What the host sends on the device is paced, segmented, and arrives; so does what comes back.
+/// Frames that the host sends on the device are paced, segmented, and arrive; so do the answers.
 #[test]
 fn the_host_is_paced() {
     let lab = tap_lab!();
@@ -50,7 +50,7 @@ fn the_host_is_paced() {
     assert!(!lab.has_link(Place::Middle, "paced0"), "it went");
 }
 
-/// Packets that the host's offloads have joined go on whole where nothing paces them.
+/// Packets joined by the host's offloads pass whole if no class paces them.
 #[test]
 fn what_is_not_paced_passes_whole() {
     let lab = tap_lab!();
@@ -65,17 +65,17 @@ fn what_is_not_paced_passes_whole() {
     assert!(number("bytes") > number("packets") * 2000, "{report}");
 }
 
-/// A container's end of the device.
+/// The device can be moved to a container's namespace.
 #[test]
 fn it_can_be_moved() {
     let lab = tap_lab!();
     let bridge = lab.bridge_between("wan", ["veB", "tap:moved0"], &["--delay", "10ms"]);
-    let west = lab.namespace(Place::West);
+    let west = lab.namespace(Place::West).id();
     lab.configure(Place::Middle, &format!("link set moved0 netns {west}"));
     lab.configure(Place::West, "addr flush dev west");
     lab.configure(Place::West, "addr add 10.77.0.1/24 dev moved0");
     lab.configure(Place::West, "link set moved0 up");
-    // Longer than the bridge leaves between two looks at its links.
+    // Longer than the interval between two checks of the links.
     std::thread::sleep(Duration::from_millis(1500));
     let echoes = ping_at(&lab, Place::West, "10.77.0.2", 10);
     assert!(echoes.numbers.len() == 10 && echoes.median_ms() >= 20.0);
@@ -95,7 +95,7 @@ fn it_dies_with_the_process() {
     );
     bridge.kill();
     let killed = Instant::now();
-    // The kernel closes what a dead process held in its own time.
+    // The kernel removes the device some time after the process died.
     while lab.has_link(Place::Middle, "paced0") {
         assert!(
             killed.elapsed() < Duration::from_secs(20),
@@ -120,11 +120,11 @@ fn a_name_that_is_taken_is_refused() {
     let state = || lab.run(Place::Middle, "ip -details link show").stdout;
     let before = state();
     for (name, part) in [
-        ("tap:kept0", "there is an interface kept0 already"),
-        ("tap:veA", "there is an interface veA already"),
-        ("tap:", "'' can be no interface's name"),
-        ("tap:a%d", "can be no interface's name"),
-        ("tap:sixteen-letters0", "can be no interface's name"),
+        ("tap:kept0", "an interface kept0 exists already"),
+        ("tap:veA", "an interface veA exists already"),
+        ("tap:", "'' is not a valid interface name"),
+        ("tap:a%d", "is not a valid interface name"),
+        ("tap:sixteen-letters0", "is not a valid interface name"),
     ] {
         let arguments = ["pace", name, "veB", "--class", "rate 1mbit"];
         let line = mistake(&lab.softclock(&arguments));
@@ -137,7 +137,7 @@ fn a_name_that_is_taken_is_refused() {
     assert_eq!(before, state(), "nothing changed");
 }
 
-/// It is not made for nothing, nor again: its number shows.
+/// The device is created last and only once; its interface number shows it.
 #[test]
 fn it_is_made_last_and_once() {
     let lab = tap_lab!();

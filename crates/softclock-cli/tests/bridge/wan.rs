@@ -48,7 +48,7 @@ fn jitter_spreads_and_keeps_order() {
     assert!(!echoes.numbers.is_sorted(), "{:?}", echoes.numbers);
 }
 
-/// Only the pings draw random numbers: no neighbours are looked for, and IPv6 is off.
+/// Disables IPv6 and the search for neighbours, so that only the pings draw random numbers.
 fn quiet(lab: &Lab) {
     for place in [Place::West, Place::Middle, Place::East] {
         lab.run(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
@@ -88,7 +88,7 @@ fn copies_arrive_and_damage_is_noticed() {
     // ping does not wait for the copy of the last.
     let copies = echoes.duplicates;
     assert!(echoes.numbers.len() == 20 && copies >= 19, "{copies}");
-    // Neighbours need not be found: nothing protects that.
+    // Set the neighbours first: the emulated damage could hit the search for them.
     quiet(&lab);
     let echoes = through(&lab, &["--corrupt", "100%,0"], 20);
     assert_eq!(echoes.numbers.len(), 0, "checksums tell");

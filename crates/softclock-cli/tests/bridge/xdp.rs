@@ -1,9 +1,9 @@
-//! What AF_XDP alone does.
+//! Behaviour of AF_XDP alone.
 
 use crate::lab::{Place, xdp_lab};
 use crate::ping::ping;
 
-/// What leaves where nobody is, is not kept for later.
+/// Frames for a link without carrier are dropped, not kept for later.
 #[test]
 fn frames_for_a_link_without_carrier_are_counted() {
     let lab = xdp_lab!();

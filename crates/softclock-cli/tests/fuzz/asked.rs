@@ -1,9 +1,9 @@
-//! One request and what may answer it, in either version of HTTP.
+//! One request and its permitted answers, in either version of HTTP.
 
 use crate::limits::is_without;
 use crate::random::{Random, content, digest};
 
-/// What the server under test is, and how its clients reach it.
+/// The kind of server under test, and the transport of its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     Serve,
@@ -22,7 +22,7 @@ impl Mode {
     }
 }
 
-/// What the upstream does with a request. Its place in [`Reply::ALL`] stands in the target.
+/// The upstream's behaviour for a request. The target of the request holds its index in [`Reply::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     // Complete responses.
@@ -32,20 +32,20 @@ pub(crate) enum Reply {
     Pieces,
     Interim,
     NoContent,
-    /// Closes a kept connection without a word behind the response.
+    /// Closes a kept connection after the response, without announcing it.
     ClosesAfter,
     SaysClose,
-    /// Answers before it has read the body, and reads it then.
+    /// Answers before it has read the body, and reads the body after that.
     Early,
-    /// A coding of the transfer beside a length, which does not count.
+    /// A transfer coding beside a length; the coding takes precedence.
     ChunkedAndSized,
-    // Responses that break off.
+    // Truncated responses.
     Cut,
     CutChunks,
     ResetWithin,
     StallsWithin,
     BrokenChunk,
-    // What is no response.
+    // No response.
     Silent,
     ClosesAtOnce,
     ResetsAtOnce,
@@ -58,7 +58,7 @@ pub(crate) enum Reply {
     // Responses that need care.
     Folded,
     InterimFlood,
-    /// More bytes than the length says: a response to the next request, if that were on the same connection.
+    /// More bytes than the length says: they would answer the next request on the connection, if the proxy kept it.
     Behind,
     NoContentWithLength,
     NoContentWithBody,
@@ -97,7 +97,7 @@ impl Reply {
         Self::NoContentWithBody,
     ];
 
-    /// How many of them are complete responses, at the start of [`ALL`](Self::ALL).
+    /// The number of complete responses, at the start of [`ALL`](Self::ALL).
     const GOOD: usize = 10;
 
     fn choose(random: &mut Random) -> Self {
@@ -126,7 +126,7 @@ impl Reply {
         )
     }
 
-    /// A response with this status begins, but can never be complete.
+    /// A response with this status begins, but cannot be completed.
     pub(crate) const fn breaks_off(self) -> bool {
         matches!(
             self,
@@ -144,10 +144,10 @@ impl Reply {
     }
 }
 
-/// A request that is complete and well-formed.
+/// A complete and well-formed request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Of the file, or in a proxy of this request alone.
+    /// The id of the file, or in a proxy an id of this request alone.
     pub(crate) id: u64,
     pub(crate) len: usize,
     pub(crate) method: &'static str,
@@ -156,12 +156,12 @@ pub(crate) struct Asked {
     pub(crate) range: Option<(usize, usize)>,
 }
 
-/// What came for it.
+/// The answer that a client received.
 #[derive(Default, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) has_length: bool,
-    /// What the upstream says of the body that it got.
+    /// The upstream's digest of the body that it received.
     pub(crate) upload: Option<String>,
     pub(crate) body: Vec<u8>,
     /// It came to the end that its framing promises.
@@ -169,7 +169,7 @@ pub(crate) struct Answer {
 }
 
 impl Asked {
-    /// A random request; `own` is the number of it that no other request of the run has.
+    /// A random request; `own` is its number, unique in the run.
     pub(crate) fn choose(mode: Mode, own: u64, random: &mut Random) -> Self {
         let (id, len) = match mode.is_proxy() {
             true => (own, random.pick(&LENGTHS)),
@@ -218,7 +218,7 @@ impl Asked {
         (parts.next().is_none() && len <= LARGEST).then_some((reply, id, len))
     }
 
-    /// The bytes of the request's body: what would be a request if it were taken for one.
+    /// The bytes of the request's body, which would form a request if a server parsed them as one.
     pub(crate) fn upload(&self) -> Vec<u8> {
         let len = self.upload.unwrap_or(0);
         let mut bytes = SMUGGLED.repeat(len / SMUGGLED.len() + 1);
@@ -226,12 +226,12 @@ impl Asked {
         bytes
     }
 
-    /// Whether the server may end the connection behind the answer to this request, though neither side said so.
+    /// Whether the server may close the connection after this answer, although neither side announced it.
     pub(crate) const fn may_end_connection(&self) -> bool {
         self.upload.is_some()
     }
 
-    /// Whether `answer` may be the one to this request; if not, why.
+    /// Whether `answer` is permitted for this request; an error gives the reason.
     pub(crate) fn judge(&self, mode: Mode, answer: &Answer) -> Result<(), String> {
         if answer.status == 204 && answer.has_length {
             return Err("a 204 has Content-Length".into());
@@ -249,7 +249,7 @@ impl Asked {
         })
     }
 
-    /// As [`judge`](Self::judge), of an answer whose rest will not come.
+    /// Like [`judge`](Self::judge), for an answer that was cut off.
     pub(crate) fn judge_start(&self, mode: Mode, answer: &Answer) -> Result<(), String> {
         let first = self.range.map_or(0, |(first, _)| first);
         let is_content = content(self.id, self.len)[first..].starts_with(&answer.body);
@@ -312,12 +312,12 @@ impl Asked {
         expect(answer.body == expected, "another body")
     }
 
-    /// Whether an upstream that is well would have answered it.
+    /// Whether a healthy upstream would have answered it.
     pub(crate) const fn is_good(&self) -> bool {
         self.reply.is_good()
     }
 
-    /// Whether no answer comes before the upstream's time is up.
+    /// Whether the answer only comes when the upstream's timeout expires.
     pub(crate) const fn is_slow(&self) -> bool {
         matches!(self.reply, Reply::Silent | Reply::StallsWithin)
     }
@@ -331,7 +331,7 @@ pub(crate) fn file_name(id: u64, len: usize) -> String {
     format!("/f{id}-{len}")
 }
 
-/// Of the site: ids and lengths.
+/// The files of the site: ids and lengths.
 pub(crate) const FILES: [(u64, usize); 12] = [
     (1, 0),
     (2, 1),
@@ -347,13 +347,13 @@ pub(crate) const FILES: [(u64, usize); 12] = [
     (12, 1_000_000),
 ];
 
-/// Of responses in a proxy.
+/// Lengths of responses in a proxy.
 const LENGTHS: [usize; 9] = [0, 1, 20, 100, 1_000, 5_000, 16_385, 70_000, 300_000];
 
 const LARGEST: usize = 1_000_000;
 
-/// The target of requests in a proxy that are changed at random.
+/// The target of randomly changed requests in a proxy.
 pub(crate) const MUTANT: &str = "/mutant/mutant/mutant/mutant";
 
-/// What must never be taken for a request.
+/// Bytes that no server may parse as a request.
 pub(crate) const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: fuzz\r\n\r\n";

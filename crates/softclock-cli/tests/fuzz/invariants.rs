@@ -1,4 +1,4 @@
-//! What must hold of the process, whatever its clients and upstreams do.
+//! Invariants of the process that hold for all behaviour of its clients and upstreams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::random::content;
 use crate::recorder::Recorder;
 use crate::target::Subject;
 
-/// What the process holds.
+/// Resources that the process holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     descriptors: usize,
@@ -35,17 +35,17 @@ impl Held {
         }
     }
 
-    /// Whether it is no more than at the baseline, memory apart.
+    /// Whether it holds no more than at the baseline, apart from memory.
     fn is_back_at(&self, baseline: &Self) -> bool {
         self.descriptors <= baseline.descriptors + 1
             && self.connections <= baseline.connections
-            // A timer that ends late is no harm; one for each session is.
+            // A few late timers are harmless; one for each session would be a leak.
             && self.events <= baseline.events + FEW
             && self.active <= baseline.active
     }
 }
 
-/// Waits until the process has given back all that it took since `baseline`.
+/// Waits until the process has released everything that it took since `baseline`.
 pub(crate) async fn settle(subject: &Subject, baseline: &Held, recorder: &Recorder) -> Held {
     let deadline = Instant::now() + SETTLED;
     loop {
@@ -63,7 +63,7 @@ pub(crate) async fn settle(subject: &Subject, baseline: &Held, recorder: &Record
     }
 }
 
-/// Compares memory and log with what they may be.
+/// Compares memory and log with their limits.
 pub(crate) fn judge(
     subject: &Subject,
     baseline: &Held,
@@ -101,8 +101,8 @@ pub(crate) fn judge(
     }
 }
 
-/// The crate h2 asserts in debug builds that a connection is never dropped before its streams. Here that is how streams end
-/// whose client is gone.
+/// The crate h2 asserts in debug builds that a connection is not dropped before its streams. That happens here when a
+/// client leaves.
 fn panics(log: &str) -> bool {
     let mut lines = log.lines().filter(|line| line.contains("panicked"));
     lines.any(|line| !line.contains("/h2-") || !line.contains("/streams/counts.rs"))
@@ -116,14 +116,14 @@ fn described(subject: &Subject) -> String {
     )
 }
 
-/// A client that does nothing wrong, on a connection of its own.
+/// A well-behaved client on a separate connection.
 pub(crate) struct Bystander {
     is_over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<Vec<u64>, String>>,
 }
 
 impl Bystander {
-    /// Asks for `target`, whose content is that of `id`, until [finished](Self::finish).
+    /// Requests `target`, with the content of `id`, until [finished](Self::finish).
     pub(crate) fn start(subject: &Subject, target: String, id: u64) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let (address, metrics) = (subject.beside(), subject.server.metrics());
@@ -132,10 +132,11 @@ impl Bystander {
         Self { is_over, thread }
     }
 
-    /// Judges how many turns of the loop passed for each request; gives the median, and the most in the best of a window.
+    /// Judges the number of loop turns for each request; returns the median, and the maximum over windows of the
+    /// window's best.
     pub(crate) async fn finish(self, subject: &Subject, recorder: &Recorder) -> Option<(u64, u64)> {
         self.is_over.store(true, Ordering::SeqCst);
-        // The upstream, which it may wait for, is on this thread.
+        // The bystander may wait for the upstream, which runs on this thread.
         while !self.thread.is_finished() {
             softclock::sleep(Duration::from_millis(5)).await;
         }
@@ -150,7 +151,7 @@ impl Bystander {
                 return None;
             }
         };
-        // The loop goes on turning while this program waits for a processor; that it does so each time is unlikely.
+        // The loop keeps turning while this program waits for a processor, but hardly each time.
         let best = |window: &[u64]| window.iter().copied().min().expect("not empty");
         let worst = turns.windows(WINDOW).map(best).max()?;
         // A paced server turns for each piece of others' responses, and while it spins until the next.
@@ -203,7 +204,7 @@ fn scrape(address: SocketAddr) -> String {
     Client::connect(address).get("/metrics").text().to_owned()
 }
 
-/// The samples of this name, whatever their labels.
+/// The sum of the samples of this name, over all labels.
 fn sum(page: &str, name: &str) -> f64 {
     let values = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
@@ -217,10 +218,10 @@ fn sum(page: &str, name: &str) -> f64 {
 /// Answers of 504 that the bystander may get.
 const MOST_LATE: usize = 2;
 
-/// Soft events that may be pending besides.
+/// Soft events that may be pending in addition.
 const FEW: f64 = 8.0;
 
-/// The allocator gives memory back when it likes.
+/// The allocator may return freed memory late.
 const MORE_RESIDENT_KB: u64 = 64 << 10;
 
 /// Some hundred connections of some hundred kilobytes.
@@ -230,10 +231,10 @@ const PEAK_KB: u64 = 400 << 10;
 const LOG_BYTES: usize = 64 << 10;
 const LOG_BYTES_A_SECOND: usize = 16 << 10;
 
-/// Turns of a thread's loop around a request, those of two scrapes included. In a proxy they go on while the upstream, which
-/// is in this program, has other work.
+/// Turns of a thread's loop around a request, those of two scrapes included. In a proxy they go on while the upstream,
+/// which is in this program, has other work: 100 ms where the machine is busy.
 const fn turns_allowed(mode: Mode) -> u64 {
-    if mode.is_proxy() { 1_000 } else { 60 }
+    if mode.is_proxy() { 5_000 } else { 60 }
 }
 
 /// Probes in a row of which one must have been within that.

@@ -1,4 +1,4 @@
-//! The limits under which the servers run here, and how long this program waits for what they promise.
+//! The limits with which the servers run here, and the time that this program waits for their effects.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) const OPTIONS: &[&str] = &[
     "--send-timeout=2",
 ];
 
-/// Options of `proxy` besides.
+/// Additional options of `proxy`.
 pub(crate) const PROXY_OPTIONS: &[&str] = &[
     "--connect-timeout=2",
     "--upstream-send-timeout=2",
@@ -26,7 +26,7 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 /// How much later than planned this program may do something without the server's timeouts having struck.
 pub(crate) const DELAY: Duration = Duration::from_millis(700);
 
-/// After the last session, all that it held must be given back.
+/// Time after the last session in which the server must release everything that the sessions held.
 pub(crate) const SETTLED: Duration = Duration::from_secs(15);
 
 /// Whether this provocation is left out, to look for faults behind those that it finds:
@@ -37,5 +37,5 @@ pub(crate) fn is_without(provocation: &str) -> bool {
     names.split(',').any(|name| name == provocation)
 }
 
-/// Faults of dependencies. The crate h2 0.4 accepts malformed requests whose fields are cut by the end of a frame.
+/// Known faults of dependencies. The crate h2 0.4 accepts malformed requests if the end of a frame cuts their fields.
 const OF_DEPENDENCIES: &str = "continuation";

@@ -1,9 +1,9 @@
-//! Whole connections at random, against the real program: clients of HTTP/1 and HTTP/2 that send anything, and upstreams that
-//! answer anything.
+//! Whole connections at random, against the real program: clients of HTTP/1 and HTTP/2 that send anything, and
+//! upstreams that answer anything.
 //!
-//! A *round* starts the server with options of its seed's choice, and runs many *sessions* against it, each a connection
-//! whose [plan](http1) the session's seed determines. Sessions know which of their requests were well-formed and what must
-//! answer them; [`invariants`] know what the process must have given back in the end.
+//! A *round* starts the server with options of its seed's choice, and runs many *sessions* against it, each a
+//! connection whose [plan](http1) the session's seed determines. Sessions know which of their requests were well-formed
+//! and what must answer them; [`invariants`] know what the process must have given back in the end.
 //!
 //! A minute in all by default; an hour by hand:
 //! `SOFTCLOCK_FUZZ_SECONDS=3600 cargo test --release -p softclock-cli --test fuzz -- --nocapture`.
@@ -26,7 +26,7 @@ mod invariants;
 mod limits;
 mod random;
 mod recorder;
-#[allow(dead_code, reason = "shared with the tests of serve")]
+#[allow(dead_code, unused_imports, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
 mod target;
@@ -98,6 +98,8 @@ fn round(mode: Mode, seed: u64, only: Option<u64>) {
     };
     let runtime = softclock::Runtime::new().expect("a runtime");
     let (subject, beside) = runtime.block_on(async {
+        let beating = Rc::clone(&recorder);
+        let _beating = spawn_local(async move { beating.beat().await });
         let upstream = upstream::start(&recorder, seed).expect("an upstream");
         let subject = Subject::start(mode, upstream, &mut Random::new(seed));
         let target = Rc::new(subject.target(mode, &recorder));

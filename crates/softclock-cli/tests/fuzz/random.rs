@@ -23,7 +23,7 @@ impl Random {
         start + (self.next() % (end - start + 1) as u64) as usize
     }
 
-    /// True in so many of 100 cases.
+    /// True in `percent` of 100 cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
@@ -60,7 +60,7 @@ impl Random {
     }
 }
 
-/// The seed of the part numbered `part` of what `seed` determines.
+/// Derives the seed of part number `part` from `seed`.
 pub(crate) const fn derive(seed: u64, part: u64) -> u64 {
     Random::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next()
 }
@@ -76,7 +76,7 @@ pub(crate) fn content(id: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tells bodies apart (FNV-1a).
+/// A digest to distinguish bodies (FNV-1a).
 pub(crate) fn digest(bytes: &[u8]) -> String {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);

@@ -1,33 +1,39 @@
-//! Violations of the invariants: what is known of each goes to a file, from which it can be repeated.
+//! Violations of the invariants: each is written to a file, from which it can be repeated.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::asked::Mode;
+use crate::limits::DELAY;
 
-/// What the sessions of a round find, and what they count.
+/// The violations that the sessions of a round find, and their counts.
 pub(crate) struct Recorder {
     pub(crate) mode: Mode,
     seed: u64,
     violations: RefCell<Vec<String>>,
     pub(crate) tally: Tally,
+    /// The last [`beat`](Self::beat).
+    last_beat: Cell<Instant>,
+    /// The end of the last time in which this program could not run.
+    held_up: Cell<Option<Instant>>,
 }
 
-/// That a round was no idle one.
+/// Counts that show that a round was not idle.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) sessions: Cell<u64>,
     pub(crate) answers: Cell<u64>,
-    /// Requests of which a good upstream's answer came.
+    /// Requests with a good upstream's answer.
     pub(crate) good: Cell<u64>,
-    /// Those to which the proxy itself answered instead.
+    /// Requests that the proxy answered itself.
     pub(crate) given_up: Cell<u64>,
     pub(crate) refusals: Cell<u64>,
     pub(crate) streams: Cell<u64>,
     pub(crate) tunnels: Cell<u64>,
-    /// Sessions that this machine held up, so that the server's timeouts may have struck them.
+    /// Sessions that this machine delayed, so that the server's timeouts may have expired.
     pub(crate) delayed: Cell<u64>,
 }
 
@@ -59,7 +65,30 @@ impl Recorder {
             seed,
             violations: RefCell::default(),
             tally: Tally::default(),
+            last_beat: Cell::new(Instant::now()),
+            held_up: Cell::new(None),
         }
+    }
+
+    /// Records every [`BEAT`] that this program runs.
+    pub(crate) async fn beat(&self) {
+        loop {
+            self.last_beat.set(Instant::now());
+            softclock::sleep(BEAT).await;
+            if self.is_held_up() {
+                self.held_up.set(Some(Instant::now()));
+            }
+        }
+    }
+
+    /// Returns whether this program was so delayed since `begun` that the server's timeouts may have expired.
+    pub(crate) fn was_held_up_since(&self, begun: Instant) -> bool {
+        // A session may be judged before the next beat.
+        self.is_held_up() || self.held_up.get().is_some_and(|end| end >= begun)
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.last_beat.get().elapsed() > BEAT + DELAY
     }
 
     /// Keeps a violation; `details` is all that helps to understand it.
@@ -129,3 +158,6 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 
 /// Violations kept of a round.
 const MOST: usize = 5;
+
+/// Interval between beats.
+const BEAT: Duration = Duration::from_millis(50);

@@ -14,21 +14,21 @@ use crate::recorder::Recorder;
 use crate::server::{Server, softclock};
 use crate::transport::Trust;
 
-/// What clients need to know of it.
+/// The data that clients need about the server.
 pub(crate) struct Target {
     pub(crate) mode: Mode,
     pub(crate) address: SocketAddr,
     pub(crate) trust: Option<Trust>,
     pub(crate) recorder: Rc<Recorder>,
-    /// The proxy waits for its upstreams for longer than sessions wait for it.
+    /// The proxy waits longer for its upstreams than sessions wait for it.
     pub(crate) is_patient: bool,
 }
 
-/// The program, and the directory with what it serves and its certificate.
+/// The program, and the directory with its site and its certificate.
 pub(crate) struct Subject {
     pub(crate) server: Server,
     pub(crate) threads: usize,
-    /// As it was started.
+    /// The options that it was started with.
     pub(crate) options: Vec<String>,
     trust: Option<Trust>,
     _directory: TempDir,
@@ -64,7 +64,7 @@ impl Subject {
         let mut command = softclock();
         if mode.is_proxy() {
             options.extend(PROXY_OPTIONS.iter().map(|&option| option.to_owned()));
-            // `select` does not show that a client is lost that nothing is read from.
+            // `select` does not report the loss of a client from which nothing is read.
             let sees_lost = !options.iter().any(|option| option == "--events=select");
             let is_patient = random.chance(50) && sees_lost && !is_without("patient");
             options.push(
@@ -105,7 +105,7 @@ impl Subject {
         }
     }
 
-    /// Where the bystander connects.
+    /// The address for the bystander.
     pub(crate) fn beside(&self) -> SocketAddr {
         self.server.addresses()[1]
     }
@@ -124,5 +124,5 @@ fn certify(directory: &TempDir, options: &mut Vec<String>) -> Trust {
     Trust::only(CertificateDer::from(made.cert.der().to_vec()))
 }
 
-/// Then what ends a request is that its client has left.
+/// With this timeout, a silent request ends only when its client leaves.
 const PATIENT: &str = "--response-timeout=60";

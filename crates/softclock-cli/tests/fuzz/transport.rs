@@ -15,7 +15,7 @@ use softclock::net::TcpStream;
 pub(crate) type Reader = Box<dyn AsyncRead + Unpin>;
 pub(crate) type Writer = Box<dyn AsyncWrite + Unpin>;
 
-/// What clients of both versions of HTTP trust.
+/// The root certificates for clients of both versions of HTTP.
 #[derive(Clone)]
 pub(crate) struct Trust(Arc<RootCertStore>);
 

@@ -1,4 +1,4 @@
-//! The upstream: it answers as each request's target says, and believes that whatever comes is the proxy's fault.
+//! The upstream: it answers as each request's target says, and reports every malformed request as the proxy's fault.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,7 +28,7 @@ pub(crate) fn start(recorder: &Rc<Recorder>, seed: u64) -> io::Result<SocketAddr
                 recorder: Rc::clone(&recorder),
                 random: Random::new(derive(seed, number)),
             };
-            // The proxy may reset it at any time.
+            // Ignore errors: the proxy may reset the connection at any time.
             spawn_local(async move { drop(timeout(LONGEST, connection.serve()).await) });
         }
     });
@@ -49,7 +49,7 @@ struct Head {
     fields: Vec<(String, String)>,
 }
 
-/// What becomes of the connection.
+/// The state of the connection after a request.
 #[derive(PartialEq, Eq)]
 enum Then {
     Keep,
@@ -105,7 +105,7 @@ impl Connection {
         Ok(n > 0)
     }
 
-    /// The next head with the empty line behind it; nothing at the end.
+    /// The next head with its empty line; `None` at the end.
     async fn head(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let end = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
@@ -335,7 +335,7 @@ impl Connection {
         })
     }
 
-    /// What no server with good intentions sends.
+    /// Sends responses that only a malicious server would send.
     async fn hostile(
         &mut self,
         reply: Reply,
@@ -396,7 +396,7 @@ impl Connection {
                 self.send(&[text.as_bytes(), body].concat()).await?;
             }
             _ => {
-                // At once: behind the next request it would be an answer to that.
+                // Send it at once: after the next request it would be a valid answer to that.
                 let forged = match body.len() {
                     ..20_000 => "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
                     _ => "",
@@ -423,7 +423,7 @@ impl Connection {
 }
 
 impl Head {
-    /// Strictly: whatever a lenient reader could understand otherwise is a fault.
+    /// Parses strictly: any text that a lenient reader could read differently is a fault.
     fn parse(text: &[u8]) -> Result<Self, String> {
         let text = String::from_utf8_lossy(text);
         let lines: Vec<_> = text
@@ -477,7 +477,7 @@ impl Head {
             .find_map(|(own, value)| (own == name).then_some(value.as_str()))
     }
 
-    /// What its target asks, if the field beside it agrees.
+    /// The behaviour that the target requests, if the field beside it agrees.
     fn asked(&self) -> Option<(Reply, u64, usize)> {
         let asked = Asked::from_target(&self.target)?;
         (self.field("x-fuzz") == Some(&asked.1.to_string())).then_some(asked)

@@ -15,10 +15,10 @@ const SWITCH: &[u8] =
 const REFUSE: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
 const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// More than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An upstream that says 101 after a while, and what it got then.
+/// An upstream that answers 101 after a while, and reports the bytes that it has received by then.
 fn switching(after: Duration) -> (Upstream, mpsc::Receiver<Vec<u8>>) {
     let (heard, rests) = mpsc::channel();
     let upstream = Upstream::start(move |connection| {
@@ -31,7 +31,7 @@ fn switching(after: Duration) -> (Upstream, mpsc::Receiver<Vec<u8>>) {
     (upstream, rests)
 }
 
-/// Refuses upgrades, and answers what else comes.
+/// Refuses upgrades, and answers all other requests.
 fn refusing(connection: &mut Connection) {
     while let Some(request) = connection.request() {
         match request.header("upgrade") {
@@ -50,7 +50,7 @@ fn they_go_into_the_tunnel_in_order() {
             noise(60),
             noise(100_000),
             NEXT.to_vec(),
-            // Neither the end of a head nor of a request.
+            // Ends within a head.
             NEXT[..20].to_vec(),
             [HEAD, NEXT, HEAD].concat(),
             [
@@ -127,7 +127,7 @@ fn they_are_the_next_request_when_the_upgrade_is_refused() {
     let upstream = Upstream::start(refusing);
     let proxy = proxy(&[&upstream.url()], &[]);
     let mut client = proxy.connect();
-    // Each a request of its own, which the upstream gets as the proxy writes it.
+    // Each is a separate request, which the upstream receives as the proxy writes it.
     let body = b"POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
     client.send(&[HEAD, NEXT, HEAD, HEAD, body, &NEXT[..10]].concat());
     for status in [403, 200, 403, 403, 200] {
@@ -211,7 +211,7 @@ fn a_refusal_that_closes_arrives() {
     assert_eq!(client.rest(), b"");
 }
 
-/// Requests for an upgrade that is not passed on: what follows is HTTP, and 101 no answer.
+/// A request for an upgrade that is not passed on: the bytes behind it are HTTP, and 101 is not a valid answer.
 #[test]
 fn an_upgrade_that_is_not_passed_on_opens_no_tunnel() {
     for (version, fields, body) in [

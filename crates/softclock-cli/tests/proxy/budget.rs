@@ -1,4 +1,5 @@
-//! Connections to all upstreams together: how many there may be, what happens then, and that each is given back.
+//! The limit of connections to all upstreams together: the behaviour at the limit, and that each connection is
+//! returned.
 
 use std::fs;
 use std::process::Command;
@@ -14,14 +15,14 @@ use crate::reply::Reply;
 use crate::server::{Server, directory, metric, softclock, until};
 use crate::upstream::{Upstream, free_addresses, proxy};
 
-/// Half of them, but for 64, is for clients, and the other half for upstreams.
+/// Of these less 64, half are for clients and half for upstreams.
 const DESCRIPTORS: usize = 256;
 
 const PLACES: usize = (DESCRIPTORS - 64) / 2;
 
 const STREAMS: usize = 120;
 
-/// A proxy with few descriptors, at a plain address and one of TLS.
+/// A proxy with few descriptors, with a plain address and a TLS address.
 fn start(directory: &TempDir, upstream: &Upstream, options: &[&str]) -> Server {
     let path = |name: &str| directory.path().join(name);
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
@@ -37,7 +38,7 @@ fn start(directory: &TempDir, upstream: &Upstream, options: &[&str]) -> Server {
     Server::spawn(&mut command)
 }
 
-/// Waits for something that takes as long as timeouts on a busy machine do.
+/// Waits for a condition for as long as timeouts may take on a busy machine.
 fn until_late(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -46,7 +47,7 @@ fn until_late(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Asks for more than sockets hold, in streams without a window, and waits for all heads.
+/// Requests more than sockets hold, in streams without a window, and waits for all heads.
 fn stall(proxy: &Server, directory: &TempDir) -> Http2 {
     let no_window = [0, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
     let trusted = directory.path().join("cert.pem");
@@ -83,7 +84,7 @@ fn stalled_streams_leave_descriptors_to_accept_with() {
         assert_eq!(early.ask("GET", "/", &[]).text(), "ok");
         let before = proxy.descriptors();
         let stalled = [(); 3].map(|()| stall(&proxy, &directory));
-        // Some of them may have been reset since, where the machine is slow.
+        // Some streams may have been reset since, if the machine is slow.
         let mut ask = || {
             [
                 proxy.connect().ask("GET", "/", &[]),
@@ -120,7 +121,7 @@ fn stalled_streams_leave_descriptors_to_accept_with() {
     }
 }
 
-/// What a new connection gets.
+/// The answer to a request on a new connection.
 fn ask(proxy: &Server) -> Reply {
     proxy.connect().ask("GET", "/", &[])
 }

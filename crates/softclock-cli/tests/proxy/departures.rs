@@ -1,4 +1,4 @@
-//! Clients that end their side of the connection before there is a response: their requests end at once.
+//! Clients that close their sending side before the response begins: their requests are abandoned at once.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::upstream::{Upstream, proxy};
 
 const REQUEST: &[u8] = b"GET /wait HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// What nginx needs at most until it has freed everything.
+/// Upper limit of the time in which nginx frees everything.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// An upstream that answers `/now`, and other requests not before the proxy closes; and how many of those there are.
@@ -48,8 +48,8 @@ fn until_open(open: &AtomicUsize, count: usize) {
     });
 }
 
-/// How many descriptors the proxy has without clients. Some are opened after it has said that it serves: a request that is
-/// refused comes after those.
+/// How many descriptors the proxy has without clients. Some are opened after it has said that it serves: a request that
+/// is refused comes after those.
 fn descriptors(proxy: &Server) -> usize {
     let mut client = proxy.connect();
     client.send(b"GET / HTTP/1.1\r\n\r\n");
@@ -74,7 +74,7 @@ fn clients_that_close_leave_their_places_at_once() {
     clients.iter_mut().for_each(|client| client.send(REQUEST));
     until_open(&open, 50);
     assert_eq!(proxy.connect().ask("GET", "/now", &[]).status, 503);
-    // Half of them close, the others end only their side: there is no telling them apart.
+    // Half of them close, and the others close only their sending side, which looks the same to the proxy.
     let mut halves = clients.split_off(25);
     drop(clients);
     halves.iter_mut().for_each(Client::close_sending);
@@ -89,7 +89,7 @@ fn clients_that_close_leave_their_places_at_once() {
     });
 }
 
-/// Has the clients end their side, and checks that nothing is left of them.
+/// Closes the clients' sending sides, and checks that the proxy releases everything.
 fn end_and_check(proxy: &Server, clients: &mut [Client], before: usize, what: &str) {
     clients.iter_mut().for_each(Client::close_sending);
     sleep(MOMENT);
@@ -140,7 +140,7 @@ fn an_end_counts_behind_whatever_was_sent() {
         ),
     ];
     match std::env::var("SOFTCLOCK_EVENTS") {
-        // It reports no end before all is read.
+        // `select` reports no end before all bytes are read.
         Ok(name) if name == "select" => {
             softclock_testing::in_part!("select does not see an end behind much that is unread");
             rows.retain(|(what, _)| *what != "no request" && *what != "the next one's body");
@@ -201,7 +201,7 @@ fn an_end_counts_through_tls() {
     let url = format!("https://{}/wait", proxy.addresses()[1]);
     let before = descriptors(&proxy);
     for version in ["--http1.1", "--http2"] {
-        // One leaves with all that TLS asks for, the other is killed.
+        // One client leaves with a TLS close_notify, the other one is killed.
         for time in ["2", "60"] {
             let mut curl = Command::new("curl");
             curl.args(["-sS", "--cacert", cert, version, "--max-time", time, &url]);
@@ -271,7 +271,7 @@ fn an_end_behind_the_start_of_a_response_cuts_nothing() {
     assert_eq!(&body, b"hello left");
 }
 
-/// What is refused behind a request does not hide that its client is lost, though its response has begun.
+/// Refused bytes behind a request do not hide the loss of its client, even if its response has begun.
 #[test]
 fn a_lost_client_counts_behind_refused_bytes() {
     if std::env::var("SOFTCLOCK_EVENTS").is_ok_and(|name| name == "select") {

@@ -1,4 +1,4 @@
-//! Upstreams that misbehave: one response each, and the truth.
+//! Misbehaving upstreams: each request gets one response, and a correct one.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::server::{directory, until};
 use crate::upstream::{Upstream, proxy};
 
-/// The response to a GET whose upstream sends these bytes and closes.
+/// The client's response to a GET whose upstream sends these bytes and closes.
 fn status_after(bytes: &'static [u8]) -> (u16, String) {
     let upstream = Upstream::start(move |connection| {
         connection.request();
@@ -21,7 +21,7 @@ fn status_after(bytes: &'static [u8]) -> (u16, String) {
     let reply = client.ask("GET", "/", &[]);
     assert!(reply.is_complete);
     if reply.status == 502 {
-        // The client's connection is none the worse for it.
+        // The client's connection stays usable.
         assert_eq!(client.ask("GET", "/", &[]).status, 502);
         proxy.until_logged("status=502");
     }
@@ -155,7 +155,7 @@ fn without_descriptors_the_answer_is_503_and_nobody_is_to_blame() {
     let mut client = proxy.connect();
     assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Those for input and output are taken.
+    // The descriptors for standard input and output are in use.
     let current = Some(3);
     let limit = Rlimit { current, maximum };
     let old = prlimit(Some(proxy.pid()), Resource::Nofile, limit).expect("our own child");
@@ -164,7 +164,7 @@ fn without_descriptors_the_answer_is_503_and_nobody_is_to_blame() {
         (reply.status, reply.header("retry-after")),
         (503, Some("1"))
     );
-    assert!(reply.text().contains("too much is going on here"));
+    assert!(reply.text().contains("the proxy is overloaded"));
     proxy.until_logged("no descriptors or memory: Too many open files");
     prlimit(Some(proxy.pid()), Resource::Nofile, old).expect("our own child");
     assert_eq!(client.ask("GET", "/", &[]).text(), "ok");

@@ -1,5 +1,5 @@
-//! Clients that end their side within a response or a tunnel: they are served on, but an upstream that is silent is not
-//! waited for as long as for others.
+//! Clients that close their sending side within a response or a tunnel: the proxy keeps serving them, but waits less
+//! long for a silent upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -21,7 +21,7 @@ const SWITCH: &[u8] =
 
 const METRICS: [&str; 2] = ["--metrics", "127.0.0.1:0"];
 
-/// An upstream that begins with `beginning`, and counts the connections that the proxy has open then.
+/// An upstream that sends `beginning`, and counts its open connections from the proxy.
 fn silent(beginning: &'static [u8]) -> (Upstream, Arc<AtomicUsize>) {
     let open = Arc::new(AtomicUsize::new(0));
     let upstream = Upstream::start({
@@ -61,7 +61,7 @@ fn an_upstream_that_is_silent_after_the_client_s_end_is_freed() {
         let proxy = proxy(&[&upstream.url()], &METRICS);
         let _stays = begun(&proxy, request);
         let mut leaves = begun(&proxy, request);
-        // Something more to read ahead, so that the end stands behind it.
+        // More bytes to read ahead, with the end behind them.
         if beginning == EVENTS {
             leaves.send(REQUEST);
         }
@@ -98,7 +98,7 @@ fn a_client_that_has_ended_its_side_is_served_while_something_comes() {
         let upstream = Upstream::start(move |connection| {
             connection.request();
             connection.send(beginning);
-            // Longer in all than the limit for each silence.
+            // Longer in total than the limit of each silence.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(7) {
                 sleep(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! Upstreams whose responses are made to harm: the answer is 502, the client's connection goes on, and memory stays small.
+//! Malicious responses of upstreams: the answer is 502, the client's connection stays open, and memory stays small.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ fn hostile(answer: impl Fn(&mut Connection) + Send + Sync + 'static) -> Upstream
     })
 }
 
-/// Asks for something bad and then for something good.
+/// Sends a request that must fail, and then one that must succeed.
 fn is_refused(client: &mut Client, name: &str) {
     let reply = client.ask("GET", "/bad", &[]);
     assert_eq!(reply.status, 502, "{name}: {reply:?}");

@@ -1,4 +1,4 @@
-//! What of HTTP/2 does not reach upstreams.
+//! Parts of HTTP/2 that do not reach upstreams.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub(crate) fn tls_proxy(upstreams: &[&str], options: &[&str]) -> (Server, TempDi
     (proxy(upstreams, &[&tls[..], options].concat()), directory)
 }
 
-/// Nothing that an upstream could take for something else, or for a path above its prefix.
+/// Fields and paths that an upstream could misread, or that lead above its prefix, are refused.
 #[test]
 fn what_http_1_clients_could_not_send_reaches_no_upstream() {
     let upstream = Upstream::saying("hello");

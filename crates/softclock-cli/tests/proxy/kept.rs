@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::server::{Server, until};
 use crate::upstream::{Upstream, proxy};
 
-/// How many idle connections the metrics tell of.
+/// The number of idle connections in the metrics.
 fn idle(proxy: &Server) -> u32 {
     let page = Client::connect(proxy.metrics()).get("/metrics");
     let mut lines = page.text().lines();
@@ -24,7 +24,7 @@ fn at_once(proxy: &Server, count: usize) {
     }
 }
 
-/// Answers when so many connections have a request.
+/// Answers when `count` connections have sent a request.
 fn answering_together(count: usize) -> Upstream {
     let barrier = std::sync::Barrier::new(count);
     Upstream::start(move |connection| {
@@ -79,7 +79,7 @@ fn an_upstream_that_closes_is_noticed_at_once() {
     let mut client = proxy.connect();
     client.ask("GET", "/", &[]);
     until("it is closed", || idle(&proxy) == 0);
-    // So what may not be repeated finds a connection that works.
+    // So a request that may not be repeated finds a working connection.
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
     assert_eq!(client.reply("POST").status, 200);
 }

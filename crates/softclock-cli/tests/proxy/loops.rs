@@ -27,12 +27,12 @@ fn a_request_that_comes_back_is_a_508() {
     let mut client = proxy.connect();
     let reply = client.ask("GET", "/", &[]);
     assert_eq!(reply.status, 508, "{}", reply.text());
-    // That of the client, and both ends of one to itself.
+    // The client's connection, and both ends of one to itself.
     let more = proxy.descriptors() - before;
     assert!(more <= 8, "{more} descriptors");
     assert!(loops_found(&proxy));
     proxy.until_logged("limit=\"proxy_loop\"");
-    // Such an answer is no failure of an upstream.
+    // Such an answer does not count as a failure of the upstream.
     for _ in 0..5 {
         assert_eq!(client.ask("GET", "/", &[]).status, 508);
     }
@@ -68,7 +68,7 @@ fn proxies_can_be_chained() {
     assert_eq!(via[..2], ["1.1 softclock", "1.1 edge"]);
     assert!(via[2].starts_with("1.1 softclock-") && via[3].starts_with("1.1 softclock-"));
     assert_ne!(via[2], via[3], "each process has its own");
-    // Of two with the same name, the second takes the first's requests for its own.
+    // Of two proxies with the same name, the second one takes the first one's requests for a loop.
     let second = proxy(&[&upstream.url()], &["--via", "edge"]);
     let first = proxy(
         &[&format!("http://{}", second.address())],

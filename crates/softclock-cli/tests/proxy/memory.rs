@@ -1,4 +1,4 @@
-//! Memory stays bounded, whoever does not read.
+//! Memory stays bounded if a client or an upstream does not read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,23 +9,23 @@ use crate::client::Client;
 use crate::server::{Server, until};
 use crate::upstream::{Connection, Upstream, proxy};
 
-/// Connections that are stuck at a time: what each holds outweighs what the proxy has without them.
+/// Stuck connections at a time; so many that their memory outweighs that of the idle proxy.
 const CONNECTIONS: usize = 50;
 
-/// More than sockets on the way hold; all together less than a machine's memory.
+/// More than the sockets on the way hold; in total less than a machine's memory.
 const LENGTH: usize = 32 << 20;
 
 static PIECE: [u8; 65_536] = [b'x'; 65_536];
 
-/// What each may add to the proxy's memory: several times what its buffers are, and little beside its body.
+/// Limit of the memory that each may add to the proxy: several times its buffers, and little beside its body.
 const BOUND_KB: u64 = 1 << 10;
 
-/// What the connections have sent, all together.
+/// The bytes that all connections have sent together.
 #[derive(Clone, Default)]
 struct Sent(Arc<AtomicUsize>);
 
 impl Sent {
-    /// Sends a body as fast as it is taken.
+    /// Sends a body as fast as the proxy takes it.
     fn send(&self, mut piece: impl FnMut(&[u8]) -> bool) {
         let mut left = LENGTH;
         while left > 0 && piece(&PIECE) {
@@ -34,7 +34,7 @@ impl Sent {
         }
     }
 
-    /// Waits until nothing more is taken: most of each body is not.
+    /// Waits until the proxy takes no more bytes; most of each body is still unsent.
     fn until_still(&self) {
         let mut last = usize::MAX;
         until("back pressure", || {
@@ -46,7 +46,7 @@ impl Sent {
     }
 }
 
-/// Checks what the stuck connections have added at most.
+/// Checks the limit of the memory that the stuck connections have added.
 fn assert_bounded(proxy: &Server, before_kb: u64) {
     let each_kb = (proxy.peak_resident_kb() - before_kb) / CONNECTIONS as u64;
     assert!(each_kb < BOUND_KB, "{each_kb} KB a connection");

@@ -1,4 +1,4 @@
-//! Requests and responses pass whole, whatever their framing.
+//! Requests and responses pass completely, with any framing.
 
 use std::process::Command;
 use std::time::Duration;
@@ -211,7 +211,7 @@ fn a_client_that_waits_is_told_to_go_on() {
     client.send(b"ok");
     assert_eq!(client.reply("POST").text(), "got it");
     assert_eq!(upstream.seen()[0].header("expect"), None);
-    // Nobody takes the body: the client need not send it.
+    // No upstream takes the body, so the client need not send it.
     let down = proxy(&["http://127.0.0.1:1"], &[]);
     let mut client = down.connect();
     client.send(head);
@@ -290,7 +290,7 @@ fn unix_sockets_names_and_prefixes() {
     );
     let unix = proxy(&[&format!("unix:{}", socket.display())], &[]);
     assert_eq!(unix.connect().ask("GET", "/pre/fix/f", &[]).text(), "found");
-    // It may resolve to ::1 first, where nobody is.
+    // The name may resolve to ::1 first, where no server listens.
     let name = format!("http://localhost:{}/pre/fix/", site.address().port());
     let named = proxy(&[&name], &[]);
     assert_eq!(named.connect().ask("GET", "/f", &[]).text(), "found");
@@ -314,7 +314,7 @@ fn paths_do_not_lead_out_of_a_prefix() {
     assert_eq!(upstream.connections(), 0);
     assert_eq!(below.connect().ask("GET", "/a..b?/../c", &[]).text(), "x");
     assert_eq!(upstream.seen()[0].line, "GET /p/a..b?/../c HTTP/1.1");
-    // Without one, what it means is the upstream's affair.
+    // Without one, its meaning is up to the upstream.
     let bare = proxy(&[&upstream.url()], &[]);
     assert_eq!(bare.connect().ask("GET", "/a/../x", &[]).text(), "x");
     assert_eq!(upstream.seen()[1].line, "GET /a/../x HTTP/1.1");
@@ -366,9 +366,7 @@ fn mistakes_are_one_line_and_an_exit_code() {
     let file = directory.path().join("c.toml");
     assert!(run(&["--config", file.to_str().unwrap()]).contains("c.toml:1:"));
     std::fs::write(&file, "listen = \":1\"").unwrap();
-    assert!(
-        run(&["--config", file.to_str().unwrap()]).contains("names no upstream; write upstream = ")
-    );
+    assert!(run(&["--config", file.to_str().unwrap()]).contains("no upstream; write upstream = "));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a reload does to upstreams, and how a proxy ends, or is replaced.
+//! Effects of a reload on upstreams; the proxy's end and replacement.
 
 use std::fs;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! What a proxy's client reads: any framing, and how it ended.
+//! Reads a proxy's response with any framing, and the way in which it ended.
 
 use crate::client::Client;
 
-/// A response, with what can be told of its end.
+/// A response, with the way in which it ended.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -10,7 +10,7 @@ pub(crate) struct Reply {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
-    /// All that was promised has come.
+    /// The response arrived to its announced end.
     pub(crate) is_complete: bool,
 }
 
@@ -28,7 +28,7 @@ impl Reply {
 }
 
 impl Client {
-    /// Sends a request without a body, and reads what comes.
+    /// Sends a request without a body, and reads the response.
     pub(crate) fn ask(&mut self, method: &str, target: &str, headers: &[&str]) -> Reply {
         let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
         self.send(format!("{method} {target} HTTP/1.1\r\nHost: test\r\n{lines}\r\n").as_bytes());
@@ -96,7 +96,7 @@ impl Client {
         Some(String::from_utf8(line).expect("ASCII"))
     }
 
-    /// So many bytes, or as many as come.
+    /// Reads `length` bytes, or fewer at the end of the connection.
     fn up_to(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut filled = 0;

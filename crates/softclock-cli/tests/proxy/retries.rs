@@ -11,13 +11,13 @@ use crate::client::Client;
 use crate::server::until;
 use crate::upstream::{Upstream, free_addresses, proxy};
 
-/// An address where nobody listens.
+/// An address on which no server listens.
 fn nobody() -> String {
     let [address] = free_addresses();
     format!("http://{address}")
 }
 
-/// Closes each connection when a request has come.
+/// An upstream that closes each connection when a request has arrived.
 fn closing() -> Upstream {
     Upstream::start(|connection| {
         connection.request();
@@ -31,7 +31,7 @@ const CHUNKED_PUT: &[u8] =
 
 #[test]
 fn a_connection_closed_while_it_was_kept_is_replaced() {
-    // Each connection answers once, and closes without a word.
+    // Each connection answers once, and closes without announcing it.
     let upstream = Upstream::start(|connection| {
         connection.request();
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -56,7 +56,7 @@ fn a_request_lost_on_a_kept_connection_is_sent_again() {
     assert_eq!(client.ask("GET", "/", &[]).status, 200);
     assert_eq!(client.ask("GET", "/", &[]).text(), "ok");
     assert_eq!((upstream.connections(), upstream.seen().len()), (2, 3));
-    // Its head was sent, and who knows what came of it.
+    // The head was sent, so the upstream may have acted on the request.
     client.send(POST);
     assert_eq!(client.reply("POST").status, 502);
     assert_eq!(upstream.seen().len(), 4);
@@ -140,7 +140,7 @@ fn what_may_be_repeated_goes_to_another() {
 
 #[test]
 fn a_try_on_a_connection_that_was_closed_counts() {
-    // Nobody listens there once it has a connection, which it closes at the second request.
+    // Closes its listener after the first connection, and that connection at the second request.
     let gone_later = || {
         let [address] = free_addresses();
         let listener = TcpListener::bind(address).unwrap();
@@ -251,7 +251,7 @@ fn who_was_left_out_is_back_after_a_whole_response() {
             connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfi");
             match connection.number {
                 0 => return,
-                // The rest takes as long as the client waits.
+                // Waits with the rest until the client leaves.
                 1 => drop(connection.rest()),
                 _ => connection.send(b"ne"),
             }
@@ -290,7 +290,7 @@ fn who_fails_again_and_again_is_left_out_and_comes_back() {
     proxy.until_logged("left out for a while");
     let listener = TcpListener::bind(address).expect("the port it had");
     let back = std::thread::spawn(move || listener.accept().map(drop));
-    // One request finds out; closing makes it no success, and the request goes to the other.
+    // One request meets the closed connection: a failure, after which it is sent to the other upstream.
     while !back.is_finished() {
         assert_eq!(client.ask("GET", "/", &[]).text(), "good");
     }

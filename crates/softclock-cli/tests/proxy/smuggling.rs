@@ -1,9 +1,9 @@
-//! Requests that two readers could understand in two ways: refused, or passed on so that there is one way left.
+//! Requests that two parsers could read in two ways: refused, or passed on in a form with one reading.
 
 use crate::server::Server;
 use crate::upstream::{Upstream, proxy};
 
-/// What the attacker wants the upstream to take for a request.
+/// The bytes that the upstream must not parse as a request.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Sent behind each request on the same connection.
@@ -163,7 +163,7 @@ fn ambiguous_heads_are_refused() {
     }
 }
 
-/// Bodies of requests whose chunks are broken: the upstream may see the request's start, and nothing behind it.
+/// Bodies with malformed chunks: the upstream may see the request's start, and nothing behind it.
 const BROKEN_CHUNKS: &[(&str, &str)] = &[
     ("a size that ends with LF", "2\nab\r\n0\r\n\r\n"),
     ("a chunk that ends with LF", "2\r\nab\n0\r\n\r\n"),

@@ -1,7 +1,7 @@
-//! Upstreams are killed and started again while requests run: each request gets one response, and that is right.
+//! Upstreams are killed and restarted while requests run: each request gets one response, and a correct one.
 //!
-//! The upstreams are proxies themselves, before a server in this process: so there are processes to kill, and yet
-//! somebody who knows how often each request was carried out.
+//! The upstreams are proxies themselves, before a server in this process: so there are processes to kill, and the
+//! server still knows how often each request was carried out.
 
 use std::collections::HashMap;
 use std::env;
@@ -16,7 +16,8 @@ use crate::reply::Reply;
 use crate::server::{Server, noise, softclock};
 use crate::upstream::{Upstream, free_addresses, proxy};
 
-/// How long; an hour by hand: `SOFTCLOCK_SOAK_SECONDS=3600 cargo test --release -p softclock-cli --test proxy soak`.
+/// Duration of the test; an hour by hand: `SOFTCLOCK_SOAK_SECONDS=3600 cargo test --release -p softclock-cli --test
+/// proxy soak`.
 fn duration() -> Duration {
     let seconds = env::var("SOFTCLOCK_SOAK_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
@@ -78,13 +79,13 @@ fn soak() {
     soak.sum_up(kills);
 }
 
-/// What clients and backend know together.
+/// The state that clients and the backend share.
 #[derive(Default)]
 struct Soak {
     is_over: AtomicBool,
-    /// Counts when all upstreams are gone, and again when they are back: it is odd in between.
+    /// Incremented when all upstreams are gone, and again when they are back: odd in between.
     outages: AtomicU64,
-    /// Right, given up while no upstream was there, and lost, by the kind of request.
+    /// Requests by kind: answered correctly, given up while no upstream was up, and lost.
     tallies: [[AtomicU64; 3]; Kind::ALL.len()],
     /// How often each POST was begun.
     runs: Mutex<HashMap<u64, u32>>,
@@ -92,13 +93,13 @@ struct Soak {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A GET whose response comes whole or not at all.
+    /// A GET whose response arrives completely or not at all.
     Small,
-    /// One of which part may have passed when its upstream is killed.
+    /// A GET of which a part may have passed when its upstream is killed.
     Large,
-    /// What must not be repeated.
+    /// A request that must not be repeated.
     Post,
-    /// What may be, with its body.
+    /// A request that may be repeated, with its body.
     Put,
 }
 
@@ -113,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// What the request of this number is answered with, and no other.
+    /// The body that answers the request of this number only.
     fn body(self, number: u64) -> Vec<u8> {
         static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| noise(1_100_000));
         let start = number as usize % 100_000;
@@ -123,7 +124,7 @@ impl Kind {
 }
 
 impl Soak {
-    /// Asks until the end, some times a connection.
+    /// Sends requests until the end, some on each connection.
     fn client(&self, address: SocketAddr, kind: Kind, own: usize) {
         let mut numbers = ((own as u64 + 1) << 32)..;
         while !self.is_over.load(Ordering::SeqCst) {
@@ -156,7 +157,7 @@ impl Soak {
                 assert!(reply.body == expected, "{kind:?} {number}: {reply:?}");
                 RIGHT
             }
-            // What has begun is lost with its upstream.
+            // A response that has begun is lost with its upstream.
             200 => {
                 assert!(kind == Kind::Large, "{kind:?} was cut short: {reply:?}");
                 assert!(expected.starts_with(&reply.body));
@@ -187,8 +188,8 @@ impl Soak {
             let [right, refused, lost] = [RIGHT, REFUSED, LOST].map(|place| count(kind, place));
             eprintln!("{kind:?}: {right} right, {refused} refused without upstreams, {lost} lost");
             assert!(right > 0 && refused > 0);
-            // Each client has one request in progress when an upstream is killed. A POST may then meet connections that
-            // were kept and whose end is not known yet.
+            // Each client has one request in progress when an upstream is killed. A POST may then meet kept connections
+            // that have ended without the proxy knowing it yet.
             let each = if kind == Kind::Post { 4 } else { 1 };
             let clients = CLIENTS / Kind::ALL.len();
             assert!(lost <= kills * each * clients as u64);
@@ -199,7 +200,7 @@ impl Soak {
     }
 }
 
-/// Answers with what the request's number asks for, and notes each POST when its head is there.
+/// Answers as the request's number says, and counts each POST when its head has arrived.
 fn backend(soak: &Arc<Soak>) -> Upstream {
     let soak = soak.clone();
     Upstream::start(move |connection| {
@@ -238,7 +239,7 @@ fn upload(number: u64) -> String {
     }
 }
 
-/// A request of its own, and its response.
+/// Sends one request, and reads its response.
 fn ask(client: &mut Client, kind: Kind, number: u64, is_last: bool) -> Reply {
     let (method, target) = (kind.method(), format!("/{}/{number}", kind as usize));
     let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
@@ -260,20 +261,21 @@ const RIGHT: usize = 0;
 const REFUSED: usize = 1;
 const LOST: usize = 2;
 
-/// What a proxy says that has no response to pass on.
+/// Statuses of the proxy itself if it has no response to pass on.
 const GIVEN_UP: [u16; 3] = [502, 503, 504];
 
-/// As many of each kind.
+/// Clients of each kind.
 const CLIENTS: usize = 8;
 
 const PER_CONNECTION: usize = 20;
 
-/// Between connections, and between requests in vain: what is tested is endurance, beside whatever else the machine does.
+/// Pause between connections, and after failed requests: the test is one of endurance, beside other load on the
+/// machine.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A POST takes so long, that upstreams are killed in between.
+/// A POST takes long enough that upstreams are killed during it.
 const WORK: Duration = Duration::from_millis(3);
 
-/// How long an upstream is gone, and how long it is left alone afterwards.
+/// Time for which an upstream is down, and time for which it then stays up.
 const AWAY: Duration = Duration::from_millis(300);
 const BACK: Duration = Duration::from_millis(400);

@@ -10,7 +10,7 @@ use crate::http2::tls_proxy;
 use crate::server::{mechanisms, metric, until};
 use crate::upstream::{Upstream, proxy};
 
-/// How long an upstream may take to answer.
+/// Time limit of an upstream's answer.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// An upstream that answers a request for each message that it gets.
@@ -71,7 +71,7 @@ fn answers_that_did_not_come_are_504() {
     assert_eq!(client.reply("GET").status, 504);
 }
 
-/// In HTTP/1 and HTTP/2 the body is read by other parts than the one that judges how slowly it comes.
+/// In HTTP/1 and HTTP/2, different parts of the proxy read the body and judge its rate.
 #[test]
 fn bodies_that_came_during_a_stop_are_passed_on() {
     for mechanism in mechanisms() {
@@ -94,7 +94,7 @@ fn bodies_that_came_during_a_stop_are_passed_on() {
                     Http2::connect(proxy.addresses()[1], &cert.path().join("cert.pem"));
                 client.send(&frame(HEADERS, END_HEADERS, 1, &head));
                 client.send(&frame(DATA, 0, 1, b"bo"));
-                // The answer to this shows that all before it was read.
+                // The answer to this request shows that the proxy has read everything before it.
                 client.send(&get(3, "/"));
                 assert_eq!(client.outcome(3), Outcome::Status(200), "{mechanism}");
                 client

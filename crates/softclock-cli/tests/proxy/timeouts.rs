@@ -1,4 +1,4 @@
-//! Upstreams that take their time.
+//! Slow upstreams.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(8);
 
 const METRICS: &str = "--metrics=127.0.0.1:0";
 
-/// A listener whose queue has no room: who connects hears nothing. The others keep the queue full.
+/// A listener whose queue is full, so that connecting to it gets no answer. The returned streams keep the queue full.
 pub(crate) fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
     let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
@@ -39,7 +39,7 @@ fn no_connection_in_time_is_a_504() {
     assert!(reply.text().contains(sentence), "{}", reply.text());
     alone.until_logged("no connection in time");
     assert_eq!(alone.reached("connect_timeout"), 1.0);
-    // Nobody has seen it, so that another may get it.
+    // No upstream has seen the request, so another one may get it.
     let good = Upstream::saying("good");
     let both = proxy(&[&silent, &good.url()], &["--connect-timeout", "0.2"]);
     let mut client = both.connect();
@@ -164,7 +164,7 @@ fn a_request_that_is_not_taken_is_a_504() {
     let sending = thread::spawn(move || {
         let chunk = [0; 1 << 16];
         let mut sent = 0;
-        // The answer comes long before, and the connection is closed with it.
+        // The answer arrives long before the end, and the connection is closed with it.
         while sent < length && upload.write_all(&chunk).is_ok() {
             sent += chunk.len();
         }

@@ -1,4 +1,4 @@
-//! TLS in front of upstreams: both versions of HTTP, from a client that is not ours.
+//! TLS in front of upstreams: both versions of HTTP, from other implementations' clients.
 
 use std::fs;
 use std::process::Command;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::server::{softclock, until};
 use crate::upstream::{Upstream, proxy};
 
-/// Nobody listens there.
+/// An address on which no server listens.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 #[test]
@@ -16,7 +16,7 @@ fn upstreams_have_a_line_each() {
     let options = ["--metrics", "127.0.0.1:0", "--threads", "1"];
     let proxy = proxy(&[&url, NOBODY], &options);
     let mut client = proxy.connect();
-    // Until it is left out, which the requests do not notice.
+    // Until it is left out; meanwhile the requests are answered by the other one.
     until("the other is left out", || {
         assert_eq!(client.ask("GET", "/", &[]).status, 200);
         proxy.log().contains("left out")
@@ -56,7 +56,7 @@ fn upstreams_have_a_line_each() {
     else {
         panic!("{text}")
     };
-    // It may be sampled amid a request.
+    // The sample may be taken during a request.
     assert!([("0", "1"), ("1", "0")].contains(&(active, idle)), "{text}");
     assert_ne!(requests, "0", "{text}");
     assert!(p50.parse::<f64>().unwrap() > 0.0, "{text}");

@@ -1,4 +1,4 @@
-//! Upgrades: a tunnel both ways.
+//! Upgrades: a tunnel in both directions.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::upstream::{Connection, Upstream, proxy};
 
 const UPGRADE: [&str; 3] = ["Connection: Upgrade", "Upgrade: echo", "Sec-Key: k"];
 
-/// More than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn accept(connection: &mut Connection) {
@@ -97,7 +97,7 @@ fn a_tunnel_in_which_nothing_passes_ends() {
     assert_eq!(proxy.reached("tunnel_timeout"), 1.0);
 }
 
-/// Sends back what comes.
+/// Sends received bytes back.
 fn echo(connection: &mut Connection) {
     accept(connection);
     let mut buffer = vec![0; 10_000];
@@ -128,7 +128,7 @@ fn a_tunnel_goes_on_while_the_server_drains() {
             client.close_sending();
         }
         assert_eq!(proxy.wait().code(), Some(0));
-        assert_eq!(proxy.log().contains("cut: they took longer"), is_cut);
+        assert_eq!(proxy.log().contains("cut off: they took longer"), is_cut);
         assert_eq!(client.rest(), b"");
     }
 }

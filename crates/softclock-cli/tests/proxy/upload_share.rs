@@ -1,4 +1,4 @@
-//! Uploads that are longer than their beginning: how many of them may hold an upstream, and what becomes of the others.
+//! Uploads longer than the upload buffer: the number of them that may hold an upstream, and the answers to the others.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -19,7 +19,7 @@ use crate::upstream::{Upstream, proxy};
 /// at once.
 struct Receiver {
     upstream: Upstream,
-    /// The targets of all requests whose heads have come.
+    /// The targets of all requests whose heads have arrived.
     begun: Arc<Mutex<Vec<String>>>,
     may_answer: Arc<AtomicBool>,
 }
@@ -77,7 +77,7 @@ fn begin(proxy: &Server, target: &str) -> Client {
     client
 }
 
-/// Sends the rest of what was begun.
+/// Sends the rest of the body.
 fn end(client: &mut Client) {
     client.send(&vec![b'x'; LENGTH - BEGINNING]);
 }
@@ -124,7 +124,7 @@ fn uploads_that_trickle_leave_half_of_the_upstream_to_others() {
                 .collect();
             assert_eq!(statuses, [200; 28]);
             assert_eq!(receiver.begun("/slow"), 2);
-            // Those that wait do so no longer than for a connection.
+            // Waiting uploads wait no longer than for a connection.
             until("the others are refused", || proxy.reached("uploads") == 8.0);
             is_over.store(true, SeqCst);
         });
@@ -149,7 +149,7 @@ fn an_upload_that_waits_in_vain_is_told_when_to_come_again() {
         "{}",
         reply.text()
     );
-    // A client that waits to be asked learns the same, and holds nothing meanwhile.
+    // A client that waits for 100 Continue gets the same answer, and holds nothing meanwhile.
     let mut asked = proxy.connect();
     end(&mut first);
     assert_eq!(first.reply("POST").text(), "ok");
@@ -177,7 +177,7 @@ fn an_upload_whose_body_has_come_makes_room_for_another() {
     let receiver = Receiver::start();
     let options = ["--max-requests", "6", "--connect-timeout", "60"];
     let proxy = proxy(&[&receiver.upstream.url()], &options);
-    // One whose response has not begun, one whose response goes on, and one that still sends.
+    // One request whose response has not begun, one whose response is in progress, and one that still sends.
     let mut clients = ["/late", "/half", "/slow"].map(|target| begin(&proxy, target));
     for target in ["/late", "/half", "/slow"] {
         receiver.until_begun(target, 1);

@@ -1,4 +1,4 @@
-//! Bodies of requests: what slow clients hold, and for how long.
+//! Request bodies: the resources that slow clients hold, and the time for which they hold them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::server::{Server, until};
 use crate::upstream::{Upstream, proxy};
 
-/// The head of a request with a body of so many bytes.
+/// The head of a request with a body of `length` bytes.
 pub(crate) fn post(target: &str, length: usize) -> Vec<u8> {
     format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").into()
 }
@@ -113,7 +113,7 @@ fn a_client_that_waits_to_be_asked_holds_no_upstream() {
     let mut waiting = proxy.connect();
     waiting.send(head);
     assert_eq!(waiting.head().status, 100);
-    // The upstream was found to be there, and its connection serves others meanwhile.
+    // The upstream was checked to be up, and its connection serves others meanwhile.
     assert_eq!(proxy.connect().ask("GET", "/", &[]).text(), "ok");
     waiting.send(b"up");
     assert_eq!(waiting.reply("POST").text(), "ok");
@@ -165,7 +165,7 @@ fn a_whole_beginning_is_sent_again() {
     }
 }
 
-/// Sends a piece each second, until the proxy has had enough.
+/// Sends a piece each second, until the proxy closes the connection.
 fn trickle(mut stream: TcpStream, bytes: usize, seconds: usize) {
     for _ in 0..seconds {
         if stream.write_all(&vec![b'x'; bytes]).is_err() {
@@ -203,7 +203,7 @@ fn uploads_have_a_least_rate() {
         "120",
     ];
     let proxy = proxy(&[&upstream.url()], &options);
-    // Bytes before all else, bytes a second, whether that is enough.
+    // Length of the body, bytes sent at once, bytes a second after that, and the expected status.
     let large = 20 << 20;
     let cases = [
         ("/beginning", 10_000, 0, 9, 408),

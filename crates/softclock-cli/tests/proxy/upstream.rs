@@ -1,4 +1,4 @@
-//! Upstreams made of raw sockets, that do what a test wants.
+//! Upstreams made of raw sockets, with the behaviour that a test needs.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::server::{Server, softclock};
 
-/// A listener whose connections are served by a closure, each in a thread.
+/// A listener that serves each connection by a closure, in a thread.
 pub(crate) struct Upstream {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -20,12 +20,12 @@ pub(crate) struct Upstream {
 /// A connection from the proxy.
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
-    /// Which of all it is, from 0.
+    /// The index of the connection among all of this upstream, from 0.
     pub(crate) number: usize,
     seen: Arc<Mutex<Vec<Request>>>,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) line: String,
@@ -94,7 +94,7 @@ impl Upstream {
 }
 
 impl Connection {
-    /// Reads a request to its end; nothing at the end of the connection.
+    /// Reads a request to its end; `None` at the end of the connection.
     pub(crate) fn request(&mut self) -> Option<Request> {
         let mut request = self.head()?;
         if let Some(length) = request.header("content-length") {
@@ -126,7 +126,7 @@ impl Connection {
         })
     }
 
-    /// Reads a body of so many bytes.
+    /// Reads a body of `length` bytes.
     pub(crate) fn body(&mut self, length: usize) -> Option<Vec<u8>> {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).ok()?;
@@ -151,12 +151,12 @@ impl Connection {
         line.strip_suffix("\r\n").map(str::to_owned)
     }
 
-    /// Sends; the proxy may have closed.
+    /// Sends bytes; ignores that the proxy may have closed the connection.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.try_send(bytes);
     }
 
-    /// As [`send`](Self::send); false if the proxy has closed.
+    /// Like [`send`](Self::send); returns false if the proxy has closed the connection.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
@@ -165,7 +165,7 @@ impl Connection {
         self.stream.read(buffer).unwrap_or(0)
     }
 
-    /// All that comes until the proxy ends its side.
+    /// Reads until the proxy closes its side.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
@@ -199,14 +199,14 @@ pub(crate) fn proxy(upstreams: &[&str], options: &[&str]) -> Server {
     Server::spawn(&mut command)
 }
 
-/// Nobody gets them by chance while an upstream is away: they are none of those that the kernel gives.
+/// Outside the range from which the kernel assigns ports, so that no other socket gets them while an upstream is down.
 pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
     let salt = RandomState::new().build_hasher().finish();
     let mut listeners = (0..1000).filter_map(|step| {
         let port = 20_000 + (salt.wrapping_add(7 * step) % 10_000) as u16;
         TcpListener::bind(("127.0.0.1", port)).ok()
     });
-    // All are taken until all are found.
+    // The ports stay taken until all are found.
     let found = [(); N].map(|()| listeners.next().expect("a free port"));
     found.map(|listener| listener.local_addr().expect("its address"))
 }

@@ -1,4 +1,4 @@
-//! Files kept in memory are noticed to change.
+//! The cache of small files notices changes.
 
 use std::fs;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::{Server, directory, noise};
 
-/// After this a file is old enough to be kept.
+/// Age from which a file is cached.
 const SETTLE: Duration = Duration::from_millis(150);
 
 #[test]
@@ -21,7 +21,7 @@ fn changes_are_noticed_in_time() {
         while client.get("/d/f").text() != expected {
             assert!(begun.elapsed() < Duration::from_millis(900), "{expected}");
         }
-        // What was kept is kept again before the next change.
+        // A changed file must be cached again before the next change.
         sleep(SETTLE);
         client.get("/d/f");
     };
@@ -88,7 +88,7 @@ fn without_a_cache_every_change_shows_at_once() {
     }
 }
 
-/// Content and validators are of one state of the file, whatever happens to it.
+/// Content and validators belong to the same state of the file, during all changes.
 #[test]
 fn nothing_is_mixed() {
     let directory = directory(&[("f", &[0; 100_000])]);

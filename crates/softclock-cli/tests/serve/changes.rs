@@ -1,10 +1,11 @@
 //! Files and directories that change under the server.
 //!
-//! What holds: a response is made of the file that was open when it began, whatever happens to its name. If that file
+//! A response is made of the file that was open when it began, even if its name changes or goes away. If that file
 //! shrinks, the connection ends early; if it is written to in place, the client may see old bytes and new, as with any
-//! reader, but never more than was promised. A large file is sent from the kernel's own pages of it, so that changes show
-//! in what the client has not got yet, and what is cut off reads as zeros there. The next request sees what is there then, or with a cache a little later.
-//! The root is the directory that was opened at the start, also if it is renamed; if it is removed, nothing is found.
+//! reader, but never more than the announced length. A large file is sent from the kernel's page cache, so changes show
+//! in bytes that the client has not received yet, and truncated parts read as zeros. The next request sees the new
+//! state, or with a cache a little later. The root is the directory that was opened at the start, even if it is
+//! renamed; if it is removed, nothing is found.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -157,7 +158,7 @@ fn permissions_revoked_while_serving() {
     };
     allow("", 0o755);
     allow("d", 0o755);
-    // Who else may not enter the build directory can start the program from here.
+    // Other users, who may not enter the build directory, can start the program from here.
     let program = directory.path().join("softclock");
     fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
     let mut command = Command::new(&program);

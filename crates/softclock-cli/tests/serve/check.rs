@@ -1,4 +1,4 @@
-//! `--check`: what a server would start with, but not show.
+//! `--check`: finds mistakes that would prevent a start.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::server::{Server, directory, softclock};
 use crate::tls;
 
-/// Checks `serve` with these options: the exit status, and what it says.
+/// Checks `serve` with these options, and returns the exit status and the output.
 fn check(options: &[&str], site: Option<&Path>) -> (Option<i32>, String) {
     let mut command = softclock();
     let command = command.args(["serve", "--check"]).args(options).args(site);
@@ -46,7 +46,7 @@ fn error_pages_that_cannot_be_read_are_named() {
     }
     refused(&[good], None, &["404.html", "name a directory to serve"]);
 
-    // The server starts all the same, and shows its own page.
+    // The server starts anyway, and sends its own page.
     let server = Server::start(Some(&site), &["--error-page=404=/errors/none.html"]);
     assert!(server.connect().get("/x").text().starts_with("404 "));
 }

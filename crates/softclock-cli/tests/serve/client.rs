@@ -1,4 +1,4 @@
-//! A client that sends what it is told, byte by byte, and believes nothing.
+//! A client that sends given bytes exactly, and checks every part of the responses.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,11 +9,11 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// What the server answered.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// What the status line calls it.
+    /// The reason phrase of the status line.
     pub(crate) reason: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -67,17 +67,17 @@ impl Client {
             .expect("a connection that takes requests");
     }
 
-    /// The same connection, to be written to by another thread.
+    /// Clones the connection, for writes by another thread.
     pub(crate) fn another(&self) -> TcpStream {
         self.stream.get_ref().try_clone().expect("a descriptor")
     }
 
-    /// As [`send`](Self::send), to a server that may have closed; false if it has.
+    /// Like [`send`](Self::send), to a server that may have closed the connection; false if it has.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
-    /// A request for `target` with these header lines, and its answer.
+    /// Sends a request for `target` with these header lines, and reads the response.
     pub(crate) fn request(&mut self, method: &str, target: &str, headers: &[&str]) -> Response {
         let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
         for line in headers {
@@ -139,17 +139,17 @@ impl Client {
             .to_owned()
     }
 
-    /// Bytes of a body, as they come.
+    /// Reads available bytes of a body.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer)
     }
 
-    /// Exactly so many bytes of a body.
+    /// Reads exactly as many bytes of a body as the buffer holds.
     pub(crate) fn read_exact(&mut self, buffer: &mut [u8]) {
         self.stream.read_exact(buffer).expect("so many bytes");
     }
 
-    /// All that comes until the server closes.
+    /// Reads to the end of the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         // A reset counts as an end.

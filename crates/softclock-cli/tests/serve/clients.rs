@@ -24,7 +24,7 @@ fn connect_from(source: [u8; 4], server: SocketAddr) -> TcpStream {
 /// Whether a request over this connection is answered.
 fn is_answered(stream: &mut TcpStream) -> bool {
     let request = b"HEAD / HTTP/1.1\r\nHost: t\r\n\r\n";
-    // A reset may come before or behind the request.
+    // The reset may arrive before or after the request is sent.
     if stream.write_all(request).is_err() {
         return false;
     }
@@ -62,7 +62,7 @@ fn one_address_has_so_many_connections() {
     let log = server.log();
     assert!(log.contains("cause=127.0.0.1"), "{log}");
     assert!(log.matches("connection reset").count() < 20, "{log}");
-    // Each that ends gives its place back, however it ends.
+    // Each connection that ends releases its place, however it ends.
     for way in 0..20 {
         let mut leaving = held.remove(0);
         match way % 4 {
@@ -95,7 +95,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What begins a connection whose client takes nothing of any response.
+/// The beginning of a connection whose client takes no bytes of any response.
 fn preface() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     // SETTINGS_INITIAL_WINDOW_SIZE 0.
@@ -109,7 +109,7 @@ fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, end, stream, &[0x82, 0x84, 0x87, 0x01, 0x01, b't'])
 }
 
-/// The first frame of a stream that comes now: its kind and payload.
+/// The next frame of a stream: its kind and payload.
 fn next_of(stream: u32, from: &mut impl Read) -> (u8, Vec<u8>) {
     loop {
         let mut head = [0; 9];
@@ -156,7 +156,7 @@ fn one_address_has_so_many_streams_over_all_connections() {
     let refused = (RST_STREAM, REFUSED_STREAM.to_vec());
     assert_eq!(ask(other, 5), refused);
     assert_eq!(ask(one, 7), refused);
-    // A stream that is cancelled gives its place to the other connection.
+    // A cancelled stream makes room for one of the other connection.
     one.send(&frame(RST_STREAM, 0, 1, &CANCEL));
     let mut stream = 5;
     until("a place", || {

@@ -1,4 +1,4 @@
-//! The configuration file, and what SIGHUP makes of a change in it.
+//! The configuration file, and its changes on SIGHUP.
 
 use std::fs;
 use std::io;
@@ -86,11 +86,11 @@ fn mistakes_are_told_with_file_and_line() {
         ),
         (
             "",
-            format!("{name}: names no address to listen on; write listen = "),
+            format!("{name}: no address to listen on; write listen = "),
         ),
         (
             "listen = \":1\"",
-            format!("{name}: names no directory to serve; write directory = "),
+            format!("{name}: no directory to serve; write directory = "),
         ),
     ] {
         fs::write(&file, text).unwrap();
@@ -132,7 +132,7 @@ fn a_reload_changes_site_and_listeners_and_drops_no_connection() {
         write("b", comes);
         server.signal(Signal::HUP);
         server.until_logged("reloaded");
-        // Each thread learns of it in its next turn.
+        // Each thread applies the change in its next turn.
         until("the new site", || {
             Client::connect(comes).get("/f").text() == "new"
         });
@@ -168,7 +168,7 @@ fn no_request_fails_while_reloads_come() {
             "directory = \"{}\"\nlisten = \"{address}\"\n",
             site.display()
         );
-        // A reload must not read half a file.
+        // Rename the file into place: a reload must not read half of it.
         let new = directory.path().join("new");
         fs::write(&new, text).unwrap();
         fs::rename(&new, &file).unwrap();
@@ -241,7 +241,7 @@ fn a_bad_file_keeps_the_old_settings() {
     });
 }
 
-/// A thread that is at its limit of connections does not come to close a listener.
+/// A thread at its limit of connections closes removed listeners late.
 #[test]
 fn an_address_returns_while_its_listener_closes() {
     for threads in ["1", "2"] {
@@ -299,7 +299,7 @@ fn listeners_are_exchanged_under_load() {
             "directory = \"{}\"\nlisten = [\"{stays}\", \"{other}\"]\n",
             directory.path().display()
         );
-        // A reload must not read half a file.
+        // Rename the file into place: a reload must not read half of it.
         let new = directory.path().join("new");
         fs::write(&new, text).unwrap();
         fs::rename(&new, &file).unwrap();
@@ -368,7 +368,7 @@ fn the_beginning_of_a_file_never_serves_what_it_does_not_name() {
         for end in std::iter::once(0).chain(ends) {
             let beginning = &text[..end];
             fs::write(&file, beginning).unwrap();
-            // A list that is not closed is no TOML.
+            // An unclosed list is not valid TOML.
             let has_closed = beginning.matches('[').count() == beginning.matches(']').count();
             let is_complete = has_closed && beginning.contains("\ntls-key = ");
             let check = (softclock()
@@ -398,7 +398,7 @@ fn the_beginning_of_a_file_never_serves_what_it_does_not_name() {
     }
 }
 
-/// Has the server read its file again, which succeeds or not.
+/// Makes the server reload its file, and waits for success or failure.
 fn reload(server: &Server, succeeds: bool) {
     let before = server.log().len();
     server.signal(Signal::HUP);
@@ -410,7 +410,7 @@ fn reload(server: &Server, succeeds: bool) {
     assert_eq!(!log.contains("the old settings stay"), succeeds, "{log}");
 }
 
-/// The addresses of IPv4 at which a server listens.
+/// The IPv4 addresses on which a server listens.
 fn listening(server: &Server) -> Vec<SocketAddr> {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
     let links = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());

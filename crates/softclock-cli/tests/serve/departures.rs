@@ -1,4 +1,4 @@
-//! Clients that leave, at every stage, and leave nothing behind.
+//! Clients leave at every stage, and the server releases everything.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn resets_at_every_stage() {
     assert!(after <= before, "{before} descriptors became {after}");
 }
 
-/// The number of descriptors, once it is as wanted or has had its time: what lingers does so for two seconds.
+/// The number of descriptors, once it is as wanted or the time is over: lingering connections take two seconds.
 fn until_descriptors(server: &Server, wanted: impl Fn(usize) -> bool) -> usize {
     let begun = Instant::now();
     thread::sleep(Duration::from_millis(50));
@@ -100,7 +100,7 @@ fn uploads_nobody_reads() {
     let directory = directory(&[("f", b"file")]);
     let server = Server::start(Some(directory.path()), &[]);
     let head = "GET /f HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n";
-    // One that waits for its answer, and one that never stops.
+    // One client waits for its answer, and one never stops sending.
     let mut client = server.connect();
     client.send(head.as_bytes());
     client.send(&[0; 1_000_000]);

@@ -13,7 +13,7 @@ fn serve(arguments: &[&str]) -> Output {
     softclock().arg("serve").args(arguments).output().unwrap()
 }
 
-/// The line that `output` consists of.
+/// The only line of `output`.
 fn line(output: &Output, code: i32) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -26,11 +26,11 @@ fn line(output: &Output, code: i32) -> String {
     text
 }
 
-/// Where others may run it.
+/// Copies the program to a place where other users may run it.
 fn copy_of_program(directory: &Path) -> PathBuf {
     let program = directory.join("softclock");
-    // By another process: a program that other tests start meanwhile would inherit a descriptor for writing from this
-    // one, with which the copy could not be started.
+    // Copy with another process: programs that other tests start meanwhile would inherit a descriptor for writing from
+    // this one, and the kernel refuses to execute a file open for writing.
     let copied = Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_softclock"))
         .arg(&program)

@@ -1,4 +1,4 @@
-//! What is served, and with which header fields.
+//! Responses of a site: contents and header fields.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 over TLS that sends any frames it is told to, good or not, and reads what comes back.
+//! A client of HTTP/2 over TLS that sends any given frames, valid or not, and reads the answers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,12 +24,12 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// A connection behind its preface.
+/// A connection after the exchange of prefaces.
 pub(crate) struct Http2 {
     stream: StreamOwned<ClientConnection, TcpStream>,
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -37,20 +37,20 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Status(u16),
     /// The stream was reset, with this code.
     Reset(u32),
-    /// The connection was ended, with the code of a GOAWAY if one came.
+    /// The connection was closed, with the code of a GOAWAY if there was one.
     Ended(Option<u32>),
 }
 
 impl Http2 {
     /// Connects to a server whose certificate is in the file `trusted`.
     pub(crate) fn connect(address: SocketAddr, trusted: &Path) -> Self {
-        // No table for what the server sends: each status comes as itself.
+        // Allow no table, so that the server sends each status literally.
         Self::with_settings(address, trusted, &[0, 1, 0, 0, 0, 0])
     }
 
@@ -82,7 +82,7 @@ impl Http2 {
         self.stream.flush()
     }
 
-    /// The next frame; none at the end of the connection.
+    /// The next frame; `None` at the end of the connection.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut header = [0; 9];
         self.stream.read_exact(&mut header).ok()?;
@@ -96,7 +96,7 @@ impl Http2 {
         })
     }
 
-    /// What comes of the request on `stream`.
+    /// The outcome of the request on `stream`.
     pub(crate) fn outcome(&mut self, stream: u32) -> Outcome {
         loop {
             match self.next() {
@@ -116,8 +116,8 @@ impl Http2 {
         }
     }
 
-    /// Whether the server ends the connection within so many bytes of these frames; `frames` is told which turn it is. A
-    /// server that takes nothing for long does not end it.
+    /// Whether the server ends the connection within so many bytes of these frames; `frames` is told which turn it is.
+    /// A server that takes nothing for long does not end it.
     pub(crate) fn ends_within(
         &mut self,
         max: usize,
@@ -158,7 +158,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The block of these fields, each as a literal without an index.
+/// Encodes a block of these fields, each as a literal without an index.
 pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -186,12 +186,12 @@ pub(crate) fn push_number(block: &mut Vec<u8>, first: u8, bits: u32, mut number:
     block.push(number as u8);
 }
 
-/// A request of these fields, complete.
+/// A complete request with these fields.
 pub(crate) fn request(stream: u32, fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(fields))
 }
 
-/// A good request for `path`.
+/// A valid request for `path`.
 pub(crate) fn get(stream: u32, path: &str) -> Vec<u8> {
     request(
         stream,

@@ -1,4 +1,4 @@
-//! What h2spec asks of a server of HTTP/2.
+//! Runs h2spec, a conformance test of HTTP/2 servers.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -19,7 +19,7 @@ use crate::server::{Server, directory, mechanisms, metric, noise, softclock, unt
 use crate::successor::{Successor, replace, replaced, started};
 use crate::tls::{self, with_site};
 
-/// Serves `directory` with `options` and a log of what happens.
+/// Serves `directory` with `options` and an INFO log.
 fn start(directory: &Path, options: &[&str]) -> Server {
     Server::start(Some(directory), &[&["--log-level=info"], options].concat())
 }
@@ -44,13 +44,13 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Connects again and again, asks and reads to the end; returns how often.
+/// Connects repeatedly, sends a request and reads to the end; returns the number of connections.
 fn connect_all_the_time(address: SocketAddr, stop: &AtomicBool) -> io::Result<usize> {
     let mut times = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut stream = TcpStream::connect(address)?;
         if times % 3 == 0 {
-            // Accepted before it asks.
+            // Let the server accept the connection before the request arrives.
             thread::sleep(Duration::from_millis(1));
         }
         stream.write_all(b"GET /small HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")?;
@@ -64,8 +64,8 @@ fn connect_all_the_time(address: SocketAddr, stop: &AtomicBool) -> io::Result<us
     Ok(times)
 }
 
-/// Asks again and again over one connection, and over a new one where a response says that it is the last; returns how
-/// many connections it took.
+/// Sends requests over one connection, and over a new one after a response that says it is the last; returns the number
+/// of connections.
 fn keep_asking(address: SocketAddr, stop: &AtomicBool) -> usize {
     let mut connections = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -171,7 +171,7 @@ fn idle_connections_are_let_go_in_time() {
     assert!(!server.log().contains("cut"), "{}", server.log());
 }
 
-/// By each mechanism, with metrics, and another number of threads each time.
+/// Hands over with each mechanism, with metrics, and a different number of threads each time.
 #[test]
 fn one_process_after_another() {
     for mechanism in mechanisms() {
@@ -253,7 +253,7 @@ fn a_process_that_does_not_start_changes_nothing() {
     for (times, (text, reason)) in mistakes.into_iter().enumerate() {
         fs::write(&file, text).unwrap();
         server.signal(Signal::USR2);
-        let told = "this process goes on: the new process has ended (exit status: 1)";
+        let told = "this process continues: the new process has ended (exit status: 1)";
         until(told, || server.log().matches(told).count() > times);
         assert!(server.log().contains(reason), "{}", server.log());
         assert_eq!(kept.get("/small").text(), "small");
@@ -276,7 +276,7 @@ fn the_program_may_be_another_by_then() {
     let mut server = Server::spawn(command.arg(directory.path().join("site")));
     fs::remove_file(&program).unwrap();
     server.signal(Signal::USR2);
-    server.until_logged("this process goes on: cannot start");
+    server.until_logged("this process continues: cannot start");
     assert_eq!(server.connect().get("/small").text(), "small");
     install();
     let _successor = replace(&server);
@@ -284,7 +284,7 @@ fn the_program_may_be_another_by_then() {
     assert_eq!(server.connect().get("/small").text(), "small");
 }
 
-/// A configuration that is read from a pipe holds the new process up.
+/// The new process reads its configuration from a pipe, and so starts late.
 #[test]
 fn signals_meanwhile() {
     for ending in [false, true] {
@@ -299,7 +299,7 @@ fn signals_meanwhile() {
         server.signal(Signal::USR2);
         server.until_logged("a new process starts");
         server.signal(Signal::USR2);
-        server.until_logged("a new process is starting already");
+        server.until_logged("a new process is already starting");
         server.signal(Signal::HUP);
         server.until_logged("not reloaded: a new process is starting");
         server.signal(Signal::USR1);

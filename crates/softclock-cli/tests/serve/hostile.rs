@@ -1,4 +1,4 @@
-//! Requests that nobody with good intentions makes.
+//! Requests that only a malicious client makes.
 
 use std::fs;
 use std::process::Command;
@@ -149,7 +149,7 @@ fn files_that_may_not_be_read() {
     allow("", 0o755);
     allow("open", 0o644);
     allow("shut", 0o600);
-    // Who else may not enter the build directory can start the program from here.
+    // Other users, who may not enter the build directory, can start the program from here.
     let program = directory.path().join("softclock");
     fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
     let mut command = Command::new(&program);

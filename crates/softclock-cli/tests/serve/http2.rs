@@ -42,7 +42,7 @@ impl Site {
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// What comes of a GET with this authority, this path and these other fields.
+/// The outcome of a GET with this authority, this path and these other fields.
 fn get_outcome(site: &Site, authority: Option<&[u8]>, path: &[u8], others: Fields) -> Outcome {
     outcome(site, [b"GET", b"https", path], authority, others)
 }
@@ -230,7 +230,7 @@ fn fields_have_the_limit_of_http_1() {
         client.send(&with_fields(1, each, count));
         assert_eq!(client.outcome(1), Outcome::Status(status), "{count}");
     }
-    // As browsers send them.
+    // Header fields as browsers send them.
     let mut client = site.connect();
     for turn in 0..100 {
         let stream = 2 * turn + 1;
@@ -244,7 +244,7 @@ fn fields_have_the_limit_of_http_1() {
     site.server.until_logged("limit reached");
 }
 
-/// Of 1000 fields, and of 300, which are read and refused.
+/// With 1000 fields, and with 300, which are read and refused.
 #[test]
 fn clients_that_go_on_with_too_many_fields_are_let_go() {
     let site = Site::start(&[]);
@@ -264,7 +264,7 @@ fn clients_that_go_on_with_too_many_fields_are_let_go() {
     site.serves();
 }
 
-/// Those of a turn.
+/// The frames of a turn.
 type Frames<'a> = &'a dyn Fn(u32) -> Vec<u8>;
 
 #[test]
@@ -308,7 +308,7 @@ fn floods_of_control_frames_end_the_connection() {
     );
 }
 
-/// Of one upload. Its stream stays open, as nothing of it is needed but its end.
+/// The frames belong to one upload, whose stream stays open.
 #[test]
 fn floods_of_empty_data_end_the_connection() {
     let site = Site::start(&[]);
@@ -395,7 +395,7 @@ fn continuation_floods_end_the_connection() {
     site.serves();
 }
 
-/// By h2 itself, which does not show such a request.
+/// The crate h2 itself refuses such a request, so the site does not see it.
 #[test]
 fn heads_that_are_too_long_are_refused_and_counted() {
     let site = Site::start(&["--max-head", "3000"]);
@@ -407,7 +407,7 @@ fn heads_that_are_too_long_are_refused_and_counted() {
     site.server.until_logged("limit=\"request_head\"");
 }
 
-/// A large field that stands in the table, and is named again and again by a byte.
+/// A large field in the dynamic table, referenced again and again by one byte.
 #[test]
 fn hpack_bombs_are_refused() {
     let site = Site::start(&[]);

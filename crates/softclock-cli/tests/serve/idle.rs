@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use crate::client::Client;
 use crate::server::{Server, directory, noise};
 
-/// Long enough for the server to take a connection for idle.
+/// Long enough that the server regards a connection as idle.
 const REST: Duration = Duration::from_millis(200);
 
 fn rested(server: &Server) -> Client {
@@ -68,9 +68,8 @@ fn idle_connections_are_small() {
 
 const COUNT: usize = 2_000;
 
-/// However long after an answer the rest of a request comes, and whatever comes with it.
-/// No thread of it runs at all, whatever it was asked to do beside serving. Soon after its work, that is: helper threads
-/// wait a while for more of it before they end.
+/// No thread of an idle server wakes up, after any kind of request. Helper threads wait a while for more work before
+/// they end, so this holds some time after the last request.
 #[test]
 fn an_idle_server_makes_no_wake_up() {
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -113,7 +112,7 @@ fn requests_in_pieces_at_any_time() {
 fn many_requests_at_once_after_a_rest() {
     let (_directory, server) = served(&[]);
     let mut client = rested(&server);
-    // More than is read at a time.
+    // More requests than one read returns.
     let count = 3_000;
     let requests = b"GET /small HTTP/1.1\r\nHost: test\r\n\r\n".repeat(count);
     thread::scope(|scope| {
@@ -177,7 +176,8 @@ fn a_server_that_ends_closes_idle_connections() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
-/// Requests come while the server ends: each is answered, or its connection closed without a part of an answer.
+/// Requests arrive while the server shuts down: each is answered, or its connection is closed without a part of an
+/// answer.
 #[test]
 fn requests_while_idle_connections_are_closed() {
     for delay in 0..10 {
@@ -203,7 +203,7 @@ fn rests_count_for_the_idle_timeout() {
     let (_directory, server) = served(&["--idle-timeout", "1", "--head-timeout", "0.5"]);
     let mut client = server.connect();
     let begun = Instant::now();
-    // Each request starts the time anew.
+    // Each request restarts the timeout.
     while begun.elapsed() < Duration::from_millis(1_500) {
         assert_eq!(client.get("/small").text(), "small");
         thread::sleep(REST);

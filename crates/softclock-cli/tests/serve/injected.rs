@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::server::{Server, directory, noise};
 
-/// A generator of numbers, with a seed.
+/// A random number generator with a seed.
 struct Random(u64);
 
 impl Random {
@@ -33,16 +33,16 @@ impl Random {
     }
 }
 
-/// A request and its answer, but for the date.
+/// A request and its expected response, except for the date.
 struct Exchange {
     request: Vec<u8>,
     response: Vec<u8>,
-    /// Where in the response the date is.
+    /// Position of the date in the response.
     date: usize,
 }
 
 impl Exchange {
-    /// Asks once in peace.
+    /// Sends the request once without a fault, and records the response.
     fn learn(address: SocketAddr, method: &str, target: &str, more: &str) -> Self {
         let request = format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{more}\r\n").into_bytes();
         let mut stream = TcpStream::connect(address).unwrap();
@@ -60,7 +60,7 @@ impl Exchange {
         }
     }
 
-    /// Whether `bytes` may be at `place` of the response.
+    /// Whether `bytes` match the response at `place`.
     fn agrees(&self, place: usize, bytes: &[u8]) -> bool {
         let expected = &self.response[place..place + bytes.len()];
         if expected == bytes {
@@ -74,7 +74,7 @@ impl Exchange {
 
 const DATE_LEN: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
 
-/// What a session does wrong.
+/// The fault of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
@@ -105,7 +105,7 @@ impl Fault {
     }
 }
 
-/// What all sessions have in common.
+/// The state that all sessions share.
 struct Campaign {
     address: SocketAddr,
     exchanges: Vec<Exchange>,
@@ -118,7 +118,7 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// One connection's requests; gives how many were made.
+    /// One connection's requests; returns their number.
     fn session(&self, random: &mut Random) -> io::Result<usize> {
         let fault = Fault::choose(random);
         let count = match random.below(4) {
@@ -135,7 +135,7 @@ impl Campaign {
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.set_nodelay(true)?;
         let pipelined = random.below(2) == 0;
-        // Without pipelining, all but the last are exchanged in peace.
+        // Without pipelining, all requests but the last are exchanged without a fault.
         let (peaceful, last) = match pipelined {
             true => chosen.split_at(0),
             false => chosen.split_at(count - 1),
@@ -148,7 +148,7 @@ impl Campaign {
         Ok(count)
     }
 
-    /// Sends the last requests, does what is wrong, and judges what comes.
+    /// Sends the last requests, injects the fault, and judges the responses.
     fn end(
         &self,
         mut stream: TcpStream,
@@ -246,7 +246,7 @@ impl Campaign {
     }
 }
 
-/// Sends whole, or in pieces, with pauses now and then.
+/// Sends the bytes whole, or in pieces with occasional pauses.
 fn send(stream: &mut TcpStream, mut bytes: &[u8], random: &mut Random) -> io::Result<()> {
     if random.below(4) > 0 {
         return stream.write_all(bytes);

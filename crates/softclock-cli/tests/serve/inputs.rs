@@ -1,4 +1,4 @@
-//! Configuration files and certificates that are none, or have no end: the start says so, and a reload does not wait.
+//! Endless or invalid configuration files and certificates: the start reports them, and a reload does not block.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::server::{Server, directory, softclock, until};
 use crate::tls;
 
-/// Ways to replace a file by something that is not read to an end.
+/// Ways to replace a file by one that cannot be read to an end.
 fn endless() -> [fn(&Path); 3] {
     [
         |path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
@@ -20,7 +20,7 @@ fn endless() -> [fn(&Path); 3] {
     ]
 }
 
-/// Replaces `path` in each way, has the server reload, and checks that it goes on, and that it ends.
+/// Replaces `path` in each way, reloads the server, and checks that it keeps serving and shuts down.
 fn reloads_with_replaced(path: &Path, mut server: Server, is_served: impl Fn(&Server)) {
     let content = fs::read(path).unwrap();
     for (number, replace) in endless().into_iter().enumerate() {

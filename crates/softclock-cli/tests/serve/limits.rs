@@ -10,7 +10,7 @@ use crate::h2_frames::{Http2, Outcome, get};
 use crate::server::{Server, directory, metric, until};
 use crate::tls;
 
-/// Connections that have made a request and keep silent since.
+/// Connections that have made a request and are silent after it.
 fn idle_clients(server: &Server, count: usize) -> Vec<Client> {
     let idle = (0..count).map(|_| {
         let mut client = server.connect();
@@ -39,7 +39,7 @@ fn idle_connections_make_room_for_new_ones() {
     server.until_logged("limit=\"max_connections\"");
 }
 
-/// Both heads and handshakes; long before their own time is up.
+/// Both unfinished heads and handshakes, long before their own timeout.
 #[test]
 fn slow_heads_make_room_for_new_ones() {
     let directory = tls::with_site(&[("site/f", b"file")]);
@@ -136,8 +136,8 @@ fn busy_connections_make_none() {
     assert_eq!(waiting.response("GET").text(), "small");
 }
 
-/// Descriptors run out under a running server: it accepts nothing for a while, says 503 where it can, and is whole
-/// again when there are some.
+/// Descriptors run out under a running server: it stops accepting for a while, answers 503 where it can, and recovers
+/// when descriptors are free again.
 #[test]
 fn descriptors_run_out_and_come_back() {
     let directory = directory(&[("index.html", b"index")]);
@@ -170,7 +170,7 @@ fn descriptors_run_out_and_come_back() {
 fn many_more_clients_than_descriptors() {
     let directory = directory(&[("index.html", b"index")]);
     let server = Server::start(Some(directory.path()), &[]);
-    // As if `ulimit -n` were that low, but unknown to the server.
+    // Lowers the limit of open files without the server's knowledge.
     let limit = Rlimit {
         current: Some(40),
         maximum: Some(40),

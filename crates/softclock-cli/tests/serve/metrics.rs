@@ -1,4 +1,4 @@
-//! The metrics: what they say, and that they say it in Prometheus' format.
+//! The metrics: their values, and Prometheus' format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -135,7 +135,7 @@ fn histograms_are_whole() {
     }
     let of_source =
         |source: &str| samples[&format!("softclock_trigger_states_total{{source=\"{source}\"}}")];
-    assert!(of_source("ip-input") >= 50.0 && of_source("ip-output") >= 50.0);
+    assert!(of_source("receive") >= 50.0 && of_source("send") >= 50.0);
     let all: f64 = samples
         .iter()
         .filter(|(key, _)| key.starts_with("softclock_trigger_states_total"))
@@ -184,7 +184,7 @@ fn the_mechanism_of_readiness_can_be_chosen() {
 #[test]
 fn a_mechanism_taken_for_want_of_another_is_told_with_the_reason() {
     softclock_testing::require!("strace");
-    // The server is the child, and strace its child's.
+    // The server is the child process, and strace the child of the server.
     let mut command = Command::new("strace");
     command.args("-D -f -o /dev/null -e inject=epoll_create1:error=EPERM".split(' '));
     command.arg(env!("CARGO_BIN_EXE_softclock"));
@@ -246,8 +246,8 @@ fn with_metrics() -> (Server, [impl Fn() -> Box<dyn Connection>; 2]) {
     (server, [connect(false), connect(true)])
 }
 
-/// Asks for the metrics over a new connection, and reads all of them. It takes much less time than a connection that does
-/// nothing is kept for, 10 seconds at least.
+/// Asks for the metrics over a new connection, and reads all of them. It takes much less time than a connection that
+/// does nothing is kept for, 10 seconds at least.
 fn scrape_over(mut connection: Box<dyn Connection>) {
     let begun = Instant::now();
     let request = b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
@@ -273,7 +273,7 @@ fn pipeline(connection: &mut dyn Connection) -> bool {
                 std::thread::sleep(Duration::from_millis(5));
                 pauses += 1;
             }
-            // It had to make room.
+            // The server closed the connection to make room.
             Err(_) => return false,
         }
     }
@@ -299,7 +299,7 @@ fn held_connections_do_not_stop_scrapes() {
             assert!(pipeline(&mut *connection), "held: {}", unread.len());
             unread.push(connection);
         };
-        // As many as there are places; then one that may take the place of the scrape.
+        // Occupy all places; then open one that may take the place of the scrape.
         (0..32).for_each(|_| hold());
         let before = displaced();
         hold();
@@ -331,7 +331,7 @@ fn scrapes_go_on_under_a_flood_of_connections() {
     }
 }
 
-/// Scrapers that come back keep their connection beside those that are held.
+/// Scrapers that reuse their connection keep it beside connections that are held open.
 #[test]
 fn a_scraper_in_use_keeps_its_connection() {
     let (server, [connect, _]) = with_metrics();

@@ -1,4 +1,5 @@
-//! `--pace`: responses at a rate. Times are compared with those of the same run, and with what the rate makes least.
+//! `--pace`: responses at a rate. Times are compared with others of the same run, and with the least that the rate
+//! allows.
 
 use std::fs;
 use std::io;
@@ -14,7 +15,7 @@ use crate::client::Client;
 use crate::server::{Server, directory, noise, softclock};
 use crate::tls;
 
-/// How long it takes to get `count` copies of a file of `content` at the same time.
+/// The time to receive `count` copies of a file of `content` at once.
 fn time_of(server: &Server, content: &[u8], count: usize) -> Duration {
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -75,7 +76,7 @@ fn pipelined_requests_and_small_responses_are_one_train() {
     let value = |name: &str| metric(&server, name);
     let bytes = value("softclock_paced_bytes_total");
     assert!(bytes > 200_000);
-    // The last of a train is smaller, and late ones go together, those of 5 ms at most.
+    // The last piece of a train is smaller, and late pieces are sent together, those of 5 ms at most.
     let mean = bytes / value("softclock_paced_pieces_total");
     assert!((1_500..=8_000).contains(&mean), "{mean}");
     assert!(value("softclock_paced_pieces_total") > value("softclock_paced_trains_total"));
@@ -108,7 +109,7 @@ fn what_a_stop_made_late_is_forgotten_and_counted() {
     server.signal(Signal::CONT);
     client.read_exact(rest);
     assert!(body == content);
-    // Of the 500 KB that the rate had time for, at most 50 are made up for.
+    // Of the 500 KB that the rate allowed in the meantime, at most 50 are made up for.
     let forgotten = metric(&server, "softclock_paced_forgotten_bytes_total");
     assert!(forgotten > 300_000, "{forgotten}");
 }
@@ -190,7 +191,7 @@ impl Configured {
         self.directory.path().join("softclock.toml")
     }
 
-    /// With this line.
+    /// Writes the configuration with this additional line.
     fn write(&self, line: &str) {
         let site = self.directory.path().join("site");
         let text = format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::server::{Server, directory, noise};
 
-/// A request, and what its answer must be.
+/// A request, and its expected answer.
 struct Exchange<'a> {
     request: String,
     method: &'a str,
@@ -153,7 +153,7 @@ fn responses_before_an_end_arrive_though_more_was_asked() {
     let directory = directory(&[("big", &content)]);
     let server = Server::start(Some(directory.path()), &[]);
     let get = "GET /big HTTP/1.1\r\nHost: t\r\n\r\n";
-    // A body in several chunks that nothing reads ends the connection behind its answer.
+    // A body in several chunks that the site does not read ends the connection after the answer.
     let chunks = "2\r\nab\r\n".repeat(3);
     let post = format!(
         "POST /big HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
@@ -164,11 +164,11 @@ fn responses_before_an_end_arrive_though_more_was_asked() {
         let mut client = server.connect();
         client.send(format!("{get}{post}{read}").as_bytes());
         thread::sleep(Duration::from_millis(50));
-        // The server has begun with the answer, and leaves these unread.
+        // The server has begun its answer, and does not read these bytes.
         client.send(unread.as_bytes());
         let head = client.head();
         assert_eq!(head.status, 200);
-        // So slowly that the server is at the end before, and what is left is in its socket's buffer.
+        // So slowly that the server has finished before, and the rest is in its socket's buffer.
         let mut body = Vec::new();
         let mut piece = [0; 16 << 10];
         while body.len() < content.len() {

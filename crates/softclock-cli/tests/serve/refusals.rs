@@ -1,11 +1,11 @@
-//! Requests that are refused before they are understood.
+//! Requests that are refused before they are parsed completely.
 
 use crate::client::{Client, Response};
 use crate::server::{Server, directory};
 
 const GOOD: &str = "GET /f HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// What smuggling would slip in: never to be answered.
+/// A smuggled request, which must never be answered.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: t\r\n\r\n";
 
 fn server() -> (tempfile::TempDir, Server) {
@@ -99,7 +99,7 @@ fn whatever_the_pieces() {
         let mut client = server.connect();
         let stream = format!("{GOOD}{bad}{SMUGGLED}");
         for piece in stream.as_bytes().chunks(11) {
-            // The refusal may come before all is sent.
+            // The refusal may arrive before everything is sent.
             if !client.try_send(piece) {
                 break;
             }

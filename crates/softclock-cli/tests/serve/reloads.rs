@@ -1,4 +1,4 @@
-//! What the log says of a reload that succeeded.
+//! The log line of a successful reload.
 
 use std::fs;
 

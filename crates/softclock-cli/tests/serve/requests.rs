@@ -1,4 +1,4 @@
-//! Methods, ranges of large files, and connections that stay.
+//! Methods, ranges of large files, and persistent connections.
 
 use crate::server::{Server, directory, noise};
 

@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::{NamedTempFile, TempDir};
+pub(crate) use softclock_testing::{directory, noise};
+use tempfile::NamedTempFile;
 
 use crate::client::Client;
 
@@ -18,7 +19,7 @@ pub(crate) struct Server {
     addresses: Vec<SocketAddr>,
     metrics: Option<SocketAddr>,
     log: NamedTempFile,
-    /// Open, but not read any more.
+    /// Kept open, but not read further.
     _output: BufReader<ChildStdout>,
 }
 
@@ -33,14 +34,14 @@ impl Server {
         Self::spawn(&mut command)
     }
 
-    /// Runs `command` until it has told its addresses.
+    /// Runs `command` until it has printed its addresses.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let errors = log.reopen().expect("its second handle");
         Self::spawn_with(command, log, errors.into())
     }
 
-    /// The same, with a standard error other than the file of [`log`](Self::log).
+    /// Like `spawn`, with a standard error other than the file of [`log`](Self::log).
     pub(crate) fn spawn_with_stderr(command: &mut Command, errors: impl Into<Stdio>) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         Self::spawn_with(command, log, errors.into())
@@ -76,23 +77,23 @@ impl Server {
         }
     }
 
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub(crate) fn metrics(&self) -> SocketAddr {
         self.metrics.expect("the option --metrics")
     }
 
-    /// How often a limit was reached, by its name in the metrics.
+    /// How many times a limit was reached, by its name in the metrics.
     pub(crate) fn reached(&self, limit: &str) -> f64 {
         let name = format!("softclock_limits_reached_total{{limit=\"{limit}\"}}");
         metric(self.metrics(), &name)
     }
 
-    /// What it has logged to stderr so far.
+    /// The log on stderr so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log.path()).expect("the log")
     }
 
-    /// Waits until it has logged this.
+    /// Waits until the log contains `part`.
     pub(crate) fn until_logged(&self, part: &str) {
         until(part, || self.log().contains(part));
     }
@@ -117,7 +118,7 @@ impl Server {
         kill_process(self.pid(), signal).expect("a signal to our own child");
     }
 
-    /// Stops it, does `meanwhile`, and lets it go on.
+    /// Stops the process, runs `meanwhile`, and continues the process.
     pub(crate) fn while_stopped<R>(&self, meanwhile: impl FnOnce() -> R) -> R {
         self.signal(Signal::STOP);
         until("stopped", || {
@@ -148,13 +149,13 @@ impl Server {
             fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a running process");
         let mut names =
             tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-        // The kernel keeps fifteen letters.
+        // The kernel keeps fifteen characters of a name.
         names.any(|comm| {
             name.starts_with(comm.trim_end()) && comm.trim_end().len() >= name.len().min(15)
         })
     }
 
-    /// How often each of its threads has begun to run, by the thread's id.
+    /// How many times each of its threads has been scheduled, by the thread's id.
     pub(crate) fn switches(&self) -> Vec<(String, String)> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("a running process");
         let mut all: Vec<_> = tasks
@@ -174,18 +175,18 @@ impl Server {
         Pid::from_child(&self.child)
     }
 
-    /// How many descriptors it has open.
+    /// The number of its open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         let list = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         list.expect("a running process").count()
     }
 
-    /// The most memory it has had resident so far.
+    /// The peak of its resident memory so far.
     pub(crate) fn peak_resident_kb(&self) -> u64 {
         softclock_testing::peak_resident_kb(self.id()).expect("a running process")
     }
 
-    /// The memory it has resident.
+    /// Its resident memory.
     pub(crate) fn resident_kb(&self) -> u64 {
         softclock_testing::resident_kb(self.id()).expect("a running process")
     }
@@ -221,30 +222,7 @@ pub(crate) fn softclock() -> Command {
     Command::new(env!("CARGO_BIN_EXE_softclock"))
 }
 
-/// A directory with these files.
-pub(crate) fn directory(files: &[(&str, &[u8])]) -> TempDir {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for (name, content) in files {
-        let path = directory.path().join(name);
-        fs::create_dir_all(path.parent().expect("inside")).expect("a directory");
-        fs::write(path, content).expect("a file");
-    }
-    directory
-}
-
-/// Bytes without a pattern that an error could keep.
-pub(crate) fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
-}
-
-/// Waits for something, for ten seconds at most.
+/// Waits until a condition holds, for ten seconds at most.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {

@@ -1,4 +1,4 @@
-//! How a server ends.
+//! Shutdown of a server.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -43,7 +43,7 @@ fn a_download_in_progress_completes() {
     }
 }
 
-/// One that knows nothing of GOAWAY, or wants to know nothing.
+/// A client that ignores GOAWAY.
 #[test]
 fn an_idle_client_of_http_2_holds_no_end() {
     let directory = with_site(&[("site/small", b"small")]);
@@ -61,12 +61,12 @@ fn an_idle_client_of_http_2_holds_no_end() {
     }
 }
 
-/// The error of a connection to where no thread listens any more.
+/// The error of a connection to an address on which no thread listens.
 fn refusal(address: SocketAddr) -> io::ErrorKind {
     let begun = Instant::now();
     loop {
         match TcpStream::connect(address) {
-            // One that waited to be accepted when the listener closed.
+            // The connection waited to be accepted when the listener closed.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
             Err(error) => return error.kind(),
             Ok(_) => assert!(begun.elapsed() < Duration::from_secs(10), "still accepting"),
@@ -100,7 +100,7 @@ fn draining_has_its_time() {
     assert!(client.rest().len() < 20_000_000);
 }
 
-/// Wherever the connection is that it does not wait for, and with all lines of the access log.
+/// The process ends with connections in any state, and writes all lines of the access log.
 #[test]
 fn a_second_signal_ends_at_once() {
     for threads in ["1", "2"] {

@@ -62,7 +62,7 @@ fn compare<A>(name: &str, server: &Server, attack: impl Fn() -> A) {
     assert!(least < 5.0, "{name}: others are {least:.1} times slower");
 }
 
-/// How a slow client is slow.
+/// The ways in which a client is slow.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Head,
@@ -71,7 +71,7 @@ enum Kind {
     Silent,
 }
 
-/// A slow client, which comes back when it is thrown out.
+/// A slow client, which reconnects when the server closes its connection.
 struct Slow {
     kind: Kind,
     stream: TcpStream,
@@ -92,7 +92,7 @@ impl Slow {
         Some(Self { kind, stream })
     }
 
-    /// One byte more; false if the server has had enough.
+    /// Sends one more byte; returns false if the server has closed the connection.
     fn step(&mut self) -> bool {
         let mut byte = [b'x'];
         let result = match self.kind {
@@ -229,8 +229,8 @@ fn slow_requests_get_their_answer() {
     assert!(idle.rest().is_empty());
 }
 
-/// Nobody reads the bodies of requests here, so that who sends one slowly, or never, has the answer and holds nothing
-/// for longer than the timeout, or 2 seconds without one.
+/// This server does not read request bodies, so a client that sends one slowly, or never, gets the answer and holds
+/// nothing for longer than the timeout, or 2 seconds without one.
 #[test]
 fn bodies_that_do_not_come_hold_no_connection() {
     let times = ["0.2", "0"].map(|timeout| {

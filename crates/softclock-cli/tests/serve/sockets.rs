@@ -34,7 +34,7 @@ fn a_unix_socket_is_served_and_removed_at_the_end() {
         let content = noise(3_000_000);
         let directory = directory(&[("site/big", &content)]);
         let path = directory.path().join("socket");
-        // One that nobody listens at any more.
+        // A socket file whose listener is gone.
         drop(UnixListener::bind(&path).unwrap());
         let site = directory.path().join("site");
         let options = [&unix(&path), "--socket-mode", "606", "--threads", threads];
@@ -62,7 +62,7 @@ fn a_path_in_use_is_left_alone() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(
-            told.contains("somebody answers there") && told.lines().count() == 1,
+            told.contains("another server uses the path") && told.lines().count() == 1,
             "{told}"
         );
         assert!(path.exists());

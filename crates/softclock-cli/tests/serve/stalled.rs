@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that open no window, and descriptors that run out: what others notice, and what is given back.
+//! HTTP/2 clients that open no window, and a lack of descriptors: the effects on others, and the release of resources.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ struct Raw {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What has come from the server.
+/// The frames received from the server.
 #[derive(Clone, Default, Debug)]
 struct Seen {
     heads: usize,
@@ -77,7 +77,7 @@ fn read_frames(
 
 fn send(input: &Mutex<ChildStdin>, bytes: &[u8]) {
     let mut input = input.lock().unwrap();
-    // A server that has ended the connection is seen by the reader.
+    // Ignore the error: the reader notices a closed connection.
     let _ = input.write_all(bytes).and_then(|()| input.flush());
 }
 
@@ -133,7 +133,7 @@ impl Drop for Raw {
     }
 }
 
-/// Waits for something that takes as long as timeouts on a busy machine do.
+/// Waits for a condition for as long as timeouts may take on a busy machine.
 fn until_late(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -215,7 +215,7 @@ fn stalled_streams(options: &[&str]) {
         until_late("the connection ended", || connection.seen().has_ended);
         let seen = connection.seen();
         assert!(seen.content.is_empty());
-        // It answers pings, and so is ended only as all of its streams take nothing.
+        // The client answers pings, so the connection can only have ended because all its streams take nothing.
         assert_eq!(seen.goaway, Some(ENHANCE_YOUR_CALM), "{seen:?}");
     }
     assert_eq!(reached(&server, "stalled_connection"), 4);
@@ -239,7 +239,7 @@ fn stalled_streams_of_a_paced_server_are_reset() {
     stalled_streams(&["--pace", "50mbit"]);
 }
 
-/// One stream is given no window; another gets some steadily, less or more than the server's pace.
+/// One stream gets no window; the other one gets window steadily, less or more than the server's pace.
 fn one_of_two(options: &[&str], window: u32) {
     let directory = site();
     let options = [&["--threads", "1", "--send-timeout", "2"], METRICS, options].concat();
@@ -259,7 +259,7 @@ fn one_of_two(options: &[&str], window: u32) {
         );
         seen.resets.len() == 1
     });
-    // The other one goes on for several timeouts more.
+    // The other one stays open for several more timeouts.
     let begun = Instant::now();
     let before = client.seen().content[&3];
     while begun.elapsed() < Duration::from_secs(8) {
@@ -294,11 +294,12 @@ fn a_stream_taken_slowly_is_not_reset_beside_one_that_stalls() {
 fn a_stream_whose_bytes_wait_for_the_pace_is_not_reset() {
     softclock_testing::require!("openssl");
     one_of_two(&["--pace", "64kbit"], 2_000);
-    // Less than the pace.
+    // Less window than the pace.
     one_of_two(&["--pace", "64kbit"], 20);
 }
 
-/// A stream whose client takes a little of it again and again is reset for the least rate, beside one that takes enough.
+/// A stream whose client takes a little of it again and again is reset for the least rate, beside one that takes
+/// enough.
 #[test]
 fn a_stream_taken_too_slowly_is_reset() {
     softclock_testing::require!("openssl");
@@ -323,7 +324,7 @@ fn a_stream_taken_too_slowly_is_reset() {
     assert_eq!(reached(&server, "stalled_connection"), 0);
 }
 
-/// That the kernel gives a connection up is no limit of the server's.
+/// An error of the socket does not count as a limit of the server.
 #[test]
 fn an_error_of_the_socket_is_no_stall() {
     softclock_testing::require!("openssl", "strace");
@@ -366,7 +367,7 @@ fn a_paced_end_that_is_not_taken_is_let_go() {
     let mut other = server.connect();
     assert_eq!(other.get("/small").text(), "small");
     let before = server.descriptors();
-    // How much the kernel takes is its own choice: some of these responses end within the room for what is paced.
+    // The kernel decides how much it buffers: some of these responses end within the room for paced bytes.
     let clients: Vec<_> = (0..48)
         .map(|number| {
             let mut client = TcpStream::connect(server.address()).unwrap();
@@ -395,7 +396,7 @@ fn an_encrypted_end_that_is_not_taken_is_let_go() {
     let options = [&["--threads", "1", "--send-timeout", "2"], METRICS].concat();
     let server = start(&directory, 1_024, &options);
     let before = server.descriptors();
-    // As above; what waits encrypted is 64 KiB at most. Nothing reads what openssl puts out.
+    // As above; at most 64 KiB wait encrypted. The output of openssl is not read.
     let mut clients: Vec<_> = (0..32)
         .map(|number| {
             let mut command = Command::new("openssl");
@@ -422,7 +423,7 @@ fn an_encrypted_end_that_is_not_taken_is_let_go() {
     }
 }
 
-/// A paced connection whose client takes nothing is reset after the timeout, and its descriptor is given back then.
+/// A paced connection whose client reads nothing is reset after the timeout, and its descriptor is released.
 #[test]
 fn a_paced_client_of_http_1_that_takes_nothing_is_let_go() {
     let big = vec![b'b'; 20_000_000];
@@ -447,7 +448,7 @@ fn a_paced_client_of_http_1_that_takes_nothing_is_let_go() {
     );
 }
 
-/// Without descriptors, what is in memory is served, though it is to be looked at again, and the log grows by a line a
+/// Without descriptors, cached files are served even if they are due for revalidation, and the log grows by one line a
 /// second.
 #[test]
 fn files_in_memory_are_served_without_descriptors() {
@@ -456,7 +457,7 @@ fn files_in_memory_are_served_without_descriptors() {
     let options = ["--cache-revalidate", "0.01", "--threads", "1"];
     let server = Server::start(Some(directory.path()), &options);
     let mut client = server.connect();
-    // Files that were changed just now are not kept.
+    // Files that were changed very recently are not cached.
     thread::sleep(Duration::from_millis(2_100));
     for _ in 0..3 {
         assert_eq!(client.get("/small").body, content);

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::server::{Server, directory, mechanisms};
 
-/// Of each phase of a request.
+/// Timeout of each phase of a request.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// What a client has sent before the server is stopped, and what it sends while it is.
+/// The bytes that a client has sent before the server is stopped, and those that it sends meanwhile.
 const REQUESTS: [(&str, &str); 4] = [
     ("", "GET /f HTTP/1.1\r\nHost: t\r\n\r\n"),
     ("GET /f HTT", "P/1.1\r\nHost: t\r\n\r\n"),
@@ -30,7 +30,7 @@ fn requests_that_came_during_a_stop_are_answered() {
             options.push(Box::leak(option.into_boxed_str()));
         }
         let server = Server::start(Some(directory.path()), &options);
-        // Kept from a request before, and new; more than a look at the kernel brings at once.
+        // Connections with an earlier request, and new ones; more than one call to the kernel returns.
         let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
         for client in clients.iter_mut().take(50) {
             assert_eq!(client.get("/f").text(), "content");
@@ -54,7 +54,7 @@ fn requests_that_came_during_a_stop_are_answered() {
     }
 }
 
-/// And those that are late are still told.
+/// Late heads are still answered, with 408.
 #[test]
 fn heads_that_did_not_come_are_answered_408() {
     let server = Server::start(None, &["--head-timeout", "0.5"]);

@@ -32,7 +32,7 @@ fn memory_stays_bounded() {
         .set_len(LEN)
         .unwrap();
     let server = Server::start(Some(directory.path()), &[]);
-    // Slow readers hold what the server has buffered for them.
+    // The server holds buffered bytes for slow readers.
     let slow: Vec<_> = (0..50)
         .map(|_| {
             let mut client = server.connect();
@@ -62,13 +62,13 @@ fn the_disk_is_read_by_helpers() {
     let content = noise(1_000_000);
     let directory = directory(&[("cold", &content), ("hot", b"hot")]);
     let start = || Server::start(Some(directory.path()), &["--precompressed", "off"]);
-    // The kernel may refuse a look-up in its cache while others change directories, so once must do.
+    // The kernel may refuse a cached look-up while other processes change directories, so one success is enough.
     let needs_none = (0..TRIES).any(|_| {
         let server = start();
         assert_eq!(server.connect().get("/hot").text(), "hot");
         !server.has_thread("softclock-helper")
     });
-    // Some file systems (overlayfs) cannot tell what is cached, and so let helpers do all.
+    // Some file systems (overlayfs) cannot tell cached from uncached reads, and so use helper threads for all.
     let tells = is_cached(&File::open(directory.path().join("hot")).unwrap());
     assert_eq!(needs_none, tells, "what is cached needs no helper");
     if !tells {
@@ -78,7 +78,7 @@ fn the_disk_is_read_by_helpers() {
     let server = start();
     let file = File::open(directory.path().join("cold")).unwrap();
     file.sync_all().unwrap();
-    // The kernel may have read ahead what is asked for next.
+    // The kernel may have read ahead.
     let helped = (0..TRIES).any(|_| {
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         assert!(server.connect().get("/cold").body == content);

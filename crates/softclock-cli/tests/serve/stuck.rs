@@ -18,12 +18,12 @@ fn pipe(directory: &Path) -> PathBuf {
     path
 }
 
-/// Opened for both, so that this does not wait for a writer.
+/// Opens the pipe for reading and writing, so that this does not wait for a writer.
 fn reader(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 
-/// More than a pipe holds.
+/// Writes more lines than a pipe holds.
 fn fill(server: &Server) {
     let long = format!("/{}", "x".repeat(2000));
     let mut client = server.connect();
@@ -61,7 +61,7 @@ fn an_access_log_that_is_not_read_holds_no_end() {
                 busy.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
                 assert_eq!(busy.head().status, 200);
             }
-            // A pipe that is full already takes none.
+            // A pipe that is full already takes no line.
             std::thread::sleep(std::time::Duration::from_millis(1500));
             assert!(metric(&server, WRITTEN) < 100);
             server.signal(Signal::TERM);
@@ -115,7 +115,7 @@ fn an_access_log_that_is_not_read_can_be_replaced() {
     let command = command.args(needed).arg(&file).arg(directory.path());
     let mut server = Server::spawn(command);
     fill(&server);
-    // Opened anew, as after logrotate: what the pipe did not take is in the file.
+    // Reopened, as after logrotate: the lines that the pipe did not take are in the file.
     fs::remove_file(&path).unwrap();
     server.signal(Signal::USR1);
     server.until_logged("reopened");

@@ -14,7 +14,7 @@ impl Successor {
         kill_process(self.0, signal).expect("a running process");
     }
 
-    /// Whether it runs. One that has ended may wait for a parent to look.
+    /// Whether the process runs. A zombie does not count.
     pub(crate) fn runs(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.as_raw_nonzero()));
         stat.is_ok_and(|stat| !stat.contains(") Z "))
@@ -59,7 +59,7 @@ pub(crate) fn replaced(server: &Server, times: usize) -> Successor {
     Successor(pid.expect("its number"))
 }
 
-/// Has a new process take over, and waits until it has.
+/// Replaces the server by a new process, and waits until that is done.
 pub(crate) fn replace(server: &Server) -> Successor {
     server.signal(Signal::USR2);
     replaced(server, 1)

@@ -18,7 +18,7 @@ pub(crate) fn certify(directory: &Path, name: &str) {
     certify_between(directory, name, 1975, 4096);
 }
 
-/// Writes one that is valid from the beginning of one year to that of another.
+/// Writes a certificate that is valid from the beginning of one year to that of another.
 fn certify_between(directory: &Path, name: &str, begin: i32, end: i32) {
     let names = vec![name.to_owned(), "127.0.0.1".into()];
     let mut parameters = rcgen::CertificateParams::new(names).unwrap();
@@ -160,7 +160,7 @@ fn plain_and_broken_clients_are_let_go() {
 #[test]
 fn a_handshake_has_the_time_of_a_head() {
     let directory = with_site(&[("site/f", b"x")]);
-    // None of it, and the start of a record.
+    // One client sends nothing of its handshake, the other one the start of a record.
     let server = start(
         &directory,
         &["--first-byte-timeout", "0.3", "--head-timeout", "0.3"],
@@ -183,7 +183,7 @@ fn silent_clients_of_http_2_hold_no_connection() {
     softclock_testing::require!("openssl");
     let directory = with_site(&[("site/f", b"x")]);
     let server = start(&directory, &["--idle-timeout", "0.3"]);
-    // The server has all of its own when it has answered.
+    // The server has allocated everything when it has answered.
     let mut other = Session::open(server.address(), &[]);
     other.status();
     let with_other = server.descriptors();
@@ -239,7 +239,7 @@ impl Session {
         input.write_all(bytes).unwrap();
     }
 
-    /// What the server sends.
+    /// The bytes that the server sends.
     pub(crate) fn output(&mut self) -> &mut impl Read {
         self.child.stdout.as_mut().unwrap()
     }
@@ -338,7 +338,7 @@ fn a_certificate_that_clients_refuse_is_told() {
         told.contains(&expired) && told.lines().count() == 1,
         "{told}"
     );
-    // A server that is told to start or to go on does so.
+    // A server with an invalid certificate starts and keeps running.
     let server = start(&directory, &["--tls-check", "0.1"]);
     server.until_logged(&expired);
     certify(directory.path(), "a-longer-name.test");

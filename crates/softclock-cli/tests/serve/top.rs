@@ -28,7 +28,7 @@ fn one_sample_of_a_server_in_use() {
             "requests",
             " /s   2xx",
             "connections",
-            "ip-input",
+            "receive",
             "between triggers",
             "us",
         ] {
@@ -63,7 +63,7 @@ fn mistakes_say_what_to_do() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// `script` gives it a terminal; keys and signals end it, and the screen is given back.
+/// `script` gives it a terminal; keys and signals end it, and the screen is restored.
 #[test]
 fn however_it_ends_the_terminal_is_as_before() {
     softclock_testing::require!("script", "stty", "sh");

@@ -1,4 +1,4 @@
-//! Large files, which leave by `sendfile` where nothing has to see their bytes.
+//! Large files, which are sent by `sendfile` unless the server must process their bytes.
 
 use std::fs::{self, File};
 use std::num::NonZeroU64;
@@ -12,7 +12,7 @@ use crate::server::{Server, directory, noise, until};
 
 const LEN: usize = 2_000_000;
 
-/// Around the sizes at which something changes.
+/// Sizes around the thresholds of the server.
 const SIZES: [usize; 10] = [
     1, 65_535, 65_536, 65_537, 131_072, 262_143, 262_144, 262_145, 1_000_000, LEN,
 ];
@@ -43,7 +43,7 @@ fn ranges_of_all_sizes_one_after_the_other() {
     }
 }
 
-/// Takes so many bytes, in pieces and with pauses, as a slow network does.
+/// Reads `len` bytes, in pieces and with pauses, as a slow network does.
 fn read_slowly(client: &mut Client, len: usize) -> Vec<u8> {
     let mut body = vec![0; len];
     for piece in body.chunks_mut(200_000) {

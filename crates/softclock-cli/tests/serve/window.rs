@@ -1,77 +1,54 @@
 //! Pacing in place of slow start (*Soft Timers*, section 5.7), over a pair of virtual Ethernet devices: a route with a
 //! large initial window lets a response begin with all of it, and pacing spreads that over time.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{self, Command};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use softclock_testing::lab::{Namespace, connect};
 
 use crate::server::{Server, directory, noise};
 
-/// Two network namespaces with a link between them, removed when dropped.
+/// Two network namespaces with a link between them.
 struct Link {
-    server: String,
-    client: String,
+    server: Namespace,
+    client: Namespace,
 }
 
 const SERVER: &str = "198.18.77.1";
 const CLIENT: &str = "198.18.77.2";
 
-/// Less than the window.
+/// Less than the window, so that one window carries it.
 const BYTES: usize = 120_000;
 
-/// Segments.
+/// The initial window, in segments.
 const WINDOW: u64 = 100;
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "ip {arguments}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )),
-    }
-}
 
 impl Link {
     fn new() -> Result<Self, String> {
-        let id = process::id();
         let link = Self {
-            server: format!("softclock-s-{id}"),
-            client: format!("softclock-c-{id}"),
+            server: Namespace::new()?,
+            client: Namespace::new()?,
         };
-        let (server, client) = (&link.server, &link.client);
-        ip(&format!("netns add {server}"))?;
-        ip(&format!("netns add {client}"))?;
-        ip(&format!(
-            "-n {server} link add veth0 type veth peer name veth0 netns {client}"
-        ))?;
-        for (namespace, address) in [(server, SERVER), (client, CLIENT)] {
-            ip(&format!(
-                "-n {namespace} address add {address}/24 dev veth0"
-            ))?;
-            ip(&format!("-n {namespace} link set lo up"))?;
-            ip(&format!("-n {namespace} link set veth0 up"))?;
-        }
-        ip(&format!(
-            "-n {server} route change 198.18.77.0/24 dev veth0 src {SERVER} initcwnd {WINDOW}"
-        ))?;
+        link.configure().map_err(|error| error.to_string())?;
         Ok(link)
     }
 
+    fn configure(&self) -> io::Result<()> {
+        connect((&self.server, "veth0"), (&self.client, "veth0"))?;
+        for (namespace, address) in [(&self.server, SERVER), (&self.client, CLIENT)] {
+            namespace.run(&format!("ip address add {address}/24 dev veth0"))?;
+            namespace.run("ip link set lo up")?;
+        }
+        self.server.run(&format!(
+            "ip route change 198.18.77.0/24 dev veth0 src {SERVER} initcwnd {WINDOW}"
+        ))
+    }
+
     fn serve(&self, directory: &Path, options: &[&str]) -> Server {
-        let mut command = Command::new("ip");
+        let mut command = self.server.command(env!("CARGO_BIN_EXE_softclock"));
         command
-            .args(["netns", "exec", &self.server])
-            .arg(env!("CARGO_BIN_EXE_softclock"))
             .args(["serve", "--listen", &format!("{SERVER}:0")])
             .args(options)
             .arg(directory);
@@ -80,34 +57,18 @@ impl Link {
 
     /// A connection from the client's side.
     fn connect(&self, address: SocketAddr) -> TcpStream {
-        let namespace = File::open(Path::new("/run/netns").join(&self.client)).unwrap();
-        // A thread is in a namespace, and a socket stays in that of its birth.
-        let client = thread::spawn(move || {
-            let network = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), network).unwrap();
-            TcpStream::connect(address).unwrap()
-        });
-        client.join().unwrap()
+        let connect = || TcpStream::connect(address).unwrap();
+        self.client.inside(connect).unwrap()
     }
 
     /// The congestion windows of the server's connections.
     fn windows(&self) -> Vec<u64> {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.server, "ss", "-tniH"]);
-        let output = command.output().unwrap();
+        let output = self.server.command("ss").arg("-tniH").output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let words = text.split_whitespace();
         words
             .filter_map(|word| word.strip_prefix("cwnd:")?.parse().ok())
             .collect()
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        for name in [&self.server, &self.client] {
-            let _ = ip(&format!("netns delete {name}"));
-        }
     }
 }
 
@@ -131,10 +92,10 @@ fn arrivals(link: &Link, address: SocketAddr) -> Vec<(Duration, usize)> {
 
 #[test]
 fn a_large_first_window_leaves_paced() {
-    softclock_testing::require!("ip", "ss");
+    softclock_testing::require!("ip", "unshare", "nsenter", "ss");
     let link = match Link::new() {
         Ok(link) => link,
-        Err(error) => softclock_testing::skip!("no network namespaces: {error}"),
+        Err(error) => softclock_testing::skip!("{error}"),
     };
     let content = noise(BYTES);
     let directory = directory(&[("f", &content)]);
@@ -143,7 +104,7 @@ fn a_large_first_window_leaves_paced() {
         let arrivals = arrivals(&link, server.address());
         let &(took, bytes) = arrivals.last().unwrap();
         assert!(bytes > BYTES);
-        // How much had come after half of the time.
+        // The bytes that had arrived after half of the time.
         let half = arrivals.iter().rfind(|(at, _)| *at <= took / 2);
         let half = half.map_or(0, |&(_, bytes)| bytes);
         (took, half as f64 / bytes as f64)

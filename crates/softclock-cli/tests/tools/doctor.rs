@@ -7,7 +7,7 @@ use softclock_testing::{require, skip};
 
 use crate::{on_terminal, run, softclock};
 
-/// The program under another that changes its limits or powers.
+/// Runs the program under another one that changes its limits or capabilities.
 fn under(wrapper: &[&str], arguments: &[&str]) -> Command {
     let mut command = Command::new(wrapper[0]);
     command
@@ -61,7 +61,7 @@ fn every_feature_has_a_line() {
         let status = line(&text, name).split_whitespace().next();
         assert!(matches!(status, Some("ok" | "note" | "missing")), "{name}");
     }
-    assert!(text.ends_with("All that softclock serve needs is here.\n"));
+    assert!(text.ends_with("softclock serve can run here.\n"));
 }
 
 #[test]

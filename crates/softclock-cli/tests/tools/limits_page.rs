@@ -34,7 +34,7 @@ fn rows() -> Vec<Vec<&'static str>> {
     cells.filter(|row| !is_head(row)).collect()
 }
 
-/// What is written as code in a cell.
+/// The code spans in a cell.
 fn code(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

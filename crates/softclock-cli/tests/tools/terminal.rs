@@ -1,4 +1,4 @@
-//! A terminal of its own for the program, by script(1).
+//! Runs the program on a pseudo-terminal, by script(1).
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -55,7 +55,7 @@ impl Terminal {
         keyboard.flush().expect("a pipe");
     }
 
-    /// All that comes until the end, and how it ended.
+    /// All output until the end, and the exit status.
     pub(crate) fn end(mut self) -> (String, ExitStatus) {
         let mut bytes = Vec::new();
         let mut output = self.child.stdout.take().expect("piped");

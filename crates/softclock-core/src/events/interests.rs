@@ -1,12 +1,12 @@
-//! The interests of queues in sources, and the two lists in which each stands: that of its source, and while an event
-//! is pending, that of its queue.
+//! The interests of queues in sources. Each is linked into the list of its source, and into the list of its queue
+//! while an event is pending for it.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 use super::{EventQueues, Readiness};
 
-/// Ends a list; no interest has this number.
+/// End of a list. No interest has this number.
 pub(super) const NIL: u32 = 0;
 
 #[derive(Debug)]
@@ -18,15 +18,15 @@ pub(super) struct Interest {
     queue_prev: u32,
     queue_next: u32,
     pub(super) mask: Readiness,
-    /// Stands in the queue's list.
+    /// Whether the interest is linked into the list of its queue.
     pub(super) pending: bool,
-    /// Given out, and not removed since.
+    /// Whether the interest exists: it was inserted and not yet removed.
     live: bool,
 }
 
 const _: () = assert!(size_of::<Interest>() <= 32);
 
-/// All interests, by number from 1.
+/// All interests, numbered from 1.
 #[derive(Debug, Default)]
 pub(super) struct Interests {
     all: Vec<Interest>,
@@ -34,7 +34,7 @@ pub(super) struct Interests {
 }
 
 impl Interests {
-    /// A new interest, which stands in no list.
+    /// Adds an interest that is linked into no list.
     pub(super) fn insert(&mut self, source: u32, queue: u32, mask: Readiness) -> u32 {
         let interest = Interest {
             source,
@@ -60,7 +60,7 @@ impl Interests {
         self.free.push(index);
     }
 
-    /// The interests of a source, of which `first` is the first.
+    /// Iterates over the interests in a source, of which `first` is the first.
     pub(super) fn of_source(&self, first: u32) -> impl Iterator<Item = (u32, &Interest)> {
         let mut next = first;
         core::iter::from_fn(move || {
@@ -71,7 +71,7 @@ impl Interests {
         })
     }
 
-    /// The interests that a queue has.
+    /// Returns the interests of a queue. O(n) in all interests.
     pub(super) fn of_queue(&self, queue: u32) -> Vec<u32> {
         let numbered = (1..).zip(&self.all);
         numbered
@@ -98,7 +98,7 @@ impl IndexMut<u32> for Interests {
 }
 
 impl EventQueues {
-    /// Puts an interest at the end of its queue's pending events.
+    /// Appends an interest to the pending events of its queue.
     #[inline]
     pub(super) fn link_pending(&mut self, index: u32) {
         let queue = &mut self.queues[self.interests[index].queue as usize];
@@ -130,7 +130,7 @@ impl EventQueues {
         }
     }
 
-    /// Puts an interest at the end of its source's.
+    /// Appends an interest to the list of its source.
     pub(super) fn link_to_source(&mut self, index: u32) {
         let source = &mut self.sources[self.interests[index].source as usize];
         let last = core::mem::replace(&mut source.last, index);

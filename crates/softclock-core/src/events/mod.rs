@@ -1,23 +1,43 @@
-//! Explicit event delivery (*Event Delivery*, sections 4 and 6): who is told of which event, and when.
+//! Explicit event delivery (*Event Delivery*, sections 4 and 6): queues of events, and the interests that select
+//! them.
 //!
-//! A thread has a queue, and [declares its interest](EventQueues::declare_interest) in sources: descriptors, channels,
-//! whatever can be readable or writable. Whoever learns that something happened to a source [posts](EventQueues::post)
-//! it; the thread takes what is pending with [`get_next_event`](EventQueues::get_next_event), first in first out.
+//! Each thread has a queue, and [declares its interest](EventQueues::declare_interest) in sources: descriptors,
+//! channels, or anything else that can become readable or writable. The code that learns of an event
+//! [posts](EventQueues::post) it to the source. The thread takes pending events with
+//! [`get_next_event`](EventQueues::get_next_event), first in, first out.
 //!
-//! - Events are coalesced: from the first arrival until delivery, a source stands once in each queue.
-//! - What is delivered is the present state as far as it is known, less what the thread has reported as
-//!   [consumed](EventQueues::consume); an event whose cause is gone by then is suppressed.
-//! - A source's state is told by `declare_interest` itself, before anything can be queued, so that nothing that was
-//!   there before is missed.
-//! - An event of a source that was removed reaches nobody, whoever has its number now.
+//! - Events are coalesced: between the first arrival and delivery, a source has one entry in each queue.
+//! - An event carries the present state of the source, as far as it is known, without the conditions that the thread
+//!   has reported as [consumed](EventQueues::consume). An event is suppressed if none of its conditions is left.
+//! - `declare_interest` returns the present state of the source before any event of it is queued, so that conditions
+//!   from before the declaration are not missed.
+//! - Pending events of a removed source are discarded, even if another source reuses its number.
 //!
-//! The paper leaves open what to do when the queue of events overflows (section 6). Here the link of one pending event
-//! is part of each declared interest, so that it cannot.
+//! The paper leaves open how to handle an overflow of the queue (section 6). Here, the link of one pending event is
+//! part of each declared interest, so a queue cannot overflow.
 //!
 //! # Cost
-//! Posting and declaring take time in proportion to the queues interested in the source (usually one); delivery is
-//! O(1) an event, suppressed ones included, each of which was posted before. Nothing depends on the number of sources.
-//! 20 bytes a source and 32 an interest; places are kept for reuse.
+//! Posting and declaring take time proportional to the number of queues interested in the source, usually one.
+//! Delivery is O(1) per event, including suppressed ones. No operation but
+//! [`remove_queue`](EventQueues::remove_queue) depends on the number of sources. A source takes 20 bytes and an
+//! interest 32; their memory is kept for reuse.
+//!
+//! # Example
+//! ```
+//! use softclock_core::events::{Delivery, EventQueues, Readiness};
+//!
+//! let mut events = EventQueues::new();
+//! let queue = events.add_queue();
+//! let socket = events.add_source(Readiness::NONE, Delivery::Each);
+//! events.declare_interest(queue, socket, Readiness::READABLE);
+//!
+//! // Two arrivals before delivery are one event.
+//! events.post(socket, Readiness::READABLE);
+//! events.post(socket, Readiness::READABLE);
+//! let event = events.pop_event(queue).expect("an event is pending");
+//! assert_eq!((event.source, event.readiness), (socket, Readiness::READABLE));
+//! assert_eq!(events.pop_event(queue), None);
+//! ```
 
 mod interests;
 mod readiness;
@@ -29,11 +49,11 @@ use alloc::vec::Vec;
 use interests::{Interest, Interests, NIL};
 pub use readiness::Readiness;
 
-/// A thread's queue of events.
+/// The id of a thread's queue of events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QueueId(u32);
 
-/// Something that events happen to. Its number is used again after it was removed, with another generation.
+/// The id of a source of events. Its index is reused after the source was removed, with another generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SourceId {
     index: u32,
@@ -41,12 +61,12 @@ pub struct SourceId {
 }
 
 impl SourceId {
-    /// The id as a number, to be carried through a kernel interface.
+    /// Returns the id as a number, to be passed through a kernel interface.
     pub const fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The id that [`to_bits`](Self::to_bits) gave. Any other number names no source.
+    /// Returns the id whose [`to_bits`](Self::to_bits) is `bits`. A number from elsewhere names no source.
     pub const fn from_bits(bits: u64) -> Self {
         Self {
             index: bits as u32,
@@ -54,44 +74,45 @@ impl SourceId {
         }
     }
 
-    /// Its place in a table: less than the largest number of sources there were at once.
+    /// Returns the index of the source, to be used in tables: less than the largest number of sources that ever
+    /// coexisted.
     pub const fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// Which of several interested queues of one [`EventQueues`] learn of an event. Where the kernel is what threads have in
-/// common, and each has an `EventQueues` of its own, the kernel chooses: see what the crate `softclock` says of its queues.
+/// Selects the queues of one [`EventQueues`] that receive an event. Threads that each have their own `EventQueues`
+/// and share a descriptor leave this choice to the kernel: see `softclock::events`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delivery {
-    /// All of them.
+    /// All interested queues.
     #[default]
     Each,
-    /// One (the paper's `SO_WAKEUP_ONE`, the "first eligible thread"): an idle one if there is any, else the one whose
-    /// turn it is. If it loses its interest before it has taken the event, another gets it. If it is still busy when more
-    /// arrives, an idle one gets it: coalescing is for as long as the application has not learnt of the first arrival,
-    /// whichever of its threads was to tell it.
+    /// One interested queue (the paper's `SO_WAKEUP_ONE`, the "first eligible thread"): an idle one if there is any,
+    /// else the next in turn. If that queue loses its interest before it has taken the event, another one receives
+    /// it. If its thread is still busy when another event arrives, an idle queue receives both: events are coalesced
+    /// only until one of the application's threads has learnt of the first arrival.
     One,
 }
 
 /// A delivered event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SourceEvent {
-    /// What it happened to.
+    /// The source of the event.
     pub source: SourceId,
-    /// The state of the source, as far as the queue is interested in it.
+    /// The conditions of the source that hold, limited to those that the queue is interested in.
     pub readiness: Readiness,
 }
 
 impl SourceEvent {
-    /// No event, to fill an array with.
+    /// A placeholder to fill arrays with.
     pub const NONE: Self = Self {
         source: SourceId::from_bits(u64::MAX),
         readiness: Readiness::NONE,
     };
 }
 
-/// Sources, queues, and which of them have to do with each other; see the [module](self).
+/// Sources, queues and the interests of queues in sources; see the [module](self).
 #[derive(Debug, Default)]
 pub struct EventQueues {
     sources: Vec<SourceRecord>,
@@ -104,7 +125,7 @@ pub struct EventQueues {
 #[derive(Debug)]
 struct SourceRecord {
     generation: u32,
-    /// The first and last of its interests, in the order of their turns.
+    /// The first and last interest in this source, in the order of their turns.
     first: u32,
     last: u32,
     state: Readiness,
@@ -119,20 +140,20 @@ struct Queue {
     idle: bool,
 }
 
-/// What is added to every interest: as with poll(2), one cannot ask not to be told.
+/// Conditions that are part of every interest, as with poll(2).
 const ALWAYS: Readiness = Readiness::from_bits(
     Readiness::READ_CLOSED.bits() | Readiness::WRITE_CLOSED.bits() | Readiness::ERROR.bits(),
 );
 
 impl Queue {
-    /// Whether its thread waits. One that has an event pending will be busy with it.
+    /// Returns whether the thread waits and has no pending event that is about to wake it.
     fn is_waiting(&self) -> bool {
         self.idle && self.first == NIL
     }
 }
 
 impl EventQueues {
-    /// No source and no queue.
+    /// Creates a set without sources and queues.
     pub fn new() -> Self {
         Self::default()
     }
@@ -156,8 +177,8 @@ impl EventQueues {
         }
     }
 
-    /// Removes a queue and its interests; events that it alone was to get go to others. The id must not be used again.
-    /// Looks at every interest there is.
+    /// Removes a queue and its interests, passing on events that only this queue was to receive. The id must not be
+    /// used afterwards. Takes time proportional to the number of all interests.
     pub fn remove_queue(&mut self, queue: QueueId) {
         for interest in self.interests.of_queue(queue.0) {
             self.revoke(interest);
@@ -165,7 +186,7 @@ impl EventQueues {
         self.free_queues.push(queue.0);
     }
 
-    /// Says whether the queue's thread waits for events, or is busy.
+    /// Records whether the queue's thread waits for events or is busy. [`Delivery::One`] prefers idle queues.
     pub fn set_idle(&mut self, queue: QueueId, idle: bool) {
         self.queues[queue.0 as usize].idle = idle;
     }
@@ -194,13 +215,14 @@ impl EventQueues {
         }
     }
 
-    /// Removes a source with all interests in it and what was pending; false if it was removed before.
+    /// Removes a source with all interests in it and its pending events. Returns false if it was removed before.
     pub fn remove_source(&mut self, id: SourceId) -> bool {
         let Some(source) = self.source_mut(id) else {
             return false;
         };
+        // Ids with the old generation name no source from here on.
         source.generation = source.generation.wrapping_add(1);
-        // No event is handed on.
+        // With an empty state, `revoke` has no condition to pass on to other queues.
         source.state = Readiness::NONE;
         while let interest @ 1.. = self.sources[id.index()].first {
             self.revoke(interest);
@@ -209,14 +231,14 @@ impl EventQueues {
         true
     }
 
-    /// The state of a source, as far as it is known; `None` if it was removed.
+    /// Returns the state of a source, as far as it is known, or `None` if it was removed.
     pub fn state(&self, id: SourceId) -> Option<Readiness> {
         self.source(id).map(|source| source.state)
     }
 
-    /// Declares in which conditions of `source` the queue is interested from now on, in place of what it declared
-    /// before; closing and errors are always among them. An empty `mask` revokes the interest. Gives the present state,
-    /// for which no event will be queued; `None` if the source was removed.
+    /// Declares the conditions of `source` that the queue is interested in, replacing its earlier declaration.
+    /// Closing and errors are always included. An empty `mask` revokes the interest. Returns the present state, for
+    /// which no event will be queued, or `None` if the source was removed.
     pub fn declare_interest(
         &mut self,
         queue: QueueId,
@@ -241,7 +263,7 @@ impl EventQueues {
         Some(state)
     }
 
-    /// Something happened to a source: the conditions `arrived` hold now. Those interested in them will learn of it.
+    /// Records that the conditions `arrived` hold for a source, and queues an event for interested queues.
     #[inline]
     pub fn post(&mut self, id: SourceId, arrived: Readiness) {
         let Some(source) = self.source_mut(id) else {
@@ -254,7 +276,8 @@ impl EventQueues {
         }
     }
 
-    /// These conditions of a source hold no more: a call found nothing, or took less than it could have.
+    /// Records that these conditions of a source no longer hold: a call would have blocked, or transferred less than
+    /// it could have.
     #[inline]
     pub fn consume(&mut self, id: SourceId, consumed: Readiness) {
         if let Some(source) = self.source_mut(id) {
@@ -262,14 +285,14 @@ impl EventQueues {
         }
     }
 
-    /// The state of a source was looked at and is this. No event is queued for it.
+    /// Sets the state of a source to the result of a query. Queues no event.
     pub fn set_state(&mut self, id: SourceId, state: Readiness) {
         if let Some(source) = self.source_mut(id) {
             source.state = state;
         }
     }
 
-    /// Takes pending events in the order of their arrival, as many as there is room for; returns their number.
+    /// Fills `events` with pending events in the order of their arrival, and returns their number.
     pub fn get_next_event(&mut self, queue: QueueId, events: &mut [SourceEvent]) -> usize {
         let mut found = 0;
         while let Some(room) = events.get_mut(found) {
@@ -288,6 +311,7 @@ impl EventQueues {
         loop {
             let interest = self.queues[queue.0 as usize].first;
             if interest == NIL {
+                // An event whose conditions have all been consumed is suppressed: go on to the next.
                 return None;
             }
             self.unlink_pending(interest);
@@ -304,7 +328,7 @@ impl EventQueues {
         }
     }
 
-    /// Whether anything is pending; what is may still turn out to be meaningless.
+    /// Returns whether an event is pending. It may still be suppressed on delivery.
     pub fn is_pending(&self, queue: QueueId) -> bool {
         self.queues[queue.0 as usize].first != NIL
     }
@@ -321,16 +345,19 @@ impl EventQueues {
         }
     }
 
-    /// Gives the event to the first idle queue that is interested, else to the first; its turn is then the last. What
-    /// that queue does not care for goes to another. An event that is pending already stands for this one too, but one
-    /// that waits for a busy thread goes over to an idle one.
+    /// Gives the event to the first idle interested queue, else to the first queue, whose turn is then the last.
+    /// Conditions that this queue is not interested in go to further queues. An event that is already pending covers
+    /// this one too, but if it is pending for a busy thread, it moves to an idle one.
     fn post_one(&mut self, source: u32, arrived: Readiness) {
+        // First to idle queues: they are about to look at their events, so pending events of theirs cover this one.
         let mut left = arrived & !self.covered(source, |queue| queue.idle);
         while let Some(chosen) = self.choose(source, left, Queue::is_waiting) {
             left = left & !self.interests[chosen].mask;
             self.give(chosen);
             self.relieve_busy(source, self.interests[chosen].mask);
         }
+        // Conditions that no idle queue takes go to busy ones, unless one of them already has an event pending for
+        // them.
         left = left & !self.covered(source, |_| true);
         while let Some(chosen) = self.choose(source, left, |_| true) {
             left = left & !self.interests[chosen].mask;
@@ -338,7 +365,7 @@ impl EventQueues {
         }
     }
 
-    /// The conditions of which some of these queues has an event pending.
+    /// Returns the conditions for which one of these queues has an event pending.
     fn covered(&self, source: u32, among: impl Fn(&Queue) -> bool) -> Readiness {
         let interests = self
             .interests
@@ -348,7 +375,7 @@ impl EventQueues {
             .fold(Readiness::NONE, |all, (_, interest)| all | interest.mask)
     }
 
-    /// The first of these queues that is interested in one of the conditions and has no event of the source.
+    /// Returns the first of these queues that is interested in one of the conditions and has no event of the source.
     fn choose(
         &self,
         source: u32,
@@ -366,11 +393,13 @@ impl EventQueues {
 
     fn give(&mut self, interest: u32) {
         self.link_pending(interest);
+        // Last in turn from now on.
         self.unlink_from_source(interest);
         self.link_to_source(interest);
     }
 
-    /// Takes back events for busy queues that tell nothing beyond `given`, which an idle one is told now.
+    /// Removes events pending for busy queues if `given`, which an idle queue has just received, covers all their
+    /// conditions.
     fn relieve_busy(&mut self, source: u32, given: Readiness) {
         let SourceRecord { state, first, .. } = self.sources[source as usize];
         let mut next = first;
@@ -389,7 +418,7 @@ impl EventQueues {
         &self.queues[interest.queue as usize]
     }
 
-    /// The interest of a queue in a source, or `NIL`.
+    /// Returns the interest of a queue in a source, or `NIL`.
     fn find(&self, queue: QueueId, source: SourceId) -> u32 {
         let first = self.sources[source.index()].first;
         let mut interests = self.interests.of_source(first);
@@ -407,7 +436,7 @@ impl EventQueues {
         }
     }
 
-    /// A queue that was to learn of these conditions does not care for them any more: another may.
+    /// Offers these conditions to other queues, after a queue that was to receive them has lost interest in them.
     fn hand_on(&mut self, source: u32, conditions: Readiness) {
         let SourceRecord {
             state, delivery, ..
@@ -417,7 +446,7 @@ impl EventQueues {
         }
     }
 
-    /// Ends an interest. An event that was for it alone goes to another.
+    /// Ends an interest. A pending event that only this queue was to receive goes to another.
     fn revoke(&mut self, index: u32) {
         let was_pending = self.interests[index].pending;
         if was_pending {
@@ -425,6 +454,7 @@ impl EventQueues {
         }
         self.unlink_from_source(index);
         let Interest { source, mask, .. } = self.interests[index];
+        // Removed before the event is passed on, so that it cannot come back to this interest.
         self.interests.remove(index);
         if was_pending {
             self.hand_on(source, mask);

@@ -1,61 +1,71 @@
-//! The state of a descriptor.
+//! The state of a descriptor as a set of conditions.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// A set of conditions of a descriptor.
+///
+/// # Example
+/// ```
+/// use softclock_core::Readiness;
+///
+/// let state = Readiness::READABLE | Readiness::READ_CLOSED;
+/// assert!(state.contains(Readiness::READABLE));
+/// assert!(state.wakes_reader() && !state.wakes_writer());
+/// assert_eq!(state & !Readiness::READABLE, Readiness::READ_CLOSED);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Readiness(u8);
 
 impl Readiness {
-    /// None of the conditions.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Data, a connection to accept, or the end of the stream can be read.
+    /// A read would return data, a connection to accept, or the end of the stream.
     pub const READABLE: Self = Self(1);
-    /// There is room to write.
+    /// The send buffer has room.
     pub const WRITABLE: Self = Self(1 << 1);
-    /// The peer will send no more.
+    /// The peer has ended its direction: no further data will arrive.
     pub const READ_CLOSED: Self = Self(1 << 2);
-    /// Nothing can be sent any more.
+    /// Writing has ended: the connection is closed in this direction.
     pub const WRITE_CLOSED: Self = Self(1 << 3);
     /// An error is pending; the next call on the descriptor returns it.
     pub const ERROR: Self = Self(1 << 4);
     /// Urgent data or another exceptional condition.
     pub const PRIORITY: Self = Self(1 << 5);
 
-    /// Whether all conditions of `other` hold.
+    /// Returns whether all conditions of `other` hold.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any condition of `other` holds.
+    /// Returns whether any condition of `other` holds.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether no condition holds.
+    /// Returns whether no condition holds.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether reading would not wait: there is data, the end, or an error.
+    /// Returns whether a read would return at once, with data, the end of the stream, or an error.
     pub const fn wakes_reader(self) -> bool {
         self.intersects(Self(Self::READABLE.0 | Self::READ_CLOSED.0 | Self::ERROR.0))
     }
 
-    /// Whether writing would not wait: there is room, or an error.
+    /// Returns whether a write would return at once, with success or an error.
     pub const fn wakes_writer(self) -> bool {
         self.intersects(Self(
             Self::WRITABLE.0 | Self::WRITE_CLOSED.0 | Self::ERROR.0,
         ))
     }
 
-    /// The conditions as bits, to be stored.
+    /// Returns the conditions as bits, to be stored.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The set of these bits; unknown ones are dropped.
+    /// Returns the set for `bits`, ignoring unknown bits.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits & ALL)
     }

@@ -7,7 +7,7 @@ const READ: Readiness = Readiness::READABLE;
 const WRITE: Readiness = Readiness::WRITABLE;
 const NONE: Readiness = Readiness::NONE;
 
-/// What the queues should do, said plainly.
+/// A plain model of the queues.
 struct Model {
     sources: Vec<ModelSource>,
     queues: Vec<ModelQueue>,
@@ -17,7 +17,7 @@ struct Model {
 struct ModelSource {
     state: Readiness,
     delivery: Delivery,
-    /// Queue and mask, in the order of their turns.
+    /// Queues and their masks, in the order of their turns.
     interests: Vec<(usize, Readiness)>,
 }
 
@@ -56,7 +56,8 @@ impl Model {
         }
     }
 
-    /// To those who wait, unless such a one is on its way to it; what is left then to anybody, unless it is queued.
+    /// Gives an event to waiting queues, unless an idle one already has it pending. Remaining conditions go to any
+    /// queue, unless one has them pending.
     fn notify_one(&mut self, source: usize, arrived: Readiness) {
         let state = self.sources[source].state;
         let is_idle = |model: &Self, queue: usize| model.queues[queue].idle;
@@ -78,7 +79,7 @@ impl Model {
         }
     }
 
-    /// What those among the queues who have an event of the source pending are interested in.
+    /// Returns the conditions that the queues with a pending event of the source are interested in.
     fn told(&self, source: usize, among: &dyn Fn(&Self, usize) -> bool) -> Readiness {
         let interests = self.sources[source].interests.iter();
         interests
@@ -86,7 +87,7 @@ impl Model {
             .fold(NONE, |all, &(_, mask)| all | mask)
     }
 
-    /// Queues an event for the first in turn among the interested, who is the last then.
+    /// Queues an event for the first interested queue, whose turn is then the last.
     fn tell_first(
         &mut self,
         source: usize,
@@ -146,8 +147,8 @@ impl Model {
         }
     }
 
-    /// Nobody waits for what has happened: whoever is interested in a condition that was posted and holds still has
-    /// an event pending, or took one since it was posted.
+    /// Checks that no event is lost: a queue interested in a condition that was posted and still holds has an event
+    /// pending, or took one since it was posted.
     fn check_nothing_is_lost(&self, owed: &[Vec<Readiness>]) {
         for (index, source) in self.sources.iter().enumerate() {
             for &(queue, mask) in &source.interests {
@@ -198,14 +199,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The queues beside the model.
+/// The queues and the model.
 struct Pair {
     events: EventQueues,
     model: Model,
     sources: Vec<SourceId>,
     queues: Vec<QueueId>,
     removed: Vec<SourceId>,
-    /// By source and queue, what was posted since the queue last took an event of the source.
+    /// By source and queue, the conditions posted since the queue last took an event of the source.
     owed: Vec<Vec<Readiness>>,
 }
 
@@ -284,7 +285,7 @@ impl Pair {
                 self.owed[source].fill(NONE);
             }
             Op::ReplaceQueue(queue) => {
-                // The order in which a queue's interests end decides who gets what is handed on.
+                // The order in which the interests of a queue end determines which queues receive its events.
                 let mut of_queue = self.events.interests.of_queue(self.queues[queue].0);
                 of_queue.sort_unstable();
                 let place = |source: u32| {

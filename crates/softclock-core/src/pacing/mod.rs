@@ -1,9 +1,10 @@
-//! Pacing: when to send what.
+//! Pacing: algorithms that compute when to send packets.
 //!
-//! - [`RateClock`]: one train of transmissions at a target rate, with a burst rate to catch up (*Soft Timers*, 4.1, 5.6).
-//! - [`ByteClock`]: classes of packets on one link, each at its own rate (*PSPacer/HT*, II-B).
-//! - [`SharedRate`]: one rate that many senders keep together, each of which asks when it may send.
-//! - [`wire_bytes`]: what a packet takes on the wire.
+//! - [`RateClock`]: one train of transmissions at a target rate, with a burst rate to catch up (*Soft Timers*,
+//!   sections 4.1 and 5.6).
+//! - [`ByteClock`]: classes of packets on one link, each at its own rate (*PSPacer/HT*, section II-B).
+//! - [`SharedRate`]: one rate shared by many senders, each of which asks when it may send.
+//! - [`wire_bytes`]: the size of a packet on the wire.
 
 pub mod byte_clock;
 mod rate_clock;

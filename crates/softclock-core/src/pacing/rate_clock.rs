@@ -4,28 +4,45 @@ use core::time::Duration;
 
 use crate::Instant;
 
-/// When the next of a train of transmissions is to be sent.
+/// Computes when to send the next transmission of a train.
 ///
-/// One transmission is scheduled at a time. Normally it is due an interval after the one before; a soft timer sends it
-/// some time later. So that the average since the train began comes out right, the next is then scheduled earlier, but
-/// never less than the minimum interval after the last (the maximal allowable burst rate). Transmissions are so never
-/// ahead of the target rate. A train ends when the source has nothing to send ([`end`](Self::end)): what a
-/// source leaves unused is not made up.
+/// One transmission is scheduled at a time, normally one target interval after the preceding one. A soft timer sends
+/// it somewhat late. To keep the average rate since the train began, the next transmission is then scheduled earlier,
+/// but at least the minimum interval after the last one, which is the maximal allowable burst rate. Transmissions are
+/// thus never ahead of the target rate. A train ends when the source has no data to send ([`end`](Self::end)); unused
+/// time of the source is not made up.
 ///
-/// A train that is behind by more than [`set_most_behind`](Self::set_most_behind) allows forgets the rest
-/// ([`forgotten`](Self::forgotten)): a process that was stopped for seconds does not make up for them.
+/// A train that is behind by more than [`set_most_behind`](Self::set_most_behind) allows forgets the excess
+/// ([`forgotten`](Self::forgotten)): a process that was stopped for seconds does not catch up for them.
 ///
-/// Each wait between transmissions may cost the processor: beside computing processes a thread that sleeps comes back
-/// some milliseconds later, and would make up for nothing if it sent one transmission then. So several may go together:
-/// as many as are due, and as the burst rate had time for since the last, 5 ms at most ([`due`](Self::due)). Those that
-/// the sender had nothing for at once may follow without an interval.
+/// A thread that shares its processor with computing processes may run only once every few milliseconds. If it sent
+/// one transmission each time, it would never catch up. Several transmissions may therefore be sent together
+/// ([`due`](Self::due)): as many as are due and as the burst rate allows since the last one, limited to 5 ms. Those
+/// for which the sender had no data at that moment may follow without an interval.
 ///
-/// The intervals are those of a whole transmission. One of another size takes as much less or more
-/// ([`on_transmit_bytes`](Self::on_transmit_bytes)), and their size may change in mid-train
+/// Intervals are those of a full transmission. For a transmission of another size they are scaled
+/// ([`on_transmit_bytes`](Self::on_transmit_bytes)), and the full size may change within a train
 /// ([`set_intervals`](Self::set_intervals)).
 ///
-/// [`next_send`](Self::next_send) and [`on_transmit`](Self::on_transmit) are a few additions; the others divide. Times are
-/// whole nanoseconds.
+/// [`next_send`](Self::next_send) and [`on_transmit`](Self::on_transmit) take a few additions; other methods also
+/// divide. Times are in whole nanoseconds.
+///
+/// # Example
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_core::pacing::RateClock;
+/// use std::time::Duration;
+///
+/// let at = |us: u64| Instant::from_ns(us * 1_000);
+/// // Every 100 us; every 50 us while catching up.
+/// let mut clock = RateClock::new(Duration::from_micros(100), Duration::from_micros(50));
+/// assert_eq!(clock.next_send(at(0)), at(0));
+/// clock.on_transmit(at(0));
+/// assert_eq!(clock.next_send(at(0)), at(100));
+/// // Sent 60 us late: the next follows at the burst rate, at 210 us instead of 260 us.
+/// clock.on_transmit(at(160));
+/// assert_eq!(clock.next_send(at(160)), at(210));
+/// ```
 #[derive(Clone, Debug)]
 pub struct RateClock {
     target_ns: u64,
@@ -37,22 +54,22 @@ pub struct RateClock {
 
 #[derive(Clone, Debug)]
 struct Train {
-    /// The source ran dry: the next transmission begins another.
+    /// Whether the source ran out of data: the next transmission begins another train.
     ended: bool,
-    /// When the next transmission would be sent if none had ever been late.
+    /// Time at which the next transmission would be sent if none had been late.
     on_schedule: Instant,
     last: Instant,
-    /// From when on the burst rate counts: the last transmission, or before it if more might have gone with it.
+    /// Time from which the burst rate counts: the last transmission, or earlier if more could have been sent with it.
     burst_from: Instant,
-    /// What the last transmission takes at the target rate.
+    /// Time that the last transmission takes at the target rate.
     last_ns: u64,
-    /// The same at the burst rate.
+    /// Time that the last transmission takes at the burst rate.
     last_minimum_ns: u64,
 }
 
 impl RateClock {
-    /// One transmission each `target`, and when catching up each `minimum` at most; a minimum above the target is the
-    /// target.
+    /// Creates a clock for one transmission per `target`, and at most one per `minimum` when catching up. A minimum
+    /// above the target is reduced to the target.
     pub fn new(target: Duration, minimum: Duration) -> Self {
         let target_ns = crate::time::saturating_ns(target).max(1);
         Self {
@@ -64,29 +81,29 @@ impl RateClock {
         }
     }
 
-    /// Whether a train is in progress.
+    /// Returns whether a train is in progress.
     pub fn is_in_train(&self) -> bool {
         self.train.as_ref().is_some_and(|train| !train.ended)
     }
 
-    /// The target interval.
+    /// Returns the target interval.
     pub fn target(&self) -> Duration {
         Duration::from_nanos(self.target_ns)
     }
 
-    /// Sets how far a train may be behind its schedule and still catch up; a target interval at least. [`MOST_BEHIND`]
-    /// if it is not set.
+    /// Sets how far a train may fall behind its schedule and still catch up, at least one target interval. The
+    /// default is [`MOST_BEHIND`].
     pub fn set_most_behind(&mut self, most: Duration) {
         self.most_behind_ns = crate::time::saturating_ns(most);
     }
 
-    /// How much of its schedule it gave up, because it was behind by more than it may be.
+    /// Returns the time by which trains were behind beyond the limit, and which they did not make up.
     pub const fn forgotten(&self) -> Duration {
         Duration::from_nanos(self.forgotten_ns)
     }
 
-    /// Changes the intervals at the same target rate, for transmissions of another size or another burst rate. The present
-    /// train keeps its schedule: what was sent took what its own size takes.
+    /// Changes the intervals for transmissions of another size, at the same target rate, or for another burst rate.
+    /// The present train keeps its schedule.
     pub fn set_intervals(&mut self, target: Duration, minimum: Duration) {
         self.change_intervals(target, minimum);
         if let Some(train) = &mut self.train {
@@ -94,12 +111,13 @@ impl RateClock {
         }
     }
 
-    /// Changes the rates of transmissions of the same size. The present train goes on from its last transmission, which
-    /// takes what it would at the new rates; how far the train was behind is forgotten.
+    /// Changes the rates for transmissions of the same size. The present train continues from its last transmission,
+    /// rescaled to the new rates, and is no longer behind.
     pub fn set_rates(&mut self, target: Duration, minimum: Duration) {
         let before = self.target_ns;
         self.change_intervals(target, minimum);
         if let Some(train) = &mut self.train {
+            // The last transmission keeps its size, so its time scales with the target interval.
             let share = train.last_ns;
             train.last_ns = scaled(self.target_ns, share, before);
             train.last_minimum_ns = scaled(self.minimum_ns, share, before);
@@ -113,7 +131,7 @@ impl RateClock {
         (self.target_ns, self.minimum_ns) = (new.target_ns, new.minimum_ns);
     }
 
-    /// When the next transmission is to be scheduled: `now` if it begins a train.
+    /// Returns the time for which to schedule the next transmission: `now` if it begins a train.
     pub fn next_send(&self, now: Instant) -> Instant {
         match &self.train {
             None => now,
@@ -124,26 +142,28 @@ impl RateClock {
         }
     }
 
-    /// How many transmissions may go together, where [`next_send`](Self::next_send) has come: one, and where the train
-    /// is behind as many as are due, but no more than the burst rate had time for since the last, and in 5 ms.
+    /// Returns the number of transmissions that may be sent together once [`next_send`](Self::next_send) has come:
+    /// one, or if the train is behind, as many as are due, limited by the burst rate since the last one and by 5 ms.
     pub fn due(&self, now: Instant) -> u64 {
         let Some(train) = self.train.as_ref().filter(|train| !train.ended) else {
             return 1;
         };
         let on_schedule = self.schedule(train, now);
+        // As many as the schedule has time for, and as the burst rate allows since the last transmission.
         let more = now.ns_since(on_schedule) / self.target_ns;
         let since = now.ns_since(train.burst_from.add_ns(train.last_minimum_ns));
         let allowed = since.min(TOGETHER_NS).checked_div(self.minimum_ns);
         1 + allowed.map_or(more, |allowed| more.min(allowed))
     }
 
-    /// A transmission was sent. The next goes a minimum interval later, or more.
+    /// Records a transmission at `now`.
     pub fn on_transmit(&mut self, now: Instant) {
         self.transmit(now, 1, 1);
     }
 
-    /// `bytes` were sent, where a transmission is `full` bytes: less, and the next is due as much sooner; or more, as
-    /// far as [`due`](Self::due) allows it. What it allows beyond them may go at once.
+    /// Records that `bytes` were sent, where a full transmission has `full` bytes. After fewer bytes, the next is due
+    /// proportionally sooner. More are allowed up to [`due`](Self::due); transmissions that it allowed beyond them
+    /// may follow at once.
     pub fn on_transmit_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
         let left = self.due(now).saturating_sub(bytes.div_ceil(full));
         self.transmit(now, bytes, full);
@@ -158,6 +178,7 @@ impl RateClock {
             true => ns,
             false => scaled(ns, bytes, full),
         };
+        // The schedule counts from when the transmission was due, so that lateness does not lower the rate.
         let due = match &self.train {
             Some(train) if !train.ended => {
                 let due = self.schedule(train, now);
@@ -171,25 +192,26 @@ impl RateClock {
             on_schedule: due.add_ns(part(self.target_ns)),
             last: now,
             burst_from: now,
+            // Several transmissions sent together delay the next one only like a single one: they were due before.
             last_ns: part(self.target_ns).min(self.target_ns),
             last_minimum_ns: part(self.minimum_ns).min(self.minimum_ns),
         });
     }
 
-    /// How far the train is behind its schedule, as far as it will catch up.
+    /// Returns how far the train is behind its schedule, as far as it will catch up.
     pub fn behind(&self, now: Instant) -> Duration {
         let train = self.train.as_ref().filter(|train| !train.ended);
         train.map_or(Duration::ZERO, |train| now.since(self.schedule(train, now)))
     }
 
-    /// When the next transmission would be sent if none of late had been late.
+    /// Returns when the next transmission would be sent if none of the recent ones had been late.
     fn schedule(&self, train: &Train, now: Instant) -> Instant {
         let most = self.most_behind_ns.max(self.target_ns);
         train.on_schedule.max(now.sub_ns(most))
     }
 
-    /// The source has run dry. The next transmission begins a train, but not before the time has passed that the last
-    /// takes at the target rate.
+    /// Ends the train, since the source has no data. The next transmission begins a new one, but not before the last
+    /// one's time at the target rate has passed.
     pub fn end(&mut self) {
         if let Some(train) = &mut self.train {
             train.ended = true;
@@ -197,23 +219,24 @@ impl RateClock {
     }
 }
 
-/// How far a train may be behind its schedule if nothing else is said: longer than a process is away that shares a
-/// processor with some others, which is 3 to 30 ms a slice, and short beside a stop that somebody sees.
+/// Default limit of how far a train may fall behind and still catch up: longer than a process that shares a processor
+/// with some others waits for its turn (slices are 3 to 30 ms), and short compared with a stop that a user would
+/// notice.
 pub const MOST_BEHIND: Duration = Duration::from_millis(50);
 
-/// A thread that shares a processor comes back after about a slice of the others, which is 3 to 4 ms: at twice the
-/// rate, 5 ms make up for 10 between two turns. More together would be a burst beyond the burst rate.
+/// Limit of transmissions sent together. A thread that shares a processor runs again after about one slice of the
+/// others, 3 to 4 ms; at twice the rate, 5 ms make up for 10 between two turns. More would exceed the burst rate.
 const TOGETHER_NS: u64 = 5_000_000;
 
-/// `ns * part / whole`.
+/// Returns `ns * part / whole`.
 fn scaled(ns: u64, part: u64, whole: u64) -> u64 {
     let scaled = u128::from(ns) * u128::from(part) / u128::from(whole);
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// A distribution of the intervals between trigger states, for simulations: lower and upper bound in microseconds of what
-/// is uniform in between, and how many of 10 000. Mean 31.5, median 18, deviation 32, 5.3 % above 100, maximum 476:
-/// ST-Apache in Table IV.
+/// A distribution of the intervals between trigger states, for simulations: bounds in microseconds between which
+/// values are uniform, and their frequency per 10 000. Mean 31.5, median 18, deviation 32, 5.3 % above 100, maximum
+/// 476: ST-Apache in Table IV.
 #[cfg(any(test, feature = "experiments"))]
 pub const ST_APACHE_US: [(f64, f64, u32); 7] = [
     (2.0, 11.0, 2720),
@@ -230,7 +253,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// xorshift64*: the same trigger states everywhere.
+    /// xorshift64*, for reproducible trigger states.
     struct Random(u64);
 
     impl Random {
@@ -257,7 +280,7 @@ mod tests {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let squares = values.iter().map(|value| (value - mean) * (value - mean));
         let variance: f64 = squares.sum::<f64>() / values.len() as f64;
-        // Newton's method: there is no square root without an operating system's library.
+        // Newton's method, since there is no square root without the standard library.
         let mut root = variance.max(1.0);
         for _ in 0..60 {
             root = (root + variance / root) / 2.0;
@@ -265,7 +288,7 @@ mod tests {
         (mean, root)
     }
 
-    /// The intervals of a train whose transmissions fire at the first trigger state after they are due.
+    /// Returns the intervals of a train whose transmissions fire at the first trigger state after they are due.
     fn simulate(target_us: u64, minimum_us: u64) -> (f64, f64) {
         let mut random = Random(7);
         let micros = Duration::from_micros;
@@ -332,8 +355,8 @@ mod tests {
         }
     }
 
-    /// Pieces change their size every few of them, as where a thread is busy now and then. At each, all is sent that the
-    /// rate had time for before it, but for what trigger states were late by, and no more.
+    /// Pieces change their size every few pieces, as in a thread that is busy at times. At each change, the bytes
+    /// that the rate allowed so far have been sent, except for the lateness of trigger states, and no more.
     #[test]
     fn the_average_outlasts_changes_of_size() {
         const NS_PER_BYTE: u64 = 10;
@@ -438,7 +461,7 @@ mod tests {
         assert_eq!(clock.due(ms(5_000)), 2, "also that of others");
     }
 
-    /// The burst rate counts from the last transmission on, whatever was due by then.
+    /// The burst rate counts from the last transmission, independent of how many are due.
     #[test]
     fn what_goes_together_is_what_the_burst_rate_had_time_for() {
         let us = |us: u64| Instant::from_ns(us * 1000);
@@ -462,9 +485,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A thread that is away at random, against two counts of bytes: never more than the target rate allows since
-        /// the train began, never more at once than the burst rate had time for since the transmission before; and what
-        /// is sent and what is forgotten is all there was.
+        /// A thread that is away at random, compared with two byte counts: it never sends more than the target rate
+        /// allows since the train began, nor more at once than the burst rate allows since the preceding
+        /// transmission; sent and forgotten bytes together are those of the target rate.
         #[test]
         fn a_thread_that_is_away_keeps_what_it_may(
             pauses in prop::collection::vec((0u64..200_000, 0u64..100), 1..300),
@@ -478,7 +501,7 @@ mod tests {
             let most = (most_us * 1000).max(target);
             let (mut now, mut sent, mut last, mut begun) = (Instant::ORIGIN, 0u64, None, None);
             for (long, short) in pauses {
-                // Mostly on time, and now and then away.
+                // Mostly on time, and sometimes away.
                 let away = if short < 10 { long * 1000 } else { short * 1000 };
                 now = clock.next_send(now).max(now).add_ns(away);
                 let due = clock.due(now);
@@ -500,8 +523,8 @@ mod tests {
                 last = Some(now);
                 let begun = *begun.get_or_insert(now);
                 prop_assert!((sent - 1) * target <= now.ns_since(begun));
-                // What was sent, what was forgotten, and what it will still make up for, is all there was; beside that
-                // it is never ahead by more than what was sent last.
+                // The bytes sent, forgotten and still to be made up are those of the target rate; beyond them, the
+                // train is ahead by at most the last transmission.
                 let forgotten = crate::time::saturating_ns(clock.forgotten());
                 let behind = crate::time::saturating_ns(clock.behind(now));
                 prop_assert!(behind <= most);

@@ -1,4 +1,4 @@
-//! One rate for many senders.
+//! One rate shared by many senders.
 
 use core::time::Duration;
 
@@ -6,13 +6,29 @@ use crate::Instant;
 use crate::time::saturating_ns;
 use crate::units::Rate;
 
-/// A rate that many senders keep together (the virtual scheduling algorithm of ITU-T I.371).
+/// A rate shared by many senders (the virtual scheduling algorithm of ITU-T I.371).
 ///
-/// Who is about to send reserves the next free time, and sends when that has come. Each has one reservation at a time,
-/// so that senders take turns, whatever they send. Since times are given out ahead, a sender that is late does not make
-/// the others late. What nobody reserved is lost but for the slack, which lets a few senders catch up.
+/// Before sending, a sender reserves the next free time, and sends when that time has come. Each sender has one
+/// reservation at a time, so senders take turns, even if some send more at once than others. Times are reserved
+/// ahead, so a late sender does not delay the others. Time that no sender reserves is lost, except for the slack,
+/// which lets senders catch up a little.
 ///
-/// A reservation is a few additions and a division.
+/// A reservation takes a few additions and a division.
+///
+/// # Example
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_core::pacing::SharedRate;
+/// use std::time::Duration;
+///
+/// // 1500 bytes take 1 ms at 12 Mbit/s.
+/// let mut shared = SharedRate::new("12mbit".parse()?, Duration::ZERO);
+/// let now = Instant::from_ns(5_000_000);
+/// assert_eq!(shared.reserve(now, 1500), now);
+/// assert_eq!(shared.reserve(now, 1500), now + Duration::from_millis(1));
+/// assert!(!shared.reserve_now(now, 1500));
+/// # Ok::<(), softclock_core::units::UnitError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedRate {
     rate: Rate,
@@ -21,7 +37,7 @@ pub struct SharedRate {
 }
 
 impl SharedRate {
-    /// This rate, at which at most `slack` is made up: so much time's worth may go out at once after a pause.
+    /// Creates a shared rate. After a pause, at most the bytes of `slack` at this rate may be sent at once.
     pub fn new(rate: Rate, slack: Duration) -> Self {
         Self {
             rate,
@@ -30,24 +46,25 @@ impl SharedRate {
         }
     }
 
-    /// The rate kept.
+    /// Returns the rate.
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Changes the rate of what is reserved from now on.
+    /// Changes the rate of future reservations.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
     }
 
-    /// When `bytes` may be sent; not before `now`. The time is theirs, whether they use it or not.
+    /// Reserves the time for `bytes` and returns when they may be sent, not before `now`. Unused reservations are
+    /// lost.
     pub fn reserve(&mut self, now: Instant, bytes: u64) -> Instant {
         let from = self.next_free.max(now.sub_ns(self.slack_ns));
         self.next_free = from + self.rate.time_of(bytes);
         from.max(now)
     }
 
-    /// Reserves the time for `bytes` if they may be sent at once; false if not.
+    /// Reserves the time for `bytes` only if they may be sent at once. Returns whether it did.
     pub fn reserve_now(&mut self, now: Instant, bytes: u64) -> bool {
         let is_free = self.next_free <= now;
         if is_free {
@@ -114,7 +131,7 @@ mod tests {
             for first in 0..sent.len() {
                 let mut sum = 0;
                 for &(at, bytes) in &sent[first..] {
-                    // Rounding gives each send less than a nanosecond too much.
+                    // Rounding gives each transmission less than a nanosecond too much.
                     let allowed = mbit(100).bytes_in(at.since(sent[first].0) + slack);
                     prop_assert!(sum <= allowed + 1, "{sum} bytes, not {allowed}");
                     sum += bytes;

@@ -1,16 +1,27 @@
-//! What a packet takes on the wire.
+//! The size of a packet on the wire.
 
-/// How a packet that is longer than a frame will be segmented.
+/// The sizes by which a packet longer than a frame will be segmented (GSO).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GsoSizes {
-    /// Bytes of the headers, link layer to transport, which each segment repeats.
+    /// Bytes of headers, link layer to transport, that each segment repeats.
     pub header_bytes: u32,
-    /// Bytes of payload in a segment.
+    /// Bytes of payload per segment.
     pub segment_bytes: u32,
 }
 
-/// The bytes of a packet of `frame_bytes` (layer 2, as `tc` counts) on the wire: with the headers that its segmentation
-/// adds (*PSPacer/HT*, II-B), and `overhead_bytes` for each frame (preamble, check sequence and gap of Ethernet: 24).
+/// Returns the size on the wire of a packet of `frame_bytes` (layer 2, as `tc` counts), including the headers that
+/// segmentation adds (*PSPacer/HT*, section II-B) and `overhead_bytes` per frame (for Ethernet 24: preamble, check
+/// sequence and gap).
+///
+/// # Example
+/// ```
+/// use softclock_core::pacing::{GsoSizes, wire_bytes};
+///
+/// assert_eq!(wire_bytes(1514, None, 24), 1538);
+/// // 3000 bytes of payload behind 54 bytes of headers leave as two frames.
+/// let gso = GsoSizes { header_bytes: 54, segment_bytes: 1500 };
+/// assert_eq!(wire_bytes(3054, Some(gso), 24), 2 * (54 + 1500 + 24));
+/// ```
 pub const fn wire_bytes(frame_bytes: u32, gso: Option<GsoSizes>, overhead_bytes: u32) -> u64 {
     let (frames, headers) = match gso {
         Some(gso) if gso.segment_bytes > 0 && frame_bytes > gso.header_bytes => {

@@ -29,12 +29,12 @@ fn options() -> impl Strategy<Value = WanOptions> {
         )
 }
 
-/// Gaps in nanoseconds, and bytes.
+/// Gaps in nanoseconds, and sizes in bytes.
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((0u64..200_000, 60u64..1600), 1..200)
 }
 
-/// Times of arrival, bytes and fates.
+/// Times of arrival, sizes and results.
 fn run(options: WanOptions, seed: u64, arrivals: &[(u64, u64)]) -> Vec<(Instant, u64, Fate)> {
     let mut wan = Wan::new(options, seed);
     let mut now = Instant::ORIGIN;
@@ -79,7 +79,7 @@ proptest! {
         prop_assert!(left.iter().all(|&(arrival, _, at)| at == arrival + options.delay));
     }
 
-    /// In any stretch of a queue that is never empty, the rate is the rate.
+    /// While the queue is not empty, packets leave at exactly the rate.
     #[test]
     fn the_bottleneck_sends_at_its_rate(
         bps in 1_000u64..2_000_000_000, queue_packets in 1usize..50, seed in any::<u64>(), arrivals in arrivals(),
@@ -132,7 +132,7 @@ fn shares_come_out() {
         jitter: Duration::from_millis(5),
         ..WanOptions::default()
     };
-    // A second apart, so that keeping the order changes no delay.
+    // A second apart, so that keeping the order does not change a delay.
     let arrivals = [(1_000_000_000, 100)].repeat(20_000);
     let fates = run(options, 7, &arrivals);
     let share = |what: &dyn Fn(Instant, Fate) -> bool| {

@@ -1,12 +1,12 @@
-//! Which slots hold anything: a bit a slot, a summary bit a word, a bit a level, so that the
-//! earliest of 6144 slots is found with three bit scans and empty time costs nothing.
+//! A bitmap of the occupied slots: one bit per slot, one summary bit per word, and one bit per level. Three bit scans
+//! find the earliest of 6144 slots, and empty time costs nothing.
 
 use super::level::{Home, LEVELS, SLOTS};
 
 const WORD_BITS: usize = u64::BITS as usize;
 const WORDS: usize = SLOTS / WORD_BITS;
 
-// One summary word must name every word of its level.
+// One summary word must have a bit for every word of its level.
 const _: () = assert!(WORDS <= WORD_BITS);
 
 /// The occupied slots.
@@ -49,7 +49,7 @@ impl Bitmap {
         }
     }
 
-    /// The occupied slot that starts first, if any: the lowest of the lowest level.
+    /// Returns the occupied slot that starts first: the lowest slot of the lowest level.
     #[inline]
     pub(super) fn first(&self) -> Option<Home> {
         if self.levels == 0 {

@@ -1,21 +1,20 @@
-//! Which slot a tick belongs to.
+//! The slot of a tick.
 //!
-//! Level 0 has one slot a tick; a slot of the next level spans a whole turn of the one below. The
-//! level of a tick is that of the highest digit (base 1024) in which it differs from the wheel's
-//! position. So a level holds nothing behind the position, its slots never wrap round, and every
-//! slot of a level comes before every slot of the next one.
+//! Level 0 has one slot per tick. A slot of a higher level spans all slots of the level below. The level of a tick is
+//! that of the highest digit (base 1024) in which it differs from the wheel's position. Hence a level has no occupied
+//! slot behind the position, slots never wrap around, and every slot of a level comes before every slot of the next
+//! level.
 
-/// Bits of a tick that one level resolves: 1024 slots, 8 KiB of lists. More slots would save moves
-/// (a timer up to 1 ms away is usually linked once, one up to 1 s away twice) but cost cache misses
-/// when few timers are pending and other work has used the cache in between: on a trace of ten
-/// timers, 4096 slots were a quarter slower.
+/// Bits of a tick that one level resolves: 1024 slots, 8 KiB of lists. More slots would save moves (an event up to 1
+/// ms away is usually linked once, one up to 1 s away twice), but would cost cache misses when few events are pending
+/// and other work has evicted the slots: on a trace of ten timers, 4096 slots were a quarter slower.
 pub(super) const LEVEL_BITS: u32 = 10;
-/// Slots of a level.
+/// Slots per level.
 pub(super) const SLOTS: usize = 1 << LEVEL_BITS;
-/// Levels that cover every tick an [`Instant`](crate::Instant) can name.
+/// Levels needed to cover every tick of an [`Instant`](crate::Instant).
 pub(super) const LEVELS: usize = 6;
 
-/// The last slot there is: that of an event due in the last tick of all.
+/// The slot of an event that is due in the last tick of an [`Instant`](crate::Instant).
 pub(super) const LAST_TICK: u64 = u64::MAX / crate::time::TICK_NS + 1;
 
 const DIGIT_MASK: u64 = SLOTS as u64 - 1;
@@ -23,38 +22,38 @@ const DIGIT_MASK: u64 = SLOTS as u64 - 1;
 const _: () = assert!(LAST_TICK >> (LEVEL_BITS * LEVELS as u32) == 0);
 const _: () = assert!(LEVELS * SLOTS <= u16::MAX as usize);
 
-/// A slot of the wheel: its level and its digit, as one number that indexes the table of slots.
+/// A slot of the wheel: its level and its digit, combined into one index into the table of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Home(u16);
 
 impl Home {
-    /// The slot of `level` that `tick` falls into.
+    /// Returns the slot of `level` that `tick` falls into.
     #[inline]
     pub(super) const fn at(level: u32, tick: u64) -> Self {
         let digit = (tick >> (level * LEVEL_BITS)) & DIGIT_MASK;
         Self((level << LEVEL_BITS) as u16 | digit as u16)
     }
 
-    /// The slot with this number.
+    /// Returns the slot with this index.
     #[inline]
     pub(super) const fn from_index(index: usize) -> Self {
         debug_assert!(index < LEVELS * SLOTS);
         Self(index as u16)
     }
 
-    /// The number of this slot.
+    /// Returns the index of this slot.
     #[inline]
     pub(super) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The level of this slot.
+    /// Returns the level of this slot.
     #[inline]
     pub(super) const fn level(self) -> u32 {
         (self.0 >> LEVEL_BITS) as u32
     }
 
-    /// The first tick of this slot, seen from `position`.
+    /// Returns the first tick of this slot, as seen from `position`.
     #[inline]
     pub(super) const fn start(self, position: u64) -> u64 {
         let shift = self.level() * LEVEL_BITS;
@@ -63,7 +62,7 @@ impl Home {
     }
 }
 
-/// The level of `tick` seen from `position`: that of the highest digit in which they differ.
+/// Returns the level of `tick` as seen from `position`: that of the highest digit in which they differ.
 #[inline]
 pub(super) const fn level_of(position: u64, tick: u64) -> u32 {
     ((position ^ tick) | 1).ilog2() / LEVEL_BITS

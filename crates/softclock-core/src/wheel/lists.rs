@@ -1,4 +1,4 @@
-//! The lists of events, one a slot, first in first out.
+//! The lists of events, one per slot, first in, first out.
 
 use super::level::{Home, LEVELS, SLOTS};
 use super::slab::{Links, NIL, Slab};
@@ -6,15 +6,15 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::hint::select_unpredictable;
 
-/// First and last node of every slot's list. Zero is an empty list, so that the table is asked for
-/// as zeroed memory and not written.
+/// The first and last node of each slot's list. An empty list is all zeros, so that the table is allocated as zeroed
+/// memory and not written.
 pub(super) struct Lists {
     ends: Box<[[u32; 2]]>,
 }
 
 const FIRST: usize = 0;
 const LAST: usize = 1;
-/// A slot that is never read, for writes that must go nowhere.
+/// An extra slot that is never read. Writes that must have no effect go there, to avoid a branch.
 const SPARE: usize = LEVELS * SLOTS;
 
 impl Lists {
@@ -24,14 +24,14 @@ impl Lists {
         }
     }
 
-    /// The node of a slot that holds just one.
+    /// Returns the node of a slot that holds exactly one.
     #[inline]
     pub(super) fn only(&self, home: Home) -> Option<u32> {
         let [first, last] = self.ends[home.index()];
         (first == last && first != NIL).then_some(first)
     }
 
-    /// Links a node at the end of a slot's list. Touches the node and the last of the list.
+    /// Appends a node to a slot's list. Accesses the node and the last one of the list.
     #[inline]
     pub(super) fn push_back<T>(&mut self, slab: &mut Slab<T>, home: Home, index: u32) {
         let ends = &mut self.ends[home.index()];
@@ -48,7 +48,7 @@ impl Lists {
         slab.set_links(index, links);
     }
 
-    /// Takes the first node out of a slot that is not empty; also true if that emptied it. Touches
+    /// Removes the first node of a slot that is not empty. Returns it, and whether the slot is empty then. Accesses
     /// the node and the one behind it.
     #[inline]
     pub(super) fn pop_front<T>(&mut self, slab: &mut Slab<T>, home: Home) -> (u32, bool) {
@@ -64,15 +64,15 @@ impl Lists {
         (index, next == NIL)
     }
 
-    /// Takes a node with these links out of its list; true if that emptied the slot. Touches its
+    /// Removes the node with these links from its list. Returns whether the slot is empty then. Accesses its
     /// neighbours.
     #[inline]
     pub(super) fn unlink<T>(&mut self, slab: &mut Slab<T>, links: Links) -> bool {
         let Links { home, prev, next } = links;
         slab.set_next(prev, next);
         slab.set_prev(next, prev);
-        // Whether a node is at an end cannot be predicted, and is known only once its cache line
-        // has come: a branch on it would keep the processor from starting on what follows.
+        // Whether a node is at an end of its list is unpredictable, and known only once its cache line has arrived. A
+        // branch on it would keep the processor from executing the following code in the meantime.
         let at_first = select_unpredictable(prev == NIL, home.index(), SPARE);
         let at_last = select_unpredictable(next == NIL, home.index(), SPARE);
         self.ends[at_first][FIRST] = next;
@@ -80,7 +80,7 @@ impl Lists {
         prev == next
     }
 
-    /// The first node of a slot, or `NIL`.
+    /// Returns the first node of a slot, or `NIL`.
     #[cfg(test)]
     pub(super) fn first(&self, home: Home) -> u32 {
         self.ends[home.index()][FIRST]

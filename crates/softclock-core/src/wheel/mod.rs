@@ -1,28 +1,26 @@
 //! The timing wheel that holds the pending events of *Soft Timers* (section 3).
 //!
-//! An event asked for instant `due` belongs to the slot one tick after the tick `due` falls into,
-//! and fires once the clock has reached that slot: the paper's "T + 1", which makes an event late
-//! by at most one tick and never early. Events come out in the order of their slots, and within a
-//! slot in the order in which they were scheduled.
+//! An event for the instant `due` belongs to the slot of the tick after the one that `due` falls into, and fires once
+//! the clock has reached that slot: the paper's "T + 1", which makes an event late by at most one tick and never
+//! early. Events fire in the order of their slots, and within a slot in the order in which they were scheduled.
 //!
-//! Where the paper's facility keeps one wheel of bounded reach, this one is hierarchical (Varghese
-//! and Lauck's scheme 7): six levels of 1024 slots reach from a tick to 584 years. An event far
-//! away waits in a slot of a higher level, which is emptied into lower ones when the clock reaches
-//! its start, a bounded number of events a call.
+//! The paper's facility has one wheel of bounded range. This one is hierarchical (Varghese and Lauck's scheme 7): six
+//! levels of 1024 slots cover a tick to 584 years. A distant event waits in a slot of a higher level. When the clock
+//! reaches the start of that slot, its events move to lower levels, a bounded number per call.
 //!
-//! An event that is scheduled before all others waits in front of the wheel. Where one event at a time is due soon (a
-//! paced sender's) and all others are far away (timeouts), it touches neither slots nor bitmap.
+//! The earliest event is kept in front of the wheel. In the common case of one event due soon (of a paced sender) and
+//! many distant ones (timeouts), firing and rescheduling that event touches neither slots nor bitmap.
 //!
 //! # Cost
-//! Every operation is O(1), but for the amortised growth of the table of events, which
-//! [`with_capacity`](TimerWheel::with_capacity) avoids. An event is moved between levels at most
-//! five times in its life: not at all if it is due within the current 1 ms, once within the current
-//! second. Time in which nothing is due costs nothing.
+//! Every operation is O(1), except for the amortised growth of the table of events, which
+//! [`with_capacity`](TimerWheel::with_capacity) avoids. An event moves between levels at most five times: not at all
+//! if it is due within the current 1 ms, once if within the current second. Time in which no event is due costs
+//! nothing.
 //!
 //! # Memory
-//! 24 bytes and the value for each pending event, rounded up to a multiple of 32 (32 bytes for an
-//! 8-byte value, which the code asserts); places are kept for reuse, never given back. 48 KiB of
-//! slots, zeroed when the wheel is made, and 1 KiB for the wheel itself.
+//! A pending event takes 24 bytes plus its value, rounded up to a multiple of 32: 32 bytes for an 8-byte value, 64
+//! for an event of the runtime, both asserted. This memory is kept for reuse and never returned. The slots take 48
+//! KiB, zeroed when the wheel is made, and the wheel itself 1 KiB.
 
 mod bitmap;
 mod level;
@@ -42,27 +40,44 @@ use level::{Home, level_of};
 use lists::Lists;
 use slab::{Links, NIL, Slab};
 
-/// Most events that one [`TimerWheel::pop_due`] moves between levels.
+/// The largest number of events that one [`TimerWheel::pop_due`] moves between levels.
 pub const MAX_MOVES: usize = 64;
 
 /// A set of values, each due at an instant; see the [module](self).
 ///
-/// It reads no clock: the callers say what time it is, and should not let it go backwards (an
-/// earlier time than before fires nothing and harms nothing).
+/// The wheel reads no clock: callers pass the time. It should not decrease; a time earlier than before fires nothing
+/// and does no harm.
+///
+/// # Example
+/// ```
+/// use softclock_core::{Instant, TimerWheel};
+///
+/// let mut wheel = TimerWheel::new();
+/// let retry = wheel.schedule(Instant::from_ns(5_000), "retry");
+/// wheel.schedule(Instant::from_ns(7_000), "give up");
+///
+/// // An event of tick 5 fires from tick 6 on.
+/// assert_eq!(wheel.next_due(), Some(Instant::from_ns(6_000)));
+/// assert_eq!(wheel.cancel(retry), Some("retry"));
+/// let fired = wheel.pop_due(Instant::from_ns(9_000));
+/// assert_eq!(fired, Some((Instant::from_ns(7_000), "give up")));
+/// ```
 pub struct TimerWheel<T> {
-    /// When the event in front is due, in ns, which is before everything in the slots. `u64::MAX` if there is none.
+    /// Time in ns at which the event in front is due, before all events in slots. `u64::MAX` without an event in
+    /// front.
     front_ns: u64,
-    /// The start of `next`, in ns: before it nothing in the slots is due. `u64::MAX` if that never comes.
+    /// Start of the slot `next` in ns: no event in a slot is due before it. `u64::MAX` if no slot is occupied.
     next_ns: u64,
-    /// The event in front, or `NIL`.
+    /// Node of the event in front, or `NIL`.
     front: u32,
-    /// The first occupied slot, if any is occupied.
+    /// The first occupied slot, if any.
     next: Home,
-    /// The level whose slot at the position is being emptied into lower ones; 0 if none is.
+    /// The level of the slot at the position that is being drained into lower levels, or 0.
     ///
-    /// Until that is done, new events of that slot queue up behind those still in it.
+    /// Until it is drained, new events of that slot are appended to it, behind those still in it, to keep their
+    /// order.
     draining: u32,
-    /// The tick that the wheel has reached; no slot before it is occupied.
+    /// The tick that the wheel has reached. No slot before it is occupied.
     position: u64,
     lists: Lists,
     slab: Slab<T>,
@@ -70,12 +85,15 @@ pub struct TimerWheel<T> {
 }
 
 impl<T> TimerWheel<T> {
-    /// An empty wheel at the clock's origin.
+    /// Bytes of memory per pending event.
+    pub const NODE_BYTES: usize = Slab::<T>::NODE_BYTES;
+
+    /// Creates an empty wheel at the clock's origin.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// An empty wheel with room for this many events; it grows beyond them.
+    /// Creates an empty wheel with memory for `capacity` events. It grows as needed.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             front_ns: u64::MAX,
@@ -90,23 +108,23 @@ impl<T> TimerWheel<T> {
         }
     }
 
-    /// How many events are pending.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Whether no event is pending.
+    /// Returns whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Schedules `value` to fire at the first tick after that of `due`. O(1), growth amortised.
+    /// Schedules `value` to fire in the first tick after that of `due`. O(1), with amortised growth.
     ///
-    /// An instant in the past is due at once, behind everything already due at the wheel's
-    /// position. [`Instant::FAR_FUTURE`] never comes.
+    /// An event for an instant in the past is due at once, after all events already due at the wheel's position. An
+    /// event for [`Instant::FAR_FUTURE`] never fires.
     ///
     /// # Panics
-    /// At 2^32 - 1 pending events.
+    /// With 2^32 - 1 pending events.
     #[inline]
     pub fn schedule(&mut self, due: Instant, value: T) -> TimerKey {
         let key = self.slab.insert(due, value);
@@ -115,7 +133,7 @@ impl<T> TimerWheel<T> {
         key
     }
 
-    /// Takes back an event, unless it has fired or was cancelled. O(1).
+    /// Removes an event and returns its value, or `None` if it has fired or was cancelled. O(1).
     #[inline]
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         let links = self.slab.find(key)?;
@@ -125,8 +143,8 @@ impl<T> TimerWheel<T> {
         Some(value)
     }
 
-    /// Gives a pending event another due time, as if it were scheduled now, under the same key;
-    /// false if it has fired or was cancelled. O(1).
+    /// Moves a pending event to another due time under the same key, behind events already scheduled for that tick.
+    /// Returns false if it has fired or was cancelled. O(1).
     #[inline]
     pub fn reschedule(&mut self, key: TimerKey, due: Instant) -> bool {
         let Some(links) = self.slab.find(key) else {
@@ -139,37 +157,37 @@ impl<T> TimerWheel<T> {
         true
     }
 
-    /// The value of a pending event.
+    /// Returns the value of a pending event.
     #[inline]
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         self.slab.value_mut(key)
     }
 
-    /// The earliest instant at which [`pop_due`](Self::pop_due) may have work: exact for events
-    /// of the current 1 ms, the start of the slot to be emptied for later ones. `None` if that is
-    /// never. Two loads and a compare.
+    /// Returns the earliest instant at which [`pop_due`](Self::pop_due) may have work, or `None` if it never will:
+    /// the exact time for events of the current 1 ms, the start of the slot to be drained for later ones. Costs two
+    /// loads and a comparison.
     #[inline]
     pub fn next_due(&self) -> Option<Instant> {
         let first_ns = self.first_ns();
         (first_ns != u64::MAX).then_some(Instant::from_ns(first_ns))
     }
 
-    /// Tells the wheel the time. O(1).
+    /// Advances the wheel to `now`. O(1).
     ///
-    /// It matters only for speed, and only before scheduling after a while in which `pop_due` was
-    /// not called: a wheel that knows the time can put what is due soon where it will fire from.
+    /// This affects only speed. Call it before scheduling if `pop_due` was not called for a while: the wheel can then
+    /// link an event that is due soon into its final slot at once.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        // With something due, the position must not pass it.
+        // The position must not pass a due event.
         if now.as_ns() < self.first_ns() {
             self.position = self.position.max(now.tick());
         }
     }
 
-    /// The next event that is due, with the instant it was asked for. O(1).
+    /// Returns the next due event with the instant for which it was scheduled. O(1).
     ///
-    /// Moves at most [`MAX_MOVES`] events between levels. If that does not bring up a due event,
-    /// the answer is `None` and [`next_due`](Self::next_due) stays at or before `now`: call again.
+    /// Moves at most [`MAX_MOVES`] events between levels. If no due event is found within that limit, it returns
+    /// `None`, and [`next_due`](Self::next_due) stays at or before `now`: call it again.
     #[inline]
     pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
         if now.as_ns() < self.first_ns() {
@@ -182,7 +200,7 @@ impl<T> TimerWheel<T> {
         self.pop_or_move(now)
     }
 
-    /// Takes the event in front, before which nothing is due.
+    /// Takes the event in front, which is the first of all.
     fn pop_front(&mut self) -> Option<(Instant, T)> {
         self.position = self.position.max(self.front_ns / TICK_NS);
         let index = self.take_front();
@@ -200,13 +218,16 @@ impl<T> TimerWheel<T> {
     fn pop_or_move(&mut self, now: Instant) -> Option<(Instant, T)> {
         let mut moves = MAX_MOVES;
         while self.next_ns <= now.as_ns() && self.next_ns != u64::MAX {
+            // The event in front is before the next slot, and so before all other events.
             if self.front_ns < self.next_ns {
                 return self.pop_front();
             }
+            // A slot of level 0 spans one tick, so its first event is due.
             if self.next.level() == 0 {
                 self.position = self.next_tick();
                 return self.pop_first();
             }
+            // A lone event in a higher slot can fire from there, without moving down level by level.
             if let Some(tick) = self.lone_tick()
                 && tick <= now.tick()
                 && tick.saturating_mul(TICK_NS) < self.front_ns
@@ -214,6 +235,7 @@ impl<T> TimerWheel<T> {
                 self.position = tick;
                 return self.pop_first();
             }
+            // Otherwise move the events of the higher slot down, within the limit of one call.
             if moves == 0 {
                 return None;
             }
@@ -226,8 +248,8 @@ impl<T> TimerWheel<T> {
         None
     }
 
-    /// The tick of the only event in the next slot, if there is just one and none has been moved
-    /// out of it: then nothing comes before it, and it can fire from where it is.
+    /// Returns the tick of the only event in the next slot, if there is exactly one and the slot is not being
+    /// drained: no other event can be earlier, so it can fire from this slot.
     fn lone_tick(&self) -> Option<u64> {
         if self.draining != 0 {
             return None;
@@ -248,19 +270,22 @@ impl<T> TimerWheel<T> {
         fired
     }
 
-    /// Moves up to `moves` events of the next slot, which is not of level 0, to lower levels.
-    /// Returns how many moves are left.
+    /// Moves up to `moves` events from the next slot, which is above level 0, to lower levels. Returns the number of
+    /// moves left.
     fn drain(&mut self, mut moves: usize) -> usize {
+        // Levels are relative to the position, so it must be at the start of the slot before events move down.
         let home = self.next;
         self.position = self.next_tick();
         self.draining = home.level();
         loop {
             let (index, last) = self.lists.pop_front(&mut self.slab, home);
+            // An event of a slot that began in the past is due at the position, not before.
             let tick = slot_of(self.slab.due(index)).max(self.position);
             let lower = Home::at(level_of(self.position, tick), tick);
             self.lists.push_back(&mut self.slab, lower, index);
             self.occupied.insert(lower);
             moves -= 1;
+            // Only an empty slot ends the draining; otherwise the next call continues.
             if last {
                 self.emptied(home);
             }
@@ -282,13 +307,14 @@ impl<T> TimerWheel<T> {
             self.front_ns
         };
         if due_ns < before_ns {
+            // The new event is the first: the former one in front moves into a slot.
             let former = mem::replace(&mut self.front, index);
             let former_ns = mem::replace(&mut self.front_ns, due_ns);
             if former != NIL {
                 self.link_in_slot(former, former_ns / TICK_NS);
             }
         } else {
-            // Of two in the same slot the first must come first there.
+            // Of two events in the same slot, the one scheduled first must be linked first.
             if due_ns == self.front_ns && self.front != NIL {
                 let front = self.take_front();
                 self.link_in_slot(front, tick);
@@ -297,9 +323,10 @@ impl<T> TimerWheel<T> {
         }
     }
 
-    /// Puts an event into the slot of `tick`.
+    /// Appends an event to the slot of `tick`.
     #[inline(never)]
     fn link_in_slot(&mut self, index: u32, tick: u64) {
+        // While a slot is drained, its new events join it, behind those that are still there.
         let level = level_of(self.position, tick).max(self.draining);
         let home = Home::at(level, tick);
         self.lists.push_back(&mut self.slab, home, index);
@@ -320,7 +347,7 @@ impl<T> TimerWheel<T> {
         }
     }
 
-    /// Accounts for a slot whose last event has left it.
+    /// Updates the bitmap and the next slot after the last event has left the slot `home`.
     #[inline]
     fn emptied(&mut self, home: Home) {
         self.occupied.remove(home);
@@ -334,6 +361,7 @@ impl<T> TimerWheel<T> {
     fn find_next(&mut self) {
         match self.occupied.first() {
             Some(home) => {
+                // The bitmap orders slots by level and digit, which is their order in time.
                 self.next = home;
                 self.next_ns = self.next_tick().saturating_mul(TICK_NS);
             }
@@ -346,13 +374,13 @@ impl<T> TimerWheel<T> {
         self.front_ns.min(self.next_ns)
     }
 
-    /// The first tick of the next slot.
+    /// Returns the first tick of the next slot.
     #[inline]
     fn next_tick(&self) -> u64 {
         self.next.start(self.position)
     }
 
-    /// What always holds and can be told in a few steps.
+    /// Checks the invariants that can be tested in a few steps.
     fn invariants(&self) {
         #[cfg(debug_assertions)]
         {
@@ -392,7 +420,7 @@ impl<T> fmt::Debug for TimerWheel<T> {
     }
 }
 
-/// The slot in which an event due at `due` fires, as a tick: the first strictly later one.
+/// Returns the tick in which an event for the instant `due` fires: the first strictly later one.
 #[inline]
 const fn slot_of(due: Instant) -> u64 {
     due.tick() + 1

@@ -1,4 +1,4 @@
-//! Where pending events live: nodes in one vector, linked by index, freed last in first out.
+//! The memory of pending events: nodes in one vector, linked by index, freed last in, first out.
 
 use super::level::Home;
 use crate::Instant;
@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 use core::mem;
 use core::num::NonZeroU32;
 
-/// Ends a list. Node 0 is never given out: it takes the writes meant for the neighbour of an end,
-/// which spares a hard to predict branch for each.
+/// End of a list. Node 0 holds no event: it absorbs writes to the neighbour of a node at an end of its list, which
+/// avoids a branch that would be hard to predict.
 pub(super) const NIL: u32 = 0;
 
-/// Names a pending event: 8 bytes, as is `Option<TimerKey>`.
+/// The key of a pending event: 8 bytes, as is `Option<TimerKey>`.
 ///
-/// A key whose event has fired or was cancelled stays harmless for ever: the wheel compares
-/// generations and never gives one out twice.
+/// A key stays safe to use after its event has fired or was cancelled: the wheel compares generations, and never
+/// gives out the same key twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TimerKey {
     pub(super) index: u32,
@@ -23,10 +23,10 @@ pub struct TimerKey {
 const _: () = assert!(size_of::<TimerKey>() == 8);
 const _: () = assert!(size_of::<Option<TimerKey>>() == 8);
 
-/// A pending event, or a free place.
+/// A pending event, or a free node.
 ///
-/// Both variants begin with the same fields, so that reaching a link needs no branch on which it
-/// is. Aligned so that the node of an 8-byte value never straddles a cache line.
+/// Both variants begin with the same fields, so that accessing a link needs no branch on the variant. The alignment
+/// keeps a node with an 8-byte value within one cache line.
 #[repr(align(32))]
 enum Node<T> {
     Vacant {
@@ -49,7 +49,7 @@ enum Node<T> {
 const _: () = assert!(size_of::<Node<u64>>() == 32);
 const _: () = assert!(size_of::<Node<[u64; 2]>>() == 64);
 
-/// What the wheel needs to know of a node to move it.
+/// The position of a node in the wheel: its slot and its neighbours in the slot's list.
 #[derive(Clone, Copy)]
 pub(super) struct Links {
     pub(super) home: Home,
@@ -65,6 +65,8 @@ pub(super) struct Slab<T> {
 }
 
 impl<T> Slab<T> {
+    pub(super) const NODE_BYTES: usize = size_of::<Node<T>>();
+
     pub(super) fn with_capacity(capacity: usize) -> Self {
         let mut nodes = Vec::with_capacity(capacity + 1);
         nodes.push(Node::Vacant {
@@ -86,10 +88,10 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Stores an event, linked nowhere yet. Amortised O(1): the vector may grow.
+    /// Stores an event that is not yet linked into a list. Amortised O(1), since the vector may grow.
     ///
     /// # Panics
-    /// At 2^32 - 1 pending events.
+    /// With 2^32 - 1 pending events.
     #[inline]
     pub(super) fn insert(&mut self, due: Instant, value: T) -> TimerKey {
         self.len += 1;
@@ -104,6 +106,7 @@ impl<T> Slab<T> {
         else {
             unreachable!("the free list holds free nodes");
         };
+        // The generation was raised when the node was freed, so old keys of the node do not match.
         self.free = next;
         *node = Node::Occupied {
             home: Home::default(),
@@ -132,7 +135,7 @@ impl<T> Slab<T> {
         TimerKey { index, generation }
     }
 
-    /// Takes out an event that is linked nowhere any more; `None` for a free place.
+    /// Removes an event that is linked into no list. Returns `None` for a free node.
     #[inline]
     pub(super) fn remove(&mut self, index: u32) -> Option<(Instant, T)> {
         let node = &mut self.nodes[index as usize];
@@ -150,7 +153,7 @@ impl<T> Slab<T> {
         let Node::Occupied { due, value, .. } = mem::replace(node, free) else {
             return None;
         };
-        // A place that has seen every generation is retired, so that no key is ever valid twice.
+        // A node whose generations are used up is never freed, so that no key becomes valid again.
         if generation != NonZeroU32::MAX {
             self.free = index;
         }
@@ -158,7 +161,7 @@ impl<T> Slab<T> {
         Some((due, value))
     }
 
-    /// The links of the event a key names, unless it is gone.
+    /// Returns the links of the event with this key, unless it has fired or was cancelled.
     #[inline]
     pub(super) fn find(&self, key: TimerKey) -> Option<Links> {
         match self.nodes.get(key.index as usize) {
@@ -173,7 +176,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value of the event a key names, unless it is gone.
+    /// Returns the value of the event with this key, unless it has fired or was cancelled.
     #[inline]
     pub(super) fn value_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         match self.nodes.get_mut(key.index as usize) {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 extern crate std;
 
 impl<T> TimerWheel<T> {
-    /// Walks every list: links, homes and the bitmap agree, and nothing is lost.
+    /// Walks all lists and checks that links, slots and the bitmap agree, and that no event is lost.
     fn check_everything(&self) {
         let mut found = 0;
         for index in 0..level::LEVELS * level::SLOTS {
@@ -37,18 +37,18 @@ impl<T> TimerWheel<T> {
         if level == home.level() {
             assert_eq!(home, Home::at(level, tick));
         } else {
-            // Moved down already, while its slot of a higher level is still being emptied.
+            // Already moved down, while its slot of a higher level is being drained.
             assert!(home.level() < self.draining);
             assert_eq!(home, Home::at(level_of(self.position, tick), tick));
         }
     }
 }
 
-/// The wheel beside a model that is plainly right: events in order of slot, then of scheduling.
+/// The wheel and a model that is obviously correct: events ordered by slot, then by scheduling.
 struct Pair {
     wheel: TimerWheel<u64>,
     model: BTreeMap<(u64, u64), (u64, Instant)>,
-    /// Every key ever given out, with its place in the model while it is pending.
+    /// All keys ever returned, with the place in the model of those that are pending.
     keys: Vec<(TimerKey, Option<(u64, u64)>)>,
     now: Instant,
     sequence: u64,
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// Where the model puts an event scheduled now.
+    /// Returns the place of an event that is scheduled now.
     fn place(&mut self, due: Instant) -> (u64, u64) {
         self.sequence += 1;
         (slot_of(due).max(self.wheel.position), self.sequence)
@@ -119,7 +119,7 @@ impl Pair {
         }
     }
 
-    /// One call of the wheel; true while there is more to do.
+    /// Calls the wheel once. Returns true while it has more work.
     fn pop(&mut self) -> bool {
         let fired = self.wheel.pop_due(self.now);
         match fired {
@@ -147,7 +147,7 @@ impl Pair {
         self.now = self.now.add_ns(ns);
     }
 
-    /// To the next instant that matters, as a sleeping caller would.
+    /// Advances to the time of the next event, as a sleeping caller would.
     fn sleep(&mut self) {
         if let Some(next) = self.wheel.next_due() {
             self.now = self.now.max(next);
@@ -177,7 +177,7 @@ enum Op {
     BackInTime(u64),
 }
 
-/// Delays of every magnitude, from nothing to years and to the end of time.
+/// Delays of all magnitudes, from zero to years and to the largest.
 fn delay() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => (0u32..60, any::<u64>()).prop_map(|(bits, ns)| ns & ((1 << bits) - 1)),
@@ -233,7 +233,7 @@ proptest! {
         pair.now = Instant::FAR_FUTURE;
         pair.pop_all();
         pair.wheel.check_everything();
-        // What is due in the last tick of all never fires.
+        // An event due in the last tick of all never fires.
         prop_assert!(pair.model.keys().all(|&(slot, _)| slot == LAST_TICK));
     }
 
@@ -254,7 +254,7 @@ proptest! {
     }
 }
 
-/// xorshift64*: the same sequence everywhere.
+/// xorshift64*, for a reproducible sequence.
 struct Random(u64);
 
 impl Random {
@@ -269,7 +269,7 @@ impl Random {
         self.next() % n
     }
 
-    /// Below 2^`bits`, every magnitude as likely as another.
+    /// Returns a value below 2^`bits`, with all magnitudes equally likely.
     fn magnitude(&mut self, bits: u64) -> u64 {
         let shift = self.below(bits);
         self.next() & ((1 << shift) - 1)
@@ -323,7 +323,7 @@ fn millions_of_random_operations_agree_with_the_model() {
     assert!(pair.fired > 200_000);
 }
 
-/// One of the last `span` events, more likely to be pending than any.
+/// Returns one of the last `span` events, which is more likely to be pending than an older one.
 fn recent(pair: &Pair, random: &mut Random, span: u64) -> Option<u64> {
     let len = pair.keys.len() as u64;
     (len > 0).then(|| len - 1 - random.below(span.min(len)))
@@ -347,7 +347,7 @@ fn a_full_far_slot_empties_in_steps_and_in_order() {
         assert!(pair.pop(), "something is due");
         calls += 1;
         assert!(before - pair.wheel.len() <= 1);
-        // Into the slot being emptied, past, present and future.
+        // Into the slot being drained: past, present and future.
         pair.schedule(random.below(10_000_000));
         let past = random.below(8_000_000);
         pair.schedule_past(past);
@@ -395,7 +395,7 @@ fn fires_at_the_first_later_tick() {
 fn what_waits_in_front_keeps_its_turn() {
     let at = |tick: u64| Instant::from_ns(tick * TICK_NS);
     let mut wheel = TimerWheel::new();
-    // The first of equals waits in front until the second comes; one before both then takes its place.
+    // The first of equal events stays in front until the second is scheduled; an earlier event then takes its place.
     wheel.schedule(at(5_000), "second");
     wheel.schedule(at(5_000), "third");
     wheel.schedule(at(4_000), "first");
@@ -404,7 +404,7 @@ fn what_waits_in_front_keeps_its_turn() {
         .map(|(_, name)| name)
         .collect();
     assert_eq!(fired, ["first", "second", "third", "fourth"]);
-    // One in front of the slot of a higher level in which it would be itself.
+    // An event in front of the higher-level slot to which it would itself belong.
     wheel.schedule(at(20_500), "later");
     wheel.schedule(at(20_480), "sooner");
     assert_eq!(wheel.pop_due(at(20_480)), None);

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::net::carrier::Peer;
 
-/// The limits for each client address, over all threads; 0 is unlimited. The IPv6 addresses of a /64 network count as
-/// one address. Connections over Unix sockets are not limited. Behind another proxy, all clients share the proxy's
-/// address.
+/// The limits for each client address, over all threads; 0 is unlimited.
+///
+/// The IPv6 addresses of a /64 network count as one address. Connections over Unix sockets are not limited. Behind
+/// another proxy, all clients share the proxy's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
     /// Connections at a time. Further ones are reset when they are accepted.
@@ -65,6 +66,7 @@ impl Clients {
         let Peer::Internet(address) = peer else {
             return Some(ConnectionPermit::default());
         };
+        // Without limits, no lock is taken.
         if *limits == ClientLimits::default() {
             return Some(ConnectionPermit::default());
         }
@@ -74,7 +76,8 @@ impl Clients {
             connections: 0,
             streams: Arc::default(),
         });
-        // An entry without connections is new, and within any limit: none stays in the table without connections.
+        // A new entry is always within the limit, so returning here never leaves an entry without connections in the
+        // table.
         if limits.connections > 0 && counted.connections >= limits.connections {
             return None;
         }
@@ -94,7 +97,7 @@ impl Clients {
         }
     }
 
-    /// Takes the lock even if it is poisoned: a panic does not leave the counts half changed.
+    /// Locks the table even if the lock is poisoned: no code that can panic leaves the counts half changed.
     fn lock(&self) -> MutexGuard<'_, HashMap<Network, Counted>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,6 +124,8 @@ impl ConnectionPermit {
         let Some((_, _, streams)) = &self.counted else {
             return Some(StreamPermit(None));
         };
+        // Counted before the check, so that two threads cannot both take the last place. A refused permit is dropped
+        // and subtracts the stream again.
         let before = streams.fetch_add(1, Ordering::Relaxed);
         let permit = StreamPermit(Some(Arc::clone(streams)));
         (limit == 0 || before < limit).then_some(permit)

@@ -1,4 +1,5 @@
-//! The connections of one thread: how many there are, and how they learn that they shall end.
+//! The connections of one thread: counts them, limits their number, and ends them when the thread stops or when new
+//! connections need room.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,7 +12,7 @@ use softclock::{Instant, timeout};
 
 use crate::observe::limit::Limit;
 
-/// The connections of one thread.
+/// The connections ("members") of one thread.
 #[derive(Debug)]
 pub(crate) struct Members {
     limit: Cell<usize>,
@@ -22,33 +23,33 @@ pub(crate) struct Members {
 #[derive(Debug, Default)]
 struct State {
     count: usize,
-    /// One a member, reused.
+    /// One slot per member; slots are reused.
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Who waits for a member to leave, or for its turn.
+    /// Tasks that wait for a member to leave, or for their turn to be admitted.
     waiting: Vec<Waker>,
-    /// Those that are to be taken in, in the order of their arrival: listeners take turns.
+    /// Turns of the pending [`admit`](Members::admit) calls in order of arrival, so that all listeners get connections.
     turns: VecDeque<u64>,
     next_turn: u64,
 }
 
-/// What a member waits for its client to send.
+/// The input from its client that a member waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaits {
-    /// The rest of a head, or of a handshake of TLS. Most arrive in one piece.
+    /// The rest of a request head or of a TLS handshake. Most of them arrive in one piece.
     RestOfHead,
-    /// A request.
+    /// The next request.
     Request,
 }
 
-/// What is known of a member.
+/// The state that is kept for one member.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Empty before its first poll and after it has learnt of the end.
+    /// `None` before the first poll, and after the member has been woken to end.
     waker: Option<Waker>,
-    /// What it waits for its client to send, and since when.
+    /// The input that the member waits for, and since when.
     awaits: Option<(Awaits, Instant)>,
-    /// When it was asked to leave, to make room.
+    /// When the member was asked to leave to make room.
     asked: Option<Instant>,
 }
 
@@ -61,17 +62,17 @@ impl Members {
         })
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub(crate) fn count(&self) -> usize {
         self.state.borrow().count
     }
 
-    /// How many there may be.
+    /// Returns the largest number of members.
     pub(crate) fn limit(&self) -> usize {
         self.limit.get()
     }
 
-    /// Changes the limit; nobody has to leave for it.
+    /// Changes the limit. Members beyond a lower limit stay until they end by themselves.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.set(limit);
         self.wake_waiting();
@@ -82,8 +83,10 @@ impl Members {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes one in; while there are as many as the limit allows, waits, and has those leave that wait for their clients.
+    /// Admits a connection. At the limit, waits for a member to leave, and every [`SHED_AFTER`] asks members that wait
+    /// for their clients to do so.
     pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
+        // Later calls must not overtake those that already wait.
         if self.state.borrow().turns.is_empty()
             && let Some(membership) = self.join()
         {
@@ -97,6 +100,7 @@ impl Members {
             {
                 return membership;
             }
+            // A member may leave by itself in time; only if none does, some are asked to.
             let room = self.wait_for(|state| turn.is_next(state) && state.count < self.limit.get());
             if timeout(SHED_AFTER, room).await.is_err() {
                 self.shed(softclock::now());
@@ -104,13 +108,15 @@ impl Members {
         }
     }
 
-    /// Asks those to leave that have waited for their clients for longest, beyond [`Awaits::shed_after`]. Counts those
-    /// that were asked a moment ago, and need that for leaving.
+    /// Asks the members to leave that have waited longest for their clients, if it is longer than
+    /// [`Awaits::shed_after`]. At most one of [`SHED_PART`] members leaves at a time; those asked less than
+    /// [`LEAVE_TIME`] ago count as still leaving. O(n) in the number of members.
     pub(crate) fn shed(&self, now: Instant) {
         let mut state = self.state.borrow_mut();
         let mut leaving = 0;
         let mut waiting = Vec::new();
         for (index, slot) in state.slots.iter().enumerate() {
+            // A member that was asked long ago may never leave, and must not keep others from being asked.
             match (slot.asked, slot.awaits) {
                 (Some(asked), _) => leaving += usize::from(now.since(asked) < LEAVE_TIME),
                 (None, Some((awaits, since))) => waiting.push((since + awaits.shed_after(), index)),
@@ -120,6 +126,7 @@ impl Members {
         waiting.retain(|&(over, _)| over <= now);
         let most = self.limit.get().div_ceil(SHED_PART).saturating_sub(leaving);
         let count = waiting.len().min(most);
+        // A partial selection is enough: among those that leave, the order does not matter.
         if let Some(last) = count.checked_sub(1) {
             waiting.select_nth_unstable(last);
         }
@@ -131,11 +138,12 @@ impl Members {
                 slot.waker.take()
             })
             .collect();
+        // A woken task may drop its membership, which borrows the state.
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes one in, if there are fewer than the limit allows.
+    /// Adds a member if the limit allows it.
     fn join(self: &Rc<Self>) -> Option<Membership> {
         let mut state = self.state.borrow_mut();
         if state.count >= self.limit.get() {
@@ -153,7 +161,7 @@ impl Members {
         })
     }
 
-    /// Tells all members to end.
+    /// Asks all members to end, and later ones as soon as they are admitted.
     pub(crate) fn end(&self) {
         self.ending.set(true);
         let wakers: Vec<_> = self
@@ -190,7 +198,7 @@ impl Members {
     }
 }
 
-/// A turn in being taken in, given up when dropped.
+/// A place in the queue of [`Members::admit`], given up when dropped.
 struct Turn<'a> {
     members: &'a Members,
     number: u64,
@@ -219,7 +227,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A place among the [`Members`], left when dropped.
+/// A connection's membership of [`Members`]; the connection leaves when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Membership {
     members: Rc<Members>,
@@ -227,7 +235,7 @@ pub(crate) struct Membership {
     told: bool,
 }
 
-/// Where a member tells what it waits for.
+/// The handle by which a member reports the input that it waits for.
 #[derive(Debug)]
 pub(crate) struct MemberSlot {
     members: Rc<Members>,
@@ -235,14 +243,15 @@ pub(crate) struct MemberSlot {
 }
 
 impl MemberSlot {
-    /// What the member waits for its client to send, and since when; `None` if it does not.
+    /// Records the input that the member waits for and since when; `None` if it waits for none.
     pub(crate) fn note(&self, awaits: Option<(Awaits, Instant)>) {
         self.members.state.borrow_mut().slots[self.slot].awaits = awaits;
     }
 }
 
 impl Awaits {
-    /// Who has waited for less is not asked to leave: what is waited for may be on its way.
+    /// How long a member must have waited before it may be asked to leave: a shorter wait may be only the network's
+    /// delay.
     fn shed_after(self) -> Duration {
         match self {
             Self::RestOfHead => Duration::from_secs(1),
@@ -252,7 +261,8 @@ impl Awaits {
 }
 
 impl Membership {
-    /// To be used no longer than the membership.
+    /// Returns a handle for reports. It must not be used after the membership is dropped, as another member may have
+    /// the slot then.
     pub(crate) fn slot(&self) -> MemberSlot {
         MemberSlot {
             members: Rc::clone(&self.members),
@@ -265,7 +275,8 @@ impl Membership {
         self.told
     }
 
-    /// Ready once, when the members are told to end, or this one to make room. To be polled by one task only, whose waker is kept.
+    /// Ready once: when all members are asked to end, or this one to make room. Only one task may poll it, as only the
+    /// first waker is kept.
     pub(crate) fn poll_end(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.told {
             return Poll::Pending;
@@ -279,6 +290,7 @@ impl Membership {
             self.told = true;
             return Poll::Ready(());
         }
+        // The first waker is kept, which saves a clone at each later poll.
         if slot.waker.is_none() {
             slot.waker = Some(cx.waker().clone());
         }
@@ -294,19 +306,20 @@ impl Drop for Membership {
         state.free.push(self.slot);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        // Its waker may be the last of a task.
+        // Dropping the slot may drop the last waker of a task, and with it another membership, which borrows the
+        // state.
         drop(slot);
         waiting.into_iter().for_each(Waker::wake);
     }
 }
 
-/// How long the limit must have been reached before members leave to make room.
+/// How long admission waits for a member to leave by itself before it asks members to leave.
 const SHED_AFTER: Duration = Duration::from_millis(50);
 
-/// How long those that are asked to leave may need for that: a client of HTTP/2 answers the GOAWAY first.
+/// The time that a member may need to leave after it is asked to: an HTTP/2 client first answers the GOAWAY.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 
-/// Of so many members one leaves at a time.
+/// At most one in this many members is asked to leave at a time.
 const SHED_PART: usize = 32;
 
 #[cfg(test)]
@@ -375,7 +388,7 @@ mod tests {
             let members = Members::new(1);
             let mut held = Some(members.join().unwrap());
             let order = Rc::new(RefCell::new(Vec::new()));
-            // Each is like a listener at which clients wait: it asks again as soon as it was served.
+            // Like a listener with a queue of clients, each task asks again as soon as it was admitted.
             let listeners: Vec<_> = (0..3)
                 .map(|listener| {
                     let (members, order) = (Rc::clone(&members), Rc::clone(&order));

@@ -1,13 +1,13 @@
-//! What is known of clients, and how much each may have: time, connections, streams.
+//! Clients: their connections, options and limits.
 //!
-//! | what | file |
+//! | subject | file |
 //! |---|---|
-//! | who sends requests over a connection | this one |
-//! | the options of connections | `options.rs` |
-//! | how long a client may take, in each phase | `patience.rs` |
-//! | the limit of connections, and those that make room | `members.rs` |
+//! | the client at the other end of a connection | this one |
+//! | options of connections | `options.rs` |
+//! | timeouts for each phase of a connection | `patience.rs` |
+//! | the limit of connections, and which end to make room | `members.rs` |
 //! | limits for each client address | `by_address.rs` |
-//! | the body of a request as it arrives | `request_body.rs` |
+//! | request bodies as they arrive | `request_body.rs` |
 
 pub(crate) mod by_address;
 pub(crate) mod members;
@@ -21,13 +21,13 @@ use http::header::HeaderValue;
 
 use crate::net::carrier::Peer;
 
-/// Who sends requests over one connection.
+/// The client that sends requests over one connection.
 pub(crate) struct Client {
     pub(crate) peer: Peer,
-    /// Whether the connection is one through TLS.
+    /// Whether the connection uses TLS.
     pub(crate) is_secure: bool,
     on_leave: Cell<OnLeave>,
-    /// As a field's value, once it was asked for.
+    /// The address as a field value, formatted at its first use.
     address: OnceCell<HeaderValue>,
 }
 
@@ -41,7 +41,7 @@ impl Client {
         }
     }
 
-    /// The client's address, if it has one, for upstreams.
+    /// Returns the client's IP address as a field value for upstreams; `None` for Unix sockets.
     pub(crate) fn address(&self) -> Option<&HeaderValue> {
         let Peer::Internet(address) = self.peer else {
             return None;
@@ -50,30 +50,31 @@ impl Client {
         Some(self.address.get_or_init(|| text().expect("ASCII")))
     }
 
-    /// Ends the connection, and the exchange in progress, if the client ends its side while the guard lives.
+    /// Lets the connection and the exchange in progress end at once if the client ends its direction while the guard
+    /// lives.
     pub(crate) fn end_on_leave(&self) -> EndOnLeave<'_> {
         self.set_on_leave(OnLeave::End);
         EndOnLeave(self)
     }
 
-    /// Returns what becomes of the connection if the client ends its side.
+    /// Returns the effect on the connection if the client ends its direction.
     pub(crate) fn on_leave(&self) -> OnLeave {
         self.on_leave.get()
     }
 
-    /// Sets what becomes of the connection if the client ends its side.
+    /// Sets the effect on the connection if the client ends its direction.
     pub(crate) fn set_on_leave(&self, on_leave: OnLeave) {
         self.on_leave.set(on_leave);
     }
 }
 
-/// What becomes of an HTTP/1 connection, with the exchange in progress, if the client ends its side.
+/// The effect on an HTTP/1 connection and the exchange in progress if the client ends its direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum OnLeave {
-    /// The exchange goes on, and the connection ends behind it.
+    /// The exchange continues, and the connection ends after it.
     #[default]
     GoOn,
-    /// The connection ends once nothing of the response has come for [`HALF_CLOSED_SILENCE`].
+    /// The connection ends once no more of the response has arrived for [`HALF_CLOSED_SILENCE`].
     ///
     /// [`HALF_CLOSED_SILENCE`]: crate::client::patience::HALF_CLOSED_SILENCE
     LimitSilence,
@@ -81,8 +82,8 @@ pub(crate) enum OnLeave {
     End,
 }
 
-/// The guard of [`Client::end_on_leave`]. Of use in HTTP/1, where a connection has one exchange at a time; in HTTP/2
-/// the end of the client's side ends the connection anyway.
+/// The guard of [`Client::end_on_leave`]. It matters only in HTTP/1, where a connection has one exchange at a time; in
+/// HTTP/2 the connection ends with the client's direction anyway.
 pub(crate) struct EndOnLeave<'a>(&'a Client);
 
 impl Drop for EndOnLeave<'_> {

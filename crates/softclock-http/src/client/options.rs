@@ -1,19 +1,33 @@
-//! The options of connections: how long heads may be, and how long clients may take.
+//! Options of connections: limits of request heads, timeouts and least rates.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::syntax::head::HeadLimits;
 
-/// How connections are treated.
+/// Limits and timeouts of client connections.
+///
+/// ```
+/// use softclock_http::{ConnectionOptions, Timeouts};
+/// use std::time::Duration;
+///
+/// let options = ConnectionOptions {
+///     timeouts: Timeouts {
+///         idle: Some(Duration::from_secs(15)),
+///         ..Timeouts::default()
+///     },
+///     ..ConnectionOptions::default()
+/// };
+/// assert_eq!(options.timeouts.head, Some(Duration::from_secs(10)));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionOptions {
-    /// How long heads may be.
+    /// Limits of request heads.
     pub head: HeadLimits,
-    /// How long clients may take.
+    /// Timeouts and least rates.
     pub timeouts: Timeouts,
-    /// HTTP/2 frames that a client may send beyond those that it needs to receive its responses; 0 is unlimited. With
-    /// more the connection is ended.
+    /// The number of HTTP/2 frames that a client may send beyond those that it needs to receive its responses; 0 is
+    /// unlimited. The connection ends when it is exceeded.
     ///
     /// Each request counts as one, and so does each field line far beyond [`HeadLimits::fields`]. Each control frame
     /// (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones) counts as one, and as one more for each KiB.
@@ -31,34 +45,37 @@ impl Default for ConnectionOptions {
     }
 }
 
-/// How long a client may take, in each phase; `None` is for ever.
+/// How long a client may take in each phase of a connection; `None` disables a timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// From the start of the connection to its first byte. Then it is closed without a word.
+    /// From the start of the connection to its first byte. After that the connection is closed without a response.
     pub first_byte: Option<Duration>,
-    /// From the first byte of a head to its end. Then the answer is 408. The same for the handshake of TLS, from its
-    /// first byte; then it is closed.
+    /// From the first byte of a head to its end. After that the response is 408. Also limits the TLS handshake from its
+    /// first byte; after that the connection is closed.
     pub head: Option<Duration>,
-    /// Between bytes of a body that is passed on. Then the answer is 408, if there was none, and the connection is
-    /// closed; in HTTP/2 the stream ends. Where a body is not read, as in requests for files, the answer does not wait
-    /// for it, and the connection is closed then, or after 2 seconds if that is sooner; in HTTP/2 its stream is reset
-    /// after a second.
+    /// Between bytes of a body that is passed on to an upstream. After that the response is 408 if none was sent yet,
+    /// and the connection is closed; in HTTP/2 only the stream ends.
+    ///
+    /// A body that is not read, as in a request for a file, does not delay the response. The connection is closed after
+    /// this time or after 2 seconds, whichever is sooner; in HTTP/2 the stream is reset after 1 second.
     pub body: Option<Duration>,
-    /// Between requests. Then the connection is closed without a word.
+    /// Between requests. After that the connection is closed without a response.
     pub idle: Option<Duration>,
-    /// During a response, without any of it being taken. Then the connection is reset; in HTTP/2 the stream, and the
-    /// connection when all its streams wait. Time in which the server itself holds back, as it paces, does not count.
+    /// During a response, without the client taking any of it. After that the connection is reset; in HTTP/2 the
+    /// stream, or the connection if all its streams wait. Time in which the server itself holds back data, as when it
+    /// paces, does not count.
     pub send: Option<Duration>,
-    /// The least a client must take of a response in bytes a second, averaged over [`rate_window`](Self::rate_window)
-    /// of waiting for it; 0 for any. Then the connection is reset.
+    /// The least rate in bytes per second at which a client must take a response, averaged over
+    /// [`rate_window`](Self::rate_window) of waiting for the client; 0 for none. A slower connection is reset.
     ///
     /// In HTTP/2 the waiting streams of a connection share the rate equally, and a stream whose client takes less than
     /// its share is reset.
     pub min_rate: u32,
-    /// The least a client must send of a body in bytes a second, averaged over [`rate_window`](Self::rate_window) of
-    /// waiting for it; 0 for any. A slower body fails as for [`body`](Self::body).
+    /// The least rate in bytes per second at which a client must send a body, averaged over
+    /// [`rate_window`](Self::rate_window) of waiting for the client; 0 for none. A slower body fails as for
+    /// [`body`](Self::body).
     pub min_upload_rate: u32,
-    /// See [`min_rate`](Self::min_rate).
+    /// The time over which [`min_rate`](Self::min_rate) and [`min_upload_rate`](Self::min_upload_rate) are averaged.
     pub rate_window: Duration,
 }
 
@@ -78,12 +95,12 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Bytes of a response that a client must take in a window.
+    /// Returns the bytes of a response that a client must take in each window.
     pub(crate) fn least_in_window(&self) -> u64 {
         self.in_window(self.min_rate)
     }
 
-    /// Bytes of a body that a client must send in a window.
+    /// Returns the bytes of a body that a client must send in each window.
     pub(crate) fn least_upload_in_window(&self) -> u64 {
         self.in_window(self.min_upload_rate)
     }
@@ -93,8 +110,8 @@ impl Timeouts {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// How long a client may need for so many bytes where it does not show how much of them it has taken: at the least
-    /// rate, after a pause. For ever if any rate will do.
+    /// Returns how long a client may need for this many bytes if its progress cannot be observed: the time at the least
+    /// rate, and one pause of [`send`](Self::send). `None` if there is no least rate.
     pub(crate) fn for_bytes(&self, bytes: usize) -> Option<Duration> {
         let rate = NonZeroU32::new(self.min_rate)?;
         let pause = self.send.unwrap_or(self.rate_window);
@@ -102,5 +119,5 @@ impl Timeouts {
     }
 }
 
-/// Bounds, with one chunk of a file, the memory of a connection.
+/// The largest buffer of a connection; with one chunk of a file, it bounds the memory of a connection.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;

@@ -1,6 +1,6 @@
-//! How long a client may take, in each phase.
+//! Timeouts and least rates of one client.
 //!
-//! A connection has one timer at most, and progress does not touch it ([`LateTimer`]): it notes the time.
+//! A connection has at most one timer. Progress does not touch it ([`LateTimer`]) but only records the time.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,43 +12,43 @@ use crate::client::options::Timeouts;
 use crate::net::late_timer::LateTimer;
 use crate::net::socket::Socket;
 
-/// What is waited for.
+/// The input that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// The first byte of the connection.
     FirstByte,
-    /// The rest of a head.
+    /// The rest of a request head.
     Head,
-    /// The next request, by hyper.
+    /// The next request, while hyper still owns the connection.
     Pause,
-    /// The next request.
+    /// The next request, after hyper has been dropped to save its memory.
     Next,
-    /// More of a response whose client has ended its side.
+    /// More of a response whose client has ended its direction.
     HalfClosed,
 }
 
-/// The patience with one client.
+/// The timeouts of one connection, and the client's progress that they are measured from.
 pub(crate) struct ClientPatience {
     timeouts: Timeouts,
-    /// What is waited for, and since when.
+    /// The input that is waited for, and since when.
     reading: Option<(Wait, Instant)>,
     sending: Sending,
     timer: LateTimer,
 }
 
-/// How the client takes what we send. Only the time counts in which the send buffer was full: at other times it waits
-/// for us.
+/// How fast the client takes the response. Only time in which the send buffer is full counts; at other times the client
+/// waits for the server.
 #[derive(Default)]
 struct Sending {
-    /// Since when the buffer is full.
+    /// Since when the buffer has been full.
     blocked: Option<Instant>,
-    /// Since when nothing was taken, and what was not acknowledged then.
+    /// Since when the client has taken no bytes, and the number of unacknowledged bytes then.
     stalled: Option<(Instant, u64)>,
-    /// Starts when the buffer is first full.
+    /// The current measurement of the rate; begins when the buffer is first full.
     window: Option<Window>,
 }
 
-/// What was taken during some time of being blocked.
+/// A client's progress over some time of being blocked.
 #[derive(Clone, Copy)]
 struct Window {
     blocked: Duration,
@@ -66,20 +66,21 @@ impl ClientPatience {
         }
     }
 
-    /// Something arrived that was waited for.
+    /// Records that the awaited input arrived.
     pub(crate) fn on_received(&mut self) {
         self.reading = None;
     }
 
-    /// Nothing has arrived; ready when the time for it is up.
+    /// Records that no input has arrived; ready when the timeout of `wait` has expired.
     pub(crate) fn poll_read(&mut self, wait: Wait, cx: &mut Context<'_>) -> Poll<()> {
         let now = softclock::now();
         let since = match self.reading {
             Some((waiting, since)) if waiting == wait => since,
-            // The same wait goes on.
+            // Dropping hyper does not restart the idle time.
             Some((Wait::Pause, since)) if wait == Wait::Next => since,
             _ => {
                 if wait == Wait::Pause {
+                    // The next response is measured afresh.
                     self.sending = Sending::default();
                 }
                 now
@@ -92,7 +93,8 @@ impl ClientPatience {
         }
     }
 
-    /// What the connection waits for its client to send, and since when, if it does.
+    /// Returns the input that the connection waits for and since when, for shedding; `None` if it waits for none, or
+    /// only to send.
     pub(crate) fn awaits(&self) -> Option<(Awaits, Instant)> {
         let (wait, since) = self.reading?;
         match wait {
@@ -102,12 +104,13 @@ impl ClientPatience {
         }
     }
 
-    /// How long nothing of a body may come, if that is limited.
+    /// Returns the longest silence within a body, if limited.
     pub(crate) fn body_limit(&self) -> Option<Duration> {
         self.timeouts.body
     }
 
-    /// The send buffer took something; or the client is not waited for, but we hold back (0 bytes).
+    /// Records that the send buffer accepted `bytes`; 0 if the server itself holds data back, so that the time does not
+    /// count against the client.
     pub(crate) fn on_written(&mut self, bytes: usize) {
         if bytes > 0 {
             self.reading.take_if(|(wait, _)| *wait == Wait::HalfClosed);
@@ -122,9 +125,9 @@ impl ClientPatience {
         }
     }
 
-    /// Nothing was taken: ready when that is the client's fault, and lasts too long.
+    /// Records that the send buffer accepted no bytes; ready when this is the client's fault and has lasted too long.
     pub(crate) fn poll_blocked(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
-        // Our own rate is not the client's fault, and neither is that others have their turn.
+        // A wait for the server's own rate, or for the turns of other connections, is not the client's fault.
         if socket.is_held_back() {
             self.on_written(0);
             return Poll::Pending;
@@ -132,7 +135,7 @@ impl ClientPatience {
         self.poll_write(socket, cx)
     }
 
-    /// The send buffer is full; ready when the client took nothing, or too little, for too long.
+    /// Records that the send buffer is full; ready when the client has taken no bytes, or too few, for too long.
     fn poll_write(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
         let now = softclock::now();
         let progress = self.sending.poll_progress(&self.timeouts, socket, now);
@@ -154,7 +157,7 @@ impl ClientPatience {
 }
 
 impl Sending {
-    /// When to look again; pending if never, ready with `None` if patience is at its end.
+    /// Returns the time of the next check; pending if none is needed, ready with `None` if the client was too slow.
     fn poll_progress(
         &mut self,
         timeouts: &Timeouts,
@@ -163,6 +166,7 @@ impl Sending {
     ) -> Poll<Option<Instant>> {
         let stalled = self.next_stall(timeouts, socket, now);
         let window = self.next_window(timeouts, socket, now);
+        // Either limit can end the connection; otherwise the earlier of both checks comes next.
         match (stalled, window) {
             (Poll::Ready(None), _) | (_, Poll::Ready(None)) => Poll::Ready(None),
             (Poll::Ready(Some(stall)), Poll::Ready(Some(window))) => {
@@ -172,7 +176,7 @@ impl Sending {
         }
     }
 
-    /// As [`poll_progress`](Self::poll_progress), for taking nothing.
+    /// Like [`poll_progress`](Self::poll_progress), for a client that takes no bytes.
     fn next_stall(
         &mut self,
         timeouts: &Timeouts,
@@ -188,7 +192,8 @@ impl Sending {
         if now < since + limit {
             return Poll::Ready(Some(since + limit));
         }
-        // A large buffer has room again only after much was taken.
+        // The buffer becomes writable only after much of it was acknowledged, so a slow client may have made progress
+        // unseen.
         let left = socket.unacknowledged();
         if left >= unacknowledged {
             return Poll::Ready(None);
@@ -197,7 +202,7 @@ impl Sending {
         Poll::Ready(Some(now + limit))
     }
 
-    /// As [`poll_progress`](Self::poll_progress), for taking too little.
+    /// Like [`poll_progress`](Self::poll_progress), for a client that takes bytes too slowly.
     fn next_window(
         &mut self,
         timeouts: &Timeouts,
@@ -211,10 +216,12 @@ impl Sending {
         let window = self
             .window
             .get_or_insert_with(|| Window::starting(socket.unacknowledged()));
+        // Time in which the buffer had room does not count, so the window may last longer than `rate_window`.
         let blocked = window.blocked + now.since(since);
         if blocked < timeouts.rate_window {
             return Poll::Ready(Some(now + (timeouts.rate_window - blocked)));
         }
+        // Asking the socket costs a system call, which is made once per window.
         let left = socket.unacknowledged();
         if window.taken(left) < timeouts.least_in_window() {
             return Poll::Ready(None);
@@ -234,17 +241,17 @@ impl Window {
         }
     }
 
-    /// What the client has acknowledged during the window.
+    /// Returns the bytes that the client has acknowledged during the window, if `left` are unacknowledged at its end.
     fn taken(&self, left: u64) -> u64 {
         (self.unacknowledged + self.written).saturating_sub(left)
     }
 }
 
-/// How long an upstream, or the other side of a tunnel, may be silent once one side has ended: a client that has closed
-/// cannot be told from one that only sends no more. Enough for a stream of events with frequent signs of life; what is
-/// sent to a client that is gone is answered by a reset.
+/// How long an upstream, or the other side of a tunnel, may be silent after one side has ended. A client that has
+/// closed its socket looks like one that only sends no more until data sent to it is answered by a reset. Longer
+/// than the pauses of an event stream that sends frequent keep-alive messages.
 pub(crate) const HALF_CLOSED_SILENCE: Duration = Duration::from_secs(5);
 
-/// How long hyper waits for the next request. Longer, and a burst of clients with one request each costs more memory;
-/// shorter, and hyper is made anew for more of the requests, which costs about a microsecond each time.
+/// How long hyper is kept for the next request. With more, a burst of clients with one request each uses more memory;
+/// with less, hyper is created again for more of the requests, which costs about 1 us each time.
 const PAUSE: Duration = Duration::from_millis(10);

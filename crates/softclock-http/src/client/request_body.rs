@@ -1,4 +1,4 @@
-//! The body of a request, in either version of HTTP.
+//! Request bodies of HTTP/1 and HTTP/2.
 
 use std::io;
 use std::pin::Pin;
@@ -9,11 +9,11 @@ use h2::{Reason, RecvStream};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-/// The body of a request as it arrives.
+/// A request body as it arrives.
 pub(crate) enum RequestBody {
-    /// From hyper, which speaks HTTP/1.
+    /// A body that hyper reads, of HTTP/1.
     Http1(Incoming),
-    /// A stream of HTTP/2.
+    /// A body on an HTTP/2 stream.
     Http2(StreamBody),
 }
 
@@ -26,7 +26,7 @@ impl From<RecvStream> for RequestBody {
     }
 }
 
-/// A body that arrives on an HTTP/2 stream. Each piece that is read gives the client as much window again.
+/// A body on an HTTP/2 stream. Reading a piece gives the client as many bytes of flow-control window again.
 pub(crate) struct StreamBody {
     stream: RecvStream,
     /// Whether only trailers can follow.
@@ -47,11 +47,11 @@ impl StreamBody {
         if !self.data_ended {
             match ready!(self.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    // Fails only if more is released than was received.
+                    // This fails only if more is released than was received.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                // RST_STREAM with NO_ERROR ends a body that is not needed any more (RFC 9113, section 8.1); not a
+                // RST_STREAM with NO_ERROR ends a body that is not needed any more (RFC 9113, section 8.1), which is no
                 // failure.
                 Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => {
                     return Poll::Ready(None);

@@ -1,5 +1,5 @@
-//! A request and its response: answered by a site or an upstream, counted, and told to the access log when the body has
-//! ended.
+//! An exchange: a request answered by a site or an upstream, counted, and recorded in the access log when the body of
+//! its response ends.
 
 use std::io;
 use std::pin::Pin;
@@ -27,13 +27,14 @@ use crate::site::body::Body;
 use crate::site::refusal::own_page;
 use crate::syntax::head::{Fault, check_parsed};
 
-/// Answers a request by the settings of this moment. The exchange begins with the call.
+/// Answers a request with the current settings. The exchange begins with the call, before the future is polled, and
+/// ends when the response's body is dropped.
 pub(crate) fn answer(
     session: Rc<Session>,
     mut request: Request<RequestBody>,
 ) -> impl Future<Output = Response<CountedBody>> {
     let mut exchange = Exchange::begin(session, &request);
-    // HTTP/2 has a frame for it.
+    // In HTTP/2 a GOAWAY frame ends the connection, not a header field.
     let may_close = request.version() <= Version::HTTP_11;
     async move {
         let mut response = match &exchange.live.served {
@@ -43,7 +44,7 @@ pub(crate) fn answer(
                 own_page(fault.status(), fault.sentence(), is_head).map(AnyBody::Own)
             }
             LiveServed::Site(site) => {
-                // A client that waits to be asked sends nothing.
+                // With an Expect field the client may send the body only after a 100 response, which is not sent here.
                 if request.version() == Version::HTTP_2
                     && !request.body().is_end_stream()
                     && !request.headers().contains_key(EXPECT)
@@ -53,7 +54,7 @@ pub(crate) fn answer(
                 site.respond(&request).await.map(AnyBody::Own)
             }
             LiveServed::Proxy(forwarder) => {
-                // In a box, as connections of a site would else be as big as this.
+                // Boxed: otherwise the connections of sites, too, would need memory for this large future.
                 let options = &exchange.live.options.connection;
                 let client = &exchange.session.client;
                 let respond = Box::pin(forwarder.respond(client, options, request));
@@ -65,12 +66,14 @@ pub(crate) fn answer(
                 answered.response
             }
         };
+        // The upstream still sends: if the client has ended its side, a silent upstream must not hold the exchange.
         if let AnyBody::Passed(body) = response.body()
             && !body.keeps_half_closed()
         {
             exchange.session.client.set_on_leave(OnLeave::LimitSilence);
         }
         exchange.status = response.status();
+        // Moves the client to the process that replaces this one. An upgraded connection carries no further request.
         if exchange.session.exchanges.is_replaced()
             && may_close
             && response.status() != StatusCode::SWITCHING_PROTOCOLS
@@ -82,19 +85,20 @@ pub(crate) fn answer(
     }
 }
 
-/// What is known of an exchange; its end is when this is dropped.
+/// An exchange in progress. Dropping it counts and logs its end.
 struct Exchange {
     session: Rc<Session>,
     live: Rc<Live>,
     method: Method,
     status: StatusCode,
     bytes: u64,
-    /// The upstream that was asked, if any.
+    /// The upstream that was tried last, and its time, if this is a proxy.
     passed: Option<Passed>,
-    /// Only where there is a log.
+    /// The data that only the access log needs; `None` without a log.
     details: Option<Box<Details>>,
 }
 
+/// The data of an exchange for the access log.
 struct Details {
     begun: Instant,
     time: SystemTime,
@@ -124,7 +128,7 @@ impl Exchange {
             session,
             live,
             method: request.method().clone(),
-            // Of a client that left before there was a response; nginx's number for it.
+            // Logged if the client leaves before there is a response; nginx's number for this case.
             status: StatusCode::from_u16(499).expect("three digits"),
             bytes: 0,
             passed: None,
@@ -133,7 +137,7 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// Checks an HTTP/2 request. Those of HTTP/1 were checked by the scanner, before hyper saw them.
+    /// Checks the head of an HTTP/2 request. The scanner has checked HTTP/1 requests before hyper saw them.
     fn fault<B>(&self, request: &Request<B>) -> Option<Fault> {
         let limits = self.live.options.connection.head;
         match request.version() {
@@ -171,7 +175,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Calls the method of whichever body it is.
+/// Evaluates `$call` on the body of either variant.
 macro_rules! each {
     ($any:expr, $body:ident => $call:expr) => {
         match $any {
@@ -181,14 +185,14 @@ macro_rules! each {
     };
 }
 
-/// A body whose bytes are counted.
+/// The body of a response, whose bytes are counted for its exchange.
 pub(crate) struct CountedBody {
     body: AnyBody,
     exchange: Exchange,
 }
 
 impl CountedBody {
-    /// Returns whether the body waits for a disk at most, not for an upstream.
+    /// Returns whether the body waits at most for a disk, and not for an upstream.
     pub(crate) const fn is_at_hand(&self) -> bool {
         matches!(self.body, AnyBody::Own(_))
     }
@@ -209,7 +213,7 @@ impl CountedBody {
         Poll::Ready(frame)
     }
 
-    /// Has a file sent along `lane`. For responses with a Content-Length.
+    /// Sends a file past hyper along `lane`, if the body is a file. Only for responses with a Content-Length.
     pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
         if let AnyBody::Own(Body::File(file)) = &mut self.body {
             file.pass_along(lane);

@@ -1,8 +1,9 @@
-//! The end of a connection: a last word if one is due, and a close that lets it arrive.
+//! Closes an HTTP/1 connection: sends a last response if one is due, and lets it reach the client.
 //!
-//! A socket that is closed with unread data resets the connection, and a reset may overtake the response in the
-//! client's kernel: who uploads something that we refuse would see a broken connection in place of the 405. So a close
-//! with more to come ends our side first and discards what still comes (RFC 9112, section 9.6).
+//! Closing a socket with unread data resets the connection, and the client's kernel may discard the response on the
+//! reset: a client whose upload is refused would see a broken connection in place of the 405. So when more input may
+//! arrive, this module first shuts down the sending side, and then reads and discards input for a while (RFC 9112,
+//! section 9.6).
 
 use std::future::poll_fn;
 use std::io;
@@ -16,7 +17,7 @@ use crate::exchange::stream::{End, Ending};
 use crate::net::late_timer::{LateTimer, timeout};
 use crate::net::socket::Socket;
 
-/// A response that is made without hyper.
+/// A last response, built without hyper, for a request that hyper has not seen.
 struct LastWord {
     status: StatusCode,
     sentence: &'static str,
@@ -24,7 +25,7 @@ struct LastWord {
 }
 
 impl LastWord {
-    /// What to say at `end`, once all requests before it are answered.
+    /// Returns the response that is due at `end`, after the responses to all earlier requests; `None` if none is.
     fn at(end: End) -> Option<Self> {
         match end {
             End::Refused { fault, is_head } => Some(Self {
@@ -43,6 +44,7 @@ impl LastWord {
         }
     }
 
+    /// Formats the whole response, with the date `now`.
     fn bytes(&self, now: SystemTime) -> Vec<u8> {
         let page = format!("{}: {}\n", self.status, self.sentence);
         let head = format!(
@@ -65,12 +67,16 @@ impl LastWord {
     }
 }
 
-/// The client took nothing, or too little, of what was to be sent to it.
+/// The error of a client that read none, or too little, of its responses.
 #[derive(Debug)]
 pub(crate) struct Stuck;
 
-/// Says the last word, and closes, once the kernel has all that was written: until then a paced connection holds its
-/// descriptor, and so its place. `on_refused` is told the status of a request that hyper has not seen.
+/// Sends the last response, if one is due, and closes the connection once the kernel has taken all output. Until then a
+/// paced connection keeps its descriptor and counts against the limit of connections. Calls `on_refused` with the
+/// status of the last response.
+///
+/// # Errors
+/// [`Stuck`] if the client stopped reading; the connection is then reset.
 pub(crate) async fn close<S: Socket>(
     mut ending: Ending<S>,
     on_refused: impl FnOnce(StatusCode),
@@ -80,6 +86,7 @@ pub(crate) async fn close<S: Socket>(
         result = sent(&mut ending).await;
     }
     if result.is_ok() {
+        // The responses before it are sent, so that the last one follows in order.
         say_last_word(&mut ending, on_refused).await;
         result = sent(&mut ending).await;
     }
@@ -89,25 +96,25 @@ pub(crate) async fn close<S: Socket>(
     result
 }
 
-/// Waits until the kernel has all that was written, as long as the client is waited for.
+/// Waits until the kernel has taken all output, within the timeouts for a client that reads slowly.
 async fn sent<S: Socket>(ending: &mut Ending<S>) -> Result<(), Stuck> {
     let Ending {
         socket, patience, ..
     } = ending;
     poll_fn(|cx| match socket.poll_sent(cx) {
-        // After an error nothing is left.
+        // A failed socket has no output left.
         Poll::Ready(_) => Poll::Ready(Ok(())),
         Poll::Pending => patience.poll_blocked(socket, cx).map(|()| Err(Stuck)),
     })
     .await
 }
 
-/// Says the last word, ends our side, and lets the client read it.
+/// Sends the last response, shuts down the sending side, and discards input so that the client can read the response.
 async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnce(StatusCode)) {
     let end = ending.end;
     let socket = &mut ending.socket;
     let last_word = end.filter(|_| ending.end_was_read).and_then(LastWord::at);
-    // After an error there is no use in being polite.
+    // hyper failed, most likely because the connection is lost: nothing can be sent.
     if last_word.is_none() && !ending.shut_down {
         return;
     }
@@ -123,16 +130,17 @@ async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnc
             return;
         }
     }
-    // A refused head gets no last word if an earlier request ended the connection; more of it may come all the same.
+    // These ends leave input unread, also where no last response was due because an earlier request ended the
+    // connection.
     let input_remains = matches!(
         end,
         Some(End::Refused { .. } | End::SlowHead | End::BrokenBody | End::Left)
     );
     let more_to_come = input_remains || ending.mid_request;
-    // With TLS this may wait for the client to take what was written.
+    // With TLS, this may wait until the client has read buffered records.
     let shut_down = timeout(LINGER, shut_down(socket)).await;
-    // A client that pipelines does not know yet that its next requests get no answer. A close would reset the connection
-    // when they arrive, and responses that the client has not taken yet would be lost.
+    // A client that pipelines does not know yet that its next requests will not be answered. A close would reset the
+    // connection when they arrive, and lose responses that the client has not read yet.
     let may_come = end.is_none() && (ending.had_body || has_more(socket).await);
     if matches!(shut_down, Ok(Ok(()))) && (more_to_come || may_come) {
         let silence = ending.patience.body_limit().unwrap_or(LINGER);
@@ -152,7 +160,7 @@ async fn shut_down<S: Socket>(socket: &mut S) -> io::Result<()> {
     poll_fn(|cx| Pin::new(&mut *socket).poll_shutdown(cx)).await
 }
 
-/// Whether bytes have arrived that were not read; discards some of them.
+/// Returns whether unread bytes have arrived. Discards up to [`DISCARD_BYTES`] of them.
 async fn has_more<S: Socket>(socket: &mut S) -> bool {
     poll_fn(|cx| {
         let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
@@ -161,7 +169,7 @@ async fn has_more<S: Socket>(socket: &mut S) -> bool {
     .await
 }
 
-/// Reads until the client has closed its side, is silent for too long, or does not listen.
+/// Discards input until the client closes its side, sends nothing for `silence`, or has sent [`LINGER_BYTES`].
 async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
     let mut timer = LateTimer::default();
     let mut deadline = softclock::now() + silence;
@@ -171,6 +179,7 @@ async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
             let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
             let now = softclock::now();
             match received {
+                // Any input restarts the time of silence, below.
                 Poll::Ready(Ok(n)) if n > 0 && discarded < LINGER_BYTES => discarded += n,
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return timer.poll_until(deadline, now, cx),
@@ -181,12 +190,13 @@ async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
     .await;
 }
 
-/// Long enough for a response to cross the world and for its reader to notice.
+/// The limit of each step of a close: enough for a response to cross the world and for the client to react.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Who sends more than this after the end does not listen.
+/// The most input that is discarded. A client that sends more after the response does not read it.
 const LINGER_BYTES: usize = 4 << 20;
 
+/// The size of one read of discarded input.
 const DISCARD_BYTES: usize = 8 << 10;
 
 #[cfg(test)]

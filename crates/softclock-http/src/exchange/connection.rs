@@ -1,4 +1,4 @@
-//! A connection through TLS: the handshake, and then the version of HTTP that it has agreed on.
+//! A TLS connection: the handshake, and then the version of HTTP that it negotiated (ALPN).
 
 use std::future::poll_fn;
 use std::io;
@@ -19,8 +19,8 @@ use crate::net::carrier::{Carrier, Peer, Stream};
 use crate::net::late_timer::LateTimer;
 use crate::observe::limit::Limit;
 
-/// Answers the requests of a client through TLS until either side closes the connection; when idle once the membership
-/// ends.
+/// Answers the requests of a client over TLS until either side closes the connection. Once the membership ends, closes
+/// it as soon as it is idle.
 pub(crate) async fn serve_tls(
     carrier: Carrier,
     acceptor: TlsAcceptor,
@@ -29,6 +29,7 @@ pub(crate) async fn serve_tls(
     mut membership: Membership,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let peer = session.client.peer;
+    // Each phase is boxed, so that the task does not reserve the memory of the largest phase for its whole life.
     let handshake = handshake(carrier, acceptor, peer, &options, &mut membership);
     let tls = match Box::pin(handshake).await {
         Ok(tls) => tls,
@@ -55,7 +56,8 @@ pub(crate) async fn serve_tls(
     Ok(())
 }
 
-/// Agrees on keys and a version of HTTP, in the time that a head may take from the first byte on.
+/// Performs the TLS handshake. Waits for the first byte for [`Timeouts::first_byte`](crate::Timeouts::first_byte), and
+/// from there on for as long as a request's head may take ([`Timeouts::head`](crate::Timeouts::head)).
 async fn handshake(
     carrier: Carrier,
     acceptor: TlsAcceptor,
@@ -67,8 +69,10 @@ async fn handshake(
     let heard = |cx: &mut Context<'_>| carrier.poll_heard(cx);
     let on_late = || Limit::FirstByteTimeout.count_one();
     let slot = membership.slot();
+    // A silent connection is like an idle one, and may be closed early to make room for others.
     slot.note(Some((Awaits::Request, softclock::now())));
     within(timeouts.first_byte, membership, heard, on_late).await?;
+    // Once the handshake has begun, its bytes are likely in flight: leave it more time.
     slot.note(Some((Awaits::RestOfHead, softclock::now())));
     let mut accept = acceptor.accept(carrier);
     let accepted = |cx: &mut Context<'_>| Pin::new(&mut accept).poll(cx);
@@ -78,7 +82,8 @@ async fn handshake(
     accepted
 }
 
-/// What `poll` gives, unless the time or the membership ends before. Calls `on_late` at the end of the time.
+/// Awaits `poll`. Fails with [`TimedOut`](io::ErrorKind::TimedOut) if the membership ends first or `limit` passes;
+/// calls `on_late` in the second case.
 async fn within<T>(
     limit: Option<Duration>,
     membership: &mut Membership,
@@ -88,6 +93,7 @@ async fn within<T>(
     let limit = limit.map(|limit| softclock::now() + limit);
     let mut timer = LateTimer::default();
     poll_fn(|cx| {
+        // Polled before the timeout, so that bytes that have arrived in time count.
         if let Poll::Ready(result) = poll(cx) {
             return Poll::Ready(result);
         }

@@ -1,9 +1,9 @@
-//! A connection of HTTP/1.1: hyper's while it is in use, and a small thing of our own while it waits for a request.
+//! An HTTP/1.1 connection, which runs hyper only while requests are in progress.
 //!
-//! hyper holds more than 12 KB for a connection, buffers mostly, and most connections of a server wait for a request
-//! most of the time. So hyper is given one when a whole head has arrived. When no other has followed within a moment,
-//! it reads the end of its stream, and so has first finished all it had to do; nothing is left in it. The guard of the
-//! stream ([`GuardedStream`]) stays all the time, with the timeouts and all that is known of the client.
+//! hyper uses more than 12 KB of memory for a connection, mostly buffers, and most connections of a server are idle
+//! most of the time. So this module starts hyper only when a whole head has arrived. If no other request follows within
+//! a moment, hyper reads the end of its stream, finishes all responses, and is dropped; it then holds no unread input.
+//! The [`GuardedStream`] below hyper lives as long as the connection, with its timeouts and the client's state.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use crate::net::carrier::Stream;
 use crate::observe::limit::Limit;
 use crate::syntax::head::HeadLimits;
 
-/// A connection from its first byte to its close.
+/// An HTTP/1 connection, from its first byte to its close.
 pub(crate) struct Conversation {
     stream: GuardedStream<Stream>,
     session: Rc<Session>,
@@ -52,7 +52,8 @@ impl Conversation {
         }
     }
 
-    /// Answers requests until either side closes the connection; when idle once the membership ends.
+    /// Answers requests until either side closes the connection. Once the membership ends, closes it as soon as it is
+    /// idle.
     #[expect(
         clippy::manual_async_fn,
         reason = "an async fn keeps room for its argument twice"
@@ -60,9 +61,11 @@ impl Conversation {
     pub(crate) fn run(mut self) -> impl Future<Output = Result<(), hyper::Error>> {
         async move {
             let mut result = Ok(());
+            // Each round starts hyper for a burst of requests, and ends with a pause.
             while result.is_ok() && poll_fn(|cx| self.poll_request(cx)).await {
                 let early;
                 (result, early) = self.answer_requests().await;
+                // After a 101 response the connection is no longer HTTP: the tunnel owns the socket until its end.
                 if let Some(tunnel) = self.session.take_tunnel() {
                     if result.is_ok() {
                         let (stream, early) = self.stream.into_tunnel(early);
@@ -97,7 +100,7 @@ impl Conversation {
         }
     }
 
-    /// Waits for a request, without hyper; false if the connection is to be closed.
+    /// Waits for a request, without hyper. Returns false if the connection must be closed.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let Poll::Ready(readable) = self.stream.poll_readable(cx) {
             return Poll::Ready(readable);
@@ -107,8 +110,8 @@ impl Conversation {
         Poll::Ready(false)
     }
 
-    /// Has hyper answer requests until there is a pause, or no more will come. Also gives what hyper has read and made
-    /// nothing of, which is something only where the connection has become a tunnel.
+    /// Runs hyper until there is a pause, or the connection ends. Also returns the bytes that hyper has read but not
+    /// parsed, which can exist only if the connection has become a tunnel.
     async fn answer_requests(&mut self) -> (Result<(), hyper::Error>, Bytes) {
         let session = &self.session;
         let lane = self.stream.lane().cloned();
@@ -127,12 +130,13 @@ impl Conversation {
         let connection = builder(self.head).serve_connection(&mut self.stream, service);
         let mut connection = Box::new(connection);
         let result = poll_fn(|cx| {
-            // First, as hyper drops a connection that is to end before it has read anything.
+            // Polled before the membership: hyper would drop a connection that it is told to end before its first read.
             if let Poll::Ready(result) = Pin::new(&mut *connection).poll(cx) {
                 return Poll::Ready(result);
             }
             ready!(poll_end(&mut self.membership, cx));
             Pin::new(&mut *connection).graceful_shutdown();
+            // hyper registers for events and learns of the shutdown only when it is polled.
             Pin::new(&mut *connection).poll(cx)
         })
         .await;
@@ -147,31 +151,32 @@ fn poll_end(membership: &mut Option<Membership>, cx: &Context<'_>) -> Poll<()> {
     }
 }
 
+/// Returns hyper's settings for connections with these limits.
 fn builder(head: HeadLimits) -> Builder {
     let mut builder = Builder::new();
     builder
-        // Ours is in the stream, and answers.
+        // The stream has its own timeout, which answers with 408.
         .header_read_timeout(None)
         .max_buf_size(BUFFER_BYTES.max(head.head_bytes + 1))
-        // A client that has said all it wants may close its side and still get the answer.
+        // A client may close its side after its last request and still get the response.
         .half_close(true)
-        // Copying the body behind the head costs more from a few KB on, and below gains nothing.
+        // Copying the body behind the head would cost more from a few KB on, and gain nothing below that.
         .writev(true);
     if head.fields > HYPER_FIELDS {
-        // Costs an allocation for each head.
+        // Set only if needed, as it costs an allocation for each head.
         builder.max_headers(head.fields);
     }
     builder
 }
 
-/// As many header fields as hyper has room for on its stack.
+/// The number of header fields for which hyper has room on its stack.
 const HYPER_FIELDS: usize = 100;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What a task holds for each connection that waits.
+    /// The size of the future is the memory that a task holds for an idle connection.
     #[test]
     fn a_connection_without_hyper_is_small() {
         fn size<F>(_: impl FnOnce(Conversation) -> F) -> usize {

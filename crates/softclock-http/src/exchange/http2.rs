@@ -67,8 +67,8 @@ pub(crate) async fn converse(
     .await
 }
 
-/// Whether a connection ended because its client passed a bound of h2's own: on streams that are reset, on frames of little
-/// DATA, on CONTINUATION frames of a head.
+/// Returns whether a connection ended because its client exceeded one of h2's built-in limits: of reset streams, of
+/// DATA frames with little content, or of CONTINUATION frames in a head.
 pub(crate) fn is_flood(error: &h2::Error) -> bool {
     error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
 }
@@ -81,7 +81,8 @@ struct Server {
     transport: Rc<Transport>,
     credit: Rc<Credit>,
     flows: Rc<Flows>,
-    /// When streams are looked at next; once the connection was given up, until when it waits for the client.
+    /// The time of the next check for stalled streams; after the connection was given up, the end of the wait for the
+    /// GOAWAY to be sent.
     look: LateTimer,
 }
 
@@ -89,13 +90,14 @@ enum Phase {
     /// The client's preface has not arrived yet.
     Handshake {
         handshake: Handshake<Watched, Piece>,
+        /// Whether the connection must shut down as soon as it is established.
         is_over: bool,
     },
     Serving {
         connection: Connection<Watched, Piece>,
         keep_alive: Option<KeepAlive>,
     },
-    /// Given up: a GOAWAY is on its way.
+    /// The connection was given up, and a GOAWAY is being sent.
     Leaving {
         connection: Connection<Watched, Piece>,
         until: Instant,
@@ -139,12 +141,14 @@ impl Server {
             return self.poll_leaving(cx);
         }
         let result = self.poll_serving(cx);
+        // Checked last: the socket charges for bytes while h2 reads, and then keeps them from h2.
         match self.credit.overdrawn() {
             Some(limit) => self.give_up(limit, Reason::ENHANCE_YOUR_CALM, cx),
             None => result,
         }
     }
 
+    /// Completes the handshake, and then handles requests and checks for stalled streams.
     fn poll_serving(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         if let Phase::Handshake { handshake, is_over } = &mut self.phase {
             let mut connection = ready!(Pin::new(handshake).poll(cx))?;
@@ -160,6 +164,8 @@ impl Server {
                 keep_alive,
             };
         }
+        // The order matters: the socket answers the question of `poll_look` while h2 reads and writes in
+        // `poll_requests`, and `judge` evaluates the answer.
         self.poll_look(cx);
         let result = self.poll_requests(cx);
         if self.transport.is_stuck.take() {
@@ -171,6 +177,7 @@ impl Server {
         result
     }
 
+    /// Runs h2 and the pings, and begins the requests that have arrived, at most [`STREAMS_A_TURN`] of them.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let Phase::Serving {
             connection,
@@ -193,6 +200,7 @@ impl Server {
             self.credit.on_request(id, field_count(request.headers()));
             begin(&self.session, &self.flows, request, stream);
         }
+        // More requests may have arrived already: continue after other tasks have run.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -218,7 +226,7 @@ impl Server {
                 Limit::StalledStream.reached(self.session.client.peer, "stream reset");
             }
         }
-        // So that the timer is set for the next check.
+        // The next turn sets the timer for the next check.
         cx.waker().wake_by_ref();
         Some(verdict)
     }
@@ -230,7 +238,7 @@ impl Server {
         reason: Reason,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
-        // Another limit may have been reached in the same turn.
+        // Counted once, though several limits may be exceeded in one turn.
         if !matches!(self.phase, Phase::Leaving { .. }) {
             limit.reached(self.session.client.peer, "connection ended");
         }
@@ -246,12 +254,12 @@ impl Server {
         self.poll_leaving(cx)
     }
 
-    /// Ready when the kernel has all up to the GOAWAY, or has had its time.
+    /// Ready when the kernel has taken all output including the GOAWAY, or [`FAREWELL`] has passed.
     fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let Phase::Leaving { connection, until } = &mut self.phase else {
             return Poll::Ready(Ok(()));
         };
-        // An error is the end as well, and the reason is known.
+        // An error ends the connection, too; the reason for the end was logged before.
         if connection.poll_closed(cx).is_pending() {
             ready!(self.look.poll_until(*until, softclock::now(), cx));
         }
@@ -270,7 +278,7 @@ fn begin(
     let Some(permit) = session.open_stream() else {
         return stream.send_reset(Reason::REFUSED_STREAM);
     };
-    // Begun at once, so that the connection knows of it before the stream's task runs.
+    // The exchange begins here, not in the task, so that the connection does not count as idle before the task runs.
     let answer = answer(Rc::clone(session), request.map(Into::into));
     let flow = flows.begin();
     drop(softclock::spawn_local(async move {
@@ -279,6 +287,7 @@ fn begin(
     }));
 }
 
+/// Returns h2's settings for connections with these options.
 fn builder(options: &ConnectionOptions) -> Builder {
     let mut builder = Builder::new();
     builder
@@ -290,18 +299,18 @@ fn builder(options: &ConnectionOptions) -> Builder {
     builder
 }
 
-/// Watches how long no request has been in progress, before and after the connection is told to end.
+/// Measures how long no request has been in progress, before and after the connection begins to shut down.
 struct IdleWatch {
     session: Rc<Session>,
     slot: MemberSlot,
     timeouts: Timeouts,
-    /// Since when no request has been in progress.
+    /// The time since which no request has been in progress; `None` while one is.
     since: Option<Instant>,
     /// Whether there was any request.
     asked: bool,
-    /// When the client was told that the connection ends.
+    /// The time at which the connection began to shut down.
     over: Option<Instant>,
-    /// When the socket was last asked whether all is delivered.
+    /// The time at which the socket was last asked whether the client has received all output.
     looked: Option<Instant>,
     timer: LateTimer,
 }
@@ -320,12 +329,12 @@ impl IdleWatch {
         }
     }
 
-    /// The client is told that the connection ends.
+    /// Records that the connection begins to shut down.
     fn end(&mut self) {
         self.over.get_or_insert_with(softclock::now);
     }
 
-    /// Brings `since` up to date.
+    /// Updates `since`.
     fn look(&mut self, cx: &Context<'_>) {
         let active = self.session.take_activity();
         self.asked |= active;
@@ -337,7 +346,7 @@ impl IdleWatch {
         }
     }
 
-    /// Ready when no request was in progress for the idle timeout; never once the connection is ending.
+    /// Ready when no request has been in progress for the idle timeout; never once the connection is shutting down.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.look(cx);
         match self.timeouts.idle {
@@ -350,14 +359,14 @@ impl IdleWatch {
         }
     }
 
-    /// Once the connection is ending: ready soon after the client has received the rest of the last response, when it
-    /// has had its time for that, or at once if there was no request. A client that does not answer the GOAWAY holds
-    /// nothing up.
+    /// Ready when a connection that is shutting down can be dropped although the client has not closed it: soon after
+    /// the client has received the last response, after the time that it has for that, or at once if there was no
+    /// request. So a client that does not react to the GOAWAY cannot keep the connection open.
     fn poll_leave(&mut self, transport: &Transport, cx: &mut Context<'_>) -> Poll<()> {
         let Some(over) = self.over else {
             return Poll::Pending;
         };
-        // A request may just have come.
+        // A request may have begun in this turn.
         self.look(cx);
         if !self.asked {
             return self.poll_idle_for(Duration::ZERO, cx);
@@ -366,10 +375,12 @@ impl IdleWatch {
             return Poll::Pending;
         };
         let (now, begin) = (softclock::now(), since.max(over));
+        // The time that a slow but acceptable client needs for the buffered end of a response.
         let limit = self.timeouts.for_bytes(BUFFER_BYTES);
         if limit.is_some_and(|limit| now >= begin + limit) {
             return Poll::Ready(());
         }
+        // A look before the end of the last response does not show its delivery.
         let looked = self.looked.filter(|&looked| looked >= begin);
         let next_look = looked.map_or(begin + LEAVE_TIME, |looked| looked + LOOK_PAUSE);
         ready!(self.timer.poll_until(next_look, now, cx));
@@ -377,6 +388,7 @@ impl IdleWatch {
             return Poll::Ready(());
         }
         self.looked = Some(now);
+        // Cleared, as the value may be from an earlier question.
         transport.is_delivered.set(false);
         transport.is_asked.set(true);
         // The socket reports during the next turn.
@@ -393,20 +405,20 @@ impl IdleWatch {
     }
 }
 
-/// How long a GOAWAY may take to be sent.
+/// The limit of the wait for a GOAWAY to be sent.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How long an idle client may take to answer the GOAWAY, so that its last request is not lost.
+/// The time that an idle client has to answer the GOAWAY, so that a request in flight is not lost.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 
-/// Between two looks at how much the client has received.
+/// The pause between two checks of how much the client has received.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Requests at a time on one connection, as in nginx.
+/// The most requests at a time on one connection, as in nginx.
 const STREAMS: u32 = 128;
 
-/// Streams that a connection begins before other connections have their turn. Each begins a task, and with all of them
-/// at once a few connections hold every other client up for as long as their first responses take.
+/// The number of streams that a connection begins before other tasks run. Each stream spawns a task; if a connection
+/// began all of them at once, all other clients would wait for their first responses.
 const STREAMS_A_TURN: u32 = 4;
 
 /// The receive windows of a stream and of the connection: how many bytes of bodies a client may send before they are

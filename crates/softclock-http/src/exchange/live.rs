@@ -1,4 +1,4 @@
-//! What the exchanges of one thread share: what answers them, and their counters.
+//! The state that the exchanges of one thread share: current settings and counters.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,21 +13,22 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::telemetry::Telemetry;
 use crate::site::content::Site;
 
-/// How a thread serves.
+/// The options of a server's threads.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerOptions {
-    /// Connections at a time; more wait in the kernel's queue.
+    /// The most connections at a time. Further connections wait in the kernel's queue, and idle ones are closed to make
+    /// room. A [`Server`](crate::Server) divides the limit among its threads.
     pub max_connections: usize,
-    /// Files that responses hold open at a time. When more are being sent, those not read recently are closed, and
-    /// reopened to continue.
+    /// The most files that responses hold open at a time. To send more, the server closes those that were not read
+    /// recently, and reopens them to continue. A [`Server`](crate::Server) divides the limit among its threads.
     pub max_open_files: usize,
     /// The limits for each client address, over all threads.
     pub clients: ClientLimits,
-    /// How long connections in progress may take to end.
+    /// The time that connections in progress have to finish at a shutdown.
     pub drain: Duration,
-    /// How connections are treated.
+    /// The options of each connection: limits of heads, and timeouts.
     pub connection: ConnectionOptions,
-    /// How fast responses are sent.
+    /// The rates at which responses are sent.
     pub pace: Pace,
 }
 
@@ -44,7 +45,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// What new requests are served by. A change makes a new one; those in progress keep theirs.
+/// The settings that apply to new requests. A reload replaces the value; requests in progress keep the old one.
 pub(crate) struct Live {
     pub(crate) served: LiveServed,
     pub(crate) options: WorkerOptions,
@@ -53,7 +54,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// A site without TLS and without a log.
+    /// Serves a site, without TLS and without an access log.
     pub(crate) fn of_site(site: Rc<Site>, options: WorkerOptions) -> Self {
         Self {
             served: LiveServed::Site(site),
@@ -64,11 +65,11 @@ impl Live {
     }
 }
 
-/// The exchanges of one thread.
+/// The state that the exchanges of one thread share.
 pub(crate) struct Exchanges {
     live: RefCell<Rc<Live>>,
     pub(crate) telemetry: Telemetry,
-    /// Whether another process accepts what this one does not.
+    /// Whether another process accepts connections on the same addresses.
     is_replaced: Cell<bool>,
 }
 
@@ -81,24 +82,24 @@ impl Exchanges {
         })
     }
 
-    /// What new requests are served by.
+    /// Returns the settings that apply to new requests.
     pub(crate) fn live(&self) -> Rc<Live> {
         Rc::clone(&self.live.borrow())
     }
 
-    /// Serves new requests by `live` from now on.
+    /// Replaces the settings for new requests.
     pub(crate) fn set_live(&self, live: Live) {
         let old = self.live.replace(Rc::new(live));
         drop(old);
     }
 
-    /// Another process accepts what this one does not: from now on a response ends its connection, so that the next
-    /// request of its client goes there.
+    /// Records that another process accepts connections on the same addresses. Each response then ends its HTTP/1
+    /// connection, so that the client sends its next request to the other process.
     pub(crate) fn hand_over(&self) {
         self.is_replaced.set(true);
     }
 
-    /// Whether clients have another process to connect to.
+    /// Returns whether another process accepts connections on the same addresses.
     pub(crate) fn is_replaced(&self) -> bool {
         self.is_replaced.get()
     }

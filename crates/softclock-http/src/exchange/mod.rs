@@ -1,17 +1,17 @@
 //! Connections of clients, and the requests and responses that they carry.
 //!
-//! | what | file |
+//! | part | file |
 //! |---|---|
-//! | from the handshake of TLS to the version of HTTP that it agrees on | `connection.rs` |
-//! | a connection of HTTP/1, with hyper while it is in use | `http1.rs` |
-//! | its socket as hyper sees it: strict about requests, limited in time | `stream.rs` |
-//! | its end, with a last response where one is due | `closing.rs` |
-//! | a connection of HTTP/2, on h2 | `http2.rs`, `http2/` |
+//! | the TLS handshake, and the choice of HTTP version | `connection.rs` |
+//! | an HTTP/1 connection, which runs hyper while it is in use | `http1.rs` |
+//! | the socket below hyper: checks requests, limits times | `stream.rs` |
+//! | the close of an HTTP/1 connection, with a last response if one is due | `closing.rs` |
+//! | an HTTP/2 connection, on h2 | `http2.rs`, `http2/` |
 //! | a request and its response: answered, counted and logged | `answer.rs` |
-//! | a connection as its exchanges know it | `session.rs` |
-//! | what the exchanges of a thread share: settings and counters | `live.rs` |
-//! | what answers requests: a site or a proxy | `served.rs` |
-//! | bodies of requests that are not read | `unread.rs` |
+//! | the state that all exchanges of a connection share | `session.rs` |
+//! | the state that all exchanges of a thread share: settings and counters | `live.rs` |
+//! | the service that answers requests: a site or a proxy | `served.rs` |
+//! | request bodies that the service does not read | `unread.rs` |
 
 pub(crate) mod answer;
 pub(crate) mod closing;

@@ -1,4 +1,4 @@
-//! What a server answers requests with.
+//! The service that answers a server's requests: a site or a proxy.
 
 use std::rc::Rc;
 
@@ -6,17 +6,18 @@ use crate::proxy::forward::Forwarder;
 use crate::proxy::options::Proxy;
 use crate::site::content::Site;
 
-/// What a server answers requests with: files, or the responses of others.
+/// The service that answers a server's requests. [`Server::builder`](crate::Server::builder) takes a [`Site`] or a
+/// [`Proxy`] directly.
 #[derive(Clone, Debug)]
 pub enum Served {
-    /// The files of a site.
+    /// Answers with the files of a site.
     Site(Site),
-    /// What upstreams answer.
+    /// Forwards requests to upstreams, and answers with their responses.
     Proxy(Proxy),
 }
 
 impl Served {
-    /// What one of `threads` answers with. What stays of the `previous` is taken over.
+    /// Returns the service of one of `threads`. A proxy takes over the upstreams of `previous` that remain.
     pub(crate) fn live(&self, threads: usize, previous: Option<&LiveServed>) -> LiveServed {
         match self {
             Self::Site(site) => LiveServed::Site(site.clone().for_one_of(threads).into()),
@@ -41,7 +42,7 @@ impl From<Proxy> for Served {
     }
 }
 
-/// The same in one thread.
+/// The service of one thread, made from a [`Served`].
 pub(crate) enum LiveServed {
     Site(Rc<Site>),
     Proxy(Rc<Forwarder>),

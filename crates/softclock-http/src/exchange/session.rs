@@ -1,4 +1,4 @@
-//! A client's connection as its exchanges know it.
+//! The state that the exchanges of one connection share.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -16,17 +16,18 @@ use crate::observe::limit::Limit;
 use crate::proxy::tunnel::Tunnel;
 use crate::syntax::head::Fault;
 
-/// One connection: its client, what answers that, and how many exchanges are in progress.
+/// A connection's client, its limits, and the number of its exchanges in progress.
 pub(crate) struct Session {
     pub(crate) client: Client,
-    /// Those of the thread.
+    /// The state that all connections of the thread share.
     pub(crate) exchanges: Rc<Exchanges>,
     /// Exchanges on this connection that have not ended.
     in_progress: Cell<usize>,
-    /// Whether one has ended since [`take_activity`](Self::take_activity).
+    /// Whether an exchange has ended since the last call of [`take_activity`](Self::take_activity).
     active: Cell<bool>,
-    /// Who waits for the end of all exchanges.
+    /// Wakes the task that waits for the end of all exchanges.
     waiting: Cell<Option<Waker>>,
+    /// The tunnel that this connection becomes after a response with status 101.
     tunnel: Cell<Option<Box<Tunnel>>>,
     /// Counts the connection for the client's address.
     permit: OnceCell<ConnectionPermit>,
@@ -45,7 +46,7 @@ impl Session {
         })
     }
 
-    /// With a local client of a server of the bundled site.
+    /// Creates a session of a local client with a server of the bundled site.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Rc<Self> {
         use crate::exchange::live::{Live, WorkerOptions};
@@ -55,12 +56,12 @@ impl Session {
         Self::new(Exchanges::new(live), Peer::Local, false)
     }
 
-    /// Counts the connection for its client's address as long as it lasts.
+    /// Keeps the permit that counts this connection for its client's address, until the session is dropped.
     pub(crate) fn set_permit(&self, permit: ConnectionPermit) {
         let _ = self.permit.set(permit);
     }
 
-    /// Counts an HTTP/2 stream for the client's address. Returns `None` if that has too many.
+    /// Counts an HTTP/2 stream for the client's address. Returns `None` if the address has reached its limit.
     pub(crate) fn open_stream(&self) -> Option<StreamPermit> {
         let limit = self.exchanges.live().options.clients.streams;
         let permit = self
@@ -73,12 +74,12 @@ impl Session {
         permit
     }
 
-    /// The connection is to become a tunnel when the response is sent.
+    /// Makes the connection become a tunnel when the response has been sent.
     pub(crate) fn set_tunnel(&self, tunnel: Box<Tunnel>) {
         self.tunnel.set(Some(tunnel));
     }
 
-    /// What the connection has become, if it is HTTP's no more.
+    /// Takes the tunnel that the connection has become, if an upgrade was accepted.
     pub(crate) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
         self.tunnel.take()
     }
@@ -90,7 +91,7 @@ impl Session {
         }
     }
 
-    /// A request was answered with `status` without being understood.
+    /// Counts and logs a request that was refused with `status` before hyper saw it.
     pub(crate) fn on_refused(&self, status: StatusCode) {
         self.exchanges.telemetry.on_refused(status);
         if let Some(log) = &self.exchanges.live().access_log {
@@ -108,15 +109,16 @@ impl Session {
         }
     }
 
-    /// An exchange has begun.
+    /// Counts the begin of an exchange.
     pub(crate) fn on_begun(&self) {
         self.in_progress.set(self.in_progress.get() + 1);
     }
 
-    /// An exchange has ended. Wakes the task that waits for the last one.
+    /// Counts the end of an exchange. The end of the last one wakes the task in [`poll_idle`](Self::poll_idle).
     pub(crate) fn on_ended(&self) {
         self.in_progress.set(self.in_progress.get() - 1);
         self.active.set(true);
+        // A client that leaves between exchanges ends nothing.
         self.client.set_on_leave(OnLeave::GoOn);
         if self.in_progress.get() == 0
             && let Some(waiting) = self.waiting.take()
@@ -125,12 +127,12 @@ impl Session {
         }
     }
 
-    /// Whether an exchange is in progress, or has been since this was last asked.
+    /// Returns whether an exchange is in progress, or has ended since the last call.
     pub(crate) fn take_activity(&self) -> bool {
         self.active.replace(false) || self.in_progress.get() > 0
     }
 
-    /// Ready while no exchange is in progress. To be polled by one task only.
+    /// Ready while no exchange is in progress. Keeps one waker only: to be polled by a single task.
     pub(crate) fn poll_idle(&self, cx: &Context<'_>) -> Poll<()> {
         if self.in_progress.get() == 0 {
             return Poll::Ready(());

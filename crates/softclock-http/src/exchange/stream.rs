@@ -1,14 +1,14 @@
-//! The socket as hyper sees it: only good requests come from it, and it does not wait for ever.
+//! The stream between an HTTP/1 socket and hyper: passes on only valid requests, and limits each wait.
 //!
-//! hyper gets whole heads, each scanned before ([`head`](crate::syntax::head)). Behind the first that is refused, or
-//! that takes too long, it sees the end of the stream, and so finishes the responses to the requests before it; then
-//! the connection says why it ends ([`closing`](crate::exchange::closing)). Heads that arrive in pieces are kept here
-//! until they are complete, which also spares hyper parsing them again for every piece.
+//! hyper receives whole heads, which the scanner has checked ([`head`](crate::syntax::head)). After the first head that
+//! is refused or late, hyper reads the end of the stream, and therefore finishes the responses to the requests before
+//! it; then the connection sends its last response ([`closing`](crate::exchange::closing)). Heads that arrive in pieces
+//! are withheld until they are complete, which also saves hyper from parsing them again for every piece.
 //!
-//! Bytes after a request for an upgrade are kept unscanned. If the connection becomes a tunnel they go into it; if
-//! hyper asks for the next request instead, they are scanned as HTTP.
+//! Bytes after a request for an upgrade are withheld unscanned. If the connection becomes a tunnel, they are its first
+//! input; if hyper reads the next request instead, they are scanned as HTTP.
 //!
-//! While a client waits for an upstream its bytes are read ahead, to notice when it ends its side. That ends an
+//! While a client waits for an upstream, the stream reads ahead, to notice when the client ends its side. That ends an
 //! exchange whose response has not begun, and limits the silence of the upstream within a response.
 
 use std::io::{self, IoSlice};
@@ -31,60 +31,65 @@ use crate::net::socket::Socket;
 use crate::observe::limit::Limit;
 use crate::syntax::head::{Fault, Position, Scanner};
 
-/// A socket whose client is watched.
+/// A socket that checks the requests and limits the delays of its client. hyper reads from it and writes to it.
 pub(crate) struct GuardedStream<S> {
     socket: S,
     session: Rc<Session>,
-    /// Where files are sent past hyper.
+    /// Sends files past hyper.
     lane: Rc<FileLane>,
     scanner: Scanner,
     withheld: Withheld,
+    /// Delays reading the rest of a head until other tasks have run.
     slow_head: GiveWay,
     patience: ClientPatience,
+    /// Records since when the connection waits for its client, for the limit of connections.
     slot: Option<MemberSlot>,
-    /// Whether the client has sent anything at all.
+    /// Whether the client has sent any byte.
     heard: bool,
+    /// Set once nothing more is read.
     end: Option<End>,
-    /// Whether hyper has asked for more after the end: then it has nothing more to answer.
+    /// Whether hyper has read up to the end, and so has answered all requests before it.
     end_was_read: bool,
+    /// Whether hyper has finished writing.
     shut_down: bool,
     /// Whether the last write or flush had to wait.
     blocked: bool,
 }
 
-/// Why nothing more is read.
+/// The reason why nothing more is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// The client has closed its side.
     Closed,
-    /// The client has closed its side while it waited for a response, which is given up.
+    /// The client has closed its side while it waited for a response. The response is abandoned.
     Left,
-    /// A head is refused; if that of a HEAD request, the response has no body.
+    /// A head is refused. If `is_head`, its method is HEAD, and the response must have no body.
     Refused { fault: Fault, is_head: bool },
     /// A head was not complete in time.
     SlowHead,
-    /// A body is framed wrongly, or does not arrive; its request may have been answered.
+    /// A body has invalid framing. Its request may have been answered already.
     BrokenBody,
-    /// The client has sent no request for long.
+    /// The client has sent no request before the timeout.
     Silent,
-    /// The client takes nothing, or too little.
+    /// The client reads nothing, or too slowly.
     Stuck,
-    /// Not the client's: no request has followed for a moment, and hyper does without the stream until one does.
+    /// No request has followed for a moment. hyper is dropped until the next one arrives; the connection continues.
     Pause,
 }
 
-/// Who waits for bytes.
+/// The caller that waits for bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reader {
     Hyper,
+    /// The connection itself, while it runs without hyper.
     Nobody,
 }
 
-/// Bytes read that hyper has not got yet.
+/// Bytes that were read from the socket but not passed to hyper.
 #[derive(Default)]
 struct Withheld {
     bytes: Vec<u8>,
-    /// This many at the start are for hyper; the others begin a head, or follow a request for an upgrade.
+    /// The number of bytes at the start that hyper may read. The rest begin a head, or follow a request for an upgrade.
     passed: usize,
 }
 
@@ -112,18 +117,19 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// The way of files past hyper, if the socket sends them now.
+    /// Returns the lane that sends files past hyper, if the socket supports that at present.
     pub(crate) fn lane(&self) -> Option<&Rc<FileLane>> {
         self.socket.sends_files().then_some(&self.lane)
     }
 
-    /// Records that hyper has ended as it should. After a request for an upgrade hyper does not call
-    /// [`poll_shutdown`](Write::poll_shutdown), as it takes the connection's end for the upgrade.
+    /// Records that hyper has finished without an error. Needed as hyper does not call
+    /// [`poll_shutdown`](Write::poll_shutdown) after a request for an upgrade: it treats the end of the connection as
+    /// the upgrade.
     pub(crate) fn on_all_written(&mut self) {
         self.shut_down = true;
     }
 
-    /// Whether hyper has ended for a pause only; then the stream goes on.
+    /// Returns whether hyper has ended because of a pause. If so, resets the end, so that the stream can be read again.
     pub(crate) fn take_pause(&mut self) -> bool {
         let paused = self.end == Some(End::Pause) && self.shut_down;
         if paused {
@@ -134,13 +140,13 @@ impl<S: Socket> GuardedStream<S> {
         paused
     }
 
-    /// Notes that there is nothing more to answer, while hyper does not have the stream.
+    /// Records that all requests are answered. For an end that occurs while the connection runs without hyper.
     pub(crate) fn finish(&mut self) {
         self.end_was_read = true;
         self.shut_down = true;
     }
 
-    /// The socket, and how the conversation ended.
+    /// Returns the socket together with the state that a close needs.
     pub(crate) fn into_ending(self) -> Ending<S> {
         Ending {
             end: self.end,
@@ -153,8 +159,8 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// The socket of a connection that is HTTP's no more, and what was read from it: by hyper, and not passed to it
-    /// yet.
+    /// Returns the socket of a connection that has become a tunnel, and the first input of the tunnel: the bytes that
+    /// hyper has `read` but not parsed, and those withheld from it.
     pub(crate) fn into_tunnel(self, read: Bytes) -> (S, Bytes) {
         let early = match self.withheld.is_empty() {
             true => read,
@@ -163,8 +169,7 @@ impl<S: Socket> GuardedStream<S> {
         (self.socket, early)
     }
 
-    /// Waits, while hyper does not have the stream, until there is a whole head for it to read; false if none will
-    /// come.
+    /// Waits for a whole head while the connection runs without hyper. Returns false if the connection has ended.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             self.resume();
@@ -175,27 +180,29 @@ impl<S: Socket> GuardedStream<S> {
                 self.finish();
                 return Poll::Ready(false);
             }
-            // A client that sends a head byte by byte goes behind those that have sent theirs.
+            // The rest of a partial head is read only when no other task is ready, so that clients that send heads byte
+            // by byte do not delay others.
             if !self.withheld.is_empty() && self.socket.poll_readable(cx).is_ready() {
                 ready!(self.slow_head.poll(cx));
             }
             match self.poll_receive(cx, usize::MAX, None) {
                 Poll::Ready(Ok(_)) => {}
-                // Between requests hyper, too, takes a lost connection for a closed one.
+                // Between requests a lost connection is no error; hyper treats it the same.
                 Poll::Ready(Err(_)) => self.end = Some(End::Closed),
                 Poll::Pending => self.end = Some(ready!(self.poll_patience(cx, Reader::Nobody))),
             }
         }
     }
 
-    /// Reads up to `max` bytes from the socket: true if `buffer` was given something; without one all is withheld.
+    /// Reads up to `max` bytes from the socket and scans them. Returns true if bytes were put into `buffer`. Without a
+    /// buffer, all bytes are withheld.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
         max: usize,
         buffer: Option<&mut ReadBufCursor<'_>>,
     ) -> Poll<io::Result<bool>> {
-        // Bytes are scanned before they go to hyper, whose buffers are not initialised.
+        // hyper's buffer is uninitialised memory, from which the scanner cannot read: scan first, then copy.
         buffers::with_scratch(|received| {
             let max = max.min(received.len());
             let result = self.socket.poll_receive(cx, &mut received[..max]);
@@ -203,6 +210,8 @@ impl<S: Socket> GuardedStream<S> {
         })
     }
 
+    /// Scans bytes from the socket; none mean its end. Passes complete heads and bodies to `buffer`, and withholds the
+    /// rest. Returns true if bytes were put into `buffer`.
     fn on_received(&mut self, bytes: &[u8], buffer: Option<&mut ReadBufCursor<'_>>) -> bool {
         if bytes.is_empty() {
             self.end = Some(End::Closed);
@@ -211,6 +220,7 @@ impl<S: Socket> GuardedStream<S> {
         self.heard = true;
         let scanned = self.scanner.scan(bytes);
         let (passed, rest) = bytes.split_at(scanned.passed);
+        // The first byte ends the wait for a request, and only a complete head ends the wait for a head.
         if let Some(slot) = &self.slot
             && let Some((awaits, _)) = self.patience.awaits()
             && (awaits == Awaits::Request || !passed.is_empty())
@@ -220,6 +230,7 @@ impl<S: Socket> GuardedStream<S> {
         if !passed.is_empty() {
             self.patience.on_received();
             match buffer {
+                // Straight to hyper only if no earlier bytes wait, to keep the order.
                 Some(buffer) if self.withheld.is_empty() => buffer.put_slice(passed),
                 _ => self.withheld.pass(passed),
             }
@@ -235,8 +246,8 @@ impl<S: Socket> GuardedStream<S> {
         scanned.passed > 0 && self.withheld.passed == 0
     }
 
-    /// Scans the bytes kept after a request for an upgrade. To be called when hyper asks for the next request, which
-    /// means that the upgrade was refused.
+    /// Scans the bytes that were withheld after a request for an upgrade. Call it when hyper reads the next request,
+    /// which it does only if the upgrade was refused.
     fn resume(&mut self) {
         if self.scanner.position() != Position::Upgrade || self.withheld.passed > 0 {
             return;
@@ -248,8 +259,8 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Ready when the client is gone. To be called when hyper flushes: it does so on every poll, but does not read
-    /// while a request is answered. Until then arriving bytes wake the task, as for a read.
+    /// Ready when the client is gone. Call it when hyper flushes: hyper flushes on every poll, but does not read while
+    /// a request is being answered. While pending, arriving bytes wake the task.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.session.client.on_leave() == OnLeave::End {
             ready!(self.poll_left(cx));
@@ -257,16 +268,17 @@ impl<S: Socket> GuardedStream<S> {
             self.shut_down = true;
             return Poll::Ready(());
         }
-        // Whatever was read last, as refused bytes may stand behind a request in progress.
+        // Checked on the socket, regardless of `self.end`: a refused head may follow a request in progress, whose
+        // client still waits.
         self.socket.poll_lost(cx)
     }
 
-    /// Ready when nothing of a response has come for [`HALF_CLOSED_SILENCE`], after its client has ended its side. To be
-    /// called when all that has come is written.
+    /// Ready when the client has ended its side and no more of its response has come for [`HALF_CLOSED_SILENCE`]. Call
+    /// it when all of the response that has come is written.
     ///
     /// [`HALF_CLOSED_SILENCE`]: crate::client::patience::HALF_CLOSED_SILENCE
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // An upstream may wait for the rest of the request.
+        // While the request's body is incomplete, the upstream may be silent because it waits for the rest.
         if self.session.client.on_leave() != OnLeave::LimitSilence
             || self.scanner.position() == Position::Body
         {
@@ -278,8 +290,9 @@ impl<S: Socket> GuardedStream<S> {
         Poll::Ready(())
     }
 
-    /// Ready when the client has ended its side. Reads ahead up to [`READ_AHEAD_BYTES`], as TLS and some mechanisms of
-    /// readiness do not show an end behind unread bytes. Reads no body: hyper does, as the upstream takes it.
+    /// Ready when the client has ended its side. Reads ahead up to [`READ_AHEAD_BYTES`], as TLS and some readiness
+    /// mechanisms do not report an end that follows unread bytes. Reads no bodies, which hyper reads as the upstream
+    /// accepts them.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.end.is_none() && self.scanner.position() != Position::Body {
             let room = READ_AHEAD_BYTES.saturating_sub(self.withheld.bytes.len());
@@ -297,14 +310,15 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Nothing has arrived: ready if it had to, or if hyper shall not wait for it.
+    /// Call it when no bytes have arrived. Ready with the reason to end when the time for the current wait is up.
     fn poll_patience(&mut self, cx: &mut Context<'_>, reader: Reader) -> Poll<End> {
         let (wait, end) = match self.scanner.position() {
+            // hyper waits only for a moment; then the connection waits on without it.
             Position::Between if reader == Reader::Hyper => (Wait::Pause, End::Pause),
             Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
             Position::Between | Position::Upgrade => (Wait::Next, End::Silent),
             Position::Head => (Wait::Head, End::SlowHead),
-            // The body's reader limits this wait, as only the reader knows whether it waits for the client.
+            // The reader of the body limits this wait: only the reader knows whether it waits for the client.
             Position::Body | Position::Refused => return Poll::Pending,
         };
         let awaited = self.patience.awaits();
@@ -320,7 +334,7 @@ impl<S: Socket> GuardedStream<S> {
         })
     }
 
-    /// Counts the limit of a wait whose time is up.
+    /// Counts the timeout of a wait.
     fn on_late(&self, wait: Wait) {
         match wait {
             Wait::FirstByte => Limit::FirstByteTimeout.count_one(),
@@ -331,7 +345,8 @@ impl<S: Socket> GuardedStream<S> {
         }
     }
 
-    /// Sends a file's content if bytes that hyper writes now stand for it.
+    /// Sends part of a file in place of the bytes that hyper `offered`, if these are placeholders for it
+    /// ([`FileLane`]).
     fn poll_write_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -340,7 +355,7 @@ impl<S: Socket> GuardedStream<S> {
         self.lane.poll_write(cx, &mut self.socket, offered)
     }
 
-    /// Passes `written` on; an error when the client takes too little.
+    /// Records the result of a write and returns it. Fails when the client has read too little for too long.
     fn watch(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -352,7 +367,8 @@ impl<S: Socket> GuardedStream<S> {
                 self.patience.on_written(*bytes);
             }
             if was_blocked {
-                // hyper may have read the next request meanwhile, and would go on with it at the next event only.
+                // hyper may have read the next request while the write was blocked, and would parse it only at the next
+                // event.
                 cx.waker().wake_by_ref();
             }
             return Poll::Ready(written);
@@ -368,18 +384,18 @@ impl Withheld {
         self.bytes.is_empty()
     }
 
-    /// Adds the beginning of a head, or bytes after a request for an upgrade.
+    /// Adds the beginning of a head, or bytes after a request for an upgrade, which hyper must not read yet.
     fn keep(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds what completes a head, and what may follow it.
+    /// Adds bytes that complete a head, or follow a complete one, and lets hyper read all bytes.
     fn pass(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.passed = self.bytes.len();
     }
 
-    /// Gives as much as `buffer` takes of what is for hyper; false if nothing is.
+    /// Moves bytes for hyper into `buffer`, as many as fit. Returns false if there are none.
     fn give(&mut self, buffer: &mut ReadBufCursor<'_>) -> bool {
         if self.passed == 0 {
             return false;
@@ -395,7 +411,7 @@ impl Withheld {
         true
     }
 
-    /// Whether what is withheld, continued by `rest`, starts with `word`.
+    /// Returns whether the head that begins in the withheld bytes and continues with `rest` starts with `word`.
     fn head_starts_with(&self, rest: &[u8], word: &[u8]) -> bool {
         let head = self.bytes[self.passed..].iter().chain(rest);
         head.copied().take(word.len()).eq(word.iter().copied())
@@ -459,13 +475,14 @@ impl<S: Socket> Write for GuardedStream<S> {
         self.socket.is_write_vectored()
     }
 
-    /// Fails when the client is gone, or has ended its side and the response has been silent for too long.
+    /// Flushes the socket. Fails when the client is gone, or when it has ended its side and the upstream of its
+    /// response has been silent for too long.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         self.lane.on_flush(|| self.socket.sends_files())?;
-        // Through TLS the end of a response waits here for the client.
+        // With TLS, the flush waits until the client has read buffered records: this wait has its timeouts, too.
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);
         ready!(self.watch(flushed.map_ok(|()| 0), cx))?;
         match self.poll_silent(cx) {
@@ -474,31 +491,31 @@ impl<S: Socket> Write for GuardedStream<S> {
         }
     }
 
-    /// hyper has written all it had to write. What remains to be done is done without hyper and its buffers.
+    /// Records that hyper has written all output. Closing itself happens later, without hyper and its buffers.
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shut_down = true;
         Poll::Ready(Ok(()))
     }
 }
 
-/// What is left when hyper has ended.
+/// The socket of a connection that hyper has finished with, and the state that a close needs.
 pub(crate) struct Ending<S> {
     pub(crate) socket: S,
     pub(crate) end: Option<End>,
     /// Whether all requests before the end were answered.
     pub(crate) end_was_read: bool,
-    /// Whether hyper ended as it should.
+    /// Whether hyper finished without an error.
     pub(crate) shut_down: bool,
     /// Whether the rest of a body, or bytes after a request for an upgrade, may still arrive.
     pub(crate) mid_request: bool,
-    /// Whether there was one: hyper ends the connection behind a request whose body it has not read.
+    /// Whether any request had a body. hyper ends the connection after a request whose body was not read completely.
     pub(crate) had_body: bool,
-    /// The patience with the client, for what is still to be sent, and for what is still to come.
+    /// The timeouts of the client, for output that it has not read and for input that it still sends.
     pub(crate) patience: ClientPatience,
 }
 
-/// The most that is read ahead of a waiting client: many requests, or the first frames after a request for an upgrade.
-/// Bytes that arrived in one read with the request may be more.
+/// The most bytes that are read ahead from a client that waits for its response: enough for many requests, or for the
+/// first frames after a request for an upgrade. The read that brought the request may have brought more.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
@@ -506,7 +523,7 @@ mod tests {
     use super::*;
     use softclock::net::TcpStream;
 
-    /// Idle connections are many, and should be small.
+    /// A server holds one guard for each idle connection.
     #[test]
     fn what_a_guard_adds_to_its_socket() {
         let size = size_of::<GuardedStream<TcpStream>>();

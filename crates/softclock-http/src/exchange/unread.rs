@@ -7,9 +7,10 @@ use http_body_util::BodyExt;
 use crate::client::request_body::RequestBody;
 use crate::net::late_timer::timeout;
 
-/// Reads a short body to its end, and drops it, before the request is answered. So a request with a malformed body (RFC
-/// 9113, section 8.1.1) gets no response, and one with a good body gets no RST_STREAM after the response. Gives up on a
-/// body longer than [`SHORT_BYTES`] or slower than [`SHORT_TIME`]; the end of the response then resets its stream.
+/// Reads a short body to its end and drops it. Call it before answering the request: a request with a malformed body
+/// (RFC 9113, section 8.1.1) then gets no response, and one with a valid body gets no RST_STREAM after the response.
+/// Stops early at a body longer than [`SHORT_BYTES`] or slower than [`SHORT_TIME`]; the end of the response then resets
+/// the stream.
 pub(crate) async fn discard(body: &mut RequestBody) {
     let short = async {
         let mut bytes = 0;
@@ -23,7 +24,9 @@ pub(crate) async fn discard(body: &mut RequestBody) {
     let _ = timeout(SHORT_TIME, short).await;
 }
 
+/// The longest body that is read to its end.
 const SHORT_BYTES: usize = 16 << 10;
 
-/// About as long as bytes in flight may take to arrive. Meanwhile the request holds nothing but its stream.
+/// The longest wait for the end of a body: about the time that bytes in flight need to arrive. During the wait the
+/// request occupies only its stream.
 const SHORT_TIME: Duration = Duration::from_secs(1);

@@ -1,48 +1,59 @@
-//! Addresses to listen on, as people write them.
+//! Addresses to listen on, parsed from text.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// An address to listen on, and whether TLS is spoken there.
+/// An address to listen on, with or without TLS.
 ///
-/// As text: `IP:PORT`, `[IPV6]:PORT`, `:PORT`, `unix:PATH`, `systemd` or `systemd:NAME`; `tls:` before it means TLS.
-/// Port 0 takes any free one.
+/// As text: `IP:PORT`, `[IPV6]:PORT`, `:PORT`, `unix:PATH`, `systemd` or `systemd:NAME`, each with an optional prefix
+/// `tls:`. With port 0 the kernel chooses a free port.
+///
+/// ```
+/// use softclock_http::{ListenAddress, Place};
+///
+/// let address: ListenAddress = "tls:[::1]:8443".parse()?;
+/// assert!(address.tls && matches!(address.place, Place::One(_)));
+///
+/// let error = "localhost:80".parse::<ListenAddress>().unwrap_err();
+/// assert_eq!(error.to_string(), "write 127.0.0.1:80 or [::1]:80");
+/// # Ok::<(), softclock_http::AddressError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// Where.
+    /// The place to listen at.
     pub place: Place,
-    /// Whether TLS is spoken there.
+    /// Whether clients must use TLS there.
     pub tls: bool,
 }
 
-/// Where to listen.
+/// A place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// One address and port. `[::]` means IPv6 only, so that `0.0.0.0` may stand beside it.
+    /// One address and port. `[::]` means IPv6 only, so that `0.0.0.0` may be used beside it.
     One(SocketAddr),
     /// A port on all addresses of the machine.
     All(u16),
-    /// A socket of the Unix family at this path.
+    /// A Unix stream socket at this path.
     Unix(PathBuf),
-    /// The sockets that the service manager passed, or those of them with this name.
+    /// The sockets that the service manager passed, or only those with this name.
     Systemd(Option<String>),
 }
 
 impl ListenAddress {
-    /// Where a server listens unless told otherwise.
+    /// The default of servers: `127.0.0.1:8080` without TLS.
     pub const DEFAULT: Self = Self::plain(Place::One(SocketAddr::new(
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         8080,
     )));
 
-    /// `place` without TLS.
+    /// Returns an address at `place` without TLS.
     pub const fn plain(place: Place) -> Self {
         Self { place, tls: false }
     }
 
-    /// The same with another port, where there are ports.
+    /// Returns the address with another port, or unchanged if it has none.
     pub(crate) fn with_port(&self, port: u16) -> Self {
         let place = match &self.place {
             Place::One(address) => Place::One(SocketAddr::new(address.ip(), port)),
@@ -126,7 +137,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Text that is no address to listen on; displays what to write instead.
+/// The error for text that is not an address to listen on. Its `Display` output suggests a correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError {
     advice: String,
@@ -167,7 +178,7 @@ fn advice(text: &str) -> String {
     "write IP:PORT, [IPV6]:PORT, :PORT, unix:PATH or systemd".into()
 }
 
-/// Room in the kernel's struct sockaddr_un, less the final zero.
+/// The size of `sun_path` in the kernel's `struct sockaddr_un`, less the final zero.
 const LONGEST_PATH: usize = 107;
 
 #[cfg(test)]

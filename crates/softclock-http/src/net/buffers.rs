@@ -1,13 +1,13 @@
-//! Buffers for chunks of files, used again and again by each thread.
+//! Buffers for chunks of files, which each thread reuses.
 //!
-//! The allocator gives large buffers back to the kernel when they are freed; the next one then costs a page fault for
-//! each of its pages, which is as much as reading the file.
+//! The allocator returns large buffers to the kernel when they are freed. A new one then costs a page fault for each of
+//! its pages, which is as expensive as reading the file.
 
 use std::cell::{Cell, RefCell};
 
 use bytes::Bytes;
 
-/// An empty buffer with room for `max` bytes.
+/// Returns an empty buffer with room for `max` bytes. Large ones come from the thread's pool.
 pub(crate) fn buffer(max: usize) -> Vec<u8> {
     if max < REUSED_BYTES {
         return Vec::with_capacity(max);
@@ -18,7 +18,8 @@ pub(crate) fn buffer(max: usize) -> Vec<u8> {
     buffer
 }
 
-/// What a [`buffer`] holds now; the buffer goes back to the pool if it came from there.
+/// Converts the content of a [`buffer`] without copying it. A pooled buffer returns to the pool when the last reference
+/// is dropped.
 pub(crate) fn into_bytes(buffer: Vec<u8>) -> Bytes {
     match buffer.capacity() == CHUNK_BYTES {
         true => Pooled::new(buffer).into_bytes(),
@@ -26,7 +27,7 @@ pub(crate) fn into_bytes(buffer: Vec<u8>) -> Bytes {
     }
 }
 
-/// Lends the thread's initialised buffer of [`SCRATCH_BYTES`] for what is received.
+/// Lends `f` the thread's scratch buffer of [`SCRATCH_BYTES`] for received data; its content is arbitrary.
 pub(crate) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut scratch = SCRATCH.take();
     scratch.resize(SCRATCH_BYTES, 0);
@@ -35,7 +36,7 @@ pub(crate) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     result
 }
 
-/// A buffer that goes back to the pool of the thread where it is dropped.
+/// A buffer that returns to the pool of the thread that drops it.
 pub(crate) struct Pooled(Vec<u8>);
 
 impl Pooled {
@@ -61,7 +62,7 @@ impl Drop for Pooled {
             return;
         }
         buffer.clear();
-        // At the end of its thread the pool may be gone.
+        // While a thread ends, its pool may have been destroyed already.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {
@@ -71,13 +72,13 @@ impl Drop for Pooled {
     }
 }
 
-/// What is read of a file at once: small enough to be in the processor's own cache still when it is sent.
+/// The bytes that are read from a file at a time: few enough to be still in the processor's cache when they are sent.
 pub const CHUNK_BYTES: usize = 64 << 10;
 
-/// Below this a fresh buffer comes from the allocator's own lists.
+/// Smaller buffers are not pooled: the allocator serves them from its own free lists.
 const REUSED_BYTES: usize = CHUNK_BYTES / 2;
 
-/// Buffers kept by a thread: those in use at a time, mostly, as the kernel takes a chunk at once.
+/// The most free buffers that a thread keeps. Few are in use at a time, as the kernel usually accepts a whole chunk.
 const SPARE_MAX: usize = 16;
 
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What carries a connection: TCP or a Unix socket, plain or through TLS.
+//! Connections over TCP or Unix sockets, plain or through TLS.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -15,23 +15,23 @@ use softclock::net::{TcpStream, UnixStream};
 use crate::net::buffers::with_scratch;
 use crate::net::socket::Socket;
 
-/// A connection of the kernel's.
+/// A stream socket of the kernel.
 pub(crate) enum Carrier {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// A connection that carries HTTP.
+/// A byte stream that carries HTTP.
 pub(crate) enum Stream {
     Plain(Carrier),
     Tls(Box<TlsStream<Carrier>>),
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Internet(IpAddr),
-    /// A process of this machine, through a Unix socket.
+    /// A process on this machine, connected through a Unix socket.
     Local,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Calls the method of whichever kind it is, with futures-io's arguments.
+/// Calls the same method on either variant; both take the arguments that futures-io uses.
 macro_rules! each {
     ($carrier:expr, $stream:ident => $call:expr) => {
         match $carrier {
@@ -55,7 +55,7 @@ macro_rules! each {
 }
 
 impl Carrier {
-    /// Reads what has arrived; 0 at the end.
+    /// Reads received bytes; returns 0 at the end.
     pub(crate) fn poll_receive(
         &self,
         cx: &Context<'_>,
@@ -64,54 +64,55 @@ impl Carrier {
         each!(self, stream => stream.poll_read(cx, buffer))
     }
 
-    /// Writes as much as is taken.
+    /// Writes as many bytes as the socket accepts.
     pub(crate) fn poll_send(
         &self,
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // A plain write costs less than a vectored one.
         match buffers {
             [buffer] => each!(self, stream => stream.poll_write(cx, buffer)),
             _ => each!(self, stream => stream.poll_write_vectored(cx, buffers)),
         }
     }
 
-    /// Ready when the other end is known to be gone, and not only to have said all it wants.
+    /// Ready when the connection is known to be lost. A peer that has ended only its own direction may still read.
     fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         each!(self, stream => stream.poll_lost(cx))
     }
 
-    /// Ready when the other end is known to send no more, or to be gone.
+    /// Ready when the peer is known to send no more, or when the connection is lost.
     fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         each!(self, stream => stream.poll_ended(cx))
     }
 
-    /// Wakes nobody who waits for bytes until he asks again.
+    /// Drops the wakers of tasks that wait to read; a task that still wants to read must poll again.
     pub(crate) fn forget_readers(&self) {
         each!(self, stream => stream.forget_readers());
     }
 
-    /// Closes the connection by a reset, so that the kernel discards what it has not sent.
+    /// Closes the connection with a reset, so that the kernel discards unsent bytes.
     pub(crate) fn reset(self) {
         self.give_up();
     }
 
-    /// Makes the close a reset.
+    /// Makes the later close a reset.
     fn give_up(&self) {
         if let Self::Tcp(stream) = self {
-            // If this fails, the kernel gives up by itself, later.
+            // If this fails, the kernel discards the bytes itself after its own timeouts.
             let _ = stream.set_linger(Some(Duration::ZERO));
         }
     }
 
-    /// Ends our side.
+    /// Ends the sending direction.
     pub(crate) fn end(&self) -> io::Result<()> {
         each!(self, stream => stream.shutdown(Shutdown::Write))
     }
 }
 
 impl Carrier {
-    /// Waits for the first byte, or the end.
+    /// Waits for the first byte or the end of the stream, without reading it.
     pub(crate) fn poll_heard(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         each!(self, stream => stream.poll_peek(cx, &mut [0])).map_ok(drop)
     }
@@ -164,7 +165,7 @@ impl Socket for Stream {
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(carrier) => each!(carrier, stream => stream.poll_readable(cx)),
-            // TLS may hold bytes that were received before.
+            // TLS may hold decrypted bytes that the socket does not report.
             Self::Tls(_) => Poll::Ready(()),
         }
     }
@@ -189,7 +190,7 @@ impl Socket for Stream {
     fn unacknowledged(&self) -> u64 {
         match self.carrier() {
             Carrier::Tcp(stream) => stream.unacknowledged().unwrap_or(0),
-            // What was written is with the other process.
+            // Written bytes are in the receive queue of the other process.
             Carrier::Unix(_) => 0,
         }
     }
@@ -219,7 +220,7 @@ impl Socket for Stream {
 }
 
 impl Stream {
-    /// Bytes written that wait for pacing, a part of those not acknowledged.
+    /// Returns the bytes that were written but wait for pacing. They are a part of the unacknowledged ones.
     pub(crate) fn paced_bytes(&self) -> u64 {
         match self.carrier() {
             Carrier::Tcp(stream) => stream.paced_bytes() as u64,
@@ -227,19 +228,19 @@ impl Stream {
         }
     }
 
-    /// Has its close be a reset if the kernel has not got all that was written: the rest would hold the descriptor while
-    /// no connection counts it any more.
+    /// Makes the later close a reset if pacing still holds bytes back. Otherwise sending them would keep the descriptor
+    /// open after the connection has stopped counting towards the limit.
     pub(crate) fn give_up_unsent(&self) {
         if self.paced_bytes() > 0 {
             self.give_up();
         }
     }
 
-    /// Bytes that the socket has accepted; encrypted ones under TLS.
+    /// Returns the bytes that the socket has accepted; under TLS the encrypted ones.
     pub(crate) fn bytes_written(&self) -> u64 {
         match self.carrier() {
             Carrier::Tcp(stream) => stream.bytes_written(),
-            // A Unix socket delivers bytes as it accepts them, so every write is progress already.
+            // A Unix socket delivers bytes when it accepts them, so each write is progress by itself.
             Carrier::Unix(_) => 0,
         }
     }
@@ -268,6 +269,7 @@ impl Read for Stream {
             Self::Plain(carrier) => {
                 each!(carrier, stream => Read::poll_read(Pin::new(stream), cx, buffer))
             }
+            // futures-io requires an initialised buffer, and hyper's is not.
             Self::Tls(tls) => with_scratch(|scratch| {
                 let max = buffer.remaining().min(scratch.len());
                 let read = futures_io::AsyncRead::poll_read(Pin::new(tls), cx, &mut scratch[..max]);
@@ -315,7 +317,7 @@ impl Write for Stream {
         }
     }
 
-    /// Ends our side; through TLS with its close_notify.
+    /// Ends the sending direction; under TLS after a close_notify alert.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Plain(carrier) => futures_io::AsyncWrite::poll_close(Pin::new(carrier), cx),

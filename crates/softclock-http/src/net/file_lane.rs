@@ -1,23 +1,23 @@
-//! The way of a file's content to the socket past hyper, by `sendfile(2)`.
+//! Sends file contents on a connection past hyper, with `sendfile(2)`.
 //!
-//! hyper owns what is written on a connection, and its bodies are bytes in memory. So the body gives hyper as many bytes
-//! as a part of the file has, of memory that nobody looks at ([`FILLER`]), and has the stream below hyper send the part
-//! when hyper writes them. hyper goes on to count what it writes against Content-Length, to wait while the socket takes
-//! nothing, and to be cut off with a client that is too slow.
+//! hyper controls all writes on a connection, and its bodies are bytes in memory. So the body gives hyper placeholder
+//! bytes of the same length as the file part ([`FILLER`]), and the stream below hyper sends the part instead when hyper
+//! writes the placeholder. hyper still compares the bytes written with Content-Length, waits while the socket accepts
+//! none, and is stopped with a client that is too slow.
 //!
-//! Which of the bytes written these are is known by their place alone, so that it does not matter whether hyper copies
-//! them: they are the next ones. That rests on what hyper 1 does (`src/proto/h1`), and on nothing else:
+//! The placeholder is recognised only by its position in the written bytes: it comes next. So hyper may copy it. This
+//! depends on these properties of hyper 1 (`src/proto/h1`), and on no others:
 //!
-//! - It flushes its stream only when all is written that it has buffered (`Buffered::poll_flush`).
-//! - A response's head is in the buffer before its body is asked for the first time, and from then on nothing enters the
-//!   buffer but frames of this body, until it has ended (`Dispatcher::poll_write`; `100 Continue` and answers to bad heads
-//!   belong before a head).
-//! - With a Content-Length, a frame of the body is written as it is (`Encoder::encode`). Chunks have heads of their own;
-//!   such responses keep off the lane.
-//! - While something is in the buffer and the body is pending, hyper flushes (`Dispatcher::poll_loop`).
+//! - It flushes its stream only after it has written everything that it has buffered (`Buffered::poll_flush`).
+//! - A response's head is in the buffer before the body is polled for the first time. From then until the body has
+//!   ended, only frames of this body enter the buffer (`Dispatcher::poll_write`; `100 Continue` and responses to bad
+//!   heads precede a head).
+//! - With a Content-Length, a frame of the body is written unchanged (`Encoder::encode`). Chunked responses do not use
+//!   the lane, as each chunk has a head.
+//! - While the buffer holds bytes and the body is pending, hyper flushes (`Dispatcher::poll_loop`).
 //!
-//! So a body asks when it is asked for its first frame, and again with each frame of bytes that it has read, and then waits
-//! for a flush. What hyper writes after that begins with the frame that the body gives next.
+//! So a body asks for the lane when it is polled for its first frame, and again with each frame of bytes that it has
+//! read itself, and then waits for a flush. After the flush, hyper's next write begins with the body's next frame.
 
 use std::cell::RefCell;
 use std::io;
@@ -32,43 +32,43 @@ use crate::net::socket::Socket;
 #[cfg(test)]
 mod tests;
 
-/// What the bodies and the stream of one connection know of each other.
+/// The state that the bodies and the stream of one connection share.
 #[derive(Default)]
 pub(crate) struct FileLane(RefCell<Lane>);
 
 #[derive(Default)]
 struct Lane {
     state: State,
-    /// Who waits for a flush.
+    /// The body that waits for a flush.
     waiter: Option<Waker>,
 }
 
 #[derive(Default)]
 enum State {
-    /// What hyper writes is to be written.
+    /// hyper's writes go to the socket unchanged.
     #[default]
     Closed,
-    /// The same; a body waits for it to be done.
+    /// As `Closed`, and a body waits for hyper to flush.
     Asked,
-    /// It is done: what that body gives next will be written next.
+    /// hyper has flushed: the next frame of that body will be the next write.
     Open,
-    /// It is done, but the socket sends no files, or none at present.
+    /// hyper has flushed, but the socket cannot send files, at least at present.
     Refused,
-    /// What hyper writes next stands for this.
+    /// hyper's next writes are the placeholder of this part.
     Loaded(Box<Part>),
 }
 
-/// What of a file is still to be sent.
+/// The part of a file that is still to be sent.
 struct Part {
     file: File,
     offset: u64,
     len: usize,
 }
 
-/// The stream's side.
+/// The side of the stream.
 impl FileLane {
-    /// Sends what the next `offered` bytes stand for, and gives how many of them are done with; `None` if they are to be
-    /// written themselves.
+    /// Sends file content in place of the next `offered` bytes and returns how many of them are done; `None` if the
+    /// bytes themselves must be written.
     pub(crate) fn poll_write(
         &self,
         cx: &mut Context<'_>,
@@ -78,7 +78,9 @@ impl FileLane {
         let state = &mut self.0.borrow_mut().state;
         match state {
             State::Loaded(part) if part.len > 0 => Some(part.poll_send(cx, socket, offered())),
+            // These bytes precede the flush that the body waits for.
             State::Asked => None,
+            // A part is complete, or the body did not use the open lane: ordinary bytes follow.
             _ => {
                 *state = State::Closed;
                 None
@@ -86,10 +88,10 @@ impl FileLane {
         }
     }
 
-    /// hyper has nothing left to write. The lane opens if the socket `sends_files`.
+    /// Records that hyper has written all its bytes. The lane opens for a waiting body if `sends_files` returns true.
     ///
     /// # Errors
-    /// If it has not written what stands for a file: then it is not known what its next bytes are.
+    /// If hyper has not written a whole placeholder: then the meaning of its next bytes is unknown.
     pub(crate) fn on_flush(&self, sends_files: impl FnOnce() -> bool) -> io::Result<()> {
         let mut lane = self.0.borrow_mut();
         match &lane.state {
@@ -104,6 +106,7 @@ impl FileLane {
             false => State::Refused,
         };
         let waiter = lane.waiter.take();
+        // The waker may poll the body at once, which borrows the lane.
         drop(lane);
         if let Some(waiter) = waiter {
             waiter.wake();
@@ -112,6 +115,7 @@ impl FileLane {
     }
 }
 
+/// Sends from the part as many bytes as were `offered`, or fewer.
 impl Part {
     fn poll_send(
         &mut self,
@@ -130,10 +134,10 @@ impl Part {
     }
 }
 
-/// A body's side.
+/// The side of a body.
 pub(crate) struct Entrance {
     lane: Rc<FileLane>,
-    /// Whether, when the lane opens, it does so for this body's next frame.
+    /// Whether this body has asked, so that an open lane is for its next frame.
     asked: bool,
 }
 
@@ -142,8 +146,8 @@ impl Entrance {
         Self { lane, asked: false }
     }
 
-    /// Waits until a part can be loaded; false if there is no use in waiting. To be called when the body is to give a
-    /// frame, and no other.
+    /// Waits until a part can be loaded; false if the socket cannot send files. Call only when the body is to produce a
+    /// frame, and produce no other frame while pending.
     pub(crate) fn poll_open(&mut self, cx: &Context<'_>) -> Poll<bool> {
         let mut lane = self.lane.0.borrow_mut();
         match lane.state {
@@ -152,7 +156,7 @@ impl Entrance {
                 lane.state = State::Closed;
                 return Poll::Ready(false);
             }
-            // The flush after it will do.
+            // The previous part is still being written; the flush after it opens the lane.
             State::Loaded(_) => {}
             _ => lane.state = State::Asked,
         }
@@ -161,8 +165,8 @@ impl Entrance {
         Poll::Pending
     }
 
-    /// Has `len` bytes of `file` at `offset` sent, 1 to [`PART_BYTES`], when the bytes are written that this gives. To be
-    /// called when the lane is open, and the bytes to be the body's next frame.
+    /// Loads `len` bytes of `file` at `offset`, 1 to [`PART_BYTES`], and returns their placeholder. The lane must be
+    /// open, and the body's next frame must be the returned bytes.
     pub(crate) fn load(&self, file: &File, offset: u64, len: usize) -> Bytes {
         let part = Part {
             file: file.clone(),
@@ -173,7 +177,7 @@ impl Entrance {
         Bytes::from_static(&FILLER[..len])
     }
 
-    /// The frame that the body gives now is of bytes of its own.
+    /// Announces that the body's next frame contains its own bytes, and asks for the lane after them.
     pub(crate) fn pass_by(&self) {
         self.lane.0.borrow_mut().state = State::Asked;
     }
@@ -183,8 +187,8 @@ pub(crate) fn shrunk() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file has shrunk")
 }
 
-/// As much as one call sends, and as a task may move before others have their turn.
+/// The most bytes that one call sends, which also bounds a task's work before other tasks run.
 pub(crate) const PART_BYTES: usize = 256 << 10;
 
-/// Takes addresses, but no memory, as long as nobody reads it.
+/// Placeholder bytes. They are never read, so they use address space but no memory.
 static FILLER: [u8; PART_BYTES] = [0; PART_BYTES];

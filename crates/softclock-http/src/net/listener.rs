@@ -1,4 +1,5 @@
-//! Sockets that listen: bound on one thread, where mistakes can still be told, and handed to those that accept.
+//! Listening sockets: bound on one thread, so that errors are reported at the start, and then given to the threads that
+//! accept.
 
 mod share;
 #[cfg(test)]
@@ -22,23 +23,23 @@ use crate::net::address::{ListenAddress, Place};
 use crate::net::carrier::{Carrier, Peer};
 use share::{Either, Open, Share, SocketPath, WeakShare};
 
-/// A socket that listens but belongs to no thread yet.
+/// A listening socket that belongs to no thread yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
     share: Share,
     tls: bool,
 }
 
-/// A socket that listens in the current runtime.
+/// A listening socket in the current runtime.
 pub(crate) struct Listener {
     socket: Either<TcpListener, UnixListener>,
     pub(crate) tls: bool,
-    /// Dropped after the thread's own handle, so that the last share is the last handle.
+    /// Dropped after `socket`, the thread's own handle, so that the last share is the last handle.
     _share: Option<Share>,
 }
 
 impl Bound {
-    /// The address that clients use.
+    /// Returns the address that clients use, with the real port.
     pub(crate) fn local_address(&self) -> io::Result<ListenAddress> {
         Ok(ListenAddress {
             place: self.share.with(Open::place)?,
@@ -46,7 +47,7 @@ impl Bound {
         })
     }
 
-    /// Hands it to the current runtime.
+    /// Registers the socket with the current runtime.
     pub(crate) fn listen(self) -> io::Result<Listener> {
         let socket = self.share.with(|open| match &open.socket {
             Either::Tcp(listener) => listener
@@ -91,18 +92,18 @@ impl Listener {
     }
 }
 
-/// Binds addresses, and knows the sockets of all that listen.
+/// Binds addresses, and keeps track of all listening sockets so that they can be shared and handed over.
 #[derive(Debug, Default)]
 pub(crate) struct Binder {
-    /// Those that the service manager passed, by name; none until one is asked for.
+    /// Sockets that the service manager passed, by name; empty until one is first used.
     inherited: Vec<(String, Share)>,
-    /// Those that the process before has left, until [`settle`](Self::settle).
+    /// Sockets that the previous process handed over, until [`settle`](Self::settle).
     left: Vec<Left>,
-    /// The sockets of places bound before, as long as a thread has them open.
+    /// The sockets of bound places, as long as a thread has them open.
     known: Vec<(Place, Vec<WeakShare>)>,
 }
 
-/// A socket that the process before has listened by.
+/// A listening socket that the previous process handed over.
 #[derive(Debug)]
 struct Left {
     place: Place,
@@ -111,7 +112,7 @@ struct Left {
 }
 
 impl Binder {
-    /// With sockets that another process has left, by the names that [`sockets`](Self::sockets) gave them there.
+    /// Creates a binder with sockets that another process hands over, named by [`sockets`](Self::sockets) there.
     pub(crate) fn taking_over(sockets: Vec<Inherited>) -> Self {
         let mut binder = Self::default();
         for socket in sockets {
@@ -123,21 +124,24 @@ impl Binder {
                     share,
                     is_used: false,
                 }),
-                Err(_) => tracing::warn!(%name, "closed: a socket without a place"),
+                Err(_) => {
+                    tracing::warn!(%name, "closed an inherited socket: its name is not an address")
+                }
             }
         }
         binder
     }
 
-    /// The sockets of an address, a list for each thread. Nothing listens after an error.
+    /// Returns the sockets of an address, one list for each thread. After an error no socket of it is open.
     ///
-    /// If a thread still listens at this place, plainly or with TLS, or the process before has, its sockets are shared.
+    /// If a thread or the previous process still listens at this place, with TLS or without, its sockets are shared.
     pub(crate) fn bind(
         &mut self,
         address: &ListenAddress,
         socket_mode: u32,
         threads: usize,
     ) -> Result<Vec<Vec<Bound>>, StartError> {
+        // All threads accept on each socket of the service manager; other sockets are distributed over the threads.
         let shares = match &address.place {
             Place::Systemd(name) => {
                 let passed = self.passed(name.as_deref());
@@ -155,7 +159,7 @@ impl Binder {
         Ok(shares.into_iter().map(of_thread).collect())
     }
 
-    /// Returns all sockets that listen, each with a name by which another process finds it.
+    /// Returns all listening sockets, each with the name by which [`taking_over`](Self::taking_over) finds it.
     pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let place = |name: &String| Place::Systemd(Some(name.clone()));
         let passed = self.inherited.iter();
@@ -165,7 +169,7 @@ impl Binder {
             .collect()
     }
 
-    /// Leaves the files of Unix sockets to another process.
+    /// Keeps the files of Unix sockets when the sockets are closed, because another process uses them.
     pub(crate) fn leave_paths(&self) {
         for (_, share) in self.open() {
             if let Some(path) = share.set_path(None) {
@@ -174,8 +178,8 @@ impl Binder {
         }
     }
 
-    /// The process before is about to end: the files of its Unix sockets are this one's, and the sockets that nothing
-    /// listens by are closed.
+    /// Completes the hand-over when the previous process is about to end: takes over the files of its Unix sockets, and
+    /// closes its sockets at places that were not bound again.
     pub(crate) fn settle(&mut self) {
         for left in self.left.drain(..) {
             if let Place::Unix(path) = &left.place {
@@ -184,7 +188,7 @@ impl Binder {
         }
     }
 
-    /// The sockets of places that were bound, and are open.
+    /// Returns the open sockets of all bound places.
     fn open(&self) -> impl Iterator<Item = (Place, Share)> {
         self.known.iter().flat_map(|(place, sockets)| {
             let open = sockets.iter().filter_map(WeakShare::upgrade);
@@ -192,16 +196,20 @@ impl Binder {
         })
     }
 
-    /// As many sockets as are open at the place, and otherwise new ones.
+    /// Returns the open sockets at the place, or new ones.
     fn bind_place(&mut self, place: &Place, mode: u32, threads: usize) -> io::Result<Vec<Share>> {
+        // Sockets whose last share is gone can be bound again.
         self.known.retain_mut(|(_, sockets)| {
             sockets.retain(WeakShare::is_open);
             !sockets.is_empty()
         });
+        // Sockets of the previous process come first: clients may wait in their queues.
         let mut shares = self.take_left(place)?;
+        // Each bind to port 0 gets a port of its own, so open sockets of such a place are not shared.
         if shares.is_empty() && !is_any_port(place) {
             let open = self.open().filter(|(known, _)| known == place);
             shares = open.map(|(_, share)| share).collect();
+            // The entry that is added below replaces this one.
             self.known.retain(|(known, _)| known != place);
         }
         if shares.is_empty() {
@@ -215,13 +223,14 @@ impl Binder {
         Ok(shares)
     }
 
-    /// The sockets by which the process before has listened at this place. Several listeners may have asked for any
-    /// port; then these are those of one.
+    /// Returns the sockets by which the previous process listened at this place. If several listeners asked for port 0,
+    /// returns those of one listener, which share a port.
     fn take_left(&mut self, place: &Place) -> io::Result<Vec<Share>> {
         let mut unused = self.left.iter().filter(|left| !left.is_used);
         let Some(first) = unused.find(|left| left.place == *place) else {
             return Ok(Vec::new());
         };
+        // Listeners at port 0 differ by their real ports.
         let address = first.share.with(Open::place)?;
         let mut shares = Vec::new();
         for left in &mut self.left {
@@ -234,6 +243,7 @@ impl Binder {
     }
 
     fn passed(&mut self, name: Option<&str>) -> io::Result<Vec<Share>> {
+        // Sockets can be taken from the environment only once, so all are kept.
         if self.inherited.is_empty() {
             let passed = take_inherited()?.into_iter();
             self.inherited = passed.map(inherited).collect();
@@ -256,7 +266,7 @@ fn inherited(inherited: Inherited) -> (String, Share) {
     (inherited.name, Share::new(socket, None))
 }
 
-/// A list for each thread, so that each thread has a socket and each socket a thread.
+/// Distributes the sockets so that each thread has at least one socket and each socket at least one thread.
 fn spread(sockets: &[Share], threads: usize) -> Vec<Vec<Share>> {
     let mut lists = vec![Vec::new(); threads];
     for index in 0..sockets.len().max(threads) {
@@ -265,26 +275,26 @@ fn spread(sockets: &[Share], threads: usize) -> Vec<Vec<Share>> {
     lists
 }
 
-/// A new socket for each thread; the kernel spreads connections over them (SO_REUSEPORT).
+/// Binds a socket for each thread; the kernel distributes connections over them (SO_REUSEPORT).
 fn bind_each(place: &Place, threads: usize) -> io::Result<Vec<Share>> {
     let shared = threads > 1;
     if shared && !is_any_port(place) {
-        // With SO_REUSEPORT the kernel would let us share a port with a server that is already there. A listener
-        // without it tells.
+        // SO_REUSEPORT would let this process share the port with a server of the same user. A probe without it fails
+        // if the port is in use.
         drop(tcp(place, false)?);
     }
     let mut address = ListenAddress::plain(place.clone());
     let mut sockets = Vec::new();
     while sockets.len() < threads {
         let listener = tcp(&address.place, shared)?;
-        // The others share the port that the first was given.
+        // The other sockets use the port that the kernel chose for the first.
         address = address.with_port(listener.local_addr()?.port());
         sockets.push(Share::new(Either::Tcp(listener), None));
     }
     Ok(sockets)
 }
 
-/// Whether the kernel chooses the port.
+/// Returns whether the kernel chooses the port.
 fn is_any_port(place: &Place) -> bool {
     match place {
         Place::One(address) => address.port() == 0,
@@ -293,7 +303,8 @@ fn is_any_port(place: &Place) -> bool {
     }
 }
 
-/// All addresses are one IPv6 socket that takes IPv4 too, or an IPv4 socket on machines without IPv6.
+/// Binds a TCP socket. For all addresses this is one IPv6 socket that also accepts IPv4, or an IPv4 socket if the
+/// machine has no IPv6.
 fn tcp(place: &Place, reuse_port: bool) -> io::Result<StdTcp> {
     let options = |v6_only| ListenOptions {
         reuse_port,
@@ -307,7 +318,7 @@ fn tcp(place: &Place, reuse_port: bool) -> io::Result<StdTcp> {
     match *place {
         Place::One(address) => bind_tcp(address, &options(true)),
         Place::All(port) => match bind_tcp(any(port, true), &options(false)) {
-            // What tells that IPv6 is missing varies with how it is; these errors do not.
+            // The error without IPv6 depends on how it is disabled, but it is never one of the final ones.
             Err(error) if !is_final(&error) => bind_tcp(any(port, false), &options(true)),
             result => result,
         },
@@ -329,7 +340,7 @@ fn bind_path(path: &Path, mode: u32) -> io::Result<Share> {
     Ok(Share::new(Either::Unix(listener), Some(path)))
 }
 
-/// Removes a socket that nobody answers at; anything else at the path is an error of the bind that follows.
+/// Removes a socket file whose server is gone. Leaves any other file, on which the bind that follows fails.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     let refused = || {
@@ -337,7 +348,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         probe.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     };
     if is_socket && refused() {
-        tracing::info!(path = %path.display(), "removed: a socket that nobody answers at");
+        tracing::info!(path = %path.display(), "removed a stale socket");
         fs::remove_file(path)?;
     }
     Ok(())

@@ -1,16 +1,16 @@
-//! What is below HTTP: addresses, listeners, sockets of each kind, and the timers and buffers of connections.
+//! Network code below HTTP: addresses, listeners, sockets, and the timers and buffers of connections.
 //!
-//! | what | file |
+//! | subject | file |
 //! |---|---|
 //! | addresses to listen on, as text | `address.rs` |
-//! | sockets that listen, and their hand-over to another process | `listener.rs` |
+//! | listening sockets, and handing them over to another process | `listener.rs` |
 //! | connections over TCP, Unix sockets and TLS | `carrier.rs` |
-//! | what a connection of HTTP needs of its socket | `socket.rs` |
+//! | the socket interface that an HTTP connection uses | `socket.rs` |
 //! | certificates and keys | `tls.rs` |
 //! | rates at which responses are sent | `pace.rs` |
 //! | files sent past hyper, without a copy | `file_lane.rs` |
 //! | one timer for all deadlines of a connection | `late_timer.rs` |
-//! | buffers that a thread uses again | `buffers.rs` |
+//! | buffers that a thread reuses | `buffers.rs` |
 
 pub(crate) mod address;
 pub(crate) mod buffers;

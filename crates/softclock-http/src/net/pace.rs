@@ -3,30 +3,42 @@
 use softclock::Rate;
 use softclock::net::{Pacer, Pacing};
 
-/// Rates at which a server sends, of bytes on its TCP connections (TLS included, the headers of packets not). `None` is as
-/// fast as clients take it.
+/// Rates at which a server sends on TCP connections. They count bytes of TCP payload, including TLS records but not
+/// packet headers. `None` is as fast as clients receive.
+///
+/// ```
+/// use softclock_http::Pace;
+///
+/// let pace = Pace {
+///     rate: Some("20mbit".parse()?),
+///     total: Some("1gbit".parse()?),
+///     ..Pace::default()
+/// };
+/// assert!(pace.rate >= Some(Pace::LEAST));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pace {
-    /// Of each connection, on average since a response began; at least [`Pace::LEAST`].
+    /// The rate of each connection, averaged since its response began; at least [`Pace::LEAST`].
     pub rate: Option<Rate>,
-    /// Of a connection that has fallen behind, because the server was busy; twice its rate if not given.
+    /// The rate of a connection that has fallen behind because the server was busy; by default twice its rate.
     pub burst: Option<Rate>,
-    /// Bytes that go at once, 1 to 65536: else a segment, or more where a thread cannot send so often
+    /// The bytes sent at a time, 1 to 65536. By default one TCP segment, or more if the thread cannot send so often
     /// ([`Pacing::piece_bytes`]).
     pub quantum: Option<usize>,
-    /// Of all connections together. Each thread of a server has an equal share of it.
+    /// The rate of all connections together. Each thread of a server has an equal share.
     pub total: Option<Rate>,
 }
 
 impl Pace {
-    /// At 64 kbit/s what a connection keeps in its buffers takes some 20 seconds. At less, HTTP/2 would take clients for
-    /// dead whose answers wait for our own.
+    /// The least rate of a connection: 64 kbit/s, at which the contents of its buffers take about 20 seconds to send.
+    /// At lower rates an HTTP/2 keep-alive PING could wait behind them for so long that a live client counts as gone.
     pub const LEAST: Rate = match Rate::from_bps(64_000) {
         Some(rate) => rate,
         None => unreachable!(),
     };
 
-    /// The share of one of `threads`.
+    /// Returns the pace of one of `threads` threads, with its share of the total.
     pub(crate) fn for_one_of(self, threads: usize) -> Self {
         let share = |rate: Rate| Rate::from_bps((rate.bps() / threads as u64).max(1));
         Self {
@@ -35,13 +47,13 @@ impl Pace {
         }
     }
 
-    /// Has `pacer` keep these rates from now on.
+    /// Sets these rates in `pacer`.
     pub(crate) fn apply(self, pacer: &Pacer) {
         pacer.set(self.pacing());
         pacer.set_total(self.total);
     }
 
-    /// Of one connection: alone it has the total.
+    /// Returns the pacing of one connection. Without a rate of its own, it may use the total alone.
     fn pacing(self) -> Option<Pacing> {
         let mut pacing = Pacing::of_rate(self.rate.or(self.total)?);
         if let Some(burst) = self.burst {

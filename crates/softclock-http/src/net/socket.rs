@@ -1,4 +1,4 @@
-//! What a connection needs of its socket.
+//! The socket interface that a connection uses.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -6,19 +6,21 @@ use std::task::{Context, Poll};
 use hyper::rt::Write;
 use softclock::fs::File;
 
-/// A stream socket, or what is layered on one.
+/// A stream socket, or a layer above one.
 pub(crate) trait Socket: Write + Unpin {
-    /// Reads what has arrived; 0 at the end.
+    /// Reads received bytes; returns 0 at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Ready when [`poll_receive`](Self::poll_receive) may return something, though it need not. Costs less than a
-    /// read.
+    /// Ready when [`poll_receive`](Self::poll_receive) may return data, the end or an error; it may also be pending.
+    /// Costs less than a read.
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// Whether files may go by [`poll_send_file`](Self::poll_send_file) now; what has begun may go on by it anyway.
+    /// Returns whether a new file may be sent by [`poll_send_file`](Self::poll_send_file). A transfer that has begun
+    /// may continue even if this changes.
     fn sends_files(&self) -> bool;
 
-    /// Sends up to `len` bytes of `file` from `offset` on, behind what was written; 0 where it ends.
+    /// Sends up to `len` bytes of `file` from `offset`, after all bytes written before; returns 0 at the end of the
+    /// file.
     fn poll_send_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -27,26 +29,27 @@ pub(crate) trait Socket: Write + Unpin {
         len: usize,
     ) -> Poll<io::Result<usize>>;
 
-    /// Bytes written that the client has not acknowledged; 0 where nobody knows.
+    /// Returns the bytes written that the client has not acknowledged; 0 if unknown.
     fn unacknowledged(&self) -> u64;
 
-    /// Whether what is to be written waits for its time or its turn, not for the client.
+    /// Returns whether a pending write waits for its time (pacing) or its turn, not for the client.
     fn is_held_back(&self) -> bool {
         false
     }
 
-    /// Ready when the client is known to be gone, and not only to have said all it wants. Nothing is read for that.
+    /// Ready when the connection is known to be lost; a client that has ended only its own direction may still read.
+    /// Nothing is read to find out.
     fn poll_lost(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// As [`poll_lost`](Self::poll_lost), and also ready when the client is known to have ended its side, even while
-    /// bytes before the end are unread.
+    /// Like [`poll_lost`](Self::poll_lost), and also ready when the client is known to have ended its direction, even
+    /// while bytes before the end are unread.
     fn poll_ended(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// Ready when the kernel has all that was written, whose closing then outlives the descriptor.
+    /// Ready when the kernel has all bytes that were written. It sends them even after the descriptor is closed.
     fn poll_sent(&self, _: &Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes closing discard what the client has not taken.
+    /// Makes the later close discard bytes that the client has not taken.
     fn give_up(&self);
 }

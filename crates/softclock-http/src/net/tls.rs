@@ -1,4 +1,4 @@
-//! TLS by rustls: certificates from PEM files, replaced while the server runs.
+//! TLS by rustls, with certificates from PEM files that can be replaced while the server runs.
 
 mod validity;
 
@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use crate::input::{InputKind, read_input};
 pub use validity::Validity;
 
-/// What a server needs to speak TLS 1.2 and 1.3. Clones share the certificate.
+/// The certificate and settings with which a server speaks TLS 1.2 and 1.3. Clones share the certificate.
 #[derive(Clone, Debug)]
 pub struct Tls {
     config: Arc<ServerConfig>,
@@ -32,7 +32,7 @@ pub struct Tls {
 struct Certificate {
     files: Files,
     current: RwLock<Arc<CertifiedKey>>,
-    /// What the files looked like when they were last read, well or badly.
+    /// The files' stamp when they were last read, with or without success.
     seen: Mutex<Option<Stamp>>,
 }
 
@@ -45,11 +45,12 @@ struct Files {
 type Stamp = [(SystemTime, u64); 2];
 
 impl Tls {
-    /// Reads a certificate chain, the server's own first, and its private key from PEM files of at most 1 MiB.
+    /// Reads a certificate chain, the server's own certificate first, and its private key from PEM files of at most 1
+    /// MiB.
     ///
     /// # Errors
-    /// Files that can't be read or are of another kind, that hold no certificate or key, or whose key is not the
-    /// certificate's.
+    /// If a file cannot be read or is not of the given `kind`, if it holds no certificate or key, or if the key does
+    /// not belong to the certificate.
     pub fn load(
         chain: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -60,6 +61,7 @@ impl Tls {
             key: key.into(),
         };
         let provider = Arc::new(ring::default_provider());
+        // Taken before the files are read, so that the next refresh finds a change in between.
         let seen = Mutex::new(files.stamp());
         let current = RwLock::new(Arc::new(files.read(&provider, kind)?));
         let certificate = Arc::new(Certificate {
@@ -72,6 +74,7 @@ impl Tls {
             .map_err(|error| TlsError(error.to_string()))?
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&certificate) as _);
+        // The server's order of preference.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
             config: Arc::new(config),
@@ -79,11 +82,11 @@ impl Tls {
         })
     }
 
-    /// Reads the files again if they have changed since; tells whether there is a new certificate. Waits for the disk,
-    /// but for no pipe.
+    /// Reads the files again if they have changed; returns whether there is a new certificate. Blocks on the disk, but
+    /// never on a pipe.
     ///
     /// # Errors
-    /// As [`load`](Self::load), once for each change; the old certificate stays.
+    /// As [`load`](Self::load), once for each change of the files; the old certificate stays in use.
     pub fn refresh(&self) -> Result<bool, TlsError> {
         let certificate = &self.certificate;
         let stamp = certificate.files.stamp();
@@ -94,6 +97,7 @@ impl Tls {
         if *seen == stamp {
             return Ok(false);
         }
+        // Recorded before the files are read, so that a bad file is reported once and not at each call.
         *seen = stamp;
         let new = certificate
             .files
@@ -113,7 +117,7 @@ impl Tls {
         validity::of_chain(&current.cert, &certificate.files.chain, now)
     }
 
-    /// Returns whether both show the same certificates now, whichever files they are from.
+    /// Returns whether both currently present the same certificates, even if their files differ.
     pub fn has_same_certificates(&self, other: &Self) -> bool {
         let [own, others] = [self, other].map(|tls| tls.certificate.current());
         own.cert == others.cert
@@ -175,7 +179,7 @@ fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-/// Why there is no certificate to show; displayed as one line that names the file.
+/// The reason why a certificate cannot be used. Displayed as one line that names the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError(String);
 

@@ -21,7 +21,7 @@ macro_rules! limits {
         }
 
         impl Limit {
-            /// All of them, in the order of their counters.
+            /// All limits in the order of their counters.
             pub(crate) const ALL: &[Limit] = &[$(Limit::$variant,)+];
 
             /// The name in metrics, in the log and in `docs/limits.md`.
@@ -35,23 +35,23 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Descriptors or memory ran out while a connection was to be accepted.
+    /// Descriptors or memory ran out when a connection was to be accepted.
     Accept = "accept",
-    /// Descriptors or memory ran out while a file was to be opened.
+    /// Descriptors or memory ran out when a file was to be opened.
     Descriptors = "descriptors",
     /// Responses had the maximum number of files open.
     OpenFiles = "open_files",
-    /// A connection was accepted while there were as many as there may be.
+    /// A connection arrived while the maximum number of connections was open.
     MaxConnections = "max_connections",
     /// An idle connection was closed to make room for others.
     ShedConnections = "shed_connections",
-    /// Nothing came on a new connection.
+    /// A new connection sent no byte in time.
     FirstByteTimeout = "first_byte_timeout",
     /// A request's head was not complete in time.
     HeadTimeout = "head_timeout",
-    /// A handshake of TLS was not complete in time.
+    /// A TLS handshake was not complete in time.
     HandshakeTimeout = "handshake_timeout",
-    /// No other request came.
+    /// A client sent no further request in time.
     IdleTimeout = "idle_timeout",
     /// A client read nothing, or too slowly, from an HTTP/2 stream.
     StalledStream = "stalled_stream",
@@ -61,37 +61,37 @@ limits! {
     BodyTimeout = "body_timeout",
     /// A request's body arrived more slowly than the minimum upload rate.
     UploadRate = "upload_rate",
-    /// Half of the requests that upstreams may have were uploads whose clients still sent.
+    /// Half of the requests that upstreams may have were uploads still being received from clients.
     Uploads = "uploads",
     /// All upstreams had the maximum number of requests in progress.
     MaxRequests = "max_requests",
-    /// An upstream failed so often in a row that it is left out.
+    /// An upstream failed so often in a row that no requests are sent to it for a while.
     MaxFails = "max_fails",
     /// An upstream accepted no connection in time.
     ConnectTimeout = "connect_timeout",
-    /// An upstream took nothing of a request for too long.
+    /// An upstream read nothing of a request for too long.
     UpstreamSendTimeout = "upstream_send_timeout",
     /// An upstream did not begin its response in time.
     ResponseTimeout = "response_timeout",
     /// An upstream paused within a response for too long.
     UpstreamReadTimeout = "upstream_read_timeout",
-    /// Nothing went through a tunnel for too long.
+    /// No bytes passed through a tunnel for too long.
     TunnelTimeout = "tunnel_timeout",
-    /// One side of a response or tunnel had ended, and nothing came from the other for too long.
+    /// One side of a response or tunnel had ended, and the other sent nothing for too long.
     HalfClosedTimeout = "half_closed_timeout",
-    /// All upstreams together had as many connections as they may have, and none of them was idle.
+    /// All upstreams together had the maximum number of connections, and none of them was idle.
     UpstreamConnections = "upstream_connections",
-    /// A connection to an upstream was closed behind its response, as enough idle ones were kept.
+    /// A connection to an upstream was closed after its response, as enough idle ones were kept.
     KeptConnections = "kept_connections",
     /// A connection to an upstream was closed, as it had been idle for too long.
     KeepTime = "keep_time",
-    /// A request came back to the proxy that had forwarded it.
+    /// A proxy received a request that it had forwarded itself.
     Loop = "proxy_loop",
-    /// Lines of the access log came faster than they could be written.
+    /// Lines of the access log arrived faster than they could be written.
     AccessLog = "access_log",
-    /// Lines of the program's own log, to standard error, came faster than they could be written.
+    /// Lines of the program's own log, on standard error, arrived faster than they could be written.
     Log = "log",
-    /// A request line, or a target of HTTP/2, was too long.
+    /// A request line, or a target in HTTP/2, was too long.
     RequestLine = "request_line",
     /// A request's head was too long.
     RequestHead = "request_head",
@@ -99,7 +99,8 @@ limits! {
     RequestFields = "request_fields",
     /// An HTTP/2 client sent too many control frames for the responses that it received.
     ControlFrames = "control_frames",
-    /// A connection of HTTP/2 had too many resets, frames of little DATA, or frames of one head: bounds of the library h2.
+    /// An HTTP/2 connection exceeded a bound of the library h2: on resets, frames with little DATA, or frames of one
+    /// head.
     Http2Flood = "http2_flood",
     /// A client address had the maximum number of connections.
     ClientConnections = "client_connections",
@@ -145,7 +146,11 @@ impl Limit {
     }
 }
 
-/// The names of all limits, as they stand in the metric `softclock_limits_reached_total`.
+/// Returns the names of all limits, as in the label `limit` of the metric `softclock_limits_reached_total`.
+///
+/// ```
+/// assert!(softclock_http::limit_names().any(|name| name == "max_connections"));
+/// ```
 pub fn limit_names() -> impl Iterator<Item = &'static str> {
     Limit::ALL.iter().map(|limit| limit.name())
 }
@@ -174,7 +179,7 @@ impl State {
     }
 }
 
-/// Lets one event a second pass, and counts the events held back.
+/// Lets one event per second pass, and counts the events held back.
 pub(crate) struct Throttle {
     /// When the next event may pass, in nanoseconds of the caller's clock.
     next_ns: AtomicU64,
@@ -189,10 +194,11 @@ impl Throttle {
         }
     }
 
-    /// Returns how many events were held back since the last one that passed. Returns `None`, and holds this event back
-    /// too, if that was less than a second before `now`.
+    /// Returns the number of events held back since the last one that passed. If that one passed less than a second
+    /// before `now`, holds this event back too and returns `None`. `now` may be of any clock that does not go back.
     pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
         let (now, next) = (now.as_ns(), self.next_ns.load(Ordering::Relaxed));
+        // Of several threads, only the one that sets the next time may log.
         let is_first = now >= next
             && (self.next_ns)
                 .compare_exchange(next, now + PAUSE_NS, Ordering::Relaxed, Ordering::Relaxed)

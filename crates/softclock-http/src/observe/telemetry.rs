@@ -1,4 +1,4 @@
-//! What a thread counts while it serves.
+//! The counters of a serving thread, and its reports.
 
 use std::cell::{Cell, RefCell};
 
@@ -24,7 +24,7 @@ pub(crate) struct Counts {
     pub(crate) handshakes_failed: u64,
 }
 
-/// What a thread has done so far.
+/// The state of a thread and its totals since the start.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) counts: Counts,
@@ -37,17 +37,17 @@ pub(crate) struct Report {
 /// Totals of an upstream since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UpstreamCounts {
-    /// Requests sent there, each try counted.
+    /// Requests sent to it; each try counts.
     pub(crate) requests: u64,
-    /// Those that the upstream failed to answer.
+    /// Requests that the upstream failed to answer.
     pub(crate) failures: u64,
-    /// Those that were tried again, there or elsewhere.
+    /// Requests that were tried again, there or elsewhere.
     pub(crate) retries: u64,
     /// Connections made.
     pub(crate) connections: u64,
 }
 
-/// What a thread tells of an upstream.
+/// The state of an upstream as one thread sees it, and its totals.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamReport {
     pub(crate) name: String,
@@ -55,7 +55,7 @@ pub(crate) struct UpstreamReport {
     pub(crate) active: usize,
     pub(crate) idle: usize,
     pub(crate) is_up: bool,
-    /// From the beginning of an attempt to the head of its response.
+    /// The time from the beginning of each attempt to the head of its response.
     pub(crate) response_times: Histogram,
 }
 
@@ -70,7 +70,7 @@ impl Telemetry {
         counts.body_bytes += bytes;
     }
 
-    /// Of a request whose method is not known.
+    /// Counts the response to a request whose method is unknown because it could not be parsed.
     pub(crate) fn on_refused(&self, status: StatusCode) {
         self.counts.borrow_mut().responses[METHODS.len() - 1][class_index(status)] += 1;
     }
@@ -100,12 +100,13 @@ pub(crate) fn on_request() {
     REQUESTS.set(REQUESTS.get() + 1);
 }
 
-/// How many requests this thread has answered.
+/// Returns the number of requests that this thread has answered, over all servers on it.
 pub fn requests_answered() -> u64 {
     REQUESTS.get()
 }
 
-/// Methods told apart; others are the last, since clients may invent as many as they like.
+/// The methods that are counted separately. All others count as the last, since clients can invent any number of
+/// methods.
 pub(crate) const METHODS: [&str; 8] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "other",
 ];

@@ -1,4 +1,4 @@
-//! The body of an upstream's response. Who reads it drives the connection that it comes from.
+//! The body of an upstream's response. Polling the body drives the connection to the upstream.
 
 use std::io;
 use std::pin::Pin;
@@ -14,25 +14,29 @@ use super::options::ProxyOptions;
 use super::upstream::Attempt;
 use crate::site::body::Body;
 
-/// The body of a response, whoever has made it.
+/// The body of a response, made by this server or by an upstream.
 pub(crate) enum AnyBody {
+    /// A body that is in memory or in a file. This includes short bodies of upstreams, which arrived with their head.
     Own(Body),
+    /// A body that still arrives from an upstream.
     Passed(ResponseBody),
 }
 
-/// A body that did not come whole with its head.
+/// A body of which more is to come from an upstream.
 pub(crate) struct ResponseBody {
-    /// What came with the head.
+    /// The content that arrived with the head.
     first: Bytes,
-    /// Until the end of the body.
+    /// The connection, until the end of the body.
     link: Option<Box<Link>>,
     attempt: Attempt,
     options: Rc<ProxyOptions>,
+    /// An error that the next poll returns.
     failed: Option<io::Error>,
 }
 
 impl ResponseBody {
-    /// What follows on a head: a body in memory if all of it is there.
+    /// Returns the body that follows a head. A body that has arrived completely is in memory, and its connection is
+    /// free for the next request.
     pub(super) fn of(mut link: Box<Link>, attempt: Attempt, options: &Rc<ProxyOptions>) -> AnyBody {
         let first = link.receiving.take_first();
         let reader = &link.receiving.reader;
@@ -51,12 +55,13 @@ impl ResponseBody {
         AnyBody::Passed(body)
     }
 
-    /// Whether a client that ends its side is waited for as long as others.
+    /// Returns whether the exchange continues without limit after the client has ended its side
+    /// ([`ProxyOptions::half_close`]).
     pub(crate) fn keeps_half_closed(&self) -> bool {
         self.options.half_close
     }
 
-    /// Gives the connection back once nothing more comes from it.
+    /// Returns the connection to the pool at the end of the body.
     fn finish(&mut self) {
         if let Some(link) = self.link.take() {
             self.attempt.on_success();
@@ -66,7 +71,7 @@ impl ResponseBody {
         }
     }
 
-    /// The next content, which waits for no read if it has come, or the trailers.
+    /// Ready with the next content or the trailers; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Frame<Bytes>>>> {
         let Some(link) = &mut self.link else {
             return Poll::Ready(Ok(None));
@@ -89,6 +94,7 @@ impl ResponseBody {
         Poll::Ready(Ok(frame))
     }
 
+    /// Closes the connection, and counts and logs the failure.
     fn on_error(&mut self, error: &io::Error) {
         self.link = None;
         let upstream = &self.attempt.upstream;
@@ -114,7 +120,8 @@ impl http_body::Body for ResponseBody {
         match ready!(this.poll_next(cx)) {
             Ok(frame) => Poll::Ready(frame.map(Ok)),
             Err(error) => {
-                // hyper drops what it has not written yet when it learns of an error, so not before the next turn.
+                // hyper discards buffered output when a body fails. Returning the error in the next turn lets hyper
+                // write the buffered part of the response first.
                 this.on_error(&error);
                 this.failed = Some(error);
                 cx.waker().wake_by_ref();

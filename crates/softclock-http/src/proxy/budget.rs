@@ -1,10 +1,11 @@
-//! How many connections there are to all upstreams together, so that descriptors are left to accept clients with.
+//! Limits the connections to all upstreams together, so that descriptors remain to accept clients.
 //!
-//! The count is the server's, not a thread's: streams of HTTP/2 make one thread need many connections while another needs
-//! none. Connections that idle count, too, as each holds a descriptor. Where one more is needed than there may be, threads
-//! are asked to close idle ones, and the request waits until they have; if none idles, it fails at once.
+//! The limit is for the whole server, not for each thread: streams of HTTP/2 can make one thread need many connections
+//! while another needs none. Idle connections count, too, as each holds a descriptor. If a request needs a connection
+//! at the limit, threads are asked to close idle ones, and the request waits for them; if no connection is idle, the
+//! request fails at once.
 //!
-//! An [`UpstreamPermit`] belongs to its connection and is dropped behind it, so that the count never is below the
+//! A [`Place`] belongs to a connection and is dropped after its socket, so that the count is never below the number of
 //! descriptors in use.
 
 use std::cell::Cell;
@@ -16,16 +17,16 @@ use std::time::Duration;
 
 use crate::net::carrier::Carrier;
 
-/// The connections that all threads may have, and have.
+/// The limit and the count of the connections of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     limit: AtomicUsize,
     open: AtomicUsize,
-    /// Those of them that are kept for the next request.
+    /// The number of open connections that are kept for the next request.
     idle: AtomicUsize,
-    /// Requests that wait until some of the idle ones are closed.
+    /// The number of requests that wait for an idle connection to be closed.
     waiting: AtomicUsize,
-    /// The tasks that can close them.
+    /// The tasks that can close idle connections.
     keepers: Mutex<Vec<Waker>>,
 }
 
@@ -36,21 +37,23 @@ impl Budget {
         Arc::new(budget)
     }
 
-    /// Allows so many connections from now on, one at least. Those above it stay.
+    /// Changes the limit, to at least 1. Open connections above it stay.
     pub(super) fn set_limit(&self, limit: usize) {
         self.limit.store(limit.max(1), Ordering::Relaxed);
     }
 
-    /// The connections that there may be.
+    /// Returns the limit.
     pub(super) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// A permit for a connection, closing one that idles if there is no other; `None` if none idles.
+    /// Takes a permit for a connection. At the limit, waits up to about 100 ms for an idle connection to be closed;
+    /// returns `None` if none is idle, or other requests took all permits that became free.
     pub(super) async fn take(self: &Arc<Self>) -> Option<UpstreamPermit> {
         if let Some(permit) = self.try_take() {
             return Some(permit);
         }
+        // Counted first, as keepers close connections only while requests wait.
         let _waiting = Waiting::new(self);
         for round in 0..ROUNDS {
             if self.idle.load(Ordering::Relaxed) == 0 {
@@ -58,7 +61,7 @@ impl Budget {
             }
             self.lock().iter().for_each(Waker::wake_by_ref);
             match round {
-                // The keepers of this thread are behind it then.
+                // Enough if this thread closes one: its keepers run before this task continues.
                 0 => softclock::yield_now().await,
                 _ => softclock::sleep(ROUND).await,
             }
@@ -79,14 +82,15 @@ impl Budget {
         })
     }
 
-    /// Whether an idle connection is to be closed for a request that waits.
+    /// Returns whether an idle connection must be closed for a waiting request.
     pub(super) fn is_short(&self) -> bool {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let waiting = load(&self.waiting);
+        // Places that are free already count for waiting requests, so that no more connections close than needed.
         waiting > 0 && waiting > self.limit().saturating_sub(load(&self.open))
     }
 
-    /// Wakes `keeper` when the budget [is short](Self::is_short), until it is removed.
+    /// Registers a task, which is woken when the budget [is short](Self::is_short), until it is removed.
     pub(super) fn add_keeper(&self, keeper: Waker) {
         self.lock().push(keeper);
     }
@@ -95,20 +99,20 @@ impl Budget {
         self.lock().retain(|other| other.data() != keeper.data());
     }
 
-    /// A thread that panicked left the list whole.
+    /// Locks the list, ignoring poison: no operation on it leaves it inconsistent.
     fn lock(&self) -> MutexGuard<'_, Vec<Waker>> {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A connection's permit, given back when dropped.
+/// The permit of one connection in the [`Budget`]. Given back when dropped.
 pub(super) struct UpstreamPermit {
     budget: Arc<Budget>,
     is_idle: Cell<bool>,
 }
 
 impl UpstreamPermit {
-    /// Says whether the connection can be closed for another.
+    /// Records whether the connection is idle, and can be closed for another.
     pub(super) fn set_idle(&self, is_idle: bool) {
         if self.is_idle.replace(is_idle) == is_idle {
             return;
@@ -131,7 +135,7 @@ impl Drop for UpstreamPermit {
 /// A socket and its permit among the connections to upstreams.
 pub(super) struct CountedCarrier {
     pub(super) carrier: Carrier,
-    // Given back once the socket is closed.
+    // Fields drop in order: the permit is freed after the socket is closed.
     pub(super) permit: UpstreamPermit,
 }
 
@@ -143,7 +147,7 @@ impl Deref for CountedCarrier {
     }
 }
 
-/// A request that waits, until it is dropped.
+/// Counts a request that waits for a permit, until dropped.
 struct Waiting<'a>(&'a Budget);
 
 impl<'a> Waiting<'a> {
@@ -159,10 +163,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Between two looks whether other threads have closed idle connections, which they do within a turn.
+/// The pause between two tries to take a permit. Other threads close idle connections within one turn of their loops.
 const ROUND: Duration = Duration::from_millis(1);
 
-/// The looks: enough for a thread that is busy, and still a soon answer if others take each permit that becomes free.
+/// The number of tries: enough for a busy thread to react, and few enough for a soon answer if other requests take each
+/// permit that becomes free.
 const ROUNDS: u32 = 100;
 
 #[cfg(test)]

@@ -1,56 +1,58 @@
-//! Why there is no response of an upstream, what the client is told, and whether another try may help.
+//! The failures of a try: the answer to the client, and whether another try may help.
 
 use std::fmt;
 use std::io;
 
 use http::{Method, StatusCode};
 
-/// What went wrong with one try.
+/// The failure of one try.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// There is nobody, or nobody reachable.
+    /// The upstream refused the connection, or is unreachable.
     Connect(io::Error),
-    /// No connection in time.
+    /// The upstream accepted no connection within [`connect`](super::options::UpstreamTimeouts::connect).
     ConnectLate,
-    /// We are out of descriptors or memory.
+    /// This process has no descriptors, ports or memory left.
     Exhausted(io::Error),
-    /// All have as many connections as they may.
+    /// All upstreams that could be tried have as many requests in progress as
+    /// [`max_connections`](super::options::ProxyOptions::max_connections) allows.
     Busy,
-    /// All upstreams together have as many connections as they may.
+    /// The upstreams together have the most connections allowed
+    /// ([`max_upstream_connections`](super::options::ProxyOptions::max_upstream_connections)).
     NoRoom,
-    /// As many uploads are in progress as may be.
+    /// The most uploads allowed are in progress ([`UploadShare`](super::upload_share::UploadShare)).
     ManyUploads,
-    /// It takes nothing of the request.
+    /// The upstream accepted no byte of the request for too long.
     SendLate,
-    /// It does not begin to answer.
+    /// The upstream sent no byte of a response in time.
     FirstByteLate,
-    /// It has begun to answer, but does not go on.
+    /// The upstream stopped within its response for too long.
     MoreLate,
-    /// It closed the connection before it answered.
+    /// The upstream closed the connection before it answered.
     Closed,
-    /// A connection used before was closed; no byte of the response had come.
+    /// The upstream had closed a kept connection, before any byte of the response.
     Stale,
-    /// What came is no response.
+    /// The upstream sent an invalid response; the reason.
     Malformed(String),
-    /// The client did not send what it promised.
+    /// The client did not send the body that its head announced.
     ClientBody,
     /// The client sends its body too slowly.
     ClientLate,
 }
 
-/// How much of a request an upstream may have seen.
+/// The parts of a request that an upstream may have received, and its reaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
-    /// Anything at all.
+    /// Whether any byte was sent.
     pub(super) any: bool,
-    /// More of its body than is kept for another try.
+    /// Whether more of the body was sent than is kept for another try.
     pub(super) body: bool,
-    /// Something of the response has come.
+    /// Whether any byte of a response has come.
     pub(super) answered: bool,
 }
 
 impl Failure {
-    /// The status of our own response.
+    /// Returns the status of the proxy's own response.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Exhausted(_) | Self::Busy | Self::NoRoom | Self::ManyUploads => {
@@ -67,14 +69,12 @@ impl Failure {
         }
     }
 
-    /// A sentence for the client: nothing that is not its business.
+    /// Returns a sentence for the client. It discloses no addresses and no system errors.
     pub(super) fn sentence(&self) -> &'static str {
         match self {
             Self::Connect(_) => "the upstream can't be reached.",
             Self::ConnectLate => "the upstream did not accept a connection in time.",
-            Self::Exhausted(_) | Self::NoRoom => {
-                "too much is going on here; try again in a moment."
-            }
+            Self::Exhausted(_) | Self::NoRoom => "the proxy is overloaded; try again in a moment.",
             Self::Busy => "all upstreams are busy; try again in a moment.",
             Self::ManyUploads => "too many uploads are in progress; try again in a moment.",
             Self::SendLate => "the upstream did not take the request in time.",
@@ -87,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// Whether it tells something about the upstream's health.
+    /// Returns whether the failure counts against the upstream's health.
     pub(super) fn is_the_upstream_s(&self) -> bool {
         let is_ours = matches!(
             self,
@@ -101,10 +101,11 @@ impl Failure {
         matches!(self, Self::ClientBody | Self::ClientLate)
     }
 
-    /// Whether the same request may be sent again, elsewhere or on a fresh connection.
+    /// Returns whether the same request may be sent again, to another upstream or on a new connection.
     ///
-    /// What nobody has seen may be; what somebody may have acted on only if acting twice is as good as once (RFC 9110,
-    /// section 9.2.2), and as long as it is unanswered; neither if too much of the body is gone.
+    /// A request of which no byte was sent may be; one that an upstream may have executed only if its method is
+    /// idempotent (RFC 9110, section 9.2.2) and no byte of a response has come. Neither may be if part of its body is
+    /// gone.
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
             Self::Exhausted(_)
@@ -112,6 +113,7 @@ impl Failure {
             | Self::ManyUploads
             | Self::ClientBody
             | Self::ClientLate => false,
+            // The body cannot be sent again, or an answer has begun that the client may have seen.
             _ if sent.body || sent.answered => false,
             _ => !sent.any || is_idempotent(method),
         }
@@ -124,22 +126,22 @@ impl fmt::Display for Failure {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
             Self::ConnectLate => f.write_str("no connection in time"),
             Self::Exhausted(error) => write!(f, "no descriptors or memory: {error}"),
-            Self::Busy => f.write_str("as many connections as it may have"),
-            Self::NoRoom => f.write_str("as many connections to upstreams as there may be"),
-            Self::ManyUploads => f.write_str("as many uploads in progress as there may be"),
-            Self::SendLate => f.write_str("it took nothing of the request for too long"),
+            Self::Busy => f.write_str("the limit of requests to an upstream is reached"),
+            Self::NoRoom => f.write_str("the limit of connections to all upstreams is reached"),
+            Self::ManyUploads => f.write_str("the limit of uploads in progress is reached"),
+            Self::SendLate => f.write_str("the upstream did not accept the request in time"),
             Self::FirstByteLate => f.write_str("no response in time"),
-            Self::MoreLate => f.write_str("the response did not go on in time"),
+            Self::MoreLate => f.write_str("the response stopped for too long"),
             Self::Closed => f.write_str("connection closed before a response"),
-            Self::Stale => f.write_str("a connection kept was closed"),
-            Self::Malformed(reason) => write!(f, "not a response: {reason}"),
+            Self::Stale => f.write_str("a kept connection was closed"),
+            Self::Malformed(reason) => write!(f, "malformed response: {reason}"),
             Self::ClientBody => f.write_str("the client's body did not arrive"),
             Self::ClientLate => f.write_str("the client's body came too slowly"),
         }
     }
 }
 
-/// RFC 9110, section 9.2.2.
+/// Returns whether repeating a request with this method is as good as sending it once (RFC 9110, section 9.2.2).
 fn is_idempotent(method: &Method) -> bool {
     matches!(
         *method,

@@ -1,4 +1,4 @@
-//! A request's way to an upstream, and its response's way back.
+//! Forwards a request to an upstream, with retries, and returns the response.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,25 +32,25 @@ use crate::site::body::Body;
 use crate::site::refusal::own_page;
 use crate::syntax::response::Head;
 
-/// A proxy's part in one thread.
+/// A proxy's state in one thread.
 pub(crate) struct Forwarder {
     options: Rc<ProxyOptions>,
     via: Via,
     upstreams: Vec<Rc<Upstream>>,
-    /// The connections to all of them, and to those that a reload took away.
+    /// Counts the connections to all upstreams, including those that a reload has removed.
     budget: Arc<Budget>,
-    /// The uploads whose clients still send, to all of them.
+    /// Counts the uploads to all upstreams whose clients still send.
     uploads: Arc<UploadShare>,
-    /// Whether any of them gets requests below a path only.
+    /// Whether the URL of any upstream has a path prefix.
     has_prefix: bool,
-    /// Whose turn it is.
+    /// The index of the upstream whose turn is next.
     next: Cell<usize>,
 }
 
-/// A response, and what the client's connection becomes behind it.
+/// A response, and the tunnel that the client's connection becomes after it.
 pub(crate) struct Answered {
     pub(crate) response: Response<AnyBody>,
-    /// After an upgrade.
+    /// Set after an accepted upgrade.
     pub(crate) tunnel: Option<Box<Tunnel>>,
 }
 
@@ -63,7 +63,7 @@ impl Answered {
     }
 }
 
-/// Which upstream has answered, and how soon, for the log.
+/// The upstream that was tried last, and the time until its answer or failure, for the access log.
 pub(crate) struct Passed {
     upstream: Rc<Upstream>,
     pub(crate) time: Duration,
@@ -76,11 +76,12 @@ impl Passed {
 }
 
 impl Forwarder {
-    /// Upstreams that stay keep their connections and what is known of them.
+    /// Creates the forwarder for the settings `proxy`. Upstreams that `previous` has, too, keep their connections,
+    /// health and counters.
     pub(crate) fn new(proxy: Proxy, previous: Option<&Self>) -> Self {
         let known = previous.map_or(&[][..], |previous| &previous.upstreams);
         let mut known: Vec<_> = known.iter().collect();
-        // Connections and uploads from before a reload count, too.
+        // Shared with the previous forwarder, so that connections and uploads from before a reload count, too.
         let (budget, uploads) = previous.map_or((proxy.budget, proxy.uploads), |previous| {
             (Arc::clone(&previous.budget), Arc::clone(&previous.uploads))
         });
@@ -111,7 +112,8 @@ impl Forwarder {
         self.upstreams.iter().map(|upstream| upstream.report())
     }
 
-    /// Answers a request by an upstream, or says why not.
+    /// Answers a request with the response of an upstream, or with an error page. Also returns the upstream for the
+    /// access log, if one was tried.
     pub(crate) fn respond<'a>(
         &'a self,
         client: &'a Client,
@@ -120,7 +122,7 @@ impl Forwarder {
     ) -> impl Future<Output = (Answered, Option<Passed>)> + use<'a> {
         telemetry::on_request();
         let is_head = request.method() == Method::HEAD;
-        // Not in the future, which would keep room for both.
+        // Converted outside of the future, which would otherwise need memory for both.
         let mut outgoing = self.take(client, options, request);
         async move {
             let outgoing = match &mut outgoing {
@@ -130,11 +132,13 @@ impl Forwarder {
                     return (Answered::by(page.map(AnyBody::Own)), None);
                 }
             };
-            // Held until there is a head to send: while connecting, reading the body, and trying other upstreams.
+            // Held until there is a head to send. A client that leaves while the proxy reads the body, connects or
+            // tries other upstreams ends the exchange.
             let _guard = (!self.options.half_close).then(|| client.end_on_leave());
             let begun = softclock::now();
             let result = self.forward(client, outgoing).await;
             let time = softclock::now().since(begun);
+            // The log shows the time of upstreams, without waits for the client.
             let time = time.saturating_sub(outgoing.waited);
             match result {
                 Ok((answered, upstream)) => (answered, Some(Passed { upstream, time })),
@@ -147,7 +151,7 @@ impl Forwarder {
         }
     }
 
-    /// Refuses what cannot be passed on, with a status and a sentence.
+    /// Prepares a request, or refuses it with a status and a sentence if it cannot be forwarded.
     fn take(
         &self,
         client: &Client,
@@ -157,13 +161,13 @@ impl Forwarder {
         if self.has_prefix && url::may_climb(request.uri().path()) {
             return Err((
                 StatusCode::BAD_REQUEST,
-                "the path leads up, by a segment of two dots.",
+                "the path has a segment of two dots.",
             ));
         }
         Outgoing::of(request, client, options, &self.via)
     }
 
-    /// Reads the beginning of the body, and tries one upstream after the other.
+    /// Reads the beginning of the body, and tries one upstream after another.
     async fn forward(
         &self,
         client: &Client,
@@ -171,6 +175,8 @@ impl Forwarder {
     ) -> Result<(Answered, Rc<Upstream>), (Failure, Option<Rc<Upstream>>)> {
         let mut tries = Tries::new(self.options.tries);
         let mut last = (Failure::Busy, None);
+        // A client that waits for a 100 response sends its body only when `try_one` asks for it, after an upstream was
+        // found to be reachable.
         if !outgoing.awaits_continue() || self.options.upload_buffer == 0 {
             let taken = self.take_beginning(outgoing).await;
             if let Err(failure) = taken {
@@ -181,7 +187,7 @@ impl Forwarder {
         while let Some(place) = self.choose(&tries) {
             let upstream = &self.upstreams[place];
             let Some(attempt) = Attempt::begin(upstream, self.options.max_connections) else {
-                // Another thread was faster, and it is full now.
+                // Another thread has taken the last permit since the choice; choose again.
                 continue;
             };
             if !tries.is_empty() {
@@ -192,6 +198,7 @@ impl Forwarder {
                 Err(failed) => failed,
             };
             tries.on_failure(place, failed.has_sent);
+            // The client gets the failure of the last try.
             last = (failed.failure, Some(Rc::clone(upstream)));
             if !failed.may_retry {
                 break;
@@ -201,20 +208,20 @@ impl Forwarder {
         Err(last)
     }
 
-    /// Reads the beginning of the body. If more is to come, waits until few enough uploads are in progress.
+    /// Reads the beginning of the body. If more is to come, also waits for a permit among the uploads in progress.
     async fn take_beginning(&self, outgoing: &mut Outgoing) -> Result<(), Failure> {
         outgoing.take_beginning(self.options.upload_buffer).await?;
         if !outgoing.needs_permit() {
             return Ok(());
         }
         let take = self.uploads.take(self.most_uploads());
-        // An upload waits for its turn as long as for a connection.
+        // An upload waits for its turn no longer than for a connection.
         let limit = self.options.timeouts.connect;
-        // In a box, as it is seldom needed.
+        // Boxed, as the future is rarely needed.
         Box::pin(outgoing.wait_for_permit(take, limit)).await
     }
 
-    /// Returns how many uploads may be in progress: their share of the requests that upstreams which are up can have.
+    /// Returns how many uploads may be in progress: their share of the requests that the upstreams which are up accept.
     fn most_uploads(&self) -> usize {
         let up = (self.upstreams.iter()).filter(|upstream| upstream.health().is_up());
         let requests = match self.options.max_connections {
@@ -224,8 +231,7 @@ impl Forwarder {
         UploadShare::of(requests.min(self.budget.limit()))
     }
 
-    /// Sends a request to an upstream, and if a connection that was kept turns out to be closed, once more on a fresh
-    /// one.
+    /// Sends a request to an upstream. If a kept connection turns out to be closed, sends it again on a new one.
     async fn try_one(
         &self,
         client: &Client,
@@ -234,6 +240,7 @@ impl Forwarder {
         mut attempt: Attempt,
     ) -> Result<Answered, Failed> {
         upstream.count(|counts| counts.requests += 1);
+        // Asks until an upstream was found to be reachable. The beginning of the body is then kept for all tries.
         if outgoing.awaits_continue() {
             let asked = Box::pin(self.ask_for_body(upstream, outgoing, attempt)).await;
             attempt = asked.map_err(|failure| outgoing.failed(failure, None))?;
@@ -248,6 +255,7 @@ impl Forwarder {
                 }
                 Err(failed) => failed,
             };
+            // Both sends count as one try, which has sent something if either has.
             has_sent |= failed.has_sent;
             failed.has_sent = has_sent;
             if !failed.failure.is_the_client_s() {
@@ -259,7 +267,8 @@ impl Forwarder {
                 }
                 return Err(failed);
             }
-            // The others were closed for the same reason, most likely.
+            // The upstream has most likely closed its other kept connections for the same reason. `kept` is empty in
+            // the next round, which opens a new connection.
             upstream.pool.clear();
             attempt.begin_again();
         }
@@ -267,8 +276,8 @@ impl Forwarder {
 
     /// Sends 100 Continue to a client that waits for it, and reads the beginning of the body.
     ///
-    /// Connects to the upstream first, so that the client does not send its body in vain. The connection goes into the
-    /// pool, and other requests can use it and the attempt's place while the client sends.
+    /// Connects to the upstream first, so that the client does not send its body if the upstream is unreachable. The
+    /// connection is put into the pool, and the attempt ends: while the client sends, other requests can use both.
     async fn ask_for_body(
         &self,
         upstream: &Upstream,
@@ -289,11 +298,13 @@ impl Forwarder {
             }
         }
         let again = Rc::clone(&attempt.upstream);
+        // Frees the request's permit at the upstream while the client sends.
         drop(attempt);
         self.take_beginning(outgoing).await?;
         Attempt::begin(&again, options.max_connections).ok_or(Failure::Busy)
     }
 
+    /// Sends a request on `link`, or on a new connection, and waits for the head of the response.
     async fn send(
         &self,
         client: &Client,
@@ -304,7 +315,7 @@ impl Forwarder {
         let mut link = match link {
             Some(link) => link,
             None => {
-                // In a box, as it is seldom needed and large.
+                // Boxed, as the future is large and rarely needed.
                 let link = Box::pin(upstream.open(&self.options)).await;
                 link.map_err(|failure| outgoing.failed(failure, None))?
             }
@@ -312,10 +323,11 @@ impl Forwarder {
         outgoing.begin(&mut link, upstream, client, &self.via, &self.options);
         let fields = &mut outgoing.parts.headers;
         let failure = match link.exchange(&mut outgoing.upload, fields).await {
+            // The bytes after it would not be HTTP, and the client does not expect a tunnel.
             Ok(head)
                 if head.status == StatusCode::SWITCHING_PROTOCOLS && outgoing.upgrade.is_none() =>
             {
-                Failure::Malformed("an upgrade nobody asked for".into())
+                Failure::Malformed("status 101 for a request without an upgrade".into())
             }
             Ok(head) => return Ok((head, link)),
             Err(failure) => failure,
@@ -323,7 +335,8 @@ impl Forwarder {
         Err(outgoing.failed(failure, Some(&mut link)))
     }
 
-    /// The client's response, whose body brings the rest, and after an upgrade the tunnel.
+    /// Returns the response for the client, given the head of the upstream's response. Its body reads the rest from
+    /// `link`; after an upgrade, the tunnel does.
     fn answer(
         &self,
         head: Head,
@@ -337,7 +350,7 @@ impl Forwarder {
         if let Some(Ok(reason)) = head.reason.map(ReasonPhrase::try_from) {
             response.extensions_mut().insert(reason);
         }
-        // hyper keeps their memory for the fields of the client's next request.
+        // hyper reuses the memory of this map for the client's next request.
         let fields = std::mem::take(&mut outgoing.parts.headers);
         *response.headers_mut() = fields;
         let via = self.via.in_response(head.version);
@@ -355,12 +368,14 @@ impl Forwarder {
                 _permit: permit,
             }));
         } else {
+            // First, as a connection with an unfinished request must not go back to the pool.
             detach_upload(&mut link, outgoing, &mut attempt);
             *response.body_mut() = ResponseBody::of(link, attempt, &self.options);
         }
         Answered { response, tunnel }
     }
 
+    /// Chooses the upstream of the next try, and passes the turn to its successor.
     fn choose(&self, tries: &Tries) -> Option<usize> {
         let count = self.upstreams.len();
         let chosen = health::choose(
@@ -376,8 +391,8 @@ impl Forwarder {
     }
 }
 
-/// Leaves what is not sent yet to a task: a client that does not read the response yet must be able to send the rest of
-/// its request. Until then the connection is in use.
+/// Spawns a task that sends the rest of a request whose response has begun: a client that does not read the response
+/// yet must still be able to send. The connection counts as in use until the task ends.
 fn detach_upload(link: &mut Link, outgoing: &mut Outgoing, attempt: &mut Attempt) {
     let Some(sending) = link.take_unfinished() else {
         return;
@@ -389,7 +404,7 @@ fn detach_upload(link: &mut Link, outgoing: &mut Outgoing, attempt: &mut Attempt
     });
 }
 
-/// Logs why there is no response: as a warning what somebody can mend.
+/// Logs the reason why there is no response. Failures of upstreams, which an operator can fix, are warnings.
 fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
     let (method, target) = (outgoing.method(), outgoing.target());
     let status = failure.status().as_u16();
@@ -414,8 +429,8 @@ fn tell(outgoing: &Outgoing, failure: &Failure, upstream: Option<&Upstream>) {
     }
 }
 
-/// Makes the answer to a request that no upstream has answered. If the rest of the request's body will not be read, it
-/// ends the connection in HTTP/1, and the stream in HTTP/2.
+/// Returns the answer to a request that no upstream has answered. If the rest of the request's body will not be read,
+/// the answer ends the connection in HTTP/1, and the stream in HTTP/2.
 fn own_answer(failure: &Failure, outgoing: &Outgoing, is_head: bool) -> Response<AnyBody> {
     let mut page = own_page(failure.status(), failure.sentence(), is_head);
     if failure.is_the_client_s() && outgoing.parts.version != Version::HTTP_2 {

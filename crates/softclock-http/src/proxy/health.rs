@@ -1,22 +1,23 @@
-//! Whether an upstream gets requests: judged by those it got before, and by nothing else.
+//! Passive health checks: judges an upstream by the requests that it got, and chooses the upstream of the next request.
 //!
-//! One that fails several times in a row is left out for a while. Then one request tries it again: it comes back or is
-//! left out anew. What succeeds is a response as long as its client wants it, so that one that breaks off all of its bodies is left out, too. While
-//! the body of a trial takes its time, others may try: one each [`HealthOptions::fail_time`].
+//! An upstream that fails several times in a row is left out for a while. Then one request tries it again, and the
+//! upstream is up again or left out anew. A response succeeds when it is complete, or when its client has left: so an
+//! upstream that breaks off all of its bodies is left out, too. While the body of a trial is still arriving, further
+//! requests may try the upstream, one in each [`HealthOptions::fail_time`].
 //!
-//! A request that has failed once goes to upstreams that are up, and to those first that have not failed just now. So it
-//! meets one at most that was left out, as long as others are up.
+//! A request that has failed once is sent to upstreams that are up, first to those with the fewest recent failures. So
+//! while others are up, a request is the trial of at most one upstream that was left out.
 
 use std::time::Duration;
 
 use softclock::Instant;
 
-/// When an upstream is left out.
+/// The conditions under which an upstream is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthOptions {
-    /// After so many failures in a row; 0 for never.
+    /// The number of failures in a row after which an upstream is left out; 0 for never.
     pub max_fails: u32,
-    /// For how long.
+    /// The time for which an upstream is left out.
     pub fail_time: Duration,
 }
 
@@ -29,53 +30,58 @@ impl Default for HealthOptions {
     }
 }
 
-/// What is known of one upstream.
+/// The health of one upstream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Health {
-    /// In a row.
+    /// The number of failures in a row.
     failures: u32,
+    /// Set while the upstream is left out.
     out: Option<Out>,
 }
 
+/// The state of an upstream that is left out.
 #[derive(Clone, Copy, Debug)]
 struct Out {
+    /// The time at which the upstream was first left out.
     since: Instant,
+    /// The time from which a request may try the upstream.
     until: Instant,
-    /// One request is finding out whether it is back.
+    /// Whether a request in progress tries the upstream.
     on_trial: bool,
 }
 
 impl Health {
-    /// Whether requests are sent there as a rule.
+    /// Returns whether the upstream is in normal use, and not left out.
     pub(super) fn is_up(&self) -> bool {
         self.out.is_none()
     }
 
-    /// Whether the next request may be sent there.
+    /// Returns whether the next request may be sent to the upstream: it is up, or due for a trial.
     pub(super) fn admits(&self, now: Instant) -> bool {
         self.out.is_none_or(|out| now >= out.until && !out.on_trial)
     }
 
-    /// Since when, or from when on, it may be tried.
+    /// Returns the time from which an upstream that is left out may be tried; `None` if it is up.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.out.map(|out| out.until)
     }
 
-    /// A request is sent.
+    /// Records that a request is about to be sent.
     pub(super) fn on_attempt(&mut self) {
         if let Some(out) = &mut self.out {
             out.on_trial = true;
         }
     }
 
-    /// A request that was sent at `begun` ended without telling anything about the upstream.
+    /// Records that a request sent at `begun` ended without evidence about the upstream, so that another may try.
     pub(super) fn on_abandoned(&mut self, begun: Instant) {
         if let Some(out) = self.out.as_mut().filter(|out| begun >= out.since) {
             out.on_trial = false;
         }
     }
 
-    /// A response to a request that was sent at `begun` has come, but for its body.
+    /// Records the head of a response to a request sent at `begun`. The upstream is not up before the end of the body;
+    /// meanwhile another request may try after [`HealthOptions::fail_time`].
     pub(super) fn on_head(&mut self, begun: Instant, now: Instant, options: HealthOptions) {
         if let Some(out) = self.out.as_mut().filter(|out| begun >= out.since) {
             out.on_trial = false;
@@ -83,7 +89,7 @@ impl Health {
         }
     }
 
-    /// All of a response to a request that was sent at `begun` has come; true if the upstream is back.
+    /// Records a complete response to a request sent at `begun`. Returns true if the upstream was left out until now.
     pub(super) fn on_success(&mut self, begun: Instant) -> bool {
         if self.is_of_before(begun) {
             return false;
@@ -92,7 +98,7 @@ impl Health {
         self.out.take().is_some()
     }
 
-    /// A request that was sent at `begun` failed; true if the upstream is left out from now on.
+    /// Records that a request sent at `begun` failed. Returns true if the upstream was up and is now left out.
     pub(super) fn on_failure(
         &mut self,
         begun: Instant,
@@ -107,6 +113,7 @@ impl Health {
             return false;
         }
         let was_up = self.is_up();
+        // `since` stays over several failed trials, so that results of all trials count.
         self.out = Some(Out {
             since: self.out.map_or(now, |out| out.since),
             until: now + options.fail_time,
@@ -115,23 +122,24 @@ impl Health {
         was_up
     }
 
-    /// What began before an upstream was left out tells nothing of whether it is back.
+    /// Returns whether a request began before the upstream was left out, so that its result is no evidence of recovery.
     fn is_of_before(&self, begun: Instant) -> bool {
         self.out.is_some_and(|out| begun < out.since)
     }
 }
 
-/// The tries of one request; no upstream gets two.
+/// The tries of one request. Each upstream is tried at most once.
 pub(super) struct Tries {
     limit: u32,
     tried: Vec<usize>,
-    /// Those in which something of the request was sent.
+    /// The number of tries that sent any byte of the request.
     sent: u32,
 }
 
 impl Tries {
-    /// `limit` counts those that reached somebody. One that reached nobody counts only where upstreams left out are asked
-    /// for want of others: then all may be silent, and the client waits.
+    /// Allows `limit` tries. While upstreams are up, only tries that sent a byte of the request count: unreachable
+    /// upstreams fail quickly. Before a try of an upstream that is left out all tries count, as all upstreams may be
+    /// silent then, and the client waits.
     pub(super) fn new(limit: u32) -> Self {
         Self {
             limit,
@@ -157,8 +165,11 @@ impl Tries {
     }
 }
 
-/// The next of `count` upstreams, in turn from `first` on: one that is not full, was not tried, and admits a request at
-/// `now`; after a failure one that is up; or else the one left out for longest, as any answer is better than none.
+/// Chooses the next of `count` upstreams, in turn from `first` on, among those that are not full and were not tried.
+///
+/// The first try of a request takes the next upstream that admits a request at `now`. Later tries prefer the upstream
+/// that is up and has the fewest failures. If no upstream admits a request, takes the one that has been left out for
+/// longest, as any answer is better than none. Returns `None` if no upstream remains or the tries are used up.
 pub(super) fn choose(
     first: usize,
     count: usize,
@@ -175,6 +186,8 @@ pub(super) fn choose(
         let up = possible().filter(|&place| health(place).is_up());
         up.min_by_key(|&place| health(place).failures)
     };
+    // The first try may be the trial of an upstream that was left out. After a failure upstreams that are up come
+    // first.
     let chosen = if tries.is_empty() { None } else { surest() };
     let chosen = chosen
         .or_else(|| possible().find(|&place| health(place).admits(now)))

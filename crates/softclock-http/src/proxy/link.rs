@@ -1,4 +1,4 @@
-//! A connection to an upstream, driven by whoever waits for it.
+//! A connection to an upstream. It has no task: the future that waits for it drives it.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use super::upload::Upload;
 use crate::net::carrier::Stream;
 use crate::syntax::response::Head;
 
-/// A connection, with one exchange at a time.
+/// A connection that carries one exchange at a time.
 pub(super) struct Link {
-    /// Nothing while an upload goes on by itself.
+    /// The half that sends; `None` once a separate task finishes the upload.
     sending: Option<Sending>,
     pub(super) receiving: Receiving,
-    /// It has carried an exchange before.
+    /// Whether the connection has carried an exchange before.
     pub(super) is_reused: bool,
 }
 
@@ -34,13 +34,14 @@ impl Link {
         })
     }
 
-    /// The half that sends.
+    /// Returns the half that sends. Panics if it was taken, which ends the use of the connection for requests.
     pub(super) fn sending(&mut self) -> &mut Sending {
         let sending = self.sending.as_mut();
         sending.expect("a link without this half carries no other request")
     }
 
-    /// Sends the request that was begun, and waits for the head of its response; its fields then replace `fields`.
+    /// Sends the request that was begun, and waits for the head of its response, whose fields then replace `fields`.
+    /// Returns at the head, even if the request is not sent completely: an upstream may answer early.
     pub(super) async fn exchange(
         &mut self,
         upload: &mut Option<Box<Upload>>,
@@ -52,22 +53,25 @@ impl Link {
             if let Poll::Ready(Err(failure)) = sending.poll_send(upload, cx) {
                 return Poll::Ready(Err(failure));
             }
+            // The upstream's time to answer begins when the client has sent the whole request.
             let is_due = sending.is_all_taken();
             self.receiving.poll_head(is_due, fields, cx)
         })
         .await
+        // A kept connection may have been closed by the upstream just before the request: not a failure of its health.
         .map_err(|failure| match failure {
             Failure::Closed if self.is_reused => Failure::Stale,
             failure => failure,
         })
     }
 
-    /// Takes the half that sends, if there is more to send. Without it the connection carries no other request.
+    /// Takes the half that sends, if it has more to send. The connection then carries no other request.
     pub(super) fn take_unfinished(&mut self) -> Option<Sending> {
         self.sending.take_if(|sending| sending.has_more())
     }
 
-    /// Whether it can carry another exchange, as far as is known. `cx` is told when that changes.
+    /// Returns whether the connection can carry another exchange. Wakes `cx` when that changes, such as when the
+    /// upstream closes it.
     pub(super) fn is_idle(&self, cx: &Context<'_>) -> bool {
         let has_sent = self.sending.as_ref().is_some_and(Sending::is_complete);
         has_sent
@@ -75,17 +79,18 @@ impl Link {
             && self.receiving.poll_unexpected(cx).is_pending()
     }
 
-    /// Says whether the connection is kept for the next request, and can be closed for another.
+    /// Records in the budget whether the connection is idle, and can be closed to make room.
     pub(super) fn set_idle(&self, is_idle: bool) {
         self.receiving.carrier().permit.set_idle(is_idle);
     }
 
-    /// Whoever was to be told of a change is not.
+    /// Removes the wakers that [`is_idle`](Self::is_idle) has registered.
     pub(super) fn forget_waiters(&self) {
         self.receiving.carrier().forget_readers();
     }
 
-    /// The socket, its permit, and what was read from it, after the response that ends HTTP there.
+    /// Returns the socket, its permit, and the bytes that followed a 101 response, after which the connection is a
+    /// tunnel.
     pub(super) fn into_stream(self: Box<Self>) -> (Stream, UpstreamPermit, Bytes) {
         let Self {
             sending,

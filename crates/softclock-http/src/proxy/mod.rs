@@ -1,33 +1,33 @@
-//! A reverse proxy: requests are passed on to upstreams, and their responses back.
+//! A reverse proxy: forwards requests to upstreams, and their responses to clients.
 //!
 //! | part | file |
 //! |---|---|
-//! | what is passed on, and how | `options.rs` |
-//! | where upstreams are, as people write it | `url.rs` |
-//! | their addresses, resolved again from time to time, shared by the threads | `target.rs` |
-//! | whether one gets requests; which is next | `health.rs` |
-//! | an upstream as one thread knows it: health, connections, counters | `upstream.rs` |
+//! | options of a proxy | `options.rs` |
+//! | URLs of upstreams | `url.rs` |
+//! | addresses of an upstream, resolved again from time to time, shared by the threads | `target.rs` |
+//! | the health of an upstream, and the choice of the next one | `health.rs` |
+//! | one thread's state of an upstream: health, connections, counters | `upstream.rs` |
 //! | connections kept for the next request | `pool.rs` |
-//! | how many connections there are to all upstreams together | `budget.rs` |
-//! | a connection to an upstream, and who drives it | `link.rs` |
+//! | the limit of connections to all upstreams together | `budget.rs` |
+//! | a connection to an upstream | `link.rs` |
 //! | its halves: requests, responses | `sending.rs`, `receiving.rs` |
-//! | how long they may take | `patience.rs` |
-//! | a request's body as it comes from the client; and how slowly it may arrive | `upload.rs`, `upload_patience.rs` |
-//! | how many bodies may still be arriving while they hold upstreams | `upload_share.rs` |
-//! | a request as upstreams get it | `outgoing.rs` |
-//! | header fields both ways | `headers/` |
+//! | the timeouts of an upstream | `patience.rs` |
+//! | the body of a request from the client, and how slowly it may arrive | `upload.rs`, `upload_patience.rs` |
+//! | the limit of bodies that are still arriving while they hold upstreams | `upload_share.rs` |
+//! | a request as it is sent to upstreams | `outgoing.rs` |
+//! | header fields in both directions | `headers/` |
 //! | the body of a response | `body.rs` |
-//! | a request's way: tries, and what comes of them | `forward.rs` |
-//! | what went wrong, and whether to try again | `failure.rs` |
-//! | requests that come back, known by the name in Via | `via.rs` |
-//! | what follows on 101 | `tunnel.rs` |
+//! | the course of a request: tries and retries | `forward.rs` |
+//! | failures of a try, and whether another try may help | `failure.rs` |
+//! | detection of loops by the name in Via | `via.rs` |
+//! | bytes in both directions after a 101 response | `tunnel.rs` |
 //!
-//! There are no tasks for connections to upstreams: the task of the client's connection drives that of the upstream
-//! too, as both wait for the same things. So a request passes through without a switch of tasks, and neither side is
-//! read faster than the other takes it.
+//! Connections to upstreams have no tasks: the task of the client's connection also drives the connection to the
+//! upstream, as both wait for the same events. So forwarding a request needs no switch of tasks, and neither side is
+//! read faster than the other accepts data.
 //!
-//! Responses are read by [`response`](crate::syntax::response). That, `health.rs`, `headers/`, `failure.rs` and
-//! `url.rs` are pure; `properties.rs` says what holds for any input of theirs.
+//! [`response`](crate::syntax::response) parses responses. It, `health.rs`, `headers/`, `failure.rs` and `url.rs` are
+//! pure; `properties.rs` states the properties that hold for any input to them.
 
 pub(crate) mod body;
 mod budget;
@@ -40,8 +40,8 @@ pub(crate) mod options;
 mod outgoing;
 mod patience;
 mod pool;
-#[cfg(test)]
-mod properties;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod properties;
 mod receiving;
 mod sending;
 mod target;

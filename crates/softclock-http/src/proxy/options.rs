@@ -1,4 +1,4 @@
-//! Where requests are passed on to, and how.
+//! The options of a proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,25 @@ use super::url::UpstreamUrl;
 use super::via::ViaName;
 use crate::error::StartError;
 
-/// Where requests are passed on to, and how.
+/// A reverse proxy: forwards requests to upstreams in turn.
 ///
-/// Clones are cheap and may go to other threads; each has its own connections, and judges upstreams by itself. The
-/// limits of connections are for all of them.
+/// Clones are cheap and can be sent to other threads. Each thread has its own connections, and judges the health of
+/// upstreams by itself; the limits of connections are for all threads together.
+///
+/// ```
+/// use softclock_http::{Proxy, ProxyOptions, Server};
+///
+/// let options = ProxyOptions {
+///     max_connections: 100,
+///     ..ProxyOptions::default()
+/// };
+/// let upstreams = vec!["http://127.0.0.1:3000".parse()?, "unix:/run/app.sock".parse()?];
+/// let server = Server::builder(Proxy::new(upstreams, options)?)
+///     .listen("127.0.0.1:0".parse()?)
+///     .bind()?;
+/// # drop(server);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Proxy {
     pub(super) targets: Vec<Arc<Target>>,
@@ -23,50 +38,50 @@ pub struct Proxy {
     pub(super) uploads: Arc<UploadShare>,
 }
 
-/// How requests are passed on.
+/// The options with which a [`Proxy`] forwards requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
-    /// Whether Host names the upstream, in place of what the client asked for.
+    /// Whether the Host field names the upstream, in place of the host that the client requested.
     pub rewrite_host: bool,
-    /// The name in Via. A request that has it already is answered 508. Without one, requests get a name that is unique
-    /// to the process, and responses `softclock`.
+    /// The name of this proxy in Via. A request that has the name already is answered with 508. Without a name,
+    /// requests get one that is unique to the process, and responses get `softclock`.
     pub via: Option<ViaName>,
-    /// How many upstreams one request may be sent to. Those that cannot be reached do not count, while there are others
-    /// to try that are not left out.
+    /// The most upstreams to which one request is sent. Upstreams that could not be reached do not count as long as
+    /// others are left to try that are up.
     pub tries: u32,
-    /// When an upstream is left out.
+    /// The conditions under which an upstream is left out.
     pub health: HealthOptions,
-    /// How long upstreams may take.
+    /// The timeouts of upstreams.
     pub timeouts: UpstreamTimeouts,
-    /// Idle connections kept to each upstream; those of all threads of a server together, of which each keeps its
-    /// share, rounded down, but one at least.
+    /// The most idle connections kept to each upstream, of all threads of a server together. Each thread keeps its
+    /// share, rounded down, but at least one unless this is 0.
     pub idle_connections: usize,
-    /// How long they are kept.
+    /// The longest time that an idle connection is kept.
     pub idle_time: Duration,
-    /// How many bytes of a request's body are read from the client before an upstream is chosen; all of a shorter body.
-    /// So a client that sends slowly occupies no upstream. With 0 each piece is passed on as it arrives, for clients
-    /// and upstreams that answer each other within a short body. This also bounds the memory for a request's body,
-    /// apart from that of one read.
+    /// The number of bytes of a request's body that are read from the client before an upstream is chosen; a shorter
+    /// body is read completely. So a client that sends slowly occupies no upstream. With 0, each piece is forwarded as
+    /// it arrives, for clients and upstreams that react to each other within a short body. The number also bounds the
+    /// memory for a request's body, apart from one read.
     ///
-    /// Requests with longer bodies are passed on for half of the requests that the limits below allow, one at least, so
-    /// that slow clients leave upstreams to others. One counts until its client has sent all of it. Those beyond wait
-    /// for [`UpstreamTimeouts::connect`], and are then answered 503.
+    /// Requests with longer bodies may occupy at most half of the requests that the limits below allow, but at least
+    /// one, so that slow clients leave upstreams to others. A request counts until its client has sent the whole body.
+    /// Requests beyond that wait for [`UpstreamTimeouts::connect`], and are then answered with 503.
     pub upload_buffer: usize,
-    /// Connections in use to each upstream at a time, all threads together; 0 for any number. One that a reload takes
-    /// away and another brings back counts anew.
+    /// The most connections in use to each upstream at a time, of all threads together; 0 for any number. An upstream
+    /// that one reload removes and a later one adds again is counted anew.
     pub max_connections: usize,
-    /// Connections to all upstreams together at a time, of all threads: those in use, tunnels among them, and those
-    /// kept, which are closed to make room. One at least. Each takes a descriptor, and descriptors that they use up are
-    /// missing to accept clients.
+    /// The most connections to all upstreams together at a time, of all threads; at least one. Counts connections in
+    /// use, tunnels, and idle connections, which are closed to make room. Each connection takes a descriptor, and the
+    /// server also needs descriptors to accept clients.
     pub max_upstream_connections: usize,
-    /// How long nothing may pass through a tunnel (WebSocket and the like).
+    /// The longest time without traffic in a tunnel (WebSocket and the like); `None` for no limit.
     pub tunnel_idle: Option<Duration>,
     /// Whether to finish a request whose client has ended its side of the connection. If not, the request and its
-    /// connection to the upstream are given up when that happens before the response begins: a client that has closed
-    /// cannot be told from one that only sends no more. Within a response or a tunnel they are given up
-    /// after 5 s of silence.
+    /// connection to the upstream are abandoned when that happens before the response begins, as a client that has
+    /// closed cannot be distinguished from one that only sends no more. Within a response or a tunnel they are
+    /// abandoned after 5 s of silence.
     pub half_close: bool,
-    /// How old an upstream's addresses may be before its name is resolved again; zero for ever.
+    /// The age of an upstream's addresses at which its name is resolved again; zero to resolve it only at the start.
     pub resolve_every: Duration,
 }
 
@@ -90,16 +105,18 @@ impl Default for ProxyOptions {
     }
 }
 
-/// How long an upstream may take, in each phase; `None` is for ever.
+/// The timeouts of an upstream in each phase of a request; `None` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// For a connection; and for the turn of an upload, see [`ProxyOptions::upload_buffer`].
+    /// The longest wait for a connection to all addresses of the upstream together, and for the turn of an upload (see
+    /// [`ProxyOptions::upload_buffer`]).
     pub connect: Option<Duration>,
-    /// Without taking any of a request.
+    /// The longest time in which the upstream accepts no byte of a request.
     pub send: Option<Duration>,
-    /// From the end of a request, or an interim response behind that, to the first byte of what follows.
+    /// The longest time from the end of a request, or from an interim response after it, to the next byte of a
+    /// response.
     pub first_byte: Option<Duration>,
-    /// Between bytes of a response.
+    /// The longest time between bytes of a response.
     pub read: Option<Duration>,
 }
 
@@ -115,10 +132,10 @@ impl Default for UpstreamTimeouts {
 }
 
 impl Proxy {
-    /// Passes requests on to `upstreams` in turn. Waits for their names to be resolved.
+    /// Creates a proxy that forwards requests to `upstreams` in turn. Blocks the thread while it resolves their names.
     ///
     /// # Errors
-    /// [`StartError::NoUpstream`], [`StartError::Upstream`].
+    /// [`StartError::NoUpstream`] if `upstreams` is empty, [`StartError::Upstream`] if a name cannot be resolved.
     pub fn new(upstreams: Vec<UpstreamUrl>, options: ProxyOptions) -> Result<Self, StartError> {
         if upstreams.is_empty() {
             return Err(StartError::NoUpstream);
@@ -132,7 +149,7 @@ impl Proxy {
         })
     }
 
-    /// The same for one of several threads.
+    /// Returns the proxy for one of several threads, with the thread's share of idle connections.
     pub(crate) fn for_one_of(mut self, threads: usize) -> Self {
         let share = &mut self.options.idle_connections;
         if *share > 0 {

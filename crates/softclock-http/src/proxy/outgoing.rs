@@ -1,4 +1,4 @@
-//! A request on its way, as upstreams get it.
+//! A request as it is sent to upstreams.
 
 use std::time::Duration;
 
@@ -22,30 +22,34 @@ use crate::client::request_body::RequestBody;
 use crate::net::late_timer::timeout;
 use crate::observe::limit::Limit;
 
-/// A request that may be sent again, to the same upstream or others, until too much of its body is gone.
+/// A request that can be sent several times, to the same upstream or others, until too much of its body is gone.
 pub(super) struct Outgoing {
-    /// With the client's own fields; those of the response take their place.
+    /// The head of the client's request. The fields of the response replace its fields, to reuse their memory.
     pub(super) parts: Parts,
     length: Length,
-    /// The protocol that the client wants to change to.
+    /// The protocol to which the client wants to upgrade.
     pub(super) upgrade: Option<HeaderValue>,
     pub(super) upload: Option<Box<Upload>>,
-    /// The client sends the body when it is asked for it, or after a while (RFC 9110, section 10.1.1).
+    /// Whether the client sends the body only after a 100 response, or after a delay (RFC 9110, section 10.1.1).
     awaits_continue: bool,
-    /// How long the beginning of the body, and a place to read the rest, were waited for: not the upstream's time.
+    /// The time spent waiting for the beginning of the body and for a permit to read the rest. Not the upstream's time.
     pub(super) waited: Duration,
 }
 
-/// A try that was in vain.
+/// A failed try.
 pub(super) struct Failed {
     pub(super) failure: Failure,
     pub(super) may_retry: bool,
-    /// Something of the request was sent.
+    /// Whether any byte of the request was sent.
     pub(super) has_sent: bool,
 }
 
 impl Outgoing {
-    /// Prepares a request. Fails, with a status and a sentence, if it cannot be passed on.
+    /// Prepares a request.
+    ///
+    /// # Errors
+    /// A status and a sentence for the client if the request cannot be forwarded: no valid Host, CONNECT, a loop, or an
+    /// ambiguous length.
     pub(super) fn of(
         request: Request<RequestBody>,
         client: &Client,
@@ -58,11 +62,11 @@ impl Outgoing {
         if parts.method == Method::CONNECT {
             return Err((
                 StatusCode::NOT_IMPLEMENTED,
-                "there are no tunnels by CONNECT.",
+                "the method CONNECT is not supported.",
             ));
         }
         let upload = Upload::of(body, client.peer, options);
-        // Most requests have none of them, and one look at the names costs less than a lookup of each.
+        // Most requests have none of these fields, and one pass over the names costs less than a lookup of each.
         let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
         let (length, upgrade) = match upload.is_some() || parts.headers.keys().any(decides) {
             false => (Length::None, None),
@@ -91,13 +95,14 @@ impl Outgoing {
         })
     }
 
-    /// Returns whether the client waits for 100 Continue, and has not been sent it.
+    /// Returns whether the client waits for a 100 response that was not sent yet.
     pub(super) fn awaits_continue(&self) -> bool {
         self.awaits_continue
     }
 
     /// Reads at least `bytes` of the body, if there is one, or all of a shorter one.
     pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
+        // The first read makes hyper send the 100 response.
         self.awaits_continue = false;
         let Some(upload) = &mut self.upload else {
             return Ok(());
@@ -108,14 +113,13 @@ impl Outgoing {
         result
     }
 
-    /// Returns whether it has a body of which the client still sends some, and no place to read that while an upstream
-    /// is held.
+    /// Returns whether the client still sends the body, and the request has no permit for an upload in progress yet.
     pub(super) fn needs_permit(&self) -> bool {
         let upload = self.upload.as_ref();
         upload.is_some_and(|upload| upload.needs_permit())
     }
 
-    /// Waits for that place, for `limit` at most.
+    /// Waits for a permit for an upload in progress, for at most `limit`.
     pub(super) async fn wait_for_permit(
         &mut self,
         take: TakePermit,
@@ -138,13 +142,13 @@ impl Outgoing {
         &self.parts.method
     }
 
-    /// What is asked for, without a host.
+    /// Returns the path and query of the request.
     pub(super) fn target(&self) -> &str {
         let target = self.parts.uri.path_and_query();
         target.map_or("/", |target| target.as_str())
     }
 
-    /// Makes it the next request on a connection.
+    /// Begins to send this as the next request on a connection.
     pub(super) fn begin(
         &mut self,
         link: &mut Link,
@@ -192,7 +196,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether it may be tried again after a failure, on `link` or before there was one.
+    /// Returns the result of a try that failed on `link`, or before there was a link.
     pub(super) fn failed(&self, failure: Failure, link: Option<&mut Link>) -> Failed {
         let (any, answered) = link.map_or((false, false), |link| {
             (link.sending().has_sent, link.receiving.has_received)
@@ -211,7 +215,7 @@ impl Outgoing {
     }
 }
 
-/// Whether hyper sends 100 Continue when the body is first asked for.
+/// Returns whether hyper will send a 100 response when the body is first read.
 fn awaits_continue(parts: &Parts) -> bool {
     let expected = parts.headers.get(EXPECT).map(HeaderValue::as_bytes);
     parts.version == Version::HTTP_11

@@ -1,4 +1,4 @@
-//! How long an upstream may take, in each phase.
+//! The timeouts of an upstream in each phase of an exchange.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,11 +10,14 @@ use super::options::UpstreamTimeouts;
 use crate::net::late_timer::LateTimer;
 use crate::observe::limit::Limit;
 
-/// What an upstream may take its time for.
+/// A phase of an exchange that waits for the upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
+    /// Until the upstream accepts more of the request.
     Send,
+    /// Until the first byte of a response.
     FirstByte,
+    /// Until more of a response.
     More,
 }
 
@@ -27,7 +30,7 @@ impl Phase {
         }
     }
 
-    /// The failure, and the limit, of a time that is up.
+    /// Returns the failure, and the limit to count, when the time of this phase is up.
     fn late(self) -> (Failure, Limit) {
         match self {
             Self::Send => (Failure::SendLate, Limit::UpstreamSendTimeout),
@@ -37,21 +40,21 @@ impl Phase {
     }
 }
 
-/// The patience with an upstream in one direction.
+/// The timeout of one direction of a connection to an upstream.
 #[derive(Default)]
 pub(super) struct UpstreamPatience {
-    /// What is waited for, and since when.
+    /// The current phase of waiting, and its begin.
     waiting: Option<(Phase, Instant)>,
     timer: LateTimer,
 }
 
 impl UpstreamPatience {
-    /// What was waited for has come.
+    /// Ends the current wait, as the upstream has made progress.
     pub(super) fn on_progress(&mut self) {
         self.waiting = None;
     }
 
-    /// Nothing has happened: ready when that has lasted too long.
+    /// Begins a wait, or continues one of the same phase. Ready with the failure when it has lasted too long.
     pub(super) fn poll_late(
         &mut self,
         phase: Phase,
@@ -69,7 +72,7 @@ impl UpstreamPatience {
         };
         ready!(self.timer.poll_until(since + limit, now, cx));
         let (failure, limit) = phase.late();
-        // The failure is logged with the upstream and the request.
+        // Only counted here: the failure is logged later, with the upstream and the request.
         limit.count_one();
         Poll::Ready(failure)
     }

@@ -1,8 +1,9 @@
-//! Connections kept for the next request to the same upstream.
+//! Keeps idle connections to an upstream for its next requests.
 //!
-//! The one used last is used next, so that those too many become old and go. One task waits for all of them at once: for
-//! upstreams that close theirs, and for those that get too old. It knows nothing of those in use, and looks at times of its
-//! own, so that a request does not wake it. It also closes connections where others are in want of their places.
+//! The connection used last is used next, so that surplus ones reach their maximum age and are closed. One task, the
+//! keeper, waits for all idle connections of the pool: it closes those that the upstream has closed and those that are
+//! too old. It does not watch connections in use, so that requests do not wake it. The keeper also closes idle
+//! connections when requests need their places ([`Budget`]).
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -20,13 +21,15 @@ use crate::observe::limit::Limit;
 
 /// The idle connections to one upstream.
 pub(super) struct Pool {
-    /// What their places are in.
+    /// The budget that the connections' places belong to.
     budget: Arc<Budget>,
+    /// In the order in which they became idle.
     idle: RefCell<Vec<Idle>>,
-    /// The task that waits for them, once there was one.
+    /// Wakes the keeper; `None` before its first poll.
     keeper: RefCell<Option<Waker>>,
+    /// Whether the keeper was spawned, which happens with the first idle connection.
     has_keeper: Cell<bool>,
-    /// When it is going to look by itself.
+    /// The time for which the keeper's timer is set.
     next_look: Cell<Option<Instant>>,
 }
 
@@ -50,13 +53,14 @@ impl Pool {
         self.idle.borrow().len()
     }
 
-    /// A connection that still is one, as far as is known.
+    /// Takes the connection used last. Drops connections on which something has arrived, most likely their end.
     pub(super) fn take(&self) -> Option<Box<Link>> {
         let quiet = Context::from_waker(Waker::noop());
         loop {
             let Idle { link, .. } = self.idle.borrow_mut().pop()?;
             link.set_idle(false);
-            // The keeper is not to be woken by what its user does from now on. And a second who waits costs an allocation.
+            // Removes the keeper's waker, so that traffic on the connection does not wake the keeper. Removed before
+            // the check, as a second registered waker would cost an allocation.
             link.forget_waiters();
             if link.is_idle(&quiet) {
                 link.forget_waiters();
@@ -65,9 +69,10 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection whose exchange has ended, if it can be used again, fewer than `limit` are kept, and no request waits
-    /// for its place.
+    /// Keeps a connection for up to `time` after its exchange has ended, and drops it otherwise: if it cannot be used
+    /// again, if `limit` connections are kept, or if a request waits for its place.
     pub(super) fn park(self: &Rc<Self>, mut link: Box<Link>, limit: usize, time: Duration) {
+        // The check registers the keeper's waker, so that the end of the connection wakes the keeper.
         let keeper = self.keeper.borrow();
         let waker = keeper.as_ref().unwrap_or(Waker::noop());
         if !link.is_idle(&Context::from_waker(waker)) || self.budget.is_short() {
@@ -85,6 +90,7 @@ impl Pool {
         if !self.has_keeper.replace(true) {
             softclock::spawn_local(keep(Rc::downgrade(self)));
         } else if self.next_look.get().is_none_or(|look| until < look) {
+            // The keeper's timer would fire too late for this connection.
             self.wake_keeper();
         }
     }
@@ -95,7 +101,8 @@ impl Pool {
         }
     }
 
-    /// Closes all: one of them was found to be closed by an upstream that has gone, or been replaced.
+    /// Closes all idle connections. Call it when one of them turned out to be closed: the upstream has most likely
+    /// restarted, and closed all others.
     pub(super) fn clear(&self) {
         let idle = self.idle.take();
         drop(idle);
@@ -106,7 +113,8 @@ impl Pool {
         (!idle.is_empty()).then(|| idle.remove(0))
     }
 
-    /// Closes what is over, and the oldest while their places are needed.
+    /// The keeper's turn: closes connections that have ended or are too old, and the oldest ones while requests need
+    /// their places.
     fn poll_keep(&self, timer: &mut LateTimer, cx: &mut Context<'_>) {
         if self.keeper.borrow().is_none() {
             self.keeper.replace(Some(cx.waker().clone()));
@@ -120,6 +128,7 @@ impl Pool {
             }
             is_old || !idle.link.is_idle(cx)
         };
+        // Dropped after the list is released.
         let closed: Vec<_> = self.idle.borrow_mut().extract_if(.., over).collect();
         drop(closed);
         while self.budget.is_short()
@@ -132,7 +141,7 @@ impl Pool {
         if let Some(next) = next
             && timer.poll_until(next, now, cx).is_ready()
         {
-            // The next look closes it.
+            // The timer fired in this poll; the next turn closes the connection.
             cx.waker().wake_by_ref();
         }
     }
@@ -147,7 +156,7 @@ impl Drop for Pool {
     }
 }
 
-/// Waits for the idle connections of a pool as long as that is there.
+/// Runs the keeper of a pool until the pool is dropped.
 async fn keep(pool: Weak<Pool>) {
     let mut timer = LateTimer::default();
     poll_fn(|cx| match pool.upgrade() {

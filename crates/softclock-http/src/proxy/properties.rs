@@ -1,4 +1,5 @@
-//! What must hold for any upstream, any target and any fields; the entry of the property tests and of the fuzzer (`fuzz/`).
+//! Properties that hold for any upstream, any target and any fields. The property tests and the fuzzer (`fuzz/`) call
+//! [`check`].
 
 #[cfg(test)]
 mod tests;
@@ -14,12 +15,12 @@ use super::headers::{Host, Received, length_of, prepare_response, wanted_upgrade
 use super::url::UpstreamUrl;
 use super::via::Via;
 
-/// Checks everything. The first byte says what the others are: an upstream and a target, or a request's fields, or a
-/// response's; and what else is known of it.
+/// Checks the properties on `data`. The first byte selects the meaning of the others (an upstream and a target, the
+/// fields of a request, or the fields of a response), the version of HTTP, and flags.
 ///
 /// # Panics
-/// If anything is wrong.
-pub(super) fn check(data: &[u8]) {
+/// If a property does not hold.
+pub(crate) fn check(data: &[u8]) {
     let Some((&kind, data)) = data.split_first() else {
         return;
     };
@@ -40,7 +41,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// The fields of a head that ends where the bytes do.
+/// Parses the fields of a head, which must end at the end of `lines`.
 fn read(lines: &[u8]) -> HeaderMap {
     let mut parsed = [httparse::EMPTY_HEADER; 100];
     let result = httparse::parse_headers(lines, &mut parsed).expect("fields");
@@ -53,7 +54,7 @@ fn read(lines: &[u8]) -> HeaderMap {
     fields.iter().map(field).collect()
 }
 
-/// Lines of a name, a colon and a value, as many as could come.
+/// Parses lines of a name, a colon and a value. Skips lines that are not valid fields.
 fn fields(lines: &[u8]) -> HeaderMap {
     let field = |line: &[u8]| {
         let colon = line.iter().position(|&byte| byte == b':')?;
@@ -67,7 +68,8 @@ fn fields(lines: &[u8]) -> HeaderMap {
         .collect()
 }
 
-/// An upstream is shown as it may be written, and gets requests below its prefix only.
+/// Checks that the text form of an upstream parses to the same upstream, and that all its requests are below its
+/// prefix.
 fn check_upstream(text: &str, asked: &str) {
     let upstream: UpstreamUrl = match text.parse() {
         Ok(upstream) => upstream,
@@ -98,7 +100,7 @@ fn check_upstream(text: &str, asked: &str) {
     };
     let below = target(&upstream, &asked);
     assert_eq!(below, target(&again, &asked));
-    // Shown, it has the path that it stands for.
+    // The target is the prefix followed by the requested target.
     let bare = asked.to_string().into_bytes();
     if bare == b"*" {
         assert_eq!(below, bare);
@@ -109,7 +111,8 @@ fn check_upstream(text: &str, asked: &str) {
     }
 }
 
-/// `flags`: a peer is known, TLS, there is a body, the target names a host.
+/// Checks the fields of a request for an upstream. `flags`: the client has an address, TLS, the request has a body, the
+/// target names a host.
 fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
     let [has_peer, secure, has_body, has_authority] = flags;
     let peer = HeaderValue::from_static("192.0.2.1");
@@ -140,13 +143,14 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
     let mut head = Vec::new();
     write_request(&mut head, &before, &received, host);
     let after = read(&head);
+    // Fields with a check of their own, below.
     let own = [EXPECT, HOST, COOKIE, VIA, FOR, PROTO, FORWARDED_HOST];
     check_others(&before, &after, &own);
     check_only(&after, &EXPECT, None);
     check_cookies(&before, &after, version);
     check_via(&before, &after, version);
     check_forwarded(&before, &after, &received);
-    // One length or one coding, and none without a body.
+    // A body has one length or one coding; without a body there is neither.
     let chunked = has_body && !after.contains_key(CONTENT_LENGTH);
     assert!(count(&after, &CONTENT_LENGTH) <= 1);
     check_only(
@@ -154,7 +158,7 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
         &TRANSFER_ENCODING,
         chunked.then_some(&b"chunked"[..]),
     );
-    // What is said of our own connection.
+    // The fields that describe the connection between the proxy and the upstream.
     let may_upgrade = version == Version::HTTP_11
         && !has_body
         && words(&before, &CONNECTION).any(|word| word == b"upgrade")
@@ -168,6 +172,7 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
     check_only(&after, &CONNECTION, about.or(trailers.then_some(b"te")));
 }
 
+/// Checks the fields of a response for the client.
 fn check_response(before: HeaderMap, version: Version, upgraded: bool) {
     let mut after = before.clone();
     prepare_response(&mut after, via().in_response(version), upgraded);
@@ -180,7 +185,8 @@ fn check_response(before: HeaderMap, version: Version, upgraded: bool) {
     check_only(&after, &TE, None);
 }
 
-/// All but `own` and those of one connection is as before; these are gone, unless they are ours (checked elsewhere).
+/// Checks that fields are forwarded unchanged, and that those of one connection are removed. Skips the fields in `own`
+/// and those of the proxy's own connection, which have other checks.
 fn check_others(before: &HeaderMap, after: &HeaderMap, own: &[HeaderName]) {
     let ours = [CONNECTION, UPGRADE, TE, TRANSFER_ENCODING];
     let others = before.keys().chain(after.keys());
@@ -198,7 +204,7 @@ fn check_others(before: &HeaderMap, after: &HeaderMap, own: &[HeaderName]) {
     }
 }
 
-/// By its nature, or because Connection names it.
+/// Returns whether a field concerns one connection only, by its definition or because Connection names it.
 fn is_of_one_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     let by_nature = [
         "connection",
@@ -214,13 +220,14 @@ fn is_of_one_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     by_nature.contains(&name.as_str()) || is_named(headers, name)
 }
 
-/// `close` means the connection, and what a message's end or place depends on is for everybody.
+/// Returns whether Connection names the field. `close` is an option and not the name of a field; fields that determine
+/// the end or the target of a message are forwarded even if named.
 fn is_named(headers: &HeaderMap, name: &HeaderName) -> bool {
     let is_for_all = ["close", "content-length", "host"].contains(&name.as_str());
     !is_for_all && words(headers, &CONNECTION).any(|word| word == name.as_str().as_bytes())
 }
 
-/// HTTP/1 has one field of them.
+/// Checks that cookies are forwarded, in HTTP/1 joined into one field.
 fn check_cookies(before: &HeaderMap, after: &HeaderMap, version: Version) {
     let (before, now) = match is_named(before, &COOKIE) {
         true => (Vec::new(), values(after.get_all(COOKIE))),
@@ -277,7 +284,7 @@ fn check_forwarded(before: &HeaderMap, after: &HeaderMap, received: &Received<'_
     }
 }
 
-/// One field with all that was said before, and `last`.
+/// Checks that one field joins all values of the received field, and `last`.
 fn check_continued(before: &HeaderMap, after: &HeaderMap, name: &HeaderName, last: &[u8]) {
     let mut all = values(before.get_all(name));
     if is_named(before, name) {
@@ -287,7 +294,7 @@ fn check_continued(before: &HeaderMap, after: &HeaderMap, name: &HeaderName, las
     check_only(after, name, Some(&all.join(&b", "[..])));
 }
 
-/// There is one field of this name with this value, or none.
+/// Checks that there is one field of this name, with this value, or no field if `value` is `None`.
 fn check_only(headers: &HeaderMap, name: &HeaderName, value: Option<&[u8]>) {
     let found = values(headers.get_all(name));
     assert_eq!(found, value.into_iter().collect::<Vec<_>>(), "{name}");
@@ -301,7 +308,7 @@ fn values(all: GetAll<'_, HeaderValue>) -> Vec<&[u8]> {
     all.into_iter().map(HeaderValue::as_bytes).collect()
 }
 
-/// The words of a list in lower case.
+/// Returns the elements of the list in a field, in lower case and without parameters.
 fn words(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = Vec<u8>> {
     raw_words(headers, name).map(<[u8]>::to_ascii_lowercase)
 }

@@ -1,4 +1,4 @@
-//! Responses on their way from an upstream, read as fast as the client takes them.
+//! The receiving half of a connection to an upstream. Reads responses as fast as the client accepts them.
 
 use std::io;
 use std::rc::Rc;
@@ -21,9 +21,9 @@ pub(super) struct Receiving {
     timeouts: UpstreamTimeouts,
     patience: UpstreamPatience,
     pub(super) reader: ResponseReader,
-    /// What came with the head: content, or behind an upgrade whatever it is.
+    /// The bytes that arrived with the head: content, or after an upgrade the first bytes of the tunnel.
     first: Bytes,
-    /// Something of the response was read, be it an interim head.
+    /// Whether any byte of a response was read, including interim responses.
     pub(super) has_received: bool,
 }
 
@@ -39,7 +39,7 @@ impl Receiving {
         }
     }
 
-    /// The response to a request is to come.
+    /// Begins to wait for the response to a request; `is_head` if its method is HEAD, so that no body follows.
     pub(super) fn begin(&mut self, timeouts: UpstreamTimeouts, is_head: bool) {
         self.timeouts = timeouts;
         self.has_received = false;
@@ -47,8 +47,9 @@ impl Receiving {
         self.reader.begin(is_head);
     }
 
-    /// Reads the response's head, for which time is counted once it `is_due`, or has begun: an interim one says nothing
-    /// of when the response proper follows.
+    /// Reads the head of the response, whose fields replace `fields`, and skips interim responses. The timeouts apply
+    /// once the head `is_due` or has begun; an interim response does not start them, as it does not announce when the
+    /// final one follows.
     pub(super) fn poll_head(
         &mut self,
         is_due: bool,
@@ -61,7 +62,7 @@ impl Receiving {
                 false => is_due.then_some(Phase::FirstByte),
             };
             let read = |reader: &mut ResponseReader, bytes: &[u8]| match bytes {
-                // The connection has ended.
+                // The end of the connection.
                 [] => Err(Failure::Closed),
                 bytes => {
                     let head = reader.read_head(bytes, fields);
@@ -79,6 +80,7 @@ impl Receiving {
                     self.first = first;
                     Ok(head)
                 }
+                // A connection that ends within a response is the upstream's fault, and no reason to try again.
                 Err(Failure::Closed) if self.has_received => Err(Failure::Malformed(
                     "it ended before its head was complete".into(),
                 )),
@@ -87,12 +89,12 @@ impl Receiving {
         }
     }
 
-    /// What has come with the head, once.
+    /// Takes the bytes that arrived with the head.
     pub(super) fn take_first(&mut self) -> Bytes {
         std::mem::take(&mut self.first)
     }
 
-    /// Reads content; nothing at the end of the body, which trailers may follow.
+    /// Ready with the next content; `None` at the end of the body, after which the reader may have trailers.
     pub(super) fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         while self.reader.fault().is_none() && !self.reader.is_complete() {
             let read = |reader: &mut ResponseReader, bytes: &[u8]| match bytes {
@@ -114,7 +116,7 @@ impl Receiving {
         })
     }
 
-    /// Ready when something has come that nobody has asked for: the end of the connection, most likely.
+    /// Ready when an idle connection has received bytes or an end, most likely its end.
     pub(super) fn poll_unexpected(&self, cx: &Context<'_>) -> Poll<()> {
         self.carrier.poll_receive(cx, &mut [0]).map(|_| ())
     }
@@ -127,13 +129,15 @@ impl Receiving {
         self.carrier
     }
 
-    /// Gives `take` what has arrived, nothing at the end of the connection; a lost one is [`Failure::Closed`].
+    /// Passes the bytes that have arrived to `take`, none at the end of the connection. A lost connection is
+    /// [`Failure::Closed`]. While no bytes arrive, the timeout of `phase` applies, if any.
     fn poll_receive<R>(
         &mut self,
         phase: Option<Phase>,
         cx: &mut Context<'_>,
         take: impl FnOnce(&mut ResponseReader, &[u8]) -> R,
     ) -> Poll<Result<R, Failure>> {
+        // Parsed in the thread's scratch buffer, so that a waiting connection needs no buffer.
         let (carrier, reader) = (&self.carrier, &mut self.reader);
         let received = with_scratch(|scratch| {
             let received = carrier.poll_receive(cx, scratch);
@@ -146,6 +150,7 @@ impl Receiving {
                 Poll::Ready(Ok(result))
             }
             Poll::Ready(Err(error)) => {
+                // A reset is handled like an end; only the log shows the difference.
                 tracing::debug!(%error, "connection to an upstream lost");
                 Poll::Ready(Err(Failure::Closed))
             }
@@ -154,6 +159,7 @@ impl Receiving {
                     let late = self.patience.poll_late(phase, &self.timeouts, cx);
                     late.map(Err)
                 }
+                // Without a phase the upstream is not expected to send: the time before does not count.
                 None => {
                     self.patience.on_progress();
                     Poll::Pending
@@ -163,6 +169,7 @@ impl Receiving {
     }
 }
 
+/// Returns the content in the bytes that follow a head.
 fn content_behind(status: StatusCode, bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
     match status {
         StatusCode::SWITCHING_PROTOCOLS => Bytes::copy_from_slice(bytes),
@@ -170,6 +177,7 @@ fn content_behind(status: StatusCode, bytes: &[u8], reader: &mut ResponseReader)
     }
 }
 
+/// Removes the framing from bytes of a body. Returns their content.
 fn content_of(bytes: &[u8], reader: &mut ResponseReader) -> Bytes {
     let mut content = buffers::buffer(bytes.len());
     reader.read_body(bytes, |piece| content.extend_from_slice(piece));

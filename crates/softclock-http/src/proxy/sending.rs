@@ -1,4 +1,5 @@
-//! Requests on their way to an upstream: the head and, as far as the upstream takes it, the body.
+//! The sending half of a connection to an upstream. Sends the head of a request, and its body as fast as the upstream
+//! accepts it.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write as _};
@@ -20,24 +21,29 @@ pub(super) struct Sending {
     carrier: Rc<CountedCarrier>,
     timeouts: UpstreamTimeouts,
     patience: UpstreamPatience,
-    /// The head, and the lines before a chunk; so many bytes of them are sent.
+    /// The head, and the size line before a chunk.
     lines: Vec<u8>,
+    /// The number of bytes of `lines` that are sent.
     sent: usize,
-    /// Content that follows on them, and what closes its chunk.
+    /// The content that follows `lines`.
     content: Bytes,
+    /// The end of the chunk that contains `content`; empty without chunks.
     closing: &'static [u8],
-    /// Of the body, what was not taken from the client yet.
+    /// The part of the body that the client has not sent yet.
     to_come: ToCome,
-    /// Something of the request was sent.
+    /// Whether any byte of the request was sent.
     pub(super) has_sent: bool,
-    /// The upstream takes no more.
+    /// Whether a write has failed, so that the upstream accepts no more.
     is_broken: bool,
 }
 
+/// The part of a body that is still to come from the client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ToCome {
     Nothing,
+    /// This many bytes.
     Sized(u64),
+    /// Chunks, and perhaps trailers.
     Chunks,
 }
 
@@ -57,7 +63,7 @@ impl Sending {
         }
     }
 
-    /// Begins a request whose head `write` writes, and whose body has this length.
+    /// Begins a request: `write` writes its head, and `length` is that of its body.
     pub(super) fn begin(
         &mut self,
         timeouts: UpstreamTimeouts,
@@ -76,17 +82,18 @@ impl Sending {
         };
     }
 
-    /// Whether the upstream can be expected to answer: nothing more comes from the client.
+    /// Returns whether the upstream has no reason to wait before it answers: no more of the request comes from the
+    /// client, or the upstream accepts no more.
     pub(super) fn is_all_taken(&self) -> bool {
         self.to_come == ToCome::Nothing || self.is_broken
     }
 
-    /// Whether all of a request was sent.
+    /// Returns whether the request was sent completely.
     pub(super) fn is_complete(&self) -> bool {
         self.to_come == ToCome::Nothing && !self.is_broken && !self.has_unsent()
     }
 
-    /// Whether more of a request is to be sent, and can be.
+    /// Returns whether more of the request is to be sent, and the upstream accepts it.
     pub(super) fn has_more(&self) -> bool {
         !self.is_broken && !self.is_complete()
     }
@@ -95,18 +102,20 @@ impl Sending {
         self.sent < self.lines.len() || !self.content.is_empty() || !self.closing.is_empty()
     }
 
-    /// Sends what can be; ready when all was. An upstream that takes no more may have answered all the same, so that is
-    /// no error.
+    /// Sends as much as possible; ready when the request is sent completely. A failed write is no error but leaves the
+    /// future pending, as the upstream may have answered before it stopped reading.
     pub(super) fn poll_send(
         &mut self,
         upload: &mut Option<Box<Upload>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         while !self.is_broken {
+            // Refilled before each write, so that the head and the first piece of the body leave together.
             if let Some(upload) = upload {
                 self.take_content(upload, cx)?;
             }
             if !self.has_unsent() {
+                // Pending here means waiting for the client, for which the upload has its own timeouts.
                 return match self.to_come {
                     ToCome::Nothing => Poll::Ready(Ok(())),
                     _ => Poll::Pending,
@@ -127,19 +136,20 @@ impl Sending {
         Poll::Pending
     }
 
-    /// Sends the rest, whatever becomes of the response meanwhile.
+    /// Sends the rest of the request, independently of the response.
     pub(super) async fn finish(mut self, mut upload: Option<Box<Upload>>) {
         let sent = poll_fn(|cx| match self.poll_send(&mut upload, cx) {
             Poll::Pending if self.is_broken => Poll::Ready(Ok(())),
             result => result,
         });
         if let Err(failure) = sent.await {
-            tracing::debug!("upload: {failure}");
-            // The upstream must not take what it got for the whole.
+            tracing::debug!("an upload failed: {failure}");
+            // Ends the connection, so that the upstream does not treat the part that it received as the whole body.
             let _ = self.carrier.end();
         }
     }
 
+    /// Writes the head or size line, the content and the end of its chunk with one system call.
     fn poll_write(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let lines = &self.lines[self.sent..];
         let written = if self.content.is_empty() && self.closing.is_empty() {
@@ -157,6 +167,7 @@ impl Sending {
     fn on_written(&mut self, bytes: usize) {
         self.patience.on_progress();
         self.has_sent = true;
+        // Subtracts the written bytes from the three parts in their order.
         let of_lines = bytes.min(self.lines.len() - self.sent);
         self.sent += of_lines;
         if self.sent == self.lines.len() {
@@ -168,7 +179,8 @@ impl Sending {
         self.closing = &self.closing[bytes - of_lines - of_content..];
     }
 
-    /// Takes more of the body from the client, if what was taken before is sent.
+    /// Takes the next piece of the body from the client, once the previous one is sent. Frees the permit of the upload
+    /// when the client has sent all.
     fn take_content(&mut self, upload: &mut Upload, cx: &mut Context<'_>) -> Result<(), Failure> {
         while self.to_come != ToCome::Nothing && self.content.is_empty() && self.closing.is_empty()
         {
@@ -189,8 +201,9 @@ impl Sending {
         Ok(())
     }
 
+    /// Adds a piece of the body. Fails if it exceeds the announced length.
     fn add(&mut self, content: Bytes) -> Result<(), Failure> {
-        // An empty chunk would be the last.
+        // An empty chunk would end the body.
         if content.is_empty() {
             return Ok(());
         }
@@ -213,6 +226,7 @@ impl Sending {
         Ok(())
     }
 
+    /// Ends the body. Fails if it is shorter than announced.
     fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), Failure> {
         match self.to_come {
             ToCome::Nothing => {}

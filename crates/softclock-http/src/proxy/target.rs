@@ -1,4 +1,4 @@
-//! An upstream's addresses, shared by the threads. A name is resolved on helper threads, since that waits for others.
+//! The addresses of an upstream, shared by the threads. Helper threads resolve names again, as resolving blocks.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::url::{UpstreamAddress, UpstreamUrl};
 use crate::error::StartError;
 
-/// An upstream that was found.
+/// An upstream whose name was resolved.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) url: UpstreamUrl,
     resolved: Mutex<Resolved>,
-    /// Requests in progress there, of all threads.
+    /// The number of requests in progress at the upstream, of all threads.
     pub(super) active: Arc<AtomicUsize>,
 }
 
@@ -22,12 +22,12 @@ pub(super) struct Target {
 struct Resolved {
     addresses: Arc<[SocketAddr]>,
     at: Instant,
-    /// A helper is at it.
+    /// Whether a helper thread is resolving the name.
     in_progress: bool,
 }
 
 impl Target {
-    /// Finds an upstream.
+    /// Resolves the name of an upstream. Blocks the thread.
     pub(super) fn new(url: UpstreamUrl) -> Result<Arc<Self>, StartError> {
         let addresses = resolve(&url.address);
         let addresses = addresses.map_err(|error| StartError::Upstream(url.clone(), error))?;
@@ -42,7 +42,8 @@ impl Target {
         }))
     }
 
-    /// Where to connect; nowhere for Unix sockets. Those too old are used once more while they are looked up again.
+    /// Returns the addresses to connect to; none for Unix sockets. If they are older than `oldest`, returns them once
+    /// more, and starts to resolve the name again.
     pub(super) fn addresses(self: &Arc<Self>, oldest: Duration) -> Arc<[SocketAddr]> {
         let mut resolved = self.lock();
         let is_name = matches!(self.url.address, UpstreamAddress::Name(..));
@@ -58,6 +59,7 @@ impl Target {
         let found = softclock::spawn_blocking(move || resolve(&address)).await;
         let mut resolved = self.lock();
         resolved.in_progress = false;
+        // After an error, too, so that a failing resolver is not asked with each connection.
         resolved.at = Instant::now();
         match found {
             Ok(addresses) => resolved.addresses = addresses,
@@ -104,7 +106,7 @@ mod tests {
             let is_new = |old: &Arc<[SocketAddr]>| !Arc::ptr_eq(old, &target.lock().addresses);
             assert!(!is_new(&first));
             while !is_new(&first) {
-                // Never without addresses meanwhile.
+                // There are addresses at any time.
                 assert!(!target.addresses(Duration::from_nanos(1)).is_empty());
                 softclock::sleep(Duration::from_millis(1)).await;
             }

@@ -1,4 +1,5 @@
-//! What follows on an accepted upgrade: bytes both ways, until both sides have ended or nothing comes for long.
+//! A tunnel after an accepted upgrade: copies bytes in both directions until both sides have ended, or until a timeout
+//! without traffic.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,22 +19,24 @@ use crate::net::late_timer::LateTimer;
 use crate::net::socket::Socket;
 use crate::observe::limit::Limit;
 
-/// An upstream that has accepted an upgrade.
+/// The upstream's end of a tunnel.
 pub(crate) struct Tunnel {
     pub(super) upstream: Stream,
-    /// What it sent behind its response.
+    /// The bytes that the upstream sent after its response.
     pub(super) early: Bytes,
+    /// The longest time without traffic.
     pub(super) idle: Option<Duration>,
-    /// How long one side may be silent after the other has ended, if that is less than `idle`.
+    /// The longest silence of one side after the other has ended, if that is less than `idle`.
     pub(super) half_closed: Option<Duration>,
-    /// The upstream is in use as long as this is.
+    /// Counts the upstream as in use until the end of the tunnel.
     pub(super) attempt: Attempt,
-    /// Its connection's, given back behind it.
+    /// The permit of the connection, freed after the connection is closed.
     pub(super) _permit: UpstreamPermit,
 }
 
 impl Tunnel {
-    /// Passes bytes on both ways; `early` is what the client has sent already.
+    /// Copies bytes between the upstream and `client` until the tunnel ends; `early` are bytes that the client has sent
+    /// already.
     pub(crate) async fn run(self, mut client: Stream, early: Bytes) {
         let mut upstream = self.upstream;
         let mut up = Flow::starting_with(early);
@@ -49,6 +52,7 @@ impl Tunnel {
             if up_ended.is_ready() && down_ended.is_ready() {
                 return Poll::Ready(Ok(()));
             }
+            // After the end of one side, the other has a shorter timeout, unless bytes wait to be written to it.
             let is_half_closed = up.leaves_only(&down) || down.leaves_only(&up);
             let (limit, name) = match self.half_closed {
                 Some(limit) if is_half_closed && self.idle.is_none_or(|idle| limit < idle) => {
@@ -64,16 +68,19 @@ impl Tunnel {
         if let Err(error) = result {
             tracing::debug!(upstream = %self.attempt.upstream, %error, "tunnel ended");
         }
+        // Bytes that wait for pacing would otherwise keep the descriptor open, while no connection counts it.
         client.give_up_unsent();
     }
 }
 
+/// The timeout without traffic.
 struct TunnelPatience {
     since: Instant,
     timer: LateTimer,
 }
 
 impl TunnelPatience {
+    /// Ready when no bytes have moved for `limit`; `moved` restarts the time.
     fn poll_over(
         &mut self,
         limit: Option<Duration>,
@@ -91,9 +98,9 @@ impl TunnelPatience {
     }
 }
 
-/// One direction.
+/// One direction of a tunnel.
 struct Flow {
-    /// Read but not written yet; empty, and without memory, while the reader keeps up.
+    /// Bytes that were read but not written yet. Empty, and without memory, while the sink keeps up.
     pending: Bytes,
     state: State,
 }
@@ -101,9 +108,9 @@ struct Flow {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// The source has ended; its end is to be passed on.
+    /// The source has ended. The sink must be shut down.
     Ending,
-    /// The end is passed on; what is before it may wait for the pace.
+    /// The sink is shut down. Bytes before the end may still wait for pacing.
     Leaving,
     Ended,
 }
@@ -121,7 +128,8 @@ impl Flow {
         self.state == State::Ended && other.state == State::Open && other.pending.is_empty()
     }
 
-    /// Ready when the end was passed on.
+    /// Copies bytes until the source has no more. Ready when the end of the source has been passed to the sink. Sets
+    /// `moved` if bytes were copied.
     fn poll(
         &mut self,
         source: &mut Stream,
@@ -139,7 +147,7 @@ impl Flow {
                 State::Open => match self.poll_receive(source, sink, cx)? {
                     Poll::Ready(()) => *moved = true,
                     Poll::Pending => {
-                        // Through TLS, what was written may not be on its way yet.
+                        // With TLS, written bytes may still be buffered.
                         ready!(Pin::new(&mut *sink).poll_flush(cx))?;
                         return Poll::Pending;
                     }
@@ -158,7 +166,7 @@ impl Flow {
         }
     }
 
-    /// Reads, and writes at once what can be.
+    /// Reads bytes and writes as many as possible. Only the rest is copied into memory.
     fn poll_receive(
         &mut self,
         source: &mut Stream,

@@ -1,5 +1,5 @@
-//! The body of a client's request. Its beginning is read before an upstream is chosen, the rest as the upstream takes
-//! it.
+//! The body of a client's request. Its beginning is read before an upstream is chosen, the rest as fast as the upstream
+//! accepts it.
 //!
 //! While the beginning is read, a slow client occupies no upstream. Most bodies are no longer than the beginning, so no
 //! upstream ever waits for their clients. The beginning is kept until more of the body is read, so that a request whose
@@ -22,30 +22,31 @@ use crate::net::carrier::Peer;
 use crate::observe::limit::Limit;
 use crate::syntax::head::field_count;
 
-/// A request's body on its way from the client.
+/// The body of a request, as it arrives from the client.
 pub(super) struct Upload {
     incoming: RequestBody,
     kept: Kept,
-    /// The trailers that were read, for each try.
+    /// The trailers, once read. Kept for further tries.
     trailers: Option<Box<HeaderMap>>,
+    /// Whether the client has sent all.
     has_ended: bool,
     patience: UploadPatience,
-    /// Held while the client still sends to an upstream.
+    /// The permit among the uploads in progress, held while the client still sends.
     permit: Option<UploadPermit>,
     peer: Peer,
-    /// In trailers.
+    /// The limit of fields in trailers.
     most_fields: usize,
 }
 
-/// How much of the part read is kept.
+/// The part of a body that is kept for further tries.
 enum Kept {
-    /// All of it.
+    /// All bytes read so far.
     All {
         bytes: Bytes,
-        /// Whether this try has sent it.
+        /// Whether the current try has sent them.
         is_sent: bool,
     },
-    /// More was read than is kept.
+    /// Nothing: more was read than can be kept.
     Gone,
 }
 
@@ -95,22 +96,22 @@ impl Upload {
         Ok(())
     }
 
-    /// Returns whether more is to come from the client than was read, and it has no permit for that.
+    /// Returns whether the client still sends, and the upload has no permit yet.
     pub(super) fn needs_permit(&self) -> bool {
         self.permit.is_none() && !self.has_ended && !self.incoming.is_end_stream()
     }
 
-    /// Keeps `permit` until all was taken from the client, for every try.
+    /// Holds `permit` during all tries, until the client has sent all.
     pub(super) fn set_permit(&mut self, permit: UploadPermit) {
         self.permit = Some(permit);
     }
 
-    /// Gives the permit back. To be called when all was taken from the client.
+    /// Frees the upload's permit. Call it when the client has sent all.
     pub(super) fn release_permit(&mut self) {
         self.permit = None;
     }
 
-    /// Begins a try, which sends the kept beginning again.
+    /// Begins a try, which sends the kept bytes again.
     pub(super) fn begin(&mut self) {
         self.patience.restart();
         if let Kept::All { is_sent, .. } = &mut self.kept {
@@ -118,7 +119,7 @@ impl Upload {
         }
     }
 
-    /// Returns whether more was read than is kept, so that there can't be another try.
+    /// Returns whether more was read than is kept, so that another try is impossible.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.kept, Kept::Gone)
     }
@@ -128,6 +129,7 @@ impl Upload {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
+        // First the kept bytes, which a previous try may have sent to another upstream.
         if let Kept::All { bytes, is_sent } = &mut self.kept
             && !*is_sent
         {
@@ -136,6 +138,7 @@ impl Upload {
                 return Poll::Ready(Ok(Some(Frame::data(bytes.clone()))));
             }
         }
+        // Cloned, as a later try needs the trailers again.
         if self.has_ended {
             let trailers = self.trailers.as_deref().cloned();
             return Poll::Ready(Ok(trailers.map(Frame::trailers)));
@@ -148,6 +151,7 @@ impl Upload {
                 self.on_passed(&piece);
                 Poll::Ready(Ok(Some(Frame::data(piece))))
             }
+            // Recurses once: the trailers end the body.
             Err(frame) => {
                 self.on_trailers(frame)?;
                 self.poll_next(cx)
@@ -155,8 +159,9 @@ impl Upload {
         }
     }
 
-    /// Reads the next frame from the client; fails if that takes too long.
+    /// Ready with the next frame from the client. Fails if the client exceeds a timeout or its minimum rate.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
+        // Read before the timeout is checked, so that bytes that have arrived always count.
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             let limit = ready!(self.patience.poll_over(cx));
             limit.reached(self.peer, "request given up");
@@ -181,14 +186,15 @@ impl Upload {
         }
     }
 
-    /// Trailers have a head's limit of fields. The scanner sees to it in HTTP/1, and h2 does not in HTTP/2.
+    /// Records the trailers, which end the body. Fails if they exceed the limit of fields in a head. The scanner has
+    /// checked this limit for HTTP/1, but h2 does not for HTTP/2.
     fn on_trailers(&mut self, frame: Frame<Bytes>) -> Result<(), Failure> {
         self.has_ended = true;
         let Ok(trailers) = frame.into_trailers() else {
             return Ok(());
         };
         if field_count(&trailers) > self.most_fields {
-            Limit::RequestFields.reached(self.peer, "a request ended with its trailers");
+            Limit::RequestFields.reached(self.peer, "request given up");
             return Err(Failure::ClientBody);
         }
         self.trailers = Some(Box::new(trailers));

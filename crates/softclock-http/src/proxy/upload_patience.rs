@@ -1,6 +1,6 @@
-//! How slowly a client may send a request's body.
+//! The timeout and the minimum rate of a request's body.
 //!
-//! Only time spent waiting for the client counts, not time in which an upstream takes nothing or is being connected to.
+//! Only time spent waiting for the client counts, not time in which the proxy connects or an upstream accepts nothing.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::observe::limit::Limit;
 pub(super) struct UploadPatience {
     waits: Waits,
     timer: LateTimer,
-    /// The limit that seems to be reached, and since when. It is once the sockets were looked at after that.
+    /// The limit that seems to be exceeded, and the time at which that was found. It is exceeded if no bytes arrive
+    /// when the sockets are next checked.
     over: Option<(Limit, Instant)>,
 }
 
@@ -26,12 +27,13 @@ struct Waits {
     /// Bytes that must arrive in each window of waiting.
     least: u64,
     window: Duration,
-    /// When the current wait began; `None` while the client is not waited for.
+    /// The begin of the current wait; `None` while the proxy does not wait for the client.
     since: Option<Instant>,
-    /// From when on the current wait counts for this window.
+    /// The time from which the current wait counts for this window.
     counted: Instant,
-    /// The time of this window in earlier waits.
+    /// The length of earlier waits in this window.
     waited: Duration,
+    /// The bytes that arrived in this window.
     received: u64,
 }
 
@@ -48,25 +50,26 @@ impl UploadPatience {
     pub(super) fn on_received(&mut self, bytes: usize) {
         self.waits.received += bytes as u64;
         self.over = None;
-        // Mostly nothing was waited for, and the time need not be read.
+        // Most bytes arrive without a wait. Then the clock need not be read.
         if self.waits.since.is_some() {
             self.waits.pause(softclock::now());
         }
     }
 
-    /// Begins a new window with the next poll. To be called when an upstream is chosen: bytes that arrived fast before
-    /// must not earn time in which the upstream is held.
+    /// Begins a new window with the next poll. Call it when an upstream is chosen: bytes that arrived quickly before
+    /// must not earn time in which the upstream is occupied.
     pub(super) fn restart(&mut self) {
         self.waits.restart();
         self.over = None;
     }
 
-    /// Ready with the limit that the client has exceeded. To be called when a read is pending.
+    /// Ready with the limit that the client has exceeded. Call it when a read is pending.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
         loop {
             let now = softclock::now();
             if let Some((limit, since)) = self.over {
-                // After a stop of the process the clock says that time has passed, though what came waits in the kernel.
+                // If the process was stopped, time has passed, but bytes may wait in the kernel. `LateTimer` fires only
+                // after the sockets were checked once more.
                 ready!(self.timer.poll_until(since, now, cx));
                 return Poll::Ready(limit);
             }
@@ -106,7 +109,10 @@ impl Waits {
         }
     }
 
-    /// Begins or continues a wait. Returns when to look again if nothing arrives, if ever.
+    /// Begins or continues a wait. Returns the time of the next look if nothing arrives; `None` without limits.
+    ///
+    /// # Errors
+    /// The limit that is exceeded.
     fn look(&mut self, now: Instant) -> Result<Option<Instant>, Limit> {
         let since = *self.since.get_or_insert_with(|| {
             self.counted = now;
@@ -119,6 +125,7 @@ impl Waits {
         if self.least == 0 {
             return Ok(silent);
         }
+        // The window is full: judge it, and begin the next.
         if self.waited + now.since(self.counted) >= self.window {
             if self.received < self.least {
                 return Err(Limit::UploadRate);

@@ -1,18 +1,18 @@
-//! How many uploads may hold upstreams while their clients still send, so that slow ones leave upstreams to others.
+//! Limits the uploads that occupy upstreams while their clients still send, so that slow clients leave upstreams to
+//! others.
 //!
-//! An upload takes a permit when its beginning was read and more is to come, before an upstream is chosen, and gives it
-//! back as soon as all of its body has been taken from the client. Requests without a body, and those whose bodies are
-//! no longer than the beginning, need none. Where all permits are taken, uploads wait in the order of their arrival.
+//! An upload takes a permit when its beginning was read and more is to come, before an upstream is chosen, and frees it
+//! as soon as the client has sent the whole body. Requests without a body, and those whose bodies are no longer than
+//! the beginning, need no permit. When all permits are taken, uploads wait in the order of their arrival.
 //!
-//! The count and the order are the server's, not a thread's, as permits with upstreams are. A permit is given back when
-//! dropped.
+//! The count and the order are those of the whole server, not of each thread, like the limit of requests to upstreams.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The uploads in progress of all threads, and those that wait to be.
+/// The uploads in progress of all threads, and those that wait for a permit.
 #[derive(Debug, Default)]
 pub(super) struct UploadShare {
     state: Mutex<State>,
@@ -21,13 +21,13 @@ pub(super) struct UploadShare {
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
-    /// By ticket, so in the order of arrival.
+    /// The waiting uploads by ticket, that is, in the order of their arrival.
     waiting: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
 
 impl UploadShare {
-    /// Returns how many uploads may be in progress where `requests` may be: half of them, and one at least.
+    /// Returns the limit of uploads if `requests` may be in progress: half of them, but at least one.
     pub(super) fn of(requests: usize) -> usize {
         (requests / 2).max(1)
     }
@@ -41,7 +41,7 @@ impl UploadShare {
         }
     }
 
-    /// A thread that panicked left the state whole.
+    /// Locks the state, ignoring poison: no operation on it leaves it inconsistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,13 +53,14 @@ impl State {
         self.next_ticket
     }
 
-    /// Whether no other upload has waited for longer.
+    /// Returns whether no other upload has waited for longer.
     fn is_first(&self, ticket: u64) -> bool {
         let first = self.waiting.keys().next();
         first.is_none_or(|first| *first >= ticket)
     }
 
-    /// To be called when a permit or the first turn has become free: one waiter looks, and wakes the next one.
+    /// Wakes the first waiter, which takes a permit if one is free and then wakes the next. Call it when a permit becomes
+    /// free or the first waiter leaves.
     fn wake_first(&self) {
         if let Some(first) = self.waiting.values().next() {
             first.wake_by_ref();
@@ -67,11 +68,11 @@ impl State {
     }
 }
 
-/// The future of a permit; leaves the queue when dropped.
+/// The future of a permit. Leaves the queue when dropped.
 pub(super) struct TakePermit {
     share: Arc<UploadShare>,
     limit: usize,
-    /// Once it waits.
+    /// The position in the queue, from the first poll on.
     ticket: Option<u64>,
 }
 
@@ -87,6 +88,7 @@ impl Future for TakePermit {
             return Poll::Pending;
         }
         state.taken += 1;
+        // Several permits may have become free, but only the first waiter was woken.
         if state.waiting.remove(&ticket).is_some() {
             state.wake_first();
         }
@@ -100,14 +102,14 @@ impl Drop for TakePermit {
             return;
         };
         let mut state = self.share.lock();
-        // It may have been woken for a permit that the next one can have.
+        // This waiter may have been woken for a permit that it did not take: pass the wake-up on.
         if state.waiting.remove(&ticket).is_some() {
             state.wake_first();
         }
     }
 }
 
-/// The permit of an upload in progress, given back when dropped.
+/// The permit of an upload in progress. Given back when dropped.
 pub(super) struct UploadPermit(Arc<UploadShare>);
 
 impl Drop for UploadPermit {
@@ -125,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// An upload that waits, and whether it was woken since its last look.
+    /// An upload that waits for a permit, and a flag that its waker sets.
     struct Waiter {
         take: TakePermit,
         flag: Arc<Flag>,

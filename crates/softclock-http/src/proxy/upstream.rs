@@ -1,4 +1,4 @@
-//! An upstream as one thread knows it.
+//! One thread's state of an upstream.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -26,22 +26,23 @@ use crate::net::late_timer::timeout;
 use crate::observe::limit::Limit;
 use crate::observe::telemetry::{UpstreamCounts, UpstreamReport};
 
-/// One upstream: its health, connections and counters.
+/// The health, connections and counters of one upstream in one thread.
 pub(crate) struct Upstream {
-    /// A reload brings a new one.
+    /// The upstream's addresses. A reload replaces them.
     target: RefCell<Arc<Target>>,
-    /// Which of its addresses answered last.
+    /// The index of the address that answered last.
     preferred: Cell<usize>,
     health: Cell<Health>,
     pub(super) pool: Rc<Pool>,
-    /// The connections to all upstreams, of all threads.
+    /// The limit of connections to all upstreams, of all threads.
     budget: Arc<Budget>,
+    /// The number of requests in progress, of this thread.
     active: Cell<usize>,
-    /// The same of all threads.
+    /// The number of requests in progress, of all threads.
     active_in_all: Arc<AtomicUsize>,
     counts: Cell<UpstreamCounts>,
     response_times: RefCell<Histogram>,
-    /// Until when no warning about it is logged, and how many were held back.
+    /// The time until which no further warning is logged, and the number of warnings suppressed since the last one.
     quiet: Cell<(Option<Instant>, u32)>,
 }
 
@@ -65,7 +66,8 @@ impl Upstream {
         Arc::clone(&self.target.borrow())
     }
 
-    /// Takes the addresses that a reload has found. Requests are counted where they were before, as all threads do.
+    /// Replaces the addresses after a reload. Requests are still counted in the counter of the first target, which all
+    /// threads share.
     pub(super) fn set_target(&self, target: Arc<Target>) {
         self.target.replace(target);
     }
@@ -74,13 +76,13 @@ impl Upstream {
         self.health.get()
     }
 
-    /// Whether it has as many requests as it may, `limit` or with 0 any number.
+    /// Returns whether `limit` requests are in progress at the upstream; never if `limit` is 0.
     pub(super) fn is_full(&self, limit: usize) -> bool {
         limit > 0 && self.active_in_all.load(Ordering::Relaxed) >= limit
     }
 
-    /// Logs a warning about it, by `log` with the number of those held back before; but for one a second, as each waits for
-    /// who reads the log.
+    /// Logs a warning about the upstream, at most one each second, as writing the log may block the thread. Calls `log`
+    /// with the number of warnings that were suppressed before this one, if any.
     pub(super) fn warn(&self, log: impl FnOnce(Option<u32>)) {
         let now = softclock::now();
         let (until, held_back) = self.quiet.get();
@@ -109,15 +111,16 @@ impl Upstream {
         }
     }
 
-    /// Connects, if there is room for one more connection.
+    /// Opens a new connection. Fails with [`Failure::NoRoom`] at the limit of connections to all upstreams.
     pub(super) async fn open(&self, options: &ProxyOptions) -> Result<Box<Link>, Failure> {
-        // Before the socket, which it outlives.
+        // Taken before the socket is created, and freed after it is closed.
         let permit = self.budget.take().await.ok_or(Failure::NoRoom)?;
         let carrier = self.connect(options).await?;
         self.count(|counts| counts.connections += 1);
         Ok(Link::new(CountedCarrier { carrier, permit }))
     }
 
+    /// Connects to the first address that accepts, beginning with the one that answered last.
     async fn connect(&self, options: &ProxyOptions) -> Result<Carrier, Failure> {
         let target = self.target();
         if let UpstreamAddress::Unix(path) = &target.url.address {
@@ -126,7 +129,7 @@ impl Upstream {
         }
         let addresses = target.addresses(options.resolve_every);
         let count = addresses.len();
-        // Each has its share of the time, so that one that is silent leaves some to the others.
+        // Each address has an equal share of the time, so that a silent one leaves time for the others.
         let share = options.timeouts.connect.map(|limit| limit / count as u32);
         let mut last = Failure::ConnectLate;
         for step in 0..count {
@@ -136,6 +139,7 @@ impl Upstream {
                     self.preferred.set(place);
                     return Ok(carrier);
                 }
+                // Other addresses would fail in the same way.
                 Err(failure @ Failure::Exhausted(_)) => return Err(failure),
                 Err(failure) => last = failure,
             }
@@ -143,7 +147,7 @@ impl Upstream {
         Err(last)
     }
 
-    /// A request is sent, if fewer than `limit` are there, or with 0 any number.
+    /// Counts a request if fewer than `limit` are in progress, or if `limit` is 0. Returns whether it was counted.
     fn take_place(&self, limit: usize) -> bool {
         let more = |active| (limit == 0 || active < limit).then_some(active + 1);
         let all = &self.active_in_all;
@@ -154,7 +158,7 @@ impl Upstream {
         has_room.is_ok()
     }
 
-    /// A connection is in use no more.
+    /// Ends the count of a request.
     fn on_released(&self) {
         self.active.set(self.active.get() - 1);
         self.active_in_all.fetch_sub(1, Ordering::Relaxed);
@@ -174,29 +178,31 @@ impl fmt::Display for Upstream {
     }
 }
 
-/// A request that is with an upstream, until it is dropped.
+/// A request in progress at an upstream. Counts as such, and reports to the upstream's health, until dropped.
 pub(super) struct Attempt {
     pub(super) upstream: Rc<Upstream>,
     begun: Instant,
     stage: Stage,
-    /// With who goes on with its connection.
+    /// Shared with the task that finishes the upload, if there is one.
     share: Option<Rc<Share>>,
 }
 
-/// What an attempt has told about the upstream's health.
+/// The evidence about the upstream's health that an attempt has reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Nothing,
-    /// The head of a response, but not its end.
+    /// The head of a response has come, but not its end.
     Head,
+    /// Success or failure was reported.
     Judged,
 }
 
-/// A part in an [`Attempt`]: it counts until the last of them is dropped.
+/// A share in an [`Attempt`]: the request counts as in progress until the last share is dropped.
 pub(super) struct Share(Rc<Upstream>);
 
 impl Attempt {
-    /// Nothing if there are `limit` of them in all threads; 0 is any number.
+    /// Begins an attempt. Returns `None` if `limit` requests of all threads are in progress at the upstream; a limit of
+    /// 0 allows any number.
     pub(super) fn begin(upstream: &Rc<Upstream>, limit: usize) -> Option<Self> {
         if !upstream.take_place(limit) {
             return None;
@@ -210,7 +216,7 @@ impl Attempt {
         })
     }
 
-    /// The request is sent once more.
+    /// Restarts the attempt, because the request is sent once more to the same upstream.
     pub(super) fn begin_again(&mut self) {
         self.begun = softclock::now();
         self.upstream.count(|counts| {
@@ -219,13 +225,13 @@ impl Attempt {
         });
     }
 
-    /// For who may go on with the connection when the attempt is over.
+    /// Returns a share for a task that uses the connection beyond the end of the attempt.
     pub(super) fn share(&mut self) -> Rc<Share> {
         let new = || Rc::new(Share(Rc::clone(&self.upstream)));
         Rc::clone(self.share.get_or_insert_with(new))
     }
 
-    /// The head of a response has come.
+    /// Records the head of a response.
     pub(super) fn on_head(&mut self, options: HealthOptions) {
         self.stage = Stage::Head;
         let (begun, now) = (self.begun, softclock::now());
@@ -235,7 +241,7 @@ impl Attempt {
         upstream.change_health(|health| health.on_head(begun, now, options));
     }
 
-    /// It was answered to the end.
+    /// Records a complete response.
     pub(super) fn on_success(&mut self) {
         self.stage = Stage::Judged;
         let begun = self.begun;
@@ -247,7 +253,7 @@ impl Attempt {
         }
     }
 
-    /// It was not, or not to the end.
+    /// Records that the response is missing or incomplete.
     pub(super) fn on_failure(&mut self, options: HealthOptions) {
         self.stage = Stage::Judged;
         self.upstream.count(|counts| counts.failures += 1);
@@ -274,7 +280,7 @@ impl Drop for Attempt {
                 self.upstream
                     .change_health(|health| health.on_abandoned(begun));
             }
-            // The client has left, and until then all went well.
+            // The client has left during the response, which was correct until then.
             Stage::Head => self.on_success(),
             Stage::Judged => {}
         }
@@ -289,12 +295,13 @@ impl Drop for Share {
 
 async fn connect_tcp(address: SocketAddr) -> io::Result<Carrier> {
     let stream = TcpStream::connect(address).await?;
-    // Without it the last segment of a request may wait for the upstream's delayed acknowledgement.
+    // Without TCP_NODELAY the last segment of a request may wait for the upstream's delayed acknowledgement.
     stream.set_nodelay(true)?;
     Ok(Carrier::Tcp(stream))
 }
 
-/// The kernel does not tell when there is room in a listener's queue.
+/// Connects to a Unix socket. Polls while the listener's queue is full, as the kernel does not report when there is
+/// room.
 async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path) {
@@ -306,6 +313,7 @@ async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
+/// Awaits `connect` for at most `limit`, and classifies its error.
 async fn in_time(
     limit: Option<Duration>,
     connect: impl Future<Output = io::Result<Carrier>>,
@@ -319,7 +327,7 @@ async fn in_time(
         })?,
     };
     result.map_err(|error| match error.kind() {
-        // No port is left for the connection's own end.
+        // No local port is left for the connection.
         io::ErrorKind::AddrNotAvailable => Failure::Exhausted(error),
         _ => match softclock::fs::Failure::of(&error) {
             softclock::fs::Failure::Exhausted => Failure::Exhausted(error),
@@ -328,6 +336,8 @@ async fn in_time(
     })
 }
 
+/// The pause between two tries to connect to a Unix socket whose queue is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(1);
 
+/// The shortest time between two warnings about one upstream.
 const WARNING_PAUSE: Duration = Duration::from_secs(1);

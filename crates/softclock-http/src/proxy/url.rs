@@ -1,4 +1,4 @@
-//! Where an upstream is, as people write it.
+//! The URLs of upstreams.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,34 +10,46 @@ use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery};
 use percent_encoding::percent_decode_str;
 
-/// A server that requests are passed on to.
+/// The URL of an upstream: `http://HOST[:PORT][/PREFIX]` or `unix:PATH`. The default port is 80.
 ///
-/// As text: `http://HOST:PORT[/PREFIX]` or `unix:PATH`. The prefix is put before the paths of requests; one with a
-/// segment `..` is then refused, since it might lead out of it.
+/// The proxy prepends the prefix to the paths of requests. It then refuses paths with a segment `..`, which might lead
+/// out of the prefix.
+///
+/// ```
+/// use softclock_http::UpstreamUrl;
+///
+/// let url: UpstreamUrl = "http://app:3000/api/".parse()?;
+/// assert_eq!(url.to_string(), "http://app:3000/api");
+///
+/// let error = "app:3000".parse::<UpstreamUrl>().unwrap_err();
+/// assert_eq!(error.to_string(), "write http://app:3000");
+/// # Ok::<(), softclock_http::UpstreamUrlError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
     pub(super) address: UpstreamAddress,
-    /// Empty, or with a slash before it and none behind.
+    /// Empty, or a path that starts with a slash and does not end with one.
     prefix: String,
-    /// What to put into Host if not the client's.
+    /// The value of Host for requests that do not keep the client's.
     host: HeaderValue,
 }
 
+/// The address of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum UpstreamAddress {
     Address(SocketAddr),
-    /// To be resolved.
+    /// A name, which must be resolved, and a port.
     Name(String, u16),
     Unix(PathBuf),
 }
 
 impl UpstreamUrl {
-    /// Writes what it is asked for in place of `asked`: the same below its prefix.
+    /// Appends the target of a request to `head`: `asked`, below the prefix.
     pub(super) fn write_target(&self, head: &mut Vec<u8>, asked: &PathAndQuery) {
         let asked = asked.as_str();
         if asked != "*" {
             head.extend_from_slice(self.prefix.as_bytes());
-            // A target may begin with its query.
+            // A target may consist of a query only.
             if !asked.starts_with('/') {
                 head.push(b'/');
             }
@@ -45,12 +57,12 @@ impl UpstreamUrl {
         head.extend_from_slice(asked.as_bytes());
     }
 
-    /// Whether requests are to stay below a path.
+    /// Returns whether the URL has a path prefix, below which requests must stay.
     pub(super) fn has_prefix(&self) -> bool {
         !self.prefix.is_empty()
     }
 
-    /// What it is called itself.
+    /// Returns the host and port of the URL, as a value of Host.
     pub(super) fn host(&self) -> &HeaderValue {
         &self.host
     }
@@ -86,14 +98,16 @@ impl FromStr for UpstreamUrl {
     }
 }
 
-/// Whether a path has a segment `..` for anybody: as it is, encoded, between encoded slashes or backslashes, or with
-/// parameters. Behind a prefix it may lead out of it; clients remove it themselves (RFC 3986, section 5.2.4).
+/// Returns whether any recipient could find a segment `..` in a path: literal, encoded, between encoded slashes or
+/// backslashes, or with parameters. After a prefix, such a segment may lead out of it. Refusing it harms no normal
+/// client, as clients resolve these segments themselves (RFC 3986, section 5.2.4).
 pub(super) fn may_climb(path: &str) -> bool {
     let decoded: Cow<'_, [u8]> = percent_decode_str(path).into();
     let mut segments = decoded.split(|byte| matches!(byte, b'/' | b'\\'));
     segments.any(|segment| segment == b".." || segment.starts_with(b"..;"))
 }
 
+/// Parses `HOST[:PORT]`. IPv6 addresses have brackets.
 fn address(authority: &str) -> Result<UpstreamAddress, UpstreamUrlError> {
     if authority.contains('@') {
         return Err(UpstreamUrlError::new("leave out the user and password"));
@@ -103,10 +117,10 @@ fn address(authority: &str) -> Result<UpstreamAddress, UpstreamUrlError> {
     let rest = &authority[host.len()..];
     let port = match rest.strip_prefix(':') {
         None if rest.is_empty() => 80,
-        // The type of authorities takes anything behind a bracket.
+        // `Authority` accepts any text after a closing bracket.
         None => return Err(malformed()),
         Some(digits) => match digits.parse() {
-            // A number may have a sign, a port may not.
+            // `parse` accepts a sign, which a port must not have.
             Ok(port @ 1..) if !digits.starts_with('+') => port,
             _ => return Err(UpstreamUrlError::new("a port is 1 to 65535")),
         },
@@ -121,6 +135,7 @@ fn address(authority: &str) -> Result<UpstreamAddress, UpstreamUrlError> {
     }
 }
 
+/// Parses the path of a URL, and removes slashes at its end.
 fn prefix(path: &str) -> Result<String, UpstreamUrlError> {
     if path.contains(['?', '#']) {
         return Err(UpstreamUrlError::new("a prefix has no query"));
@@ -132,6 +147,7 @@ fn prefix(path: &str) -> Result<String, UpstreamUrlError> {
     }
 }
 
+/// Returns the text to write instead of `text`, which has no known scheme.
 fn advice(text: &str) -> String {
     if text.starts_with("https://") {
         return "upstreams are reached without TLS; write http://HOST:PORT".into();
@@ -161,7 +177,7 @@ impl fmt::Display for UpstreamUrl {
     }
 }
 
-/// Text that names no upstream; displays what to write instead.
+/// The error of an invalid upstream URL. Displays as one line of advice, such as `write http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrlError {
     advice: String,
@@ -223,7 +239,7 @@ mod tests {
             ("/", "/", "/p/"),
             ("/a?b", "/a?b", "/p/a?b"),
             ("?b", "/?b", "/p/?b"),
-            // Of HTTP/2; all of it is cut off.
+            // A fragment, which only HTTP/2 clients can send, is cut off.
             ("#b", "/", "/p/"),
             ("*", "*", "*"),
         ] {

@@ -1,8 +1,8 @@
 //! The name in Via, by which a proxy recognises requests that it has passed on before (RFC 9110, section 7.6.3).
 //!
-//! A request that comes back to a proxy that has forwarded it would loop until descriptors run out, as each round takes
-//! two. Each proxy on the way appends its name to Via, so a proxy that finds its own name there has found a loop. The
-//! default name is unique to the process, so that several proxies can be chained without being named.
+//! A request that returns to a proxy that has forwarded it would loop until descriptors run out, as each round takes
+//! two. Each proxy on the path appends its name to Via, so a proxy that finds its own name there has found a loop. The
+//! default name is unique to the process, so that several proxies can be chained without configured names.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -59,9 +59,9 @@ impl std::error::Error for ViaNameError {}
 #[derive(Clone, Debug)]
 pub(super) struct Via {
     name: Arc<str>,
-    /// For requests, by the version in which they arrived.
+    /// The elements for requests, by the version in which they arrived.
     requests: [String; 3],
-    /// For responses.
+    /// The elements for responses, by the version in which they arrived.
     responses: [HeaderValue; 3],
 }
 
@@ -125,7 +125,7 @@ const UNNAMED: [HeaderValue; 3] = [
 
 /// The default name, the same in all threads and after reloads.
 static UNIQUE: LazyLock<Arc<str>> = LazyLock::new(|| {
-    // The standard library's source of random bits; 48 of them.
+    // 48 random bits from the standard library's only source of them.
     let random = RandomState::new().hash_one(std::process::id()) >> 16;
     format!("{PRODUCT}-{random:012x}").into()
 });

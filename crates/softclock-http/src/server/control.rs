@@ -1,8 +1,8 @@
-//! Changing a server while it runs, and asking its threads what they have done.
+//! Changes a server while it runs, and collects reports from its threads.
 //!
-//! A change is prepared in one thread, where it can fail without consequence: addresses that are new are bound, and
-//! only if all are do the threads learn of it. Each thread then replaces what it serves by, opens and closes listeners,
-//! and leaves connections alone: a request is served by the settings of the moment at which its head is complete.
+//! One thread prepares a change, where it can fail without consequence: it binds the new addresses, and sends the
+//! change to the threads only if all of them were bound. Each thread then replaces its settings, and opens and closes
+//! listeners. Connections are not affected: a request is served with the settings that apply when its head is complete.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,8 +23,24 @@ use crate::observe::telemetry::Report;
 use crate::server::settings::Settings;
 use crate::server::worker::{ListenerId, Worker};
 
-/// The handle by which a server is changed while it runs. It stays in the thread of
-/// [`Server::run`](crate::Server::run).
+/// A handle that changes a server while it runs. It stays on the thread of [`Server::run`](crate::Server::run); clones
+/// refer to the same server.
+///
+/// ```
+/// use softclock_http::{Server, Site};
+///
+/// let server = Server::builder(Site::bundled())
+///     .listen("127.0.0.1:0".parse()?)
+///     .bind()?;
+/// let control = server.control();
+/// server.run(async {
+///     let mut settings = control.settings();
+///     settings.listen.push("127.0.0.1:0".parse().unwrap());
+///     control.apply(settings).await.unwrap();
+///     assert_eq!(control.local_addresses().len(), 2);
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Control {
     shared: Rc<Shared>,
@@ -35,25 +51,25 @@ struct Shared {
     threads: Vec<Sender<Command>>,
     binder: RefCell<Binder>,
     settings: RefCell<Settings>,
-    /// The addresses asked for, and the real ones that each gave.
+    /// Each configured address with the real addresses that it resolved to.
     listening: RefCell<Vec<(ListenAddress, Vec<ListenAddress>)>>,
     metrics: Endpoints,
     /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
 }
 
-/// What a thread is told.
+/// A command to one thread.
 pub(crate) enum Command {
-    /// Serve by these settings; close and open listeners.
+    /// Replace the settings; close and open listeners.
     Apply(Box<Change>),
-    /// Another process accepts what this one does not.
+    /// Another process accepts connections on the same sockets: let clients move there.
     HandOver,
-    /// Tell what was done so far.
+    /// Send a report of the counters.
     Report(Sender<Report>),
 }
 
 pub(crate) struct Change {
-    /// The thread's own copy: its cache of files stays on the thread.
+    /// The thread's own copy, as its cache of files does not leave the thread.
     settings: Settings,
     threads: usize,
     close: Vec<ListenAddress>,
@@ -61,8 +77,8 @@ pub(crate) struct Change {
 }
 
 impl Control {
-    /// Binds what the settings name, where none of the sockets `left` by another process listens, and leaves it to the
-    /// threads that will listen to the receivers.
+    /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already.
+    /// Returns a receiver of commands for each thread, which already contains the command to listen.
     pub(crate) fn bind(
         settings: Settings,
         threads: usize,
@@ -82,6 +98,7 @@ impl Control {
                 clients: Arc::default(),
             }),
         };
+        // The threads start only after this: the channels hold the command to listen until then.
         for (sender, change) in control
             .shared
             .threads
@@ -94,33 +111,36 @@ impl Control {
         Ok((control, receivers))
     }
 
-    /// Makes the server what `settings` say, without dropping a connection. Listeners whose address stays are kept,
-    /// others bound or closed. After an error everything is as it was.
+    /// Replaces the settings of the server without dropping a connection. Listeners whose address remains are kept,
+    /// others are bound or closed. After an error the server continues with its previous settings.
     ///
     /// # Errors
-    /// Addresses that can't be listened on, and settings that contradict themselves.
+    /// Addresses on which listening fails, and contradictory settings.
     pub async fn apply(&self, settings: Settings) -> Result<(), StartError> {
         let changes = self.prepare(settings.checked()?)?;
         for (sender, change) in self.shared.threads.iter().zip(changes) {
-            // A thread that is gone serves nothing that could change.
+            // The channel is closed only if the thread has ended, and then there is nothing to change.
             let _ = sender.send(Command::Apply(Box::new(change))).await;
         }
         self.start_metrics();
         Ok(())
     }
 
-    /// Returns descriptors of all listening sockets, for a process that is to replace this one: each with the name that
-    /// [`Builder::take_over`](crate::Builder::take_over) knows it by there.
+    /// Returns descriptors of all listening sockets, for a process that is to replace this one. Each has the name under
+    /// which [`Builder::take_over`](crate::Builder::take_over) recognises it in that process.
     ///
     /// # Errors
-    /// Those of `dup(2)`.
+    /// The errors of `dup(2)`.
     pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         self.shared.binder.borrow().sockets()
     }
 
-    /// To be called when another process listens by all [`sockets`](Self::sockets), before the server is told to end:
-    /// the end then loses no request. Files of Unix sockets are left to the other process. Connections stay for half of
-    /// [`drain`](crate::WorkerOptions::drain), those of HTTP/1 until their next response, which says that it is the last.
+    /// Prepares the server to end without losing a request. Call it when another process listens on all
+    /// [`sockets`](Self::sockets), before the `shutdown` of [`Server::run`](crate::Server::run) becomes ready.
+    ///
+    /// The other process then owns the files of Unix sockets. After the shutdown, idle connections stay open for half
+    /// of [`drain`](crate::WorkerOptions::drain); HTTP/1 connections close after their next response, which has
+    /// `Connection: close`.
     pub async fn hand_over(&self) {
         self.shared.binder.borrow().leave_paths();
         for thread in &self.shared.threads {
@@ -128,18 +148,19 @@ impl Control {
         }
     }
 
-    /// To be called when the process whose sockets this one has [taken over](crate::Builder::take_over) is about to end:
-    /// removes the files of its Unix sockets at this one's end, and at once those that the settings do not name.
+    /// Takes ownership of the Unix sockets that this process has [taken over](crate::Builder::take_over): their files
+    /// are removed when this server ends, and at once if the settings do not name them. Call it when the process that
+    /// left the sockets is about to end.
     pub fn settle(&self) {
         self.shared.binder.borrow_mut().settle();
     }
 
-    /// The settings of now.
+    /// Returns a copy of the current settings.
     pub fn settings(&self) -> Settings {
         self.shared.settings.borrow().clone()
     }
 
-    /// The addresses listened on, with their real ports.
+    /// Returns the addresses on which the server listens, with their real ports.
     pub fn local_addresses(&self) -> Vec<ListenAddress> {
         let listening = self.shared.listening.borrow();
         listening
@@ -148,17 +169,17 @@ impl Control {
             .collect()
     }
 
-    /// The addresses at which metrics are told, with their real ports.
+    /// Returns the addresses at which metrics are served, with their real ports.
     pub fn metrics_addresses(&self) -> Vec<ListenAddress> {
         self.shared.metrics.local_addresses()
     }
 
-    /// One change for each thread, with everything bound that it needs.
+    /// Returns one change for each thread, with the new addresses bound. After an error nothing has changed.
     fn prepare(&self, settings: Settings) -> Result<Vec<Change>, StartError> {
         let shared = &self.shared;
         let mut binder = shared.binder.borrow_mut();
         let mut listening = shared.listening.borrow_mut();
-        // Each address of now takes one equal address of the new ones with it.
+        // Addresses may repeat (port 0), so that each current address cancels only one equal new address.
         let mut added = settings.listen.clone();
         let stays = |address: &ListenAddress, added: &mut Vec<ListenAddress>| {
             let place = added.iter().position(|new| new == address);
@@ -177,6 +198,7 @@ impl Control {
         };
         let mut changes: Vec<_> = shared.threads.iter().map(change).collect();
         let mut real = Vec::new();
+        // All steps that can fail come before the first that changes the server.
         for address in &added {
             let bound = binder.bind(address, settings.socket_mode, shared.threads.len())?;
             real.push((address.clone(), addresses(address, &bound[0])?));
@@ -204,12 +226,12 @@ impl Control {
         move || Worker::sharing(clients, settings.live(threads, None))
     }
 
-    /// Lets metrics be asked for at the addresses prepared, in the current runtime.
+    /// Starts to serve metrics at the prepared addresses, in the current runtime.
     pub(crate) fn start_metrics(&self) {
         self.shared.metrics.start(self);
     }
 
-    /// Tells the threads to end.
+    /// Closes the channels of commands, upon which the threads drain and end.
     pub(crate) fn close(&self) {
         self.shared.metrics.close();
         for thread in &self.shared.threads {
@@ -219,13 +241,14 @@ impl Control {
 }
 
 impl Reporter for Control {
-    /// The reports of all threads that answer soon.
+    /// Returns the reports of all threads that answer within `REPORT_TIME`.
     async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
-            // A thread whose queue of commands is full would not answer soon.
+            // A thread whose queue of commands is full would not answer in time.
             let _ = thread.try_send(Command::Report(reply.clone()));
         }
+        // Only the threads hold senders from here on, so that `recv` fails once all have answered.
         drop(reply);
         let mut received = Vec::new();
         let all = async {
@@ -242,7 +265,7 @@ impl Reporter for Control {
     }
 }
 
-/// Does what a thread is told until the channel closes.
+/// Executes the commands to a thread until the channel closes.
 pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     let mut listening: Vec<(ListenAddress, Vec<ListenerId>)> = Vec::new();
     while let Ok(command) = commands.recv().await {
@@ -269,6 +292,7 @@ fn apply(
 ) {
     let previous = worker.exchanges.live();
     worker.set_live(change.settings.live(change.threads, Some(&previous)));
+    // New listeners open before old ones close.
     for (address, bound) in change.open {
         let mut ids = Vec::new();
         for bound in bound {
@@ -295,8 +319,8 @@ fn addresses(asked: &ListenAddress, bound: &[Bound]) -> Result<Vec<ListenAddress
     real.map_err(|error| StartError::Listen(asked.clone(), error))
 }
 
-/// Commands that may wait for a busy thread.
+/// The capacity of a thread's queue of commands.
 const COMMANDS: usize = 16;
 
-/// A thread that does not answer in this time is left out.
+/// The limit of the wait for reports. A thread that answers later is left out.
 const REPORT_TIME: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
-//! A server: its threads, what they serve by, and how that changes while they run.
+//! A server: its threads, their settings, and changes of the settings while the threads run.
 //!
-//! | what | file |
+//! | part | file |
 //! |---|---|
-//! | threads, each with a runtime of its own | `threads.rs` |
+//! | the threads, each with its own runtime | `threads.rs` |
 //! | one thread's share: accept loops and connections | `worker.rs` |
-//! | what a server does, as one value | `settings.rs` |
-//! | changes and reports while it runs | `control.rs` |
+//! | all settings of a server, as one value | `settings.rs` |
+//! | changes and reports while the server runs | `control.rs` |
 
 pub(crate) mod control;
 pub(crate) mod settings;

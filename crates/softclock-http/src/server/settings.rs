@@ -1,4 +1,4 @@
-//! What a server does, as one value that can be replaced while it runs.
+//! All settings of a server, as one value that can be replaced while the server runs.
 
 use crate::error::StartError;
 use crate::exchange::live::{Live, WorkerOptions};
@@ -7,27 +7,42 @@ use crate::net::address::{ListenAddress, Place};
 use crate::net::tls::Tls;
 use crate::observe::access_log::AccessLog;
 
-/// What to serve, where and how.
+/// The settings of a server: the service, its addresses and its options.
+///
+/// [`Server::with`](crate::Server::with) starts a server with them, and [`Control::apply`](crate::Control::apply)
+/// replaces those of a running one.
+///
+/// ```
+/// use softclock_http::{Settings, Site, StartError};
+///
+/// let mut settings = Settings::new(Site::bundled());
+/// settings.listen = vec!["127.0.0.1:8443".parse()?];
+/// assert!(settings.check().is_ok());
+///
+/// settings.listen = vec!["tls:127.0.0.1:8443".parse()?];
+/// assert!(matches!(settings.check(), Err(StartError::NoCertificate(_))));
+/// # Ok::<(), softclock_http::AddressError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is served.
+    /// The service: a site or a proxy.
     pub served: Served,
-    /// Where; [`ListenAddress::DEFAULT`] if there is none.
+    /// The addresses to listen on; [`ListenAddress::DEFAULT`] if empty.
     pub listen: Vec<ListenAddress>,
-    /// Where metrics are told, if at all.
+    /// The addresses at which metrics are served, without TLS; none if empty.
     pub metrics: Vec<ListenAddress>,
-    /// The permissions of sockets of the Unix family.
+    /// The permission bits of the files of Unix sockets.
     pub socket_mode: u32,
-    /// For those listeners that speak TLS.
+    /// The certificate and key for listeners that speak TLS.
     pub tls: Option<Tls>,
-    /// Where each response is told, if at all.
+    /// The log to which each response is written, if any.
     pub access_log: Option<AccessLog>,
-    /// How each thread serves. The limits of connections and of open files are for all threads together.
+    /// The options of each thread. The limits of connections and of open files are for all threads together.
     pub worker: WorkerOptions,
 }
 
 impl Settings {
-    /// A site or a proxy on the default address.
+    /// Creates settings for a site or a proxy on the default address, without TLS, metrics or access log.
     pub fn new(served: impl Into<Served>) -> Self {
         Self {
             served: served.into(),
@@ -40,11 +55,11 @@ impl Settings {
         }
     }
 
-    /// Finds mistakes without listening. Waits for the disk.
+    /// Looks for mistakes without listening. Blocks the thread while it reads error pages from the disk.
     ///
     /// # Errors
-    /// What contradicts itself, with which no server starts: [`StartError::NoCertificate`], [`StartError::PlainOnly`],
-    /// [`StartError::SlowBurst`], [`StartError::Repeated`]. And what a server starts with, but does not show:
+    /// Contradictions, with which no server starts: [`StartError::NoCertificate`], [`StartError::PlainOnly`],
+    /// [`StartError::SlowBurst`], [`StartError::Repeated`]. Also settings that a server accepts but cannot use:
     /// [`StartError::UnusedCertificate`], [`StartError::ErrorPage`].
     pub fn check(&self) -> Result<(), StartError> {
         let settings = self.clone().checked()?;
@@ -57,7 +72,7 @@ impl Settings {
         }
     }
 
-    /// Completes the settings, or tells what contradicts itself.
+    /// Adds the default address if there is no other, and refuses contradictory settings.
     pub(crate) fn checked(mut self) -> Result<Self, StartError> {
         if self.listen.is_empty() {
             self.listen.push(ListenAddress::DEFAULT);
@@ -76,6 +91,7 @@ impl Settings {
             return Err(StartError::SlowBurst { burst, rate });
         }
         for (index, address) in all().enumerate() {
+            // Port 0 asks for any free port, so that each such address gets another one.
             let free = matches!(&address.place, Place::One(one) if one.port() == 0);
             if !free
                 && all()
@@ -88,9 +104,11 @@ impl Settings {
         Ok(self)
     }
 
-    /// What one of `threads` serves by. What stays of the `previous` is taken over.
+    /// Returns the settings for one of `threads`: totals are divided among them. A proxy takes over the upstreams of
+    /// `previous` that remain.
     pub(crate) fn live(&self, threads: usize, previous: Option<&Live>) -> Live {
         let mut options = self.worker;
+        // The shares are rounded down, but at least 1: a thread with a limit of 0 could not serve.
         options.pace = options.pace.for_one_of(threads);
         options.max_connections = (options.max_connections / threads).max(1);
         options.max_open_files = (options.max_open_files / threads).max(1);
@@ -103,7 +121,7 @@ impl Settings {
     }
 }
 
-/// Owner and group may connect.
+/// The default permissions of Unix sockets: their owner and group may connect.
 pub const DEFAULT_SOCKET_MODE: u32 = 0o660;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::server::control::{Command, Control, obey};
 use crate::server::settings::Settings;
 use crate::server::worker::Worker;
 
-/// What to serve, where and how.
+/// Configures a [`Server`] before it starts; created by [`Server::builder`] and [`Server::with`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     settings: Settings,
@@ -29,14 +29,14 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds an address to listen on; [`ListenAddress::DEFAULT`] if there is none.
+    /// Adds an address to listen on. A server without any listens on [`ListenAddress::DEFAULT`].
     #[must_use]
     pub fn listen(mut self, address: ListenAddress) -> Self {
         self.settings.listen.push(address);
         self
     }
 
-    /// How many threads serve; the kernel spreads connections over them (SO_REUSEPORT).
+    /// Sets the number of threads, at least 1. The kernel distributes connections among them (SO_REUSEPORT).
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self {
@@ -45,7 +45,8 @@ impl Builder {
         }
     }
 
-    /// The share of its processor that an idle thread may spin to keep timers exact, 0 to 1.
+    /// Sets the share of a processor that an idle thread may spend on spinning to keep timers exact, 0 to 1. The
+    /// default is [`DEFAULT_SPIN_CAP`].
     #[must_use]
     pub fn spin_cap(self, share: f64) -> Self {
         Self {
@@ -54,7 +55,8 @@ impl Builder {
         }
     }
 
-    /// How the threads learn which sockets are ready; by epoll unless it is said, or by poll where epoll is forbidden.
+    /// Sets the mechanism by which the threads learn which sockets are ready. The default is epoll, or poll where epoll
+    /// is forbidden.
     #[must_use]
     pub fn events(self, mechanism: Mechanism) -> Self {
         Self {
@@ -63,31 +65,32 @@ impl Builder {
         }
     }
 
-    /// How each thread serves. The limit of connections is for all threads together.
+    /// Sets the options of each thread. The limits of connections and of open files are for all threads together.
     #[must_use]
     pub fn worker(mut self, worker: WorkerOptions) -> Self {
         self.settings.worker = worker;
         self
     }
 
-    /// Binds all addresses, and starts all threads but the one that will call [`Server::run`].
+    /// Binds all addresses, and starts all threads but the first, which is the caller of [`Server::run`].
     ///
     /// # Errors
-    /// Addresses that can't be listened on, settings that contradict themselves, and [`StartError::Runtime`].
+    /// Addresses on which listening fails, contradictory settings, and [`StartError::Runtime`].
     pub fn bind(self) -> Result<Server, StartError> {
         self.take_over(Vec::new())
     }
 
-    /// As [`bind`](Self::bind), and listens by `sockets`, which another process has left ([`Control::sockets`]), where the
-    /// settings name their place; the other process goes on meanwhile. Once it has learnt that this one is ready, call
-    /// [`Control::settle`].
+    /// As [`bind`](Self::bind), but uses `sockets` from another process ([`Control::sockets`]) for those addresses that
+    /// the settings name, so that no connection is refused while one process replaces the other. The other process
+    /// continues to serve. Call [`Control::settle`] once that process knows that this one is ready.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind). The other process may then go on.
+    /// As [`bind`](Self::bind). The other process can then continue.
     pub fn take_over(self, sockets: Vec<Inherited>) -> Result<Server, StartError> {
         let (control, mut commands) = Control::bind(self.settings, self.threads, sockets)?;
         let first = commands.remove(0);
         let runtime = start_runtime(&self.runtime)?;
+        // Each thread holds a sender until it ends, so that `ended` closes with the last of them.
         let (running, ended) = async_channel::bounded(1);
         let others = commands
             .into_iter()
@@ -114,6 +117,8 @@ fn start_runtime(settings: &softclock::Builder) -> Result<Runtime, StartError> {
     settings.build().map_err(StartError::Runtime)
 }
 
+/// Starts a thread that serves until `commands` closes, and then returns the number of connections it cut. Returns once
+/// the thread has its runtime, or could not create it.
 fn spawn(
     commands: Receiver<Command>,
     worker: impl FnOnce() -> Rc<Worker> + Send + 'static,
@@ -122,6 +127,7 @@ fn spawn(
 ) -> Result<JoinHandle<usize>, StartError> {
     let (report, started) = mpsc::channel();
     let run = move || {
+        // The runtime must be created on the thread that runs it.
         let started = start_runtime(&settings);
         let (runtime, result) = match started {
             Ok(runtime) => (Some(runtime), Ok(())),
@@ -141,7 +147,7 @@ fn spawn(
     let handle = handle.map_err(StartError::Runtime)?;
     match started.recv() {
         Ok(result) => result.map(|()| handle),
-        Err(_) => Err(StartError::Runtime(io::Error::other("a thread has died"))),
+        Err(_) => Err(StartError::Runtime(io::Error::other("a thread panicked"))),
     }
 }
 
@@ -151,17 +157,17 @@ pub struct Server {
     commands: Receiver<Command>,
     control: Control,
     others: Vec<JoinHandle<usize>>,
-    /// Closed when the other threads have ended.
+    /// Closes when the other threads have ended.
     ended: Receiver<Infallible>,
 }
 
 impl Server {
-    /// A server of a site or a proxy on one thread, to be completed.
+    /// Returns a builder of a server for a site or a proxy, with one thread and default options.
     pub fn builder(served: impl Into<Served>) -> Builder {
         Self::with(Settings::new(served))
     }
 
-    /// A server of these settings on one thread, to be completed.
+    /// Returns a builder of a server with these settings and one thread.
     pub fn with(settings: Settings) -> Builder {
         Builder {
             settings,
@@ -170,25 +176,27 @@ impl Server {
         }
     }
 
-    /// The addresses listened on, with their real ports, in the order they were added.
+    /// Returns the addresses on which the server listens, in the order they were added. Port 0 is replaced by the port
+    /// that the kernel chose.
     pub fn local_addresses(&self) -> Vec<ListenAddress> {
         self.control.local_addresses()
     }
 
-    /// How it learns which sockets are ready.
+    /// Returns the mechanism by which the server learns which sockets are ready.
     pub fn mechanism(&self) -> Mechanism {
         self.runtime.mechanism()
     }
 
-    /// The handle by which the server is changed while it runs, in the runtime of [`run`](Self::run).
+    /// Returns a handle that changes the server while it runs. Use it in tasks of the runtime of [`run`](Self::run).
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Serves until `shutdown` is ready and the connections in progress have ended or had their time. Then waits up to
-    /// two seconds for access logs to be written.
+    /// Serves until `shutdown` is ready, then drains: accepts no more connections, and waits for those in progress for
+    /// up to [`WorkerOptions::drain`]. Finally waits up to two seconds for access logs to be written.
     ///
-    /// Gives the number of connections that were cut.
+    /// Runs `shutdown` in the runtime of this thread, where tasks that it spawns run, too. Returns the number of
+    /// connections that were cut at the end of the drain time.
     pub fn run(self, shutdown: impl Future<Output = ()>) -> usize {
         let Self {
             runtime,
@@ -205,10 +213,12 @@ impl Server {
             };
             control.start_metrics();
             shutdown.await;
+            // The other threads drain at the same time as this one.
             control.close();
             obeying.await;
             let cut = worker.drain().await;
-            // Here, not in join, so that tasks of the caller's, such as one that waits for signals, go on.
+            // Awaited here rather than in `join` below, so that tasks of the caller, such as a handler of signals, run
+            // until the last thread has ended.
             let _ = ended.recv().await;
             cut
         });
@@ -220,8 +230,9 @@ impl Server {
     }
 }
 
-/// The share of a processor that keeps timers exact while the server idles; without timers due it is not used.
+/// The default share of a processor that an idle thread may spend on spinning to keep timers exact. A thread spins only
+/// while a timer is about to expire.
 pub const DEFAULT_SPIN_CAP: f64 = 0.05;
 
-/// How long access logs may take to be written at the end: a disk does it sooner, and a pipe that is not read never.
+/// The limit of the wait for access logs at the end. A disk needs less; a pipe without a reader would never finish.
 const FLUSH_LIMIT: Duration = Duration::from_secs(2);

@@ -29,10 +29,26 @@ use crate::observe::telemetry::UpstreamReport;
 use crate::site::content::Site;
 use crate::site::open_files;
 
-/// Serves `site` to all who connect, on the current runtime, until `shutdown` is ready; then stops accepting, closes
-/// idle connections, and waits for the others as long as `options.drain` allows.
+/// Serves `site` on `listeners`, on the current runtime, until `shutdown` is ready. Then stops accepting, closes idle
+/// connections, and waits for the others for up to `options.drain`.
 ///
-/// Gives the number of connections that were still busy then. They end with the runtime.
+/// Returns the number of connections that were still busy at the end of that time. They end with the runtime.
+///
+/// ```
+/// use softclock::net::TcpListener;
+/// use softclock_http::{Site, WorkerOptions, serve};
+/// use std::{net::SocketAddr, rc::Rc, time::Duration};
+///
+/// softclock::Runtime::new()?.block_on(async {
+///     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+///     let shutdown = softclock::sleep(Duration::from_millis(1));
+///     let site = Rc::new(Site::bundled());
+///     let busy = serve(vec![listener], site, WorkerOptions::default(), shutdown).await;
+///     assert_eq!(busy, 0);
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub async fn serve(
     listeners: Vec<TcpListener>,
     site: Rc<Site>,
@@ -47,10 +63,11 @@ pub async fn serve(
     worker.drain().await
 }
 
-/// Answers the requests on `stream` until either side closes it.
+/// Answers the requests on `stream`, as HTTP/1, until either side closes it. For programs with their own accept loop.
 ///
 /// # Errors
-/// hyper's: lost connections, timeouts, files that shrink while they are sent. A refused request is none.
+/// hyper's errors: lost connections, timeouts, files that shrink while they are sent. A refused request is not an
+/// error.
 pub async fn serve_connection(
     stream: TcpStream,
     site: Rc<Site>,
@@ -71,21 +88,21 @@ pub async fn serve_connection(
         .await
 }
 
-/// The server's part in one thread.
+/// One thread's share of a server: its listeners and connections.
 pub(crate) struct Worker {
     pub(crate) exchanges: Rc<Exchanges>,
     pub(crate) members: Rc<Members>,
     /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
-    /// Has all TCP connections, whether or not there is a rate.
+    /// Paces all TCP connections. Without a rate it delays nothing, but a reload may set one.
     pacer: Pacer,
-    /// Listeners by the number that [`listen`](Self::listen) gave.
+    /// The accept loops, by the number in [`ListenerId`]; `None` once closed.
     accepting: RefCell<Vec<Option<Accepting>>>,
 }
 
 struct Accepting {
     task: JoinHandle<()>,
-    /// Dropped to have the task end when nobody waits to be accepted.
+    /// Dropped to end the task once the kernel's queue of connections is empty.
     _open: Sender<Infallible>,
 }
 
@@ -94,7 +111,8 @@ impl Worker {
         Self::sharing(Arc::default(), live)
     }
 
-    /// As [`new`](Self::new), for one of several threads, which count the connections of clients together.
+    /// As [`new`](Self::new), for one of several threads, which count the connections of client addresses together in
+    /// `clients`.
     pub(crate) fn sharing(clients: Arc<Clients>, live: Live) -> Rc<Self> {
         let pacer = Pacer::default();
         live.options.pace.apply(&pacer);
@@ -112,7 +130,7 @@ impl Worker {
         Self::new(Live::of_site(site, options))
     }
 
-    /// Serves new requests by `live` from now on.
+    /// Replaces the settings for new requests and connections.
     pub(crate) fn set_live(&self, live: Live) {
         self.members.set_limit(live.options.max_connections);
         live.options.pace.apply(&self.pacer);
@@ -120,14 +138,14 @@ impl Worker {
         self.exchanges.set_live(live);
     }
 
-    /// What is known of upstreams, where there are any.
+    /// Returns reports of the upstreams; empty for a site.
     pub(crate) fn upstreams(&self) -> Vec<UpstreamReport> {
         let live = self.exchanges.live();
         let forwarder = live.served.forwarder();
         forwarder.map_or_else(Vec::new, |forwarder| forwarder.reports().collect())
     }
 
-    /// Accepts from `listener` from now on.
+    /// Starts to accept connections from `listener`.
     pub(crate) fn listen(self: &Rc<Self>, listener: Listener) -> ListenerId {
         let (open, closed) = async_channel::bounded(1);
         let task = softclock::spawn_local(accept_loop(Rc::clone(self), listener, closed));
@@ -136,22 +154,26 @@ impl Worker {
         ListenerId(accepting.len() - 1)
     }
 
-    /// Has the listener closed when those that wait in the kernel's queue are accepted. Connections go on.
+    /// Closes the listener once the connections in the kernel's queue have been accepted. Does not affect connections.
     pub(crate) fn unlisten(&self, id: ListenerId) {
         let accepting = self.accepting.borrow_mut()[id.0].take();
         drop(accepting);
     }
 
-    /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Gives the
-    /// number of those still busy then. Where another process accepts ([`Exchanges::hand_over`]), idle connections have
-    /// a while to ask for more.
+    /// Stops accepting, closes idle connections, and waits for the others as long as the options allow. Returns the
+    /// number of connections that were still busy at the end of that time.
+    ///
+    /// If another process accepts ([`Exchanges::hand_over`]), idle connections first stay open for half of that time,
+    /// in which they can send another request.
     pub(crate) async fn drain(&self) -> usize {
         let drain = self.exchanges.live().options.drain;
         let end = softclock::now() + drain;
+        // Keeping only the tasks drops the senders, upon which the accept loops empty the kernel's queues and end.
         let accepting = self.accepting.take().into_iter().flatten();
         let mut tasks: Vec<_> = accepting.map(|accepting| accepting.task).collect();
         if self.exchanges.is_replaced() {
-            // The next request of a connection that is idle may be on its way, and most so the first.
+            // The next request of an idle connection may be in flight; on a new connection it most likely is. A
+            // response to it tells the client to connect anew, while a close would lose the request.
             let left = async {
                 for task in &mut tasks {
                     task.await;
@@ -160,7 +182,7 @@ impl Worker {
             };
             let _ = softclock::timeout(drain / 2, left).await;
         } else {
-            // One turn for those in the queue.
+            // Lets the accept loops take connections that are in the kernel's queues already.
             softclock::yield_now().await;
             softclock::yield_now().await;
         }
@@ -174,7 +196,7 @@ impl Worker {
         self.members.count()
     }
 
-    /// Counts a connection for its client's address. Returns `None` if that has too many.
+    /// Counts a connection for its client's address. Returns `None` if the address has reached its limit.
     fn admit_address(&self, peer: Peer) -> Option<ConnectionPermit> {
         let limits = self.exchanges.live().options.clients;
         let permit = self.clients.connect(peer, &limits);
@@ -184,6 +206,7 @@ impl Worker {
         permit
     }
 
+    /// Spawns the task of an accepted connection.
     fn start(
         self: &Rc<Self>,
         carrier: Carrier,
@@ -195,8 +218,8 @@ impl Worker {
         tracing::trace!(%peer, "accepted");
         self.exchanges.telemetry.on_accepted();
         let carrier = match carrier {
-            // Though there may be no rate yet. Without a delay of small segments, too, as the last of a response might
-            // wait for the client's delayed acknowledgement.
+            // Even without a rate, as a reload may set one. A paced stream also has TCP_NODELAY: without it the last
+            // segment of a response could wait for the client's delayed acknowledgement.
             Carrier::Tcp(stream) => {
                 let _ = stream.set_notsent_lowat(UNSENT_BYTES);
                 Carrier::Tcp(stream.paced(&self.pacer))
@@ -213,7 +236,7 @@ impl Worker {
             softclock::spawn_local(conversation.run());
             return;
         }
-        // Settings are checked for this before they are applied.
+        // Never `None` here: settings with a TLS listener but no certificate are refused before they are applied.
         let Some(acceptor) = live.tls.as_ref().map(Tls::acceptor) else {
             return;
         };
@@ -227,14 +250,16 @@ impl Worker {
     }
 }
 
-/// A listener of a [`Worker`].
+/// Identifies a listener of a [`Worker`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListenerId(usize);
 
-/// Accepts connections until `closed`, and then those that wait in the kernel, at most [`QUEUE`]. No error ends it:
-/// most concern one connection that is gone already, and the others, such as descriptors running out, pass.
+/// Accepts connections until `closed`, and then those that wait in the kernel's queue, at most [`QUEUE`]. No error ends
+/// the loop: most errors concern one connection that is already lost, and others, such as a lack of descriptors, are
+/// temporary.
 ///
-/// At the limit of connections one more is accepted and held: it shows that somebody waits for room.
+/// At the limit of connections the loop accepts one more and holds it until there is room: only an accepted connection
+/// makes [`Members::admit`] ask idle ones to leave.
 async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
     let mut closing = pin!(closed.recv());
     let mut next = async || {
@@ -249,17 +274,18 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
     while left > 0
         && let Some(accepted) = next().await
     {
-        // New clients must not keep a closing listener open for ever.
+        // Once closed, the loop accepts a bounded number, so that new clients cannot keep the listener open.
         left -= usize::from(closed.is_closed());
         match accepted {
             Ok((carrier, peer)) => {
-                // Before the wait for room, so that a client with too many holds up no other.
+                // Checked before the wait for room, so that a client above its limit delays no other client.
                 let Some(permit) = worker.admit_address(peer) else {
                     carrier.reset();
                     continue;
                 };
                 let membership = worker.members.admit().await;
                 worker.start(carrier, peer, listener.tls, permit, membership);
+                // Connections in progress run between batches of new ones.
                 in_turn += 1;
                 if in_turn == ACCEPTED_A_TURN {
                     in_turn = 0;
@@ -268,6 +294,7 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
+                // Most likely descriptors or memory ran out: free some, and pause, as the error would return at once.
                 Limit::Accept.reached(error, "cannot accept; trying again");
                 worker.members.shed(softclock::now());
                 open_files::close_one();
@@ -277,15 +304,16 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
     }
 }
 
-/// Connections accepted before others have their turn. Each costs 40 us until it waits for its first request.
+/// The number of connections that a listener accepts before other tasks run. Each takes about 40 us until it waits for
+/// its first request.
 const ACCEPTED_A_TURN: u32 = 8;
 
-/// What may wait in the kernel for a client's window: without a limit a client that hardly reads has the kernel copy
-/// megabytes at once while the others wait.
+/// The limit of unsent bytes in the kernel for each connection (TCP_NOTSENT_LOWAT). Without it the kernel copies
+/// megabytes at once for a client that hardly reads, and delays all other clients meanwhile.
 const UNSENT_BYTES: u32 = 512 << 10;
 
-/// The most that wait in the kernel to be accepted (`net.core.somaxconn` is 4096 unless it was raised).
+/// The most connections that wait in the kernel's queue: the default of `net.core.somaxconn`.
 const QUEUE: usize = 4096;
 
-/// After an error in accepting that would come again at once.
+/// The pause after an error of `accept(2)` that is likely to persist.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

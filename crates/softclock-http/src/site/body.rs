@@ -1,4 +1,4 @@
-//! Response bodies: bytes at hand, or a file read as fast as the client takes it.
+//! Response bodies: bytes in memory, or a file that is read as fast as the client takes it.
 
 use std::io;
 use std::pin::Pin;
@@ -14,16 +14,16 @@ pub use crate::site::file_body::FileBody;
 
 /// The body of a response.
 pub enum Body {
-    /// Bytes in memory; none for an empty body.
+    /// Bytes in memory.
     Bytes(Bytes),
-    /// Part of a file, read when the connection asks for more.
+    /// A file or a range of it, read when the connection asks for more.
     File(FileBody),
-    /// Several parts of a file, each behind a head of its own.
+    /// Several ranges of a file, each with its own head.
     Parts(Box<Parts>),
 }
 
 impl Body {
-    /// A body without content.
+    /// Returns a body without content.
     pub const fn empty() -> Self {
         Self::Bytes(Bytes::new())
     }
@@ -50,7 +50,7 @@ impl http_body::Body for Body {
 }
 
 impl Body {
-    /// Ready with the next frame, of at most `max` bytes.
+    /// Ready with the next frame, of at most `max` bytes; `None` at the end.
     pub(crate) fn poll_up_to(
         &mut self,
         max: usize,

@@ -1,8 +1,8 @@
-//! The site that `softclock serve` shows when it is given no directory.
+//! The site that `softclock serve` serves if no directory is given.
 
 use std::path::Path;
 
-/// A file that is part of the program.
+/// A file that is compiled into the program.
 pub(crate) struct BundledFile {
     pub(crate) name: &'static str,
     pub(crate) content: &'static [u8],
@@ -20,6 +20,7 @@ impl BundledFile {
     }
 }
 
+/// The 64-bit FNV-1a hash.
 const fn fnv1a(content: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut at = 0;
@@ -40,7 +41,7 @@ const fn quoted_hexadecimal(number: u64) -> [u8; 18] {
     text
 }
 
-/// The file of this name.
+/// Returns the file with this name.
 pub(crate) fn find(name: &Path) -> Option<&'static BundledFile> {
     FILES.iter().find(|file| Path::new(file.name) == name)
 }

@@ -1,7 +1,7 @@
-//! A bounded cache whose entries are checked again after a while: a pure state machine, time is an argument.
+//! A bounded cache whose entries become stale after a while. A pure state machine: time is an argument.
 //!
-//! What to evict is found by CLOCK: a hand goes round over the entries, spares those used since it last came by, and
-//! takes the first that was not. That is nearly least-recently-used, and a hit only sets a flag.
+//! It evicts by the CLOCK algorithm: a hand moves round over the entries, spares those used since it last passed, and
+//! evicts the first one that was not. This approximates least-recently-used eviction, but a hit only sets a flag.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use softclock::Instant;
 
-/// How much a cache may hold, and how long without a look at what it stands for.
+/// The capacity of a cache, and the time after which entries become stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Bytes of content and what is kept beside it; 0 for no cache.
+    /// The most bytes of content and related data; 0 disables the cache.
     pub(crate) bytes: usize,
-    /// Number of entries.
+    /// The most entries.
     pub(crate) entries: usize,
-    /// After that long an entry is stale.
+    /// An entry that was last checked this long ago is stale.
     pub(crate) revalidate: Duration,
 }
 
-/// Values by a path, within [`Limits`].
+/// Values by path, within [`Limits`].
 #[derive(Debug)]
 pub(crate) struct Cache<V> {
     limits: Limits,
@@ -39,17 +39,17 @@ struct Slot<V> {
     used: bool,
 }
 
-/// What a cache knows of a key.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lookup<V> {
-    /// Checked lately, and when.
+    /// The value, checked recently, and the time of the check.
     Fresh(V, Instant),
-    /// To be checked.
+    /// The value, which must be checked before it is used.
     Stale(V),
     Missing,
 }
 
-/// A clone is empty: each thread fills its own.
+/// A clone is empty, as each thread fills its own cache.
 impl<V: Clone> Clone for Cache<V> {
     fn clone(&self) -> Self {
         Self::new(self.limits)
@@ -71,7 +71,7 @@ impl<V: Clone> Cache<V> {
         self.limits
     }
 
-    /// O(1).
+    /// Looks up `key` and marks it as used. O(1).
     pub(crate) fn look_up(&mut self, key: &[u8], now: Instant) -> Lookup<V> {
         let Some(&at) = self.index.get(key) else {
             return Lookup::Missing;
@@ -85,7 +85,7 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// The value of `key` was seen to be true at `checked`.
+    /// Records that the value of `key` was still current at `checked`.
     pub(crate) fn confirm(&mut self, key: &[u8], checked: Instant) {
         if let Some(&at) = self.index.get(key) {
             let slot = &mut self.slots[at];
@@ -93,8 +93,8 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Keeps `value`, true at `checked`, unless it is too big for the whole cache. Evicts what it takes the place of:
-    /// the hand passes each entry at most twice.
+    /// Stores `value`, which was current at `checked`, unless it exceeds the whole cache. The old value of `key` is
+    /// removed in either case. Evicts entries as needed: the hand passes each entry at most twice.
     pub(crate) fn insert(&mut self, key: &[u8], value: V, bytes: usize, checked: Instant) {
         self.remove(key);
         let bytes = bytes.saturating_add(key.len()).saturating_add(ENTRY_BYTES);
@@ -117,7 +117,7 @@ impl<V: Clone> Cache<V> {
         self.invariants();
     }
 
-    /// O(1).
+    /// Removes the entry of `key`. O(1).
     pub(crate) fn remove(&mut self, key: &[u8]) {
         if let Some(&at) = self.index.get(key) {
             self.remove_slot(at);
@@ -130,6 +130,7 @@ impl<V: Clone> Cache<V> {
                 self.hand = 0;
             }
             let slot = &mut self.slots[self.hand];
+            // Clearing the flag spares an entry once: the next pass evicts it unless it is used again.
             if !std::mem::take(&mut slot.used) {
                 return self.remove_slot(self.hand);
             }
@@ -137,7 +138,7 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// The last entry moves into the place of the removed one.
+    /// Removes an entry; the last entry moves to its index.
     fn remove_slot(&mut self, at: usize) {
         let removed = self.slots.swap_remove(at);
         self.index.remove(&removed.key);
@@ -156,7 +157,7 @@ impl<V: Clone> Cache<V> {
     }
 }
 
-/// What an entry costs beside content and key: its header fields, its place in the index.
+/// The approximate cost of an entry besides content and key: its header fields, and its place in the index.
 const ENTRY_BYTES: usize = 2_048;
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// The cache may forget, but what it remembers is the last value, and as fresh as it was last seen.
+        /// The cache may forget a value, but one that it returns is the last one, with the time of its last check.
         #[test]
         fn against_a_model(steps in proptest::collection::vec(step(), 0..200)) {
             let mut cache = cache(20_000, 5);

@@ -1,4 +1,4 @@
-//! What is served: content and the options that shape its responses.
+//! The content of a site and the options of its responses.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,9 +15,21 @@ use crate::site::error_page::ErrorPage;
 use crate::site::header_rule::HeaderRule;
 use crate::site::store::Store;
 
-/// What is served: a directory, or the site that is part of the program, and how.
+/// A site: a directory or the site that is part of the program, and the options of its responses.
 ///
-/// Clones are cheap and may go to other threads; each has a cache of its own.
+/// Clones are cheap and may be sent to other threads; each clone has its own cache.
+///
+/// ```
+/// use softclock_http::{ErrorPage, Site};
+///
+/// let not_found: ErrorPage = "404=/errors/404.html".parse().unwrap();
+/// let site = Site::directory("/")?
+///     .with_listing(true)
+///     .with_cache(16 << 20)
+///     .with_error_page(not_found);
+/// # drop(site);
+/// # Ok::<(), softclock_http::StartError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Site {
     pub(crate) content: Content,
@@ -35,10 +47,10 @@ pub(crate) enum Content {
 }
 
 impl Site {
-    /// The files below `directory`.
+    /// Creates a site of the files below `directory`.
     ///
     /// # Errors
-    /// [`StartError::Directory`].
+    /// [`StartError::Directory`] if the directory cannot be opened.
     pub fn directory(directory: impl Into<PathBuf>) -> Result<Self, StartError> {
         let directory = directory.into();
         match Root::open(&directory) {
@@ -50,7 +62,7 @@ impl Site {
         }
     }
 
-    /// The site that introduces softclock; needs no file.
+    /// Creates the site that introduces softclock; it needs no files.
     pub fn bundled() -> Self {
         Self::new(Content::Bundled)
     }
@@ -66,7 +78,7 @@ impl Site {
         }
     }
 
-    /// Sets the name of the file that stands for its directory.
+    /// Sets the name of the file that is served for a directory; [`DEFAULT_INDEX`] by default.
     #[must_use]
     pub fn with_index(self, name: impl Into<String>) -> Self {
         Self {
@@ -75,9 +87,9 @@ impl Site {
         }
     }
 
-    /// Whether a file's siblings `.br`, `.zst` and `.gz` are sent to clients that accept them; yes by default. A
-    /// sibling older than its original is ignored. Responses vary by Accept-Encoding if there is a sibling, whichever
-    /// is sent.
+    /// Sets whether a file's siblings `.br`, `.zst` and `.gz` are sent to clients that accept their coding; yes by
+    /// default. A sibling older than the original is ignored. If a file has siblings, all its responses vary by
+    /// Accept-Encoding.
     #[must_use]
     pub fn with_precompressed(self, on: bool) -> Self {
         Self {
@@ -86,8 +98,8 @@ impl Site {
         }
     }
 
-    /// Sets how many bytes of small files, and what is told of them, are kept in memory; 0 for none. In a
-    /// [`Server`](crate::Server) that is for all threads together.
+    /// Sets the size in bytes of the cache for small files and their metadata; 0 disables it. In a
+    /// [`Server`](crate::Server) the size is for all threads together.
     #[must_use]
     pub fn with_cache(self, bytes: usize) -> Self {
         let entries = CACHE_DEFAULT.entries;
@@ -98,7 +110,7 @@ impl Site {
         })
     }
 
-    /// Sets how long a change of a file that is kept in memory may go unnoticed.
+    /// Sets how long a change of a cached file may go unnoticed.
     #[must_use]
     pub fn with_cache_revalidate(self, revalidate: Duration) -> Self {
         self.with_limits(|limits| Limits {
@@ -107,7 +119,7 @@ impl Site {
         })
     }
 
-    /// Whether a directory without an index file is answered with a list of what it holds; no by default.
+    /// Sets whether a directory without an index file is answered with a list of its entries; no by default.
     #[must_use]
     pub fn with_listing(self, on: bool) -> Self {
         Self {
@@ -116,7 +128,7 @@ impl Site {
         }
     }
 
-    /// Adds an error page; a later one for the same status replaces it.
+    /// Adds an error page, in place of an earlier one for the same status.
     #[must_use]
     pub fn with_error_page(mut self, page: ErrorPage) -> Self {
         self.error_pages.retain(|other| other.status != page.status);
@@ -124,17 +136,17 @@ impl Site {
         self
     }
 
-    /// Adds a rule for header fields of responses; rules apply in the order they were added.
+    /// Adds a rule for header fields of responses. Rules apply in the order in which they were added.
     #[must_use]
     pub fn with_header(mut self, rule: HeaderRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Opens the files of all error pages as responses will, and waits for the disk.
+    /// Checks that the files of all error pages can be opened. Blocks on the disk.
     ///
     /// # Errors
-    /// [`StartError::ErrorPage`] for the first that can't be read.
+    /// [`StartError::ErrorPage`] for the first file that cannot be read.
     pub(crate) fn check_error_pages(&self) -> Result<(), StartError> {
         for page in &self.error_pages {
             let opened = self.open_error_page(page);
@@ -146,7 +158,7 @@ impl Site {
     fn open_error_page(&self, page: &ErrorPage) -> io::Result<()> {
         let Content::Directory(store) = &self.content else {
             return Err(io::Error::other(
-                "the bundled site has only its own; name a directory to serve",
+                "the bundled site has fixed error pages; name a directory to serve",
             ));
         };
         let file = store.root().open_file_waiting(page.path.relative())?;
@@ -156,7 +168,7 @@ impl Site {
         }
     }
 
-    /// The same for one of several threads.
+    /// Returns the site for one of `threads` threads, with its share of the cache.
     pub(crate) fn for_one_of(self, threads: usize) -> Self {
         self.with_limits(|limits| Limits {
             bytes: limits.bytes / threads.max(1),
@@ -171,7 +183,7 @@ impl Site {
         self
     }
 
-    /// Completes the header fields of a response to a request for `path`.
+    /// Adds the header fields that all responses have, and those of the rules for `path`.
     pub(crate) fn complete(&self, path: &[u8], status: StatusCode, headers: &mut HeaderMap) {
         headers.insert(SERVER, HeaderValue::from_static("softclock"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -183,7 +195,7 @@ impl Site {
         }
     }
 
-    /// As [`complete`](Self::complete), for responses made for one request.
+    /// Like [`complete`](Self::complete), for a response that is not cached.
     pub(crate) fn completed(&self, path: &[u8], mut response: Response<Body>) -> Response<Body> {
         let status = response.status();
         self.complete(path, status, response.headers_mut());
@@ -191,13 +203,13 @@ impl Site {
     }
 }
 
-/// The name that stands for a directory unless another was chosen.
+/// The default name of a directory's index file.
 pub const DEFAULT_INDEX: &str = "index.html";
 
-/// Bytes of small files kept in memory, by all threads of a server together.
+/// The default size of the cache for small files, over all threads of a server.
 pub const DEFAULT_CACHE_BYTES: usize = 64 << 20;
 
-/// How long a change of a file may go unnoticed.
+/// The default time for which a change of a cached file may go unnoticed.
 pub const DEFAULT_CACHE_REVALIDATE: Duration = Duration::from_secs(1);
 
 const CACHE_DEFAULT: Limits = Limits {

@@ -1,15 +1,15 @@
-//! Turns of the reads that wait for a disk.
+//! Limits the reads of a thread that wait for a disk.
 //!
-//! Such a read has its file open as long as it lasts, and a connection of HTTP/2 may have one for each stream. So that
-//! the budget of open files holds ([`open_files`](crate::site::open_files)), a thread has [`READS`] underway at most,
-//! and others wait for their turn, in order: more at a time would only wait for the helper threads instead.
+//! Such a read keeps its file open until it ends, and an HTTP/2 connection may have one for each stream. To keep the
+//! budget of open files ([`open_files`](crate::site::open_files)), a thread has at most [`READS`] reads in progress;
+//! others wait for their turn, in order. More reads at a time would only wait for helper threads instead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// A place among the reads that are underway, or the wait for one. Given back, or up, when dropped.
+/// A slot among the reads in progress, or the wait for one. Dropping it frees the slot, or leaves the queue.
 pub(crate) struct Turn(Rc<State>);
 
 #[derive(Default)]
@@ -25,14 +25,14 @@ struct Reads {
 }
 
 impl Turn {
-    /// Takes a free place, or begins to wait for one.
+    /// Takes a free slot, or joins the queue.
     pub(crate) fn ask() -> Self {
         let state = Rc::<State>::default();
         READS_OF_THREAD.with_borrow_mut(|reads| reads.add(&state));
         Self(state)
     }
 
-    /// Ready when the turn has come.
+    /// Ready when the slot is taken.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         if self.0.has_come.get() {
             return Poll::Ready(());
@@ -45,7 +45,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.0.has_come.get() {
-            // At the thread's end nothing waits any more.
+            // When the thread ends, its queue may have been destroyed already.
             let next = READS_OF_THREAD.try_with(|reads| reads.borrow_mut().pass_on());
             next.ok().flatten().into_iter().for_each(Waker::wake);
         }
@@ -58,14 +58,14 @@ impl Reads {
             self.underway += 1;
             return state.has_come.set(true);
         }
-        // Those that were given up go before memory grows for them.
+        // Abandoned waits are removed only when the queue would have to grow, so that adding is O(1) on average.
         if self.waiting.len() == self.waiting.capacity() {
             self.waiting.retain(|waiting| waiting.strong_count() > 0);
         }
         self.waiting.push_back(Rc::downgrade(state));
     }
 
-    /// A read has ended: the next has its place.
+    /// Gives the slot of an ended read to the next waiting one; returns the waker of its task.
     fn pass_on(&mut self) -> Option<Waker> {
         while let Some(waiting) = self.waiting.pop_front() {
             if let Some(state) = waiting.upgrade() {
@@ -73,6 +73,7 @@ impl Reads {
                 return state.waker.take();
             }
         }
+        // No read waits, so the slot becomes free.
         self.underway -= 1;
         None
     }
@@ -82,7 +83,7 @@ thread_local! {
     static READS_OF_THREAD: RefCell<Reads> = RefCell::default();
 }
 
-/// Enough to keep the helper threads at work, of which there are fewer.
+/// Enough to keep all helper threads busy, which are fewer.
 pub(crate) const READS: usize = 16;
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
         underway.pop();
         let come: Vec<_> = waiting.iter().map(has_come).collect();
         assert_eq!(come, [true, false]);
-        // A turn that has come and is not used is passed on.
+        // An unused slot goes to the next in the queue.
         drop(waiting.remove(0));
         assert!(has_come(&waiting[0]));
         drop((underway, waiting));

@@ -7,22 +7,31 @@ use http::StatusCode;
 
 use crate::syntax::path::RequestPath;
 
-/// A file to be shown with an error, in place of the built-in page. The status stays; if the file is missing, the
-/// built-in page is shown.
+/// A file that is sent with an error status in place of the built-in page. The status does not change. If the file is
+/// missing, the built-in page is sent.
+///
+/// ```
+/// use softclock_http::{ErrorPage, ErrorPageError};
+///
+/// let page: ErrorPage = "404=/errors/404.html".parse()?;
+/// assert_eq!(page.to_string(), "404=/errors/404.html");
+/// assert_eq!("200=/ok.html".parse::<ErrorPage>(), Err(ErrorPageError::Status));
+/// # Ok::<(), ErrorPageError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
     pub(crate) status: StatusCode,
     pub(crate) path: RequestPath,
 }
 
-/// Why an error page was refused.
+/// The reason why an error page is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorPageError {
-    /// It has not the form `STATUS=/PATH`.
+    /// The text does not have the form `STATUS=/PATH`.
     Form,
-    /// The status is none of an error.
+    /// The status is not that of an error (400 to 599).
     Status,
-    /// The path is none of a file below the root.
+    /// The path does not name a file below the root.
     Path,
 }
 
@@ -30,8 +39,8 @@ impl fmt::Display for ErrorPageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => "write STATUS=/PATH, such as 404=/errors/404.html",
-            Self::Status => "an error's status is 400 to 599",
-            Self::Path => "the path of a file below the root begins with / and names no directory",
+            Self::Status => "write an error status from 400 to 599",
+            Self::Path => "write the path of a file below the root, starting with /",
         })
     }
 }
@@ -39,10 +48,10 @@ impl fmt::Display for ErrorPageError {
 impl std::error::Error for ErrorPageError {}
 
 impl ErrorPage {
-    /// Shows the file at `path`, as a request would name it, with errors of this status.
+    /// Creates an error page: sends the file at `path`, which is written as in a request, with errors of this status.
     ///
     /// # Errors
-    /// [`ErrorPageError`].
+    /// See [`ErrorPageError`].
     pub fn new(status: u16, path: &str) -> Result<Self, ErrorPageError> {
         let status = StatusCode::from_u16(status).map_err(|_| ErrorPageError::Status)?;
         if !status.is_client_error() && !status.is_server_error() {

@@ -1,4 +1,4 @@
-//! Bodies read from a file as fast as the client takes them.
+//! Bodies that are read from a file as fast as the client takes them.
 
 use std::io;
 use std::pin::Pin;
@@ -14,34 +14,34 @@ use crate::site::disk_reads::Turn;
 use crate::site::open_files::{OpenFile, Opening};
 use crate::syntax::range::ByteRange;
 
-/// A part of a file on its way to a client, at most [`CHUNK_BYTES`] of it in memory; none where the connection sends it
+/// A part of a file as a body. At most [`CHUNK_BYTES`] of it are in memory; none if the connection sends the file
 /// without a copy.
 ///
-/// If the file shrinks meanwhile the body ends with an error, which closes the connection: the length promised can't
-/// be kept, and filling up would be a lie.
+/// If the file shrinks while it is sent, the body ends with an error, which closes the connection: the promised length
+/// cannot be kept, and the client must not take padding for content.
 pub struct FileBody {
     file: OpenFile,
-    /// The reopening of the file, while it is in progress.
+    /// The reopening of the file in progress.
     opening: Option<Opening>,
     position: u64,
     remaining: u64,
-    /// The turn of a read that is to wait for the disk.
+    /// The slot for a read that must wait for the disk.
     turn: Option<Turn>,
-    /// A read that waits for the disk.
+    /// The read that waits for the disk.
     reading: Option<Reading>,
-    /// The way of parts that need not be read.
+    /// The lane for parts that need not be read.
     lane: Option<Entrance>,
 }
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>>>>;
 
 impl FileBody {
-    /// Bytes `range` of `file`, or all of it.
+    /// Creates a body of the bytes `range` of `file`, or of all its bytes.
     pub fn new(file: File, range: Option<ByteRange>) -> Self {
         Self::of(OpenFile::staying_open(file), range)
     }
 
-    /// As [`new`](Self::new), of a file that may be closed between reads.
+    /// Like [`new`](Self::new), for a file that may be closed between reads.
     pub(crate) fn of(file: OpenFile, range: Option<ByteRange>) -> Self {
         let (position, remaining) = range.map_or((0, file.metadata().len()), |range| {
             (range.first(), range.len())
@@ -57,19 +57,21 @@ impl FileBody {
         }
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes still to come.
     pub const fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// Has the connection send what is in the page cache without a copy, which pays for large parts.
+    /// Sends cached parts of the file through `lane`, without a copy. Small bodies are still copied, as the lane costs
+    /// more.
     pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
         if self.remaining >= UNCOPIED_MIN {
             self.lane = Some(Entrance::new(Rc::clone(lane)));
         }
     }
 
-    /// Ready with the next bytes; `None` at the end. `max` limits what is read, not what goes to the socket unread.
+    /// Ready with the next bytes; `None` at the end. `max` limits the bytes that are read, not those sent without
+    /// reading.
     pub(crate) fn poll_chunk(
         &mut self,
         max: usize,
@@ -91,11 +93,14 @@ impl FileBody {
                 let file = ready!(self.file.poll_file(&mut self.opening, cx))?;
                 match self.read_cached(&file, max) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        // The page cache does not have the bytes: read them on a helper thread, in turn with other such
+                        // reads.
                         ready!(self.turn.get_or_insert_with(Turn::ask).poll(cx));
                         self.read_from_disk(&file, max);
                         return self.poll_chunk(max, cx);
                     }
                     result => {
+                        // The bytes are in memory, so a slot that was taken goes to another read.
                         self.turn = None;
                         result?
                     }
@@ -103,23 +108,26 @@ impl FileBody {
             }
         };
         self.advance(chunk.len() as u64)?;
+        // These bytes are written by hyper itself; the lane can open for the part after them.
         if let Some(lane) = &self.lane {
             lane.pass_by();
         }
         Poll::Ready(Ok(Some(Pooled::new(chunk).into_bytes())))
     }
 
-    /// Bytes that stand for the next part of the file, if it need not be read.
+    /// Ready with the placeholder of the next part if it can be sent without reading; `None` if it must be read.
     fn poll_uncopied(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let Some(lane) = self.lane.as_mut().filter(|_| self.reading.is_none()) else {
             return Poll::Ready(Ok(None));
         };
+        // The socket sends no files, so the rest of the body is read.
         if !ready!(lane.poll_open(cx)) {
             self.lane = None;
             return Poll::Ready(Ok(None));
         }
         let file = ready!(self.file.poll_file(&mut self.opening, cx))?;
         let len = self.remaining.min(PART_BYTES as u64);
+        // `sendfile` would block the thread on the disk; a read can wait on a helper thread.
         if !file.is_cached(self.position, len) {
             return Poll::Ready(Ok(None));
         }
@@ -136,8 +144,8 @@ impl FileBody {
         Ok(chunk)
     }
 
-    /// Begins a read that goes on to its end, and has the turn until then, though the body may be dropped before: its file
-    /// is open until then, too.
+    /// Starts a read from the disk. It runs to its end even if the body is dropped, and keeps its file open until then,
+    /// so it also keeps the slot.
     fn read_from_disk(&mut self, file: &File, max: usize) {
         let max = self.chunk_len(max);
         let read = file.read_at_on_helper(buffers::buffer(max), max, self.position);
@@ -165,5 +173,5 @@ impl FileBody {
     }
 }
 
-/// Below this, asking first and a head that goes out by itself cost as much as the copies do.
+/// For smaller bodies the extra flush, and a head sent separately, cost as much as copying.
 const UNCOPIED_MIN: u64 = 128 << 10;

@@ -1,4 +1,4 @@
-//! Response headers by rule: `PATTERN=Name: value`.
+//! Rules for response header fields: `PATTERN=Name: value`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use http::header::{
 
 /// A header field for the responses to certain paths.
 ///
-/// The pattern is compared with the decoded path from its first slash to its end; `*` in it stands for any number of
-/// any characters, slashes too. An index file goes by its own name: `/docs/index.html`, not `/docs/`.
+/// The pattern is compared with the whole decoded path, including the first slash; `*` in it matches any number of any
+/// characters, including slashes. The path of an index file includes its name: `/docs/index.html`, not `/docs/`.
 ///
-/// A field replaces one of its name that the server or an earlier rule has set, except Vary, to which it adds. An empty
-/// value removes the field. Errors and redirects get the fields as well, but none that would let somebody keep a
-/// mistake for a year (Cache-Control, Expires and the like).
+/// A field replaces one of the same name that the server or an earlier rule has set; only Vary is added to. An empty
+/// value removes the field. Errors and redirects get the fields as well, except those that control caching
+/// (Cache-Control, Expires and the like), so that no client keeps an error for as long as a good response.
 ///
 /// ```
 /// use softclock_http::HeaderRule;
@@ -33,18 +33,18 @@ pub struct HeaderRule {
     value: Option<HeaderValue>,
 }
 
-/// Why a rule was refused.
+/// The reason why a rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderRuleError {
-    /// It has not the form of a rule.
+    /// The text does not have the form of a rule.
     Form,
-    /// The pattern matches nothing, as it begins neither with a slash nor with a star.
+    /// The pattern begins with neither a slash nor a star, so it cannot match.
     Pattern,
-    /// The name is none of a header field.
+    /// The name is not valid for a header field.
     Name,
-    /// The field is the server's own business: framing, or the connection.
+    /// Only the server may set the field, as it frames messages or concerns the connection.
     Reserved,
-    /// The value holds control characters.
+    /// The value contains control characters.
     Value,
 }
 
@@ -54,12 +54,12 @@ impl fmt::Display for HeaderRuleError {
             Self::Form => {
                 "write PATTERN=Name: value, such as '/assets/*=Cache-Control: max-age=60'"
             }
-            Self::Pattern => "a pattern begins with / or *",
-            Self::Name => "this is no name of a header field",
+            Self::Pattern => "start the pattern with / or *",
+            Self::Name => "this name is not valid for a header field",
             Self::Reserved => {
-                "this field frames messages or concerns the connection; the server alone sets it"
+                "only the server can set this field: it frames messages or concerns the connection"
             }
-            Self::Value => "a value holds no control characters",
+            Self::Value => "a value must not contain control characters",
         })
     }
 }
@@ -67,10 +67,11 @@ impl fmt::Display for HeaderRuleError {
 impl std::error::Error for HeaderRuleError {}
 
 impl HeaderRule {
-    /// The rule that responses to paths that match `pattern` have this field, or not if `value` is empty.
+    /// Creates a rule that sets this field in responses to paths that match `pattern`, or removes it if `value` is
+    /// empty.
     ///
     /// # Errors
-    /// [`HeaderRuleError`].
+    /// See [`HeaderRuleError`].
     pub fn new(pattern: &str, name: &str, value: &str) -> Result<Self, HeaderRuleError> {
         if !pattern.starts_with(['/', '*']) {
             return Err(HeaderRuleError::Pattern);
@@ -96,7 +97,7 @@ impl HeaderRule {
         })
     }
 
-    /// Applies the rule to a response to a request for `path`.
+    /// Applies the rule to the response to a request for `path`.
     pub(crate) fn apply(&self, path: &[u8], status: StatusCode, headers: &mut HeaderMap) {
         if !matches(self.pattern.as_bytes(), path) {
             return;
@@ -105,6 +106,7 @@ impl HeaderRule {
         match &self.value {
             None => drop(headers.remove(&self.name)),
             Some(_) if is_of_caching(&self.name) && !good => {}
+            // The server's own Vary must stay, as caches depend on it.
             Some(value) if self.name == VARY => drop(headers.append(VARY, value.clone())),
             Some(value) => drop(headers.insert(self.name.clone(), value.clone())),
         }
@@ -121,7 +123,7 @@ impl FromStr for HeaderRule {
     }
 }
 
-/// Hop-by-hop fields, those that frame a message, and those that depend on the single response.
+/// Returns whether the field is hop-by-hop, frames a message, or depends on the single response.
 fn is_reserved(name: &HeaderName) -> bool {
     const NAMES: [HeaderName; 8] = [
         CONNECTION,
@@ -143,10 +145,11 @@ fn is_of_caching(name: &HeaderName) -> bool {
         || name == "surrogate-control"
 }
 
-/// Whether `pattern` matches all of `text`; the work is bounded by the product of their lengths.
+/// Returns whether `pattern` matches all of `text`. The work is bounded by the product of their lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut next) = (0, 0);
-    // Where the last star was, and how much of the text it has swallowed up to.
+    // The last star seen: its position in the pattern, and the end of the text that it matches so far. On a mismatch
+    // this star is extended by one byte. Earlier stars need not be, as the last one can match the same bytes.
     let mut star: Option<(usize, usize)> = None;
     while at < text.len() {
         match pattern.get(next) {

@@ -9,18 +9,19 @@ use softclock::fs::{Entries, Entry, Root};
 
 use crate::syntax::path::{RequestPath, UNSAFE_IN_SEGMENT};
 
-/// Reads and lists a directory; waits for the disk.
+/// Reads a directory and renders its list. Blocks on the disk.
 ///
 /// # Errors
 /// Those of [`Root::read_directory`].
 pub(crate) fn page(root: &Root, path: &RequestPath) -> io::Result<String> {
+    // Hidden files are not served, so they are not listed.
     let visible = |name: &[u8]| !name.starts_with(b".");
     let mut found = root.read_directory(path.relative(), ENTRIES_MAX, visible)?;
     sort(&mut found.entries);
     Ok(render(&found, path.as_bytes()))
 }
 
-/// Directories first, each kind by name.
+/// Sorts directories first, each group by name.
 fn sort(entries: &mut [Entry]) {
     entries.sort_unstable_by(|a, b| {
         let key = |entry: &Entry| !entry.metadata.is_dir();
@@ -48,7 +49,10 @@ fn render(found: &Entries, path: &[u8]) -> String {
     }
     page += "</table>\n";
     if found.truncated {
-        let _ = writeln!(page, "<p>There are more; only {ENTRIES_MAX} are shown.</p>");
+        let _ = writeln!(
+            page,
+            "<p>The directory has more entries; {ENTRIES_MAX} are shown.</p>"
+        );
     }
     page += "</body>\n</html>\n";
     page
@@ -61,7 +65,7 @@ fn push_row(page: &mut String, entry: &Entry) {
     } else {
         readable_size(entry.metadata.len())
     };
-    // The dot keeps a name with a colon from being a scheme, should one slip through the encoding.
+    // The leading `./` keeps a name with a colon from being parsed as a URL scheme, should encoding miss one.
     let _ = writeln!(
         page,
         "<tr><td><a href=\"./{}{slash}\">{}{slash}</a></td><td>{size}</td><td>{}</td></tr>",
@@ -71,7 +75,7 @@ fn push_row(page: &mut String, entry: &Entry) {
     );
 }
 
-/// Text that means itself in HTML; what is no UTF-8 and what controls a terminal or the direction of writing is
+/// Escapes a name for HTML. Invalid UTF-8, control characters, and characters that change the direction of text are
 /// replaced.
 fn escaped(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -92,7 +96,7 @@ fn escaped(name: &[u8]) -> String {
     text
 }
 
-/// Three digits or so: `512 B`, `1.5 KB`, `12 MB`.
+/// Formats a size with about three digits: `512 B`, `1.5 KB`, `12 MB`.
 fn readable_size(bytes: u64) -> String {
     if bytes < 1_000 {
         return format!("{bytes} B");
@@ -100,6 +104,7 @@ fn readable_size(bytes: u64) -> String {
     let mut size = bytes as f64 / 1_000.0;
     let mut units = ["KB", "MB", "GB", "TB", "PB", "EB"].iter().peekable();
     let mut unit = units.next().expect("six of them");
+    // The unit changes where rounding would show 1000.
     while size >= 999.5
         && let Some(next) = units.next()
     {
@@ -113,7 +118,7 @@ fn readable_size(bytes: u64) -> String {
     }
 }
 
-/// `2001-02-03 04:05`; nothing for times before 1970.
+/// Formats as `2001-02-03 04:05`; times before 1970 are empty.
 fn date(time: SystemTime) -> String {
     let Ok(since) = time.duration_since(SystemTime::UNIX_EPOCH) else {
         return String::new();
@@ -124,11 +129,11 @@ fn date(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
-/// The date of a day, counted from 1970-01-01, in the Gregorian calendar. Years begin with March here, so that the leap
-/// day comes last.
+/// Returns the Gregorian date of a day, counted from 1970-01-01. Internally years begin in March, so that the leap day
+/// comes last.
 const fn civil(day: u64) -> (u64, u64, u64) {
     const DAYS_400_YEARS: u64 = 146_097;
-    // From 0000-03-01.
+    // Counts from 0000-03-01 instead.
     let day = day + 719_468;
     let day_of_era = day % DAYS_400_YEARS;
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
@@ -141,7 +146,7 @@ const fn civil(day: u64) -> (u64, u64, u64) {
     (year, month, day_of_month)
 }
 
-/// Entries of one page; more would be a burden to whoever looks at it as well.
+/// The most entries on a page; a longer one would be unusable in a browser as well.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 const STYLE: &str = "body{font:1rem/1.4 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}\

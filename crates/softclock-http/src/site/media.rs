@@ -1,4 +1,4 @@
-//! Media types by a file's name.
+//! Media types by file name.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use http::header::HeaderValue;
 
-/// The value of Content-Type for a file of this name; text is said to be UTF-8.
+/// Returns the Content-Type for a file of this name; text types get `charset=utf-8`.
 ///
-/// A search of the table takes a third of a microsecond, so each thread remembers what it has found.
+/// A search of the table takes about 0.3 us, so each thread caches the results by extension.
 pub(crate) fn type_of(name: &Path) -> HeaderValue {
     let Some(extension) = extension(name) else {
         return UNKNOWN;
@@ -26,7 +26,7 @@ pub(crate) fn type_of(name: &Path) -> HeaderValue {
     })
 }
 
-/// As `Path::extension`, without taking all of the path apart.
+/// Like `Path::extension`, without parsing the whole path.
 fn extension(name: &Path) -> Option<&OsStr> {
     let name = name.as_os_str().as_bytes();
     let separator = name.iter().rposition(|byte| matches!(byte, b'.' | b'/'))?;
@@ -37,6 +37,7 @@ fn extension(name: &Path) -> Option<&OsStr> {
 fn look_up(name: &Path) -> HeaderValue {
     match mime_guess::from_path(name).first_raw() {
         None => UNKNOWN,
+        // RFC 9239 makes `text/javascript` the type to use.
         Some("application/javascript") => {
             HeaderValue::from_static("text/javascript; charset=utf-8")
         }
@@ -49,7 +50,7 @@ fn look_up(name: &Path) -> HeaderValue {
 
 const UNKNOWN: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// A site has a handful of extensions; who asks for many others is not helped.
+/// The most cached extensions. A site usually has a handful; a client that requests many others only causes searches.
 const KNOWN_MAX: usize = 16;
 
 thread_local! {

@@ -1,14 +1,14 @@
-//! A site: the files of a directory, and the responses made of them.
+//! A site: the files of a directory, and the responses made from them.
 //!
-//! | what | file |
+//! | subject | file |
 //! |---|---|
-//! | what is served, and the options that shape its responses | `content.rs` |
+//! | the content of a site and its options | `content.rs` |
 //! | from a request to a response | `service.rs` |
-//! | the directory's files, small ones kept in memory | `store.rs`, `cache.rs` |
-//! | a file's type, validators and parts, and the responses that they give | `representation.rs`, `media.rs` |
+//! | the directory's files, with a cache of small ones | `store.rs`, `cache.rs` |
+//! | a file's type, validators and ranges, and the responses made of them | `representation.rs`, `media.rs` |
 //! | bodies of responses | `body.rs`, `file_body.rs`, `multipart.rs` |
 //! | files that responses hold open, and reads that wait for a disk | `open_files.rs`, `disk_reads.rs` |
-//! | requests that are refused | `refusal.rs` |
+//! | refused requests | `refusal.rs` |
 //! | lists of directories | `listing.rs` |
 //! | header fields by rule, error pages | `header_rule.rs`, `error_page.rs` |
 //! | the site that is part of the program | `bundled.rs` |

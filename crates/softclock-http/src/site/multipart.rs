@@ -13,7 +13,7 @@ use crate::site::file_body::FileBody;
 use crate::site::open_files::OpenFile;
 use crate::syntax::range::ByteRange;
 
-/// What stands around the parts, and so the length of it all.
+/// The heads and boundaries around the parts, from which the total length is known.
 #[derive(Debug)]
 pub(crate) struct Multipart {
     boundary: String,
@@ -22,7 +22,8 @@ pub(crate) struct Multipart {
 }
 
 impl Multipart {
-    /// Parts of a representation of this length and type, with a boundary that nobody can have put into it.
+    /// Creates the heads of parts of a representation with this length and type. The boundary is random, so content
+    /// cannot have been made to contain it.
     pub(crate) fn new(ranges: &[ByteRange], length: u64, media_type: Option<&HeaderValue>) -> Self {
         Self::with_boundary(random_boundary(), ranges, length, media_type)
     }
@@ -37,6 +38,7 @@ impl Multipart {
         let content_type = media_type.map_or(String::new(), |t| format!("Content-Type: {t}\r\n"));
         let mut parts = Vec::with_capacity(ranges.len());
         for (number, &range) in ranges.iter().enumerate() {
+            // The line end before a boundary belongs to the boundary, not to the part before it.
             let line_end = if number == 0 { "" } else { "\r\n" };
             let content_range = range.content_range(length);
             let head = format!(
@@ -51,25 +53,25 @@ impl Multipart {
         }
     }
 
-    /// The value of Content-Type.
+    /// Returns the value of Content-Type.
     pub(crate) fn content_type(&self) -> HeaderValue {
         let text = format!("multipart/byteranges; boundary={}", self.boundary);
         HeaderValue::from_str(&text).expect("a boundary is hexadecimal")
     }
 
-    /// The value of Content-Length.
+    /// Returns the value of Content-Length.
     pub(crate) fn len(&self) -> u64 {
         let parts = self.parts.iter();
         let parts = parts.map(|(head, range)| range.len().saturating_add(head.len() as u64));
         parts.fold(self.end.len() as u64, u64::saturating_add)
     }
 
-    /// The body, of content at hand.
+    /// Returns the body made of content in memory.
     pub(crate) fn of_bytes(self, content: &Bytes) -> Parts {
         self.assemble(|range| Piece::Bytes(range.slice(content)))
     }
 
-    /// The body, of a file.
+    /// Returns the body made of a file.
     pub(crate) fn of_file(self, file: &OpenFile) -> Parts {
         self.assemble(|range| Piece::File(FileBody::of(file.clone(), Some(range))))
     }
@@ -102,7 +104,7 @@ impl Parts {
         self.remaining
     }
 
-    /// The next bytes, at most `max`; none at the end.
+    /// Ready with the next bytes, at most `max`; `None` at the end.
     pub(crate) fn poll_chunk(
         &mut self,
         max: usize,
@@ -127,7 +129,8 @@ impl Parts {
     }
 }
 
-/// The keys of a `RandomState` come from the kernel, so 128 bits of its hashes can't be foreseen.
+/// Returns 128 random bits in hexadecimal. The keys of a `RandomState` are random numbers of the kernel, so clients
+/// cannot predict its hashes.
 fn random_boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())

@@ -1,14 +1,15 @@
-//! Limits how many files the responses of a thread hold open.
+//! Limits the number of files that a thread's responses hold open.
 //!
 //! An HTTP/2 connection may have a file open for each of its streams, most of which may wait for the client. They must
 //! not use up the descriptors that accepting connections needs. So a response only borrows its descriptor: when the
 //! budget is exceeded, a file that was not read recently is closed, and its response reopens it to continue. No
 //! response waits for another, and none is refused. If the path then leads to another file, or the file has changed,
-//! the response fails, as one does whose file has shrunk.
+//! the response fails as it does when its file shrinks.
 //!
-//! The file to close is found by CLOCK, as in the cache: a hand goes round and spares files that were read since it
-//! last came by. Those whose descriptor is in use at the moment stay: of these a connection of HTTP/1 has one at most,
-//! which `sendfile(2)` reads, and reads that wait for a disk are few ([`disk_reads`](crate::site::disk_reads)).
+//! The file to close is found by the CLOCK algorithm, as in the cache: a hand moves round and spares files that were
+//! read since it last passed. Files whose descriptor is in use are not closed. They are few: an HTTP/1 connection has
+//! at most one, which `sendfile(2)` reads, and reads that wait for a disk are limited
+//! ([`disk_reads`](crate::site::disk_reads)).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,14 +22,14 @@ use softclock::fs::{Failure, File, Metadata, Root};
 
 use crate::observe::limit::Limit;
 
-/// The file of a response; clones share its descriptor.
+/// The file of a response. Clones share its descriptor.
 #[derive(Clone)]
 pub(crate) struct OpenFile(Rc<Shared>);
 
 struct Shared {
     file: RefCell<Option<File>>,
     metadata: Metadata,
-    /// Where to reopen the file; without this it stays open.
+    /// The root and path for reopening the file; `None` if it stays open.
     origin: Option<(Root, PathBuf)>,
     /// Whether the file was read since the hand last passed.
     is_used: Cell<bool>,
@@ -46,7 +47,7 @@ struct OpenFiles {
     hand: usize,
 }
 
-/// Sets how many files the responses of this thread may hold open.
+/// Sets the number of files that the responses of this thread may hold open.
 pub(crate) fn set_limit(limit: usize) {
     OPEN.with_borrow_mut(|open| {
         open.limit = limit.max(1);
@@ -54,8 +55,8 @@ pub(crate) fn set_limit(limit: usize) {
     });
 }
 
-/// Closes a file that can be reopened; returns false if there is none. For when descriptors have run out in spite of
-/// the budget. O(files).
+/// Closes a file that can be reopened; returns false if no file can be closed. Used when descriptors have run out
+/// despite the budget. O(n) in the number of files.
 pub(crate) fn close_one() -> bool {
     let closed = OPEN.with_borrow_mut(OpenFiles::close_one);
     closed.is_some()
@@ -96,7 +97,7 @@ impl OpenFile {
         &self.0.metadata
     }
 
-    /// Ready with the file, reopened if it was closed. `opening` holds the state of a reopening between calls. Drop the
+    /// Ready with the file, reopened if it was closed. `opening` keeps the state of a reopening between calls. Drop the
     /// returned file after the next read: while it lives, its descriptor cannot be closed.
     ///
     /// # Errors
@@ -111,6 +112,7 @@ impl OpenFile {
                 self.0.is_used.set(true);
                 return Poll::Ready(Ok(file.clone()));
             }
+            // The kernel usually has the path cached, so that no helper thread is needed.
             match self.try_open() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     *opening = Some(self.open());
@@ -151,10 +153,10 @@ impl OpenFile {
         Ok(file)
     }
 
-    /// Holds the file open, and closes another if the budget is used up.
+    /// Keeps the file open, and closes others if the budget is used up.
     fn keep(&self, file: File) {
         let shared = &self.0;
-        // Another clone has reopened it meanwhile.
+        // Another clone has reopened the file in the meantime.
         if shared.file.borrow().is_some() {
             return;
         }
@@ -162,7 +164,7 @@ impl OpenFile {
         shared.is_used.set(true);
         let is_full = OPEN.with_borrow_mut(|open| {
             let mut is_full = false;
-            // Several, where some could not be closed before.
+            // Several must be closed if earlier attempts found all of them in use.
             while open.files.len() >= open.limit && open.close_one().is_some() {
                 is_full = true;
             }
@@ -171,7 +173,10 @@ impl OpenFile {
             is_full
         });
         if is_full {
-            Limit::OpenFiles.reached("responses", "file closed until its response goes on");
+            Limit::OpenFiles.reached(
+                "responses",
+                "a file was closed until its response continues",
+            );
         }
     }
 }
@@ -179,14 +184,14 @@ impl OpenFile {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.origin.is_some() && self.file.get_mut().is_some() {
-            // At the thread's end there may be no list any more.
+            // When the thread ends, the list may have been destroyed already.
             let _ = OPEN.try_with(|open| open.borrow_mut().remove(self.place.get()));
         }
     }
 }
 
 impl OpenFiles {
-    /// Closes roughly the least recently read file. Looks at each file at most twice.
+    /// Closes a file that was not read recently. Checks each file at most twice.
     fn close_one(&mut self) -> Option<()> {
         for _ in 0..2 * self.files.len() {
             if self.hand >= self.files.len() {
@@ -194,6 +199,7 @@ impl OpenFiles {
             }
             let shared = self.files[self.hand].upgrade()?;
             let mut file = shared.file.borrow_mut();
+            // A file with another reference is being read, and closing it would free no descriptor.
             let is_free = file.as_ref().is_some_and(|file| !file.is_shared());
             if is_free && !shared.is_used.replace(false) {
                 *file = None;
@@ -205,7 +211,7 @@ impl OpenFiles {
         None
     }
 
-    /// Removes the file at `place`; the last one moves there.
+    /// Removes the file at `place`; the last file moves there.
     fn remove(&mut self, place: usize) {
         self.files.swap_remove(place);
         if let Some(moved) = self.files.get(place).and_then(Weak::upgrade) {
@@ -270,10 +276,10 @@ mod tests {
                     assert_eq!(open(&files), 3);
                 }
             }
-            // A lower budget holds at once.
+            // A lower budget takes effect at once.
             set_limit(2);
             assert_eq!(open(&files), 2);
-            // One that is in use stays.
+            // A file in use stays open.
             let held = files[9].0.file.borrow().clone();
             for file in &files[..9] {
                 read(file).unwrap();
@@ -288,7 +294,7 @@ mod tests {
         });
     }
 
-    /// Reads that wait for a disk hold their files open, whatever the budget is, but are few.
+    /// Reads that wait for a disk keep their files open regardless of the budget, but are few.
     #[test]
     fn reads_from_a_disk_hold_few_files_open() {
         const FILES: usize = 4 * READS;
@@ -322,7 +328,7 @@ mod tests {
         });
     }
 
-    /// Writes a file and has the kernel forget what it holds.
+    /// Writes a file and evicts its content from the page cache.
     fn evicted(path: &Path, content: &str) {
         fs::write(path, content).unwrap();
         let file = fs::File::open(path).unwrap();

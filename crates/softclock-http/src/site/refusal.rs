@@ -1,4 +1,4 @@
-//! Requests that are refused, and the pages that say so.
+//! Refused requests and their error pages.
 
 use std::io;
 
@@ -14,33 +14,42 @@ use crate::site::body::Body;
 use crate::syntax::path::PathError;
 use crate::syntax::range;
 
-/// Why a request gets an error page.
+/// The reason why a request gets an error page.
+///
+/// ```
+/// use softclock_http::Refusal;
+/// use std::fs::File;
+///
+/// let error = File::open("/no/such/file").unwrap_err();
+/// assert_eq!(Refusal::of_file_error(&error).into_response().status(), 404);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The path is malformed or deceptive.
     BadPath,
-    /// HTTP/1.1 asks for exactly one Host.
+    /// The request does not have exactly one Host, as HTTP/1.1 requires.
     BadHost,
-    /// No permission, outside the root, or no regular file.
+    /// The file may not be read, is outside the root, or is not a regular file.
     Forbidden,
-    /// Nothing here.
+    /// No file exists at the path.
     NotFound,
-    /// Neither GET, HEAD nor OPTIONS.
+    /// The method is not GET, HEAD or OPTIONS.
     MethodNotAllowed,
-    /// Accept-Encoding refuses all there is.
+    /// Accept-Encoding excludes all available codings.
     NotAcceptable,
-    /// If-Match or If-Unmodified-Since does not hold.
+    /// The condition of If-Match or If-Unmodified-Since is false.
     PreconditionFailed,
-    /// The file, of this length, has no such part.
+    /// No requested range lies within the file, which has this length.
     RangeNotSatisfiable(u64),
     /// Descriptors or memory ran out, or the file changed while it was read.
     Unavailable,
-    /// The disk failed.
+    /// Reading from the disk failed.
     Internal,
 }
 
 impl Refusal {
-    /// The refusal that an error of the file system calls for.
+    /// Returns the refusal for an error of the file system, by its error number. An error without one is
+    /// [`Internal`](Self::Internal), except `UnexpectedEof`, which means that the file has shrunk.
     pub fn of_file_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             return Self::Unavailable;
@@ -53,7 +62,7 @@ impl Refusal {
         }
     }
 
-    /// The error page.
+    /// Returns the error page as a response.
     pub fn into_response(self) -> Response<Body> {
         let (status, sentence) = self.words();
         let mut response = Self::page(status, sentence);
@@ -77,7 +86,7 @@ impl Refusal {
         response
     }
 
-    /// A small plain page.
+    /// Returns a small plain-text page.
     pub(crate) fn page(status: StatusCode, sentence: &str) -> Response<Body> {
         let page = Bytes::from(format!("{status}: {sentence}\n"));
         let length = HeaderValue::from(page.len());
@@ -94,7 +103,7 @@ impl Refusal {
 
     const fn words(self) -> (StatusCode, &'static str) {
         match self {
-            Self::BadPath => (StatusCode::BAD_REQUEST, "this path can't be understood."),
+            Self::BadPath => (StatusCode::BAD_REQUEST, "the path is invalid."),
             Self::BadHost => (StatusCode::BAD_REQUEST, "a request needs one Host field."),
             Self::Forbidden => (StatusCode::FORBIDDEN, "this may not be read."),
             Self::NotFound => (StatusCode::NOT_FOUND, "nothing is here."),
@@ -104,11 +113,11 @@ impl Refusal {
             ),
             Self::NotAcceptable => (
                 StatusCode::NOT_ACCEPTABLE,
-                "this is there in other encodings only.",
+                "the request refuses all encodings of this file.",
             ),
             Self::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
-                "the file is not in the state you asked for.",
+                "a condition of the request does not hold.",
             ),
             Self::RangeNotSatisfiable(_) => (
                 StatusCode::RANGE_NOT_SATISFIABLE,
@@ -124,13 +133,13 @@ impl From<PathError> for Refusal {
     fn from(error: PathError) -> Self {
         match error {
             PathError::Malformed => Self::BadPath,
-            // As if it did not exist: whether it does is nobody's business.
+            // The same as for a missing file, so that clients cannot find out whether a hidden file exists.
             PathError::Hidden => Self::NotFound,
         }
     }
 }
 
-/// A small page that belongs to no site. Without its content if the request `is_head`.
+/// Returns a small page that is not part of a site; without its content if the request `is_head`.
 pub(crate) fn own_page(status: StatusCode, sentence: &str, is_head: bool) -> Response<Body> {
     let mut response = Refusal::page(status, sentence);
     let headers = response.headers_mut();

@@ -1,4 +1,4 @@
-//! A representation: what a client is told of some content, and the responses that it gives.
+//! Representations (RFC 9110, section 3.2): content with its metadata, and the responses made from them.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -24,39 +24,39 @@ use crate::syntax::conditional::{
 };
 use crate::syntax::range::{ByteRange, Selection, select};
 
-/// Whether the client wants the content as well.
+/// Whether the client asks for the content or only for the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// GET.
     Everything,
-    /// HEAD: ranges do not count (RFC 9110, section 14.2), and nothing is read.
+    /// HEAD: ranges are ignored (RFC 9110, section 14.2), and no content is read.
     Head,
 }
 
-/// What is told of a representation before its content.
+/// The metadata of a representation.
 #[derive(Debug)]
 pub(crate) struct Head {
     len: u64,
     validators: Validators,
-    /// All fields of a response with the whole of it (200), but Date.
+    /// All fields of a complete response (200) except Date.
     fields: HeaderMap,
 }
 
 /// The content of a representation.
 pub(crate) enum Data {
-    /// Read while it is sent.
+    /// A file that is read while it is sent.
     File(OpenFile),
-    /// At hand.
+    /// Bytes in memory.
     Bytes(Bytes),
 }
 
-/// A response that waits for its content.
+/// A response whose content is added later.
 pub(crate) struct Answer {
     response: Response<Body>,
     part: Part,
 }
 
-/// What of the content a response holds.
+/// The part of the content that a response contains.
 enum Part {
     Nothing,
     Whole,
@@ -65,8 +65,8 @@ enum Part {
 }
 
 impl Head {
-    /// That of a regular file, or of a sibling of it that holds the same encoded. A server must not date a modification
-    /// later than now (RFC 9110, section 8.8.2.1).
+    /// Returns the head of a regular file, or of its sibling in `coding`. A modification later than `now` is dated
+    /// `now` (RFC 9110, section 8.8.2.1).
     pub(crate) fn of_file(
         name: &Path,
         metadata: &Metadata,
@@ -84,7 +84,7 @@ impl Head {
         head
     }
 
-    /// That of a file of the bundled site.
+    /// Returns the head of a file of the bundled site.
     pub(crate) fn of_bundled(file: &'static BundledFile) -> Self {
         let validators = Validators {
             etag: EntityTag::of_static(&file.tag),
@@ -109,23 +109,24 @@ impl Head {
         }
     }
 
-    /// Says that the choice depended on Accept-Encoding.
+    /// Adds Vary, as the representation was selected by Accept-Encoding.
     pub(crate) fn varies(&mut self) {
         let field = HeaderValue::from_static("accept-encoding");
         self.fields.insert(VARY, field);
     }
 
-    /// The fields of a whole response, to be completed.
+    /// Returns the fields of a complete response, so that the site can add its own.
     pub(crate) const fn fields_mut(&mut self) -> &mut HeaderMap {
         &mut self.fields
     }
 
-    /// Rough size in memory.
+    /// Returns the approximate size of the field values in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.fields.values().map(HeaderValue::len).sum()
     }
 
-    /// The answer to a GET or HEAD request with these header fields; `now` is asked where it matters.
+    /// Returns the answer to a GET or HEAD request with these header fields: evaluates preconditions, then ranges.
+    /// Calls `now` only if needed.
     pub(crate) fn answer(
         &self,
         request: &HeaderMap,
@@ -148,7 +149,7 @@ impl Head {
         }
     }
 
-    /// The whole, whatever the request says.
+    /// Returns an answer with the whole content, regardless of the request.
     pub(crate) fn whole(&self) -> Answer {
         self.with(StatusCode::OK, Part::Whole)
     }
@@ -156,6 +157,7 @@ impl Head {
     fn selection(&self, request: &HeaderMap, now: impl FnOnce() -> SystemTime) -> Selection {
         let mut fields = request.get_all(RANGE).iter();
         match (fields.next(), fields.next()) {
+            // Several Range fields are malformed, and so ignored.
             (Some(field), None) if if_range_holds(request, &self.validators, now()) => {
                 select(field.as_bytes(), self.len)
             }
@@ -172,7 +174,7 @@ impl Head {
         answer
     }
 
-    /// Parts that with all their heads are no shorter than the whole are answered with the whole.
+    /// Returns the requested ranges as multipart, or the whole content if multipart would not be shorter.
     fn parts(&self, ranges: &[ByteRange]) -> Answer {
         let multipart = Multipart::new(ranges, self.len, self.fields.get(CONTENT_TYPE));
         let (len, content_type) = (multipart.len(), multipart.content_type());
@@ -188,6 +190,7 @@ impl Head {
 
     fn not_modified(&self) -> Answer {
         let mut answer = self.with(StatusCode::NOT_MODIFIED, Part::Nothing);
+        // A 304 has only fields that update the client's copy (RFC 9110, section 15.4.5).
         for name in [
             CONTENT_TYPE,
             CONTENT_LENGTH,
@@ -212,7 +215,7 @@ impl Answer {
         !matches!(self.part, Part::Nothing)
     }
 
-    /// The answer to a request that wants no content, or of a resource that has none.
+    /// Returns the response without content, for HEAD requests and 304.
     pub(crate) fn without_content(self) -> Response<Body> {
         self.response
     }
@@ -236,7 +239,7 @@ impl Answer {
 }
 
 impl Data {
-    /// All of it as a body.
+    /// Converts the whole content to a body.
     pub(crate) fn into_body(self) -> Body {
         match self {
             Self::Bytes(content) => Body::Bytes(content),
@@ -245,5 +248,5 @@ impl Data {
     }
 }
 
-/// Room for all fields of a usual response, so that the map is allocated once.
+/// Room for all fields of a typical response, so that the map is allocated once.
 const FIELDS: usize = 12;

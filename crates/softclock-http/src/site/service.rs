@@ -20,12 +20,12 @@ use crate::syntax::coding::{Coding, Preference};
 use crate::syntax::path::{PathError, RequestPath};
 
 impl Site {
-    /// Answers one request. Waits for the disk on a helper thread, if at all.
+    /// Answers one request. If the disk must be waited for, this happens on a helper thread.
     pub async fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
         telemetry::on_request();
         let response = match self.respond_from_memory(request) {
             Some(response) => response,
-            // In a box, as a connection would else be as big as the largest of all answers for all its life.
+            // Boxed, because otherwise each connection would permanently have the size of its largest possible future.
             None => Box::pin(self.respond_from_disk(request)).await,
         };
         let (method, target) = (request.method(), request.uri());
@@ -33,11 +33,12 @@ impl Site {
         response
     }
 
-    /// The response, if it is one of success and nothing of it has to be asked for.
+    /// Returns the response if it is a success and everything for it is in memory.
     fn respond_from_memory<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let Content::Directory(store) = &self.content else {
             return None;
         };
+        // Each `?` leads to `respond_from_disk`, which also answers refused requests.
         check_host(request).ok()?;
         let wanted = Wanted::of(request.method())?;
         let path = RequestPath::parse(request.uri().path()).ok()?;
@@ -83,7 +84,8 @@ impl Site {
         }
     }
 
-    /// A file that changes again and again while it is looked at gets few chances.
+    /// Answers with a file, a directory's list, or a redirect. Tries again if the file changes meanwhile, up to
+    /// [`ATTEMPTS`] times.
     async fn answer_file<B>(
         &self,
         store: &Store,
@@ -95,7 +97,7 @@ impl Site {
         for _ in 0..ATTEMPTS {
             let mut handle = match store.find(&file, self.precompressed).await {
                 Ok(Some(handle)) => handle,
-                // An index that is itself a directory is as good as none.
+                // An index file that is a directory counts as missing.
                 Ok(None) | Err(Refusal::NotFound) if path.is_directory() => {
                     return self.list(store, path).await;
                 }
@@ -110,6 +112,7 @@ impl Site {
                 .answer_found(store, &file, &mut handle, headers, wanted)
                 .await
             {
+                // The next attempt must not find the outdated entry.
                 Err(LoadError::Changed) => store.forget(&file),
                 Err(LoadError::Failed(error)) => return Err(refusal_of(&error, file.relative())),
                 Ok(result) => return result,
@@ -136,6 +139,7 @@ impl Site {
         }
         let head = self.head_of(file, handle, coding)?;
         let answer = match head.answer(request, wanted, SystemTime::now) {
+            // HEAD and 304 need no file to be read.
             Ok(answer) if answer.needs_content() => answer,
             result => return Ok(result.map(|answer| answer.without_content())),
         };
@@ -192,7 +196,7 @@ impl Site {
         Ok(self.completed(&path.name_bytes(), response))
     }
 
-    /// The error page chosen for the status, else the built-in one.
+    /// Returns the configured error page for the status, or the built-in one.
     async fn error_response(&self, refusal: Refusal) -> Response<Body> {
         let mut response = refusal.into_response();
         let mut pages = self.error_pages.iter();
@@ -224,7 +228,7 @@ impl Site {
         load.await.ok()
     }
 
-    /// The path of the file that answers a request for `path`.
+    /// Returns the path of the file that answers a request for `path`.
     fn file_of(&self, path: RequestPath) -> RequestPath {
         if path.is_directory() {
             path.index(&self.index)
@@ -244,7 +248,7 @@ impl Wanted {
     }
 }
 
-/// The best coding of what there is; the identity without asking where there is no choice.
+/// Returns the best available coding; without siblings there is no choice, so Accept-Encoding is not parsed.
 fn choose(resource: &Resource, request: &HeaderMap) -> Option<Coding> {
     if !resource.has_siblings() {
         return Some(Coding::Identity);
@@ -252,12 +256,12 @@ fn choose(resource: &Resource, request: &HeaderMap) -> Option<Coding> {
     Preference::of(request).choose(|coding| resource.has(coding))
 }
 
-/// RFC 9112, section 3.2: a server must refuse HTTP/1.1 requests without Host, and all with several.
+/// Checks Host: HTTP/1.1 requests must have exactly one, and no request may have several (RFC 9112, section 3.2).
 pub(crate) fn check_host<B>(request: &Request<B>) -> Result<(), Refusal> {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) if request.version() < Version::HTTP_11 => Ok(()),
-        // In HTTP/2 the host is part of the target (RFC 9113, section 8.3.1).
+        // In HTTP/2 the target may contain the host instead (RFC 9113, section 8.3.1).
         (None, _) if request.version() == Version::HTTP_2 && request.uri().host().is_some() => {
             Ok(())
         }
@@ -278,14 +282,15 @@ fn allowed_methods() -> Response<Body> {
 fn redirect(location: &str) -> Response<Body> {
     match HeaderValue::from_str(location) {
         Ok(location) => {
-            let mut response = Refusal::page(StatusCode::MOVED_PERMANENTLY, "a slash was missing.");
+            let mut response =
+                Refusal::page(StatusCode::MOVED_PERMANENTLY, "directories end in a slash.");
             response.headers_mut().insert(LOCATION, location);
             response
         }
-        // Names are percent-encoded and hyper has checked the query.
+        // This cannot occur: names are percent-encoded and hyper has checked the query.
         Err(_) => Refusal::BadPath.into_response(),
     }
 }
 
-/// How often a changing file is looked at for one request.
+/// The number of attempts to read a changing file for one request.
 const ATTEMPTS: usize = 3;

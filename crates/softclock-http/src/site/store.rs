@@ -1,13 +1,14 @@
-//! The files below a directory, those that are small and asked for often kept in memory.
+//! The files below a directory, with a cache of small ones.
 //!
-//! What is kept is a [`Resource`]: the state that the file and its compressed siblings were seen in, and the content of
-//! those that were asked for and are small. For [`Limits::revalidate`] it is believed without asking the file system;
-//! then the files are opened again, which does not wait where the kernel's caches answer, and if any is in another
-//! state all is forgotten. Content and validators always belong together: both come from one descriptor, whose state is
-//! compared before and after the reading. While descriptors have run out, kept content is used for longer.
+//! The cache holds a [`Resource`] for each path: the metadata of the file and its compressed siblings when they were
+//! last checked, and the contents that were requested and are small. For [`Limits::revalidate`] an entry is used
+//! without a system call. Then the files are opened again, which does not wait if the kernel has them cached, and if
+//! the metadata of any has changed, the entry is replaced. Content and validators always belong together: both come
+//! from one descriptor, whose metadata is compared before and after reading. While descriptors have run out, cached
+//! content is used for longer.
 //!
-//! Not kept: that a file is missing (one that appears is served at once), directories, content larger than
-//! [`CONTENT_MAX`], and what was changed so lately that another change might leave no trace in the file's times.
+//! The cache does not hold missing files (a new file is served at once), directories, content larger than
+//! [`CONTENT_MAX`], and files changed so recently that another change might not alter their times.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,51 +29,51 @@ use crate::site::representation::{Data, Head};
 use crate::syntax::coding::{CODINGS, Coding};
 use crate::syntax::path::RequestPath;
 
-/// A directory's files. A clone shares the directory, and has a cache of its own.
+/// The files of a directory. A clone shares the directory and has its own cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     root: Root,
     cache: RefCell<Cache<Arc<Resource>>>,
 }
 
-/// A file and its siblings, in the states they were seen in.
+/// A file and its siblings, with their metadata when they were last checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
-    /// The identity's is always there.
+    /// The entry of [`Coding::Identity`] is always present.
     states: States,
     loaded: [Option<Arc<Loaded>>; CODINGS],
 }
 
-/// By coding.
+/// Metadata by coding.
 type States = [Option<Metadata>; CODINGS];
 
-/// By coding.
+/// Open files by coding.
 type Files = [Option<File>; CODINGS];
 
-/// Content with what is told of it.
+/// Content with its metadata.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) head: Head,
     pub(crate) content: Bytes,
 }
 
-/// A resource found, and the files that were opened to find it.
+/// A resource, and the files that were opened to find it.
 pub(crate) struct Handle {
     resource: Arc<Resource>,
     files: Files,
     checked: Instant,
 }
 
-/// Why there is no content.
+/// The reason why content could not be loaded.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// It is no longer what was found; look again.
+    /// The file has changed since it was found; find it again.
     Changed,
     Failed(io::Error),
 }
 
 impl LoadError {
-    /// Takes a failure to open a file that was there before for a change of the file, unless descriptors have run out.
+    /// Treats a failure to open a file that existed before as a change, unless descriptors have run out.
     fn of_opening(error: io::Error) -> Self {
         match is_exhausted(&error) {
             true => Self::Failed(error),
@@ -101,7 +102,7 @@ impl Store {
         self.cache = RefCell::new(Cache::new(limits));
     }
 
-    /// What is known of a path without asking the file system.
+    /// Returns the cached resource of a path if it is fresh. No system call.
     pub(crate) fn look_up(&self, path: &RequestPath, now: Instant) -> Option<Arc<Resource>> {
         match self.cache.borrow_mut().look_up(path.as_bytes(), now) {
             Lookup::Fresh(resource, _) => Some(resource),
@@ -109,15 +110,16 @@ impl Store {
         }
     }
 
-    /// The file that a path leads to, and, if `siblings`, which encoded forms of it there are; `None` for a directory.
+    /// Finds the file of a path and, if `siblings`, its compressed siblings. Returns `None` for a directory.
     ///
     /// # Errors
-    /// That of opening it.
+    /// The refusal for the error of opening the file.
     pub(crate) async fn find(
         &self,
         path: &RequestPath,
         siblings: bool,
     ) -> Result<Option<Handle>, Refusal> {
+        // Taken before the files are opened, as a change after that may be missed.
         let checked = softclock::now();
         let known = match self.cache.borrow_mut().look_up(path.as_bytes(), checked) {
             Lookup::Fresh(resource, checked) => {
@@ -131,7 +133,7 @@ impl Store {
             Err(error) => {
                 let refusal = refusal_of(&error, path.relative());
                 return match known {
-                    // Without descriptors, content that was current lately is better than none.
+                    // Without descriptors, content that was current recently is better than an error.
                     Some(known) if is_exhausted(&error) => {
                         Ok(Some(Handle::of_known(known, checked)))
                     }
@@ -142,6 +144,7 @@ impl Store {
                 };
             }
         };
+        // Only the metadata of the opened descriptors counts: by now the path may lead to another file.
         let Some(original) = &files[Coding::Identity as usize] else {
             unreachable!("the original was opened")
         };
@@ -157,12 +160,14 @@ impl Store {
             .map(|file| file.as_ref().map(|file| *file.metadata()));
         let mut cache = self.cache.borrow_mut();
         let resource = match known {
+            // Nothing has changed, so the loaded contents stay valid.
             Some(known) if known.states == states => {
                 cache.confirm(path.as_bytes(), checked);
                 known
             }
             _ => {
                 let resource = Arc::new(Resource::new(states));
+                // The old entry is wrong even if the new one must not be cached yet.
                 cache.remove(path.as_bytes());
                 if resource.is_settled(SystemTime::now()) {
                     cache.insert(path.as_bytes(), Arc::clone(&resource), 0, checked);
@@ -177,8 +182,8 @@ impl Store {
         }))
     }
 
-    /// Opens the original, whatever it is, and, if it is a file, its encoded forms. If descriptors have run out, closes
-    /// the file of a response that waits, and tries again.
+    /// Opens the original, of any file type, and its siblings if it is a regular file. If descriptors have run out,
+    /// closes the file of a waiting response and tries again.
     async fn open_all(&self, path: &RequestPath, siblings: bool) -> io::Result<Files> {
         let original = match self.root.open_file(path.relative()).await {
             Err(error) if is_exhausted(&error) && open_files::close_one() => {
@@ -194,8 +199,9 @@ impl Store {
         Ok(files)
     }
 
-    /// The encoded forms, where they are. One older than its original was made from another content, and one that can't
-    /// be opened is none. A name that the kernel does not know yet takes a helper, which looks at all such at once.
+    /// Opens the siblings that exist. Those older than the original are ignored, as they were made from other content,
+    /// and so are those that cannot be opened. Names that the kernel has not cached are opened on a helper thread, all
+    /// in one call.
     ///
     /// # Errors
     /// If descriptors have run out.
@@ -204,10 +210,12 @@ impl Store {
         let mut unknown = Vec::new();
         for coding in Coding::COMPRESSED {
             let name = sibling(path, coding);
+            // This never waits for the disk, but fails with `WouldBlock` if the kernel has not cached the name.
             match self.root.try_open_file(&name) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     unknown.push((coding, name));
                 }
+                // Otherwise the sibling would count as missing, and be cached as such.
                 Err(error) if is_exhausted(&error) => return Err(error),
                 result => files[coding as usize] = result.ok(),
             }
@@ -234,10 +242,10 @@ impl Store {
         Ok(files.map(|file| file.filter(current)))
     }
 
-    /// The content of what was found, and what to tell of it. `head` is asked if that is not known yet.
+    /// Returns the content of a found resource in `coding`. Small content is read and cached with `head`.
     ///
     /// # Errors
-    /// [`LoadError`].
+    /// See [`LoadError`].
     pub(crate) async fn load(
         &self,
         path: &RequestPath,
@@ -254,15 +262,19 @@ impl Store {
                 .await
                 .map_err(LoadError::of_opening)?,
         };
+        // The path may lead to another file by now.
         if *file.metadata() != state {
             return Err(LoadError::Changed);
         }
+        // Content of at most one chunk is read at once even if it is too large for the cache: a body would read it in
+        // one piece as well.
         let kept_max = self.content_max();
         if state.len() > kept_max.max(CHUNK_BYTES) as u64 {
             let file = OpenFile::new(file, &self.root, sibling(path, coding));
             return Ok(Data::File(file));
         }
         let content = read_whole(&file, state.len() as usize).await?;
+        // If the file changed while it was read, the content may mix two versions.
         if file.current_metadata().map_err(LoadError::Failed)? != state {
             return Err(LoadError::Changed);
         }
@@ -288,12 +300,12 @@ impl Store {
         cache.insert(path.as_bytes(), Arc::new(resource), bytes, handle.checked);
     }
 
-    /// The next look at this path asks the file system.
+    /// Removes a path from the cache, so that its files are opened again.
     pub(crate) fn forget(&self, path: &RequestPath) {
         self.cache.borrow_mut().remove(path.as_bytes());
     }
 
-    /// One file takes a small part of the cache at most.
+    /// Returns the largest content that is cached: a single file may use only a small part of the cache.
     fn content_max(&self) -> usize {
         CONTENT_MAX.min(self.limits().bytes / 16)
     }
@@ -311,7 +323,7 @@ impl Resource {
         self.states[coding as usize].is_some()
     }
 
-    /// Whether there is a choice.
+    /// Returns whether the resource has more than one coding.
     pub(crate) fn has_siblings(&self) -> bool {
         Coding::COMPRESSED
             .into_iter()
@@ -348,7 +360,7 @@ impl Handle {
         &self.resource
     }
 
-    /// The state of the file of this coding.
+    /// Returns the metadata of the file in this coding.
     pub(crate) fn state(&self, coding: Coding) -> Option<&Metadata> {
         self.resource.states[coding as usize].as_ref()
     }
@@ -367,8 +379,9 @@ async fn read_whole(file: &File, len: usize) -> Result<Bytes, LoadError> {
     Ok(content.into())
 }
 
-/// Whether a change from now on would show in the file's times. These come from a clock that ticks every 10 ms at
-/// worst; without a fraction, from a file system that knows seconds only. Dates in the future say nothing.
+/// Returns whether any later change would alter the file's times. Those are taken from a clock that ticks at least
+/// every 10 ms, or, if they have no fraction, from a file system that stores whole seconds. Times in the future prove
+/// nothing.
 fn is_settled(state: &Metadata, now: SystemTime) -> bool {
     let newest = state.changed().max(state.modified());
     let whole = |time: SystemTime| {
@@ -402,10 +415,11 @@ pub(crate) fn refusal_of(error: &io::Error, path: &Path) -> Refusal {
     refusal
 }
 
-/// Throttles the log: a client may ask again and again for a file that cannot be read.
+/// Throttles the log, as clients may repeatedly request a file that cannot be read.
 static FAILURES: Throttle = Throttle::new();
 
-/// The largest content kept; a larger one is read while it is sent, for which opening it costs nothing.
+/// The largest content that is cached. Larger content is read while it is sent, and opening its file costs little in
+/// comparison.
 pub(crate) const CONTENT_MAX: usize = 256 << 10;
 
 const TICK: Duration = Duration::from_millis(50);

@@ -1,28 +1,28 @@
-//! Content codings and what a client says about them (RFC 9110, section 12.5.3).
+//! Content codings, and a client's preferences among them (RFC 9110, section 12.5.3).
 
 use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 
-/// How a stored file is encoded.
+/// The coding of a stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As it is.
+    /// The file itself, not compressed.
     Identity,
-    /// A sibling with `.gz` behind its name.
+    /// A sibling with `.gz` appended to the name.
     Gzip,
-    /// A sibling with `.zst`.
+    /// A sibling with `.zst` appended.
     Zstd,
-    /// A sibling with `.br`.
+    /// A sibling with `.br` appended.
     Brotli,
 }
 
 impl Coding {
-    /// All of them; where the client does not mind the last is the best.
+    /// All codings, ordered so that later ones win among those that a client accepts equally.
     pub const ALL: [Self; CODINGS] = [Self::Identity, Self::Gzip, Self::Zstd, Self::Brotli];
 
-    /// All but the identity.
+    /// All codings except the identity.
     pub const COMPRESSED: [Self; CODINGS - 1] = [Self::Gzip, Self::Zstd, Self::Brotli];
 
-    /// What is behind the name of a file that is encoded so.
+    /// Returns the suffix of files with this coding, including the dot.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Identity => "",
@@ -32,7 +32,7 @@ impl Coding {
         }
     }
 
-    /// The value of Content-Encoding; the identity has none.
+    /// Returns the value of Content-Encoding; `None` for the identity.
     pub const fn content_encoding(self) -> Option<HeaderValue> {
         match self {
             Self::Identity => None,
@@ -57,12 +57,25 @@ impl Coding {
     }
 }
 
-/// How much a client likes each coding, in thousandths; 0 is a refusal.
+/// A client's weight for each coding, in thousandths; 0 refuses it.
+///
+/// ```
+/// use http::header::{ACCEPT_ENCODING, HeaderMap};
+/// use softclock_http::coding::{Coding, Preference};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert(ACCEPT_ENCODING, "gzip;q=0.5, br".parse()?);
+/// let preference = Preference::of(&headers);
+/// assert_eq!(preference.choose(|_| true), Some(Coding::Brotli));
+/// assert_eq!(preference.choose(|coding| coding != Coding::Brotli), Some(Coding::Gzip));
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference([u16; CODINGS]);
 
 impl Preference {
-    /// That of a request with these header fields; without the field, the identity.
+    /// Returns the preference of a request with these header fields. Without Accept-Encoding only the identity is
+    /// accepted.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(ACCEPT_ENCODING).iter().peekable();
         if values.peek().is_none() {
@@ -83,25 +96,27 @@ impl Preference {
             }
         }
         let mut quality = named.map(|named| named.or(others).unwrap_or(0));
-        // Nobody has to list the identity: it is good enough where nothing better is.
+        // The identity is acceptable even if it is not listed, but only as the last choice.
         if (named[0], others) == (None, None) {
             quality[0] = LEAST;
         }
         Self(quality)
     }
 
-    /// The best of what there is; `None` if all of it is refused.
+    /// Returns the best coding among those `available`; `None` if all of them are refused.
     pub fn choose(self, available: impl Fn(Coding) -> bool) -> Option<Coding> {
         let available = Coding::ALL
             .into_iter()
             .filter(|&coding| self.0[coding as usize] > 0 && available(coding));
+        // `max_by_key` returns the last of equal ones, which is the best coding.
         available.max_by_key(|&coding| self.0[coding as usize])
     }
 
     const IDENTITY: Self = Self([1_000, 0, 0, 0]);
 }
 
-/// A member of the list: its name and its weight. One with a malformed weight counts as absent.
+/// Returns the name and weight of a list member; `None` if the weight is malformed, which makes the member count as
+/// absent.
 fn parse(member: &[u8]) -> Option<(&[u8], u16)> {
     let mut parts = member.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let name = parts.next()?;
@@ -115,7 +130,7 @@ fn parse(member: &[u8]) -> Option<(&[u8], u16)> {
     Some((name, thousandths(digits)?))
 }
 
-/// `0`, `0.5`, `1.000` and the like: one digit, and up to three behind the point.
+/// Parses a weight such as `0`, `0.5` or `1.000` (one digit, and at most three after the point) into thousandths.
 fn thousandths(text: &[u8]) -> Option<u16> {
     let (whole, fraction) = match text {
         [whole] | [whole, b'.'] => (*whole, &[][..]),
@@ -132,10 +147,10 @@ fn thousandths(text: &[u8]) -> Option<u16> {
     (value <= 1_000).then_some(value)
 }
 
-/// How many codings there are.
+/// The number of codings.
 pub const CODINGS: usize = 4;
 
-/// Below every weight that can be written but a thousandth.
+/// The weight of an identity that is not listed: not above any weight that can be written, except 0.
 const LEAST: u16 = 1;
 
 #[cfg(test)]

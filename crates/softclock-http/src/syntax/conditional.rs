@@ -1,9 +1,9 @@
 //! Validators and conditional requests (RFC 9110, sections 8.8 and 13).
 //!
-//! The entity tag of a file is its length, its modification time in nanoseconds and its inode. It changes whenever
-//! the content does, except when a program rewrites a file in place, keeping the length, and either within one tick
-//! of the file system's clock (1 to 4 ms) or setting the old time back on purpose. Replacing files by rename, as
-//! editors and deployments do, changes the inode and is always seen.
+//! The entity tag of a file consists of its length, its modification time in nanoseconds and its inode. It changes
+//! whenever the content does, with one exception: a program rewrites the file in place with the same length, and either
+//! does so within one tick of the file system's clock (1 to 4 ms) or sets the old modification time again. Replacing a
+//! file by rename, as editors and deployments do, changes the inode and so the tag.
 
 use std::time::SystemTime;
 
@@ -15,12 +15,13 @@ use softclock::fs::Metadata;
 
 use crate::syntax::coding::Coding;
 
-/// A strong entity tag, quotes included.
+/// A strong entity tag, including its quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityTag(HeaderValue);
 
 impl EntityTag {
-    /// The tag of a file whose content is encoded so: a sibling linked to its original has still its own.
+    /// Returns the tag of a file with this coding. The coding is part of the tag, so that a sibling that is a hard link
+    /// to the original has a different one.
     pub fn of_file(metadata: &Metadata, coding: Coding) -> Self {
         let (len, modified_ns) = (metadata.len(), metadata.modified_ns());
         Self::from_parts(len, modified_ns, metadata.inode(), coding)
@@ -31,7 +32,7 @@ impl EntityTag {
         tag.push(b'"');
         push_hex(&mut tag, len);
         tag.push(b'-');
-        // Two's complement and all: 64 bits of nanoseconds tell any two times within 584 years apart.
+        // The conversion wraps, which is harmless: 64 bits of nanoseconds distinguish any two times within 584 years.
         push_hex(&mut tag, modified_ns as u64);
         tag.push(b'-');
         push_hex(&mut tag, inode);
@@ -43,18 +44,18 @@ impl EntityTag {
         Self(HeaderValue::from_bytes(&tag).expect("letters, digits, dashes and quotes"))
     }
 
-    /// The tag of content that is part of the program: ASCII in quotes.
+    /// Returns the tag of content that is part of the program. `tag` must be ASCII, in quotes.
     pub(crate) fn of_static(tag: &'static [u8]) -> Self {
         let tag = std::str::from_utf8(tag).expect("ASCII");
         Self(HeaderValue::from_static(tag))
     }
 
-    /// The value of the ETag field.
+    /// Returns the value of the ETag field.
     pub fn to_header(&self) -> HeaderValue {
         self.0.clone()
     }
 
-    /// Strong comparison with one member of a list; a weak tag never matches.
+    /// Compares strongly with one member of a list; a weak tag never matches.
     fn matches_strongly(&self, other: &[u8]) -> bool {
         self.0.as_bytes() == other
     }
@@ -64,23 +65,32 @@ impl EntityTag {
     }
 }
 
-/// A point in time as HTTP can express it: whole seconds from 1970 to 9999.
+/// A time that HTTP can express: whole seconds from 1970 to 9999.
+///
+/// ```
+/// use http::HeaderValue;
+/// use softclock_http::conditional::HttpTime;
+///
+/// let rfc_850 = HeaderValue::from_static("Sunday, 06-Nov-94 08:49:37 GMT");
+/// let time = HttpTime::parse(&rfc_850).unwrap();
+/// assert_eq!(time.to_header(), "Sun, 06 Nov 1994 08:49:37 GMT");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HttpTime(u64);
 
 impl HttpTime {
-    /// The second that `time` falls into.
+    /// Returns the second that contains `time`; `None` outside 1970 to 9999.
     pub fn new(time: SystemTime) -> Option<Self> {
         let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
         (since_epoch < YEAR_10000).then_some(Self(since_epoch))
     }
 
-    /// Reads any of the three formats of RFC 9110, section 5.6.7.
+    /// Parses any of the three formats of RFC 9110, section 5.6.7.
     pub fn parse(field: &HeaderValue) -> Option<Self> {
         Self::new(httpdate::parse_http_date(field.to_str().ok()?).ok()?)
     }
 
-    /// The value of a date field.
+    /// Returns the value of a date field.
     pub fn to_header(self) -> HeaderValue {
         let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(self.0);
         let text = httpdate::fmt_http_date(time);
@@ -88,28 +98,29 @@ impl HttpTime {
     }
 }
 
-/// What a representation can be compared by.
+/// The validators of a representation, with which conditions of a request are compared.
 #[derive(Clone, Debug)]
 pub struct Validators {
-    /// Its entity tag.
+    /// The entity tag.
     pub etag: EntityTag,
-    /// When it was last modified, not later than now.
+    /// The time of the last modification, not later than the current time.
     pub modified: Option<HttpTime>,
 }
 
-/// What the preconditions of a GET or HEAD request say.
+/// The result of evaluating the preconditions of a GET or HEAD request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// They hold: answer as if there were none.
+    /// Answer as without preconditions.
     Proceed,
     /// The client's copy is current (304).
     NotModified,
-    /// The client wants this only in another state (412).
+    /// The representation is not in a state that the request requires (412).
     PreconditionFailed,
 }
 
-/// Evaluates the preconditions of a GET or HEAD request, in the order of RFC 9110, section 13.2.2.
+/// Evaluates the preconditions of a GET or HEAD request in the order of RFC 9110, section 13.2.2.
 pub fn evaluate(headers: &HeaderMap, current: &Validators) -> Outcome {
+    // If-Unmodified-Since is ignored beside If-Match, and If-Modified-Since beside If-None-Match.
     if headers.contains_key(IF_MATCH) {
         if !any_tag(headers, IF_MATCH, |tag| current.etag.matches_strongly(tag)) {
             return Outcome::PreconditionFailed;
@@ -135,12 +146,13 @@ pub fn evaluate(headers: &HeaderMap, current: &Validators) -> Outcome {
     Outcome::Proceed
 }
 
-/// Whether a Range field is to be heeded (RFC 9110, section 13.1.5): without If-Range always, else if it names the
-/// current state. A date does so only if the file could not have changed again within that second.
+/// Returns whether a Range field applies (RFC 9110, section 13.1.5): if there is no If-Range, or if that matches the
+/// current state. A date matches only if the file cannot have changed again within its second.
 pub fn if_range_holds(headers: &HeaderMap, current: &Validators, now: SystemTime) -> bool {
     let Some(field) = headers.get(IF_RANGE) else {
         return true;
     };
+    // A date never begins like a tag (RFC 9110, section 13.1.5).
     if field.as_bytes().starts_with(b"\"") || field.as_bytes().starts_with(b"W/") {
         return current.etag.matches_strongly(field.as_bytes());
     }
@@ -150,7 +162,7 @@ pub fn if_range_holds(headers: &HeaderMap, current: &Validators, now: SystemTime
     }
 }
 
-/// Whether any member of the field's list is `*` or satisfies `matches`. What is malformed matches nothing.
+/// Returns whether any member of the field's list is `*` or satisfies `matches`. Malformed members match nothing.
 fn any_tag(headers: &HeaderMap, name: HeaderName, matches: impl Fn(&[u8]) -> bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let value = value.as_bytes().trim_ascii();
@@ -158,7 +170,7 @@ fn any_tag(headers: &HeaderMap, name: HeaderName, matches: impl Fn(&[u8]) -> boo
     })
 }
 
-/// A date that is repeated or malformed counts as absent.
+/// Returns the date in a field; `None` if the field is absent, repeated or malformed.
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<HttpTime> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -167,7 +179,7 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<HttpTime> {
     }
 }
 
-/// The entity tags of a list, `W/` and quotes included; a tag may hold commas, so the quotes count.
+/// The entity tags of a list, including `W/` and quotes. Commas may occur within the quotes of a tag.
 struct TagList<'a>(&'a [u8]);
 
 impl<'a> Iterator for TagList<'a> {
@@ -191,7 +203,7 @@ impl<'a> Iterator for TagList<'a> {
     }
 }
 
-/// Appends `number` in hexadecimal, in a tenth of the time that `format!` takes.
+/// Appends `number` in hexadecimal, in about a tenth of the time of `format!`.
 fn push_hex(text: &mut Vec<u8>, number: u64) {
     let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
     for place in (0..digits).rev() {
@@ -200,7 +212,7 @@ fn push_hex(text: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// Seconds from 1970 to the first date that HTTP can't write.
+/// Seconds from 1970 to the first date that HTTP cannot express.
 const YEAR_10000: u64 = 253_402_300_800;
 
 #[cfg(test)]

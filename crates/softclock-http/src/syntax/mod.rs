@@ -1,6 +1,6 @@
 //! HTTP as text: parsers and rules without files, sockets or clocks.
 //!
-//! | what | file |
+//! | subject | file |
 //! |---|---|
 //! | heads of requests, scanned strictly as they arrive | `head/` |
 //! | responses of upstreams, from their first byte to their last | `response/` |

@@ -1,10 +1,10 @@
-//! From the path of a request to the path of a file below the root.
+//! Converts the path of a request to the path of a file below the root.
 //!
-//! A path is decoded once, segment by segment. Refused is what could mean another file to somebody between the
-//! client and us: dot segments, plain or encoded (clients remove them, RFC 3986 section 5.2.4), an encoded slash, a
-//! NUL. Names that start with a dot do not exist as far as the web is concerned, except `.well-known` at the top
-//! (RFC 8615). A backslash is a letter like any other. The kernel has the last word:
-//! [`Root`](softclock::fs::Root) opens nothing outside the root whatever we ask.
+//! A path is decoded once, segment by segment. A path that could name another file to a program between the client and
+//! this server is refused: one with dot segments, plain or encoded (clients remove them, RFC 3986 section 5.2.4), an
+//! encoded slash, or a NUL. Names that start with a dot are treated as missing, except `.well-known` at the top (RFC
+//! 8615). A backslash is an ordinary character. As the last line of defence, [`Root`](softclock::fs::Root) makes the
+//! kernel refuse to open any file outside the root.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -14,6 +14,16 @@ use std::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// A path below the root, decoded and checked.
+///
+/// ```
+/// use softclock_http::path::{PathError, RequestPath};
+/// use std::path::Path;
+///
+/// let path = RequestPath::parse("/a%20b/c.html")?;
+/// assert_eq!(path.relative(), Path::new("a b/c.html"));
+/// assert_eq!(RequestPath::parse("/a/%2e%2e/b"), Err(PathError::Malformed));
+/// # Ok::<(), PathError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestPath {
     /// Non-empty segments joined by `/`; empty for the root.
@@ -22,24 +32,25 @@ pub struct RequestPath {
     directory: bool,
 }
 
-/// Why a path was refused.
+/// The reason why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// It does not start with a slash, holds `%` without two hexadecimal digits, an encoded slash or NUL, or a dot
-    /// segment.
+    /// The path does not start with a slash, or contains `%` without two hexadecimal digits, an encoded slash or NUL,
+    /// or a dot segment.
     Malformed,
-    /// A segment is a hidden name.
+    /// A segment is a hidden name: it starts with a dot.
     Hidden,
 }
 
 impl RequestPath {
-    /// Decodes the path of a request target; work and memory are linear in its length.
+    /// Decodes the path of a request target. Work and memory are linear in its length.
     ///
     /// # Errors
     /// See [`PathError`].
     pub fn parse(path: &str) -> Result<Self, PathError> {
         let segments = path.strip_prefix('/').ok_or(PathError::Malformed)?;
         let mut relative = Vec::with_capacity(segments.len());
+        // Empty segments are skipped: `//` names the same file as `/`.
         for segment in segments.split('/').filter(|segment| !segment.is_empty()) {
             if !relative.is_empty() {
                 relative.push(b'/');
@@ -55,12 +66,12 @@ impl RequestPath {
         })
     }
 
-    /// Whether the request's path ended with a slash.
+    /// Returns whether the request's path ended with a slash.
     pub const fn is_directory(&self) -> bool {
         self.directory
     }
 
-    /// The path relative to the root; `.` for the root itself.
+    /// Returns the path relative to the root; `.` for the root itself.
     pub fn relative(&self) -> &Path {
         if self.relative.is_empty() {
             return Path::new(".");
@@ -68,12 +79,12 @@ impl RequestPath {
         Path::new(OsStr::from_bytes(&self.relative))
     }
 
-    /// The path relative to the root as bytes; none for the root itself.
+    /// Returns the path relative to the root as bytes; empty for the root itself.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.relative
     }
 
-    /// As [`as_bytes`](Self::as_bytes), with the slash at the end of a directory below the root.
+    /// Like [`as_bytes`](Self::as_bytes), with a slash at the end of a directory below the root.
     pub(crate) fn name_bytes(&self) -> Cow<'_, [u8]> {
         if self.directory && !self.relative.is_empty() {
             [&self.relative, &b"/"[..]].concat().into()
@@ -82,7 +93,7 @@ impl RequestPath {
         }
     }
 
-    /// The path of the index file in this directory.
+    /// Returns the path of the index file `name` in this directory.
     pub fn index(&self, name: &str) -> Self {
         let mut relative = Vec::with_capacity(self.relative.len() + 1 + name.len());
         relative.extend_from_slice(&self.relative);
@@ -96,8 +107,8 @@ impl RequestPath {
         }
     }
 
-    /// A reference to this path with a slash at its end, relative to the request's own URL: such a reference can't
-    /// name another host, and it stays right behind a proxy that serves us below a prefix.
+    /// Returns a reference to this path with a slash at the end, relative to the URL of the request. Such a reference
+    /// cannot name another host, and stays valid behind a proxy that maps this server below a prefix.
     pub fn directory_reference(&self, query: Option<&str>) -> String {
         let name = self
             .relative
@@ -124,6 +135,7 @@ fn decode_segment(segment: &[u8], decoded: &mut Vec<u8>) -> Result<(), PathError
             (b'%', _) => return Err(PathError::Malformed),
             (byte, tail) => (byte, tail),
         };
+        // Encoded or not, these would change the meaning of the path after decoding.
         if byte == b'/' || byte == 0 {
             return Err(PathError::Malformed);
         }
@@ -148,7 +160,7 @@ fn hex(digit: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// All but RFC 3986's unreserved characters: `\`, which browsers take for a slash, and `:` among them.
+/// All characters except the unreserved ones of RFC 3986. Among them are `\`, which browsers treat as a slash, and `:`.
 pub(crate) const UNSAFE_IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -10,12 +10,12 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Position of the first byte.
+    /// Returns the position of the first byte.
     pub const fn first(self) -> u64 {
         self.first
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[expect(
         clippy::len_without_is_empty,
         reason = "a range holds at least one byte"
@@ -24,7 +24,7 @@ impl ByteRange {
         self.last - self.first + 1
     }
 
-    /// This part of `content`; less if the range leads out of it.
+    /// Returns this part of `content`, or less if the range exceeds it.
     pub(crate) fn slice(self, content: &Bytes) -> Bytes {
         let end = usize::try_from(self.last).map_or(content.len(), |last| {
             content.len().min(last.saturating_add(1))
@@ -33,7 +33,7 @@ impl ByteRange {
         content.slice(first..end)
     }
 
-    /// Whether there is nothing between the two.
+    /// Returns whether the ranges overlap, or adjoin without a gap.
     const fn touches(self, other: Self) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
@@ -45,32 +45,42 @@ impl ByteRange {
         }
     }
 
-    /// The value of Content-Range.
+    /// Returns the value of Content-Range for a representation of `length` bytes.
     pub fn content_range(self, length: u64) -> String {
         format!("bytes {}-{}/{length}", self.first, self.last)
     }
 }
 
-/// What of a representation a request asks for.
+/// The part of a representation that a request selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All of it: no range, or one that must or may be ignored.
+    /// The whole representation: the request has no range, or one that must or may be ignored.
     Whole,
     /// One part (206).
     Part(ByteRange),
-    /// Several parts that neither touch nor overlap (206, multipart/byteranges).
+    /// Several parts that neither adjoin nor overlap (206, multipart/byteranges).
     Parts(Vec<ByteRange>),
-    /// No part that the representation has (416).
+    /// No part within the representation (416).
     Unsatisfiable,
 }
 
-/// What a Range field's value selects from a representation of `length` bytes; the work is linear in the field's
-/// length.
+/// Returns the selection of a Range field's value from a representation of `length` bytes. The work is linear in the
+/// field's length.
 ///
-/// A field that is malformed or in another unit is ignored, as the RFC asks. Ranges that overlap or touch become one, in
-/// the place of the first of them; those behind the end are left out. Who asks for more than [`PARTS_MAX`] parts,
-/// counted as they are met, gets the whole, as section 14.2 permits: nobody needs that, and each part costs us more
-/// than it costs them.
+/// A field that is malformed or in another unit is ignored, as the RFC requires. Ranges that overlap or adjoin are
+/// joined, in the place of the first of them; ranges beyond the end are left out. More than [`PARTS_MAX`] parts,
+/// counted as they are met, select the whole representation, as section 14.2 permits: clients do not need that many,
+/// and each part costs the server more than the client.
+///
+/// ```
+/// use softclock_http::range::{Selection, select};
+///
+/// let Selection::Part(range) = select(b"bytes=-100", 1_000) else {
+///     panic!("one part");
+/// };
+/// assert_eq!(range.content_range(1_000), "bytes 900-999/1000");
+/// assert_eq!(select(b"bytes=1000-", 1_000), Selection::Unsatisfiable);
+/// ```
 pub fn select(field: &[u8], length: u64) -> Selection {
     let Some(set) = range_set(field) else {
         return Selection::Whole;
@@ -80,6 +90,7 @@ pub fn select(field: &[u8], length: u64) -> Selection {
     let specs = set.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     for spec in specs.filter(|spec| !spec.is_empty()) {
         any = true;
+        // One malformed range makes the whole field invalid.
         let Some(spec) = RangeSpec::parse(spec) else {
             return Selection::Whole;
         };
@@ -88,6 +99,7 @@ pub fn select(field: &[u8], length: u64) -> Selection {
             Satisfied::Emptily => return Selection::Whole,
             Satisfied::Not => {}
         }
+        // Checked at each range, which bounds the work of merging.
         if parts.len() > PARTS_MAX {
             return Selection::Whole;
         }
@@ -100,9 +112,10 @@ pub fn select(field: &[u8], length: u64) -> Selection {
     }
 }
 
-/// Adds `range`, joined with those that it overlaps or touches, in the place of the first of these.
+/// Adds `range`, joined with those that it overlaps or adjoins, in the place of the first of them.
 fn merge(parts: &mut Vec<ByteRange>, mut range: ByteRange) {
     let mut place = parts.len();
+    // A joined range may touch parts that the original did not, so the search starts again.
     while let Some(at) = parts.iter().position(|part| part.touches(range)) {
         range = parts.remove(at).join(range);
         place = place.min(at);
@@ -110,7 +123,7 @@ fn merge(parts: &mut Vec<ByteRange>, mut range: ByteRange) {
     parts.insert(place.min(parts.len()), range);
 }
 
-/// The value of Content-Range in a 416 response.
+/// Returns the value of Content-Range in a 416 response.
 pub fn unsatisfied_content_range(length: u64) -> String {
     format!("bytes */{length}")
 }
@@ -163,7 +176,7 @@ impl RangeSpec {
 
 enum Satisfied {
     By(ByteRange),
-    /// Satisfiable by the RFC, but Content-Range has no way to say "all of nothing".
+    /// Satisfiable by the RFC, but Content-Range cannot express an empty range.
     Emptily,
     Not,
 }
@@ -173,7 +186,7 @@ fn range_set(field: &[u8]) -> Option<&[u8]> {
     unit.eq_ignore_ascii_case(UNIT).then_some(set)
 }
 
-/// Digits only; numbers too big to be true count as the biggest.
+/// Parses digits; a number that is too large becomes the largest one.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,10 +1,10 @@
-//! Requests with their verdicts, known ways of smuggling among them.
+//! Requests with the expected results, including known smuggling attacks.
 
 use softclock_http::head::{Fault, HeadLimits, Position, Scanner};
 
 use crate::target::{LIMITS, check, messages, scan};
 
-/// How many requests pass before the fault, if there is one.
+/// The stream, the number of requests before the fault, and the fault if there is one.
 type Case = (&'static [u8], usize, Option<Fault>);
 
 fn judge(cases: &[Case]) {
@@ -43,7 +43,7 @@ fn requests_that_pass() {
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\tchunked \r\n\r\nA\r\n0123456789\r\n00\r\nT: x\r\n\r\nGET / HTTP/1.0\r\n\r\n", 2, None),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;a;b=c;d=\"e f\"\r\nx\r\n0;z\r\n\r\n", 1, None),
         (b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\nGET / HTTP/1.0\r\n\r\n", 2, None),
-        // What looks like a request in a body is a body.
+        // A body that looks like a request is still a body.
         (b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 18\r\n\r\nGET / HTTP/1.0\r\n\r\n", 1, None),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9223372036854775807\r\n\r\nx", 1, None),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX-Transfer-Encoding: x\r\nContent-Length-: x\r\n\r\n", 1, None),
@@ -80,7 +80,7 @@ fn lengths_in_doubt() {
 fn codings_in_doubt() {
     const CODING: Option<Fault> = Some(Fault::Coding);
     const UNKNOWN: Option<Fault> = Some(Fault::UnknownCoding);
-    // TE.TE: what one side takes for chunked, and the other does not.
+    // TE.TE: one parser treats the field as chunked, another does not.
     let head = "POST / HTTP/1.1\r\nHost: h\r\n";
     for (field, fault) in [
         ("Transfer-Encoding: xchunked", UNKNOWN),
@@ -320,7 +320,7 @@ fn fields_in_doubt() {
         ),
         (b"GET / HTTP/1.1\r\nHost: h\n\r\n", 0, Some(LineEnd)),
         (b"GET / HTTP/1.1\r\nHost: h\r\n\n", 0, Some(LineEnd)),
-        // After a good one.
+        // After a valid request.
         (
             b"GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\n\r\n",
             1,

@@ -1,4 +1,4 @@
-//! The scanner of heads: known attacks, arbitrary bytes, and hyper's opinion of what is let through.
+//! Tests of the scanner of heads: known attacks, arbitrary bytes, and comparison of accepted requests with hyper.
 
 mod corpus;
 mod properties;

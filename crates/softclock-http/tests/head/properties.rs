@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use crate::target::{check, messages, read_with_hyper, scan};
 
-/// Pieces of requests, good and bad, from which a stream that goes wrong late is likely.
+/// Valid and invalid pieces of requests, from which streams can be made that are invalid only late.
 const PIECES: &[&[u8]] = &[
     b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
     b"GET /a?b=c HTTP/1.1\r\nHost: h\r\n",
@@ -53,7 +53,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 1..10).prop_map(|pieces| pieces.concat())
 }
 
-/// A request line and fields, with every byte where a byte may matter.
+/// A request line and fields, in which one byte of any value is replaced or inserted at any place.
 fn nearly_good_head() -> impl Strategy<Value = Vec<u8>> {
     let base = b"\r\nGET http://host.example:8080/p/a?q=r HTTP/1.1\r\nHost: host.example:80\r\n\
         Content-Length: 0\r\nX-Y: some value\r\n\r\n";

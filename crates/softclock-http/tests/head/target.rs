@@ -1,4 +1,4 @@
-//! What must hold for any bytes; the entry of the property tests and of the fuzzer (`fuzz/`).
+//! Properties that hold for arbitrary bytes; the entry of the property tests and of the fuzzer (`fuzz/`).
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use softclock_http::head::{Fault, HeadLimits, Position, Scanner};
 
-/// What came of scanning a stream.
+/// The result of scanning a stream.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
     pub(crate) passed: Vec<u8>,
@@ -23,17 +23,17 @@ pub(crate) struct Outcome {
     pub(crate) position: Position,
 }
 
-/// Small, so that they are reached.
+/// Small limits, so that tests reach them.
 pub(crate) const LIMITS: HeadLimits = HeadLimits {
     line_bytes: 200,
     head_bytes: 600,
     fields: 8,
 };
 
-/// Checks everything. The first byte decides how the others are cut into slices.
+/// Checks all properties. The first byte determines how the others are divided into slices.
 ///
 /// # Panics
-/// If anything is wrong.
+/// If a property does not hold.
 pub(crate) fn check(data: &[u8]) {
     let Some((&seed, stream)) = data.split_first() else {
         return;
@@ -50,7 +50,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// Scans slices as the stream of a connection does whose requests for an upgrade are refused.
+/// Scans slices as the stream of a connection on which requests for an upgrade are refused.
 pub(crate) fn scan<'a>(slices: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let mut scanner = Scanner::new(LIMITS);
     let (mut passed, mut withheld, mut fault) = (Vec::new(), Vec::new(), None);
@@ -82,7 +82,7 @@ pub(crate) fn scan<'a>(slices: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     }
 }
 
-/// One to sixteen bytes at a time.
+/// Divides a stream into slices of one to sixteen bytes.
 fn cuts(mut stream: &[u8], seed: u8) -> Vec<&[u8]> {
     let mut state = u32::from(seed) | 0x100;
     let mut slices = Vec::new();
@@ -95,14 +95,14 @@ fn cuts(mut stream: &[u8], seed: u8) -> Vec<&[u8]> {
     slices
 }
 
-/// A request with its body, and whether the body is whole.
+/// A request with its body, and whether the body is complete.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
     pub(crate) complete: bool,
 }
 
-/// The requests that were let through, as the scanner frames them.
+/// Returns the accepted requests, as the scanner frames them.
 pub(crate) fn messages(passed: &[u8]) -> Vec<Message> {
     let mut scanner = Scanner::new(LIMITS);
     let mut messages = Vec::new();
@@ -128,7 +128,7 @@ pub(crate) fn messages(passed: &[u8]) -> Vec<Message> {
     messages
 }
 
-/// hyper must find exactly one request in the message, and nothing wrong with it.
+/// Checks that hyper finds exactly one valid request in the message.
 fn check_with_hyper(message: &Message) {
     let (requests, result) = read_with_hyper(&message.bytes);
     let text = String::from_utf8_lossy(&message.bytes);
@@ -139,7 +139,7 @@ fn check_with_hyper(message: &Message) {
     }
 }
 
-/// The lengths of the bodies that hyper's server reads; `None` for a body that was cut.
+/// Returns the lengths of the bodies that hyper's server reads; `None` for a body that was cut.
 pub(crate) fn read_with_hyper(stream: &[u8]) -> (Vec<Option<usize>>, hyper::Result<()>) {
     let bodies = RefCell::new(Vec::new());
     let service = service_fn(async |request: Request<Incoming>| {
@@ -158,7 +158,7 @@ pub(crate) fn read_with_hyper(stream: &[u8]) -> (Vec<Option<usize>>, hyper::Resu
         .serve_connection(memory, service);
     let mut connection = pin!(connection);
     let mut cx = Context::from_waker(Waker::noop());
-    // It yields now and then, but never waits.
+    // The connection yields now and then, but never waits for I/O.
     let result = loop {
         if let Poll::Ready(result) = connection.as_mut().poll(&mut cx) {
             break result;
@@ -167,7 +167,7 @@ pub(crate) fn read_with_hyper(stream: &[u8]) -> (Vec<Option<usize>>, hyper::Resu
     (bodies.take(), result)
 }
 
-/// A client that has sent all it has and takes everything.
+/// A client that sends these bytes and accepts everything.
 struct Memory<'a> {
     unread: &'a [u8],
 }

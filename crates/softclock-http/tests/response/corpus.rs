@@ -122,7 +122,7 @@ fn bodies_in_doubt() {
     ]);
 }
 
-/// Content, and whether the connection may be used again.
+/// Expected content, and whether the connection may be used again.
 #[test]
 fn where_responses_end() {
     for (is_head, stream, content, is_reusable) in [
@@ -155,7 +155,7 @@ fn where_responses_end() {
     }
 }
 
-/// RFC 9110, section 8.6.
+/// As in RFC 9110, section 8.6.
 #[test]
 fn lengths_of_responses_without_content() {
     for (is_head, status, length) in [
@@ -197,7 +197,7 @@ fn what_a_status_is_called() {
     }
 }
 
-/// However many chunks there are, as old servers pad each size to the same width.
+/// The number of chunks is not limited, even if each size is padded, as old servers send them.
 #[test]
 fn long_bodies_of_padded_chunks() {
     let mut stream = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
@@ -222,7 +222,7 @@ fn heads_are_bounded() {
     let long = head(HEAD_BYTES + 1);
     assert_eq!(read(true, [&long[..]]).1, Some(Fault::TooLong));
     assert_eq!(read(true, long.chunks(1000)).1, Some(Fault::TooLong));
-    // Interim ones count too, so that they cannot go on for ever.
+    // Interim heads count towards the limit, so that their number is bounded.
     let interim = b"HTTP/1.1 102 Processing\r\n\r\n".repeat(HEAD_BYTES / 20);
     assert_eq!(read(false, interim.chunks(777)).1, Some(Fault::TooLong));
     let fields = |count: usize| {

@@ -1,4 +1,5 @@
-//! The reader of responses: what it refuses, arbitrary bytes in arbitrary pieces, and hyper's opinion of what it accepts.
+//! Tests of the reader of responses: refused responses, arbitrary bytes in arbitrary pieces, and comparison of accepted
+//! responses with hyper.
 
 mod corpus;
 mod properties;

@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use crate::target::{check, read, read_after};
 
-/// Pieces of responses, good and bad, from which a stream that goes wrong late is likely.
+/// Valid and invalid pieces of responses, from which streams can be made that are invalid only late.
 const PIECES: &[&[u8]] = &[
     b"HTTP/1.1 200 OK\r\n",
     b"HTTP/1.1 200 OK\r\n",
@@ -53,14 +53,14 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     (start, vec(piece, 1..10)).prop_map(|(start, rest)| [start, rest.concat()].concat())
 }
 
-/// Lines of which two heads are likely to have some in the same place.
+/// Lines, of which two heads are likely to have some in the same place.
 fn lines() -> impl Strategy<Value = Vec<u8>> {
     let line = select(&PIECES[8..19]).prop_map(<[u8]>::to_vec);
     let other = "[a-c]: [a-c]{0,2}\r\n".prop_map(String::into_bytes);
     vec(prop_oneof![line, other], 0..6).prop_map(|lines| lines.concat())
 }
 
-/// How a response may be framed.
+/// The framing of a response.
 #[derive(Clone, Copy, Debug)]
 enum Framing {
     Length,
@@ -153,7 +153,7 @@ proptest! {
             prop_assert!(values.any(|own| own == value.as_str()));
         }
         check(&[&[seed | 1][..], &stream].concat());
-        // Cut short, it is told from whole.
+        // A response that is cut short must not appear complete.
         if let Some((_, cut)) = stream.split_last() {
             let (outcome, fault) = read(false, [cut]);
             let may_end = matches!(framing, Framing::Close) && !body.is_empty();

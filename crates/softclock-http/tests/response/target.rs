@@ -1,4 +1,4 @@
-//! What must hold for any bytes; the entry of the property tests and of the fuzzer (`fuzz/`).
+//! Properties that hold for arbitrary bytes; the entry of the property tests and of the fuzzer (`fuzz/`).
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -14,10 +14,10 @@ use hyper::ext::ReasonPhrase;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use softclock_http::response::{Fault, HEAD_BYTES, ResponseReader};
 
-/// What was read of one connection's response, to its end or that of the connection.
+/// The result of reading one response, up to its end or the end of the connection.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Nothing where there is no response.
+    /// `None` if no response was read.
     pub(crate) status: Option<StatusCode>,
     pub(crate) reason: Option<Bytes>,
     pub(crate) fields: HeaderMap,
@@ -27,10 +27,11 @@ pub(crate) struct Outcome {
     pub(crate) is_reusable: bool,
 }
 
-/// Checks everything. The first byte decides how the others are cut into reads, and whether they answer a HEAD.
+/// Checks all properties. The first byte determines how the others are divided into reads, and whether they answer a
+/// HEAD.
 ///
 /// # Panics
-/// If anything is wrong.
+/// If a property does not hold.
 pub(crate) fn check(data: &[u8]) {
     let Some((&seed, stream)) = data.split_first() else {
         return;
@@ -52,7 +53,7 @@ pub(crate) fn read<'a>(
     read_next(ResponseReader::new(), is_head, reads)
 }
 
-/// As [`read`], on the connection that `before` came on; nothing if that is not one head.
+/// Like [`read`], on the connection on which `before` arrived; `None` if that is not exactly one head.
 pub(crate) fn read_after(before: &[u8], stream: &[u8]) -> Option<(Outcome, Option<Fault>)> {
     let mut reader = ResponseReader::new();
     reader.begin(false);
@@ -99,7 +100,7 @@ fn read_next<'a>(
     (outcome, reader.fault())
 }
 
-/// One to sixteen bytes at a time.
+/// Divides a stream into reads of one to sixteen bytes.
 fn cuts(mut stream: &[u8], seed: u8) -> Vec<&[u8]> {
     let mut state = u32::from(seed) | 0x100;
     let mut reads = Vec::new();
@@ -112,7 +113,7 @@ fn cuts(mut stream: &[u8], seed: u8) -> Vec<&[u8]> {
     reads
 }
 
-/// hyper reads the same, if it reads it at all: it knows more that is refused here than the other way round.
+/// Checks that hyper reads the same response as the reader, which accepted it.
 fn check_with_hyper(is_head: bool, stream: &[u8], ours: &Outcome) {
     if ours.status == Some(StatusCode::SWITCHING_PROTOCOLS) {
         return;
@@ -122,7 +123,7 @@ fn check_with_hyper(is_head: bool, stream: &[u8], ours: &Outcome) {
     let own = ours.status.map(|status| (status, ours.reason.clone()));
     assert_eq!(status, own, "{text:?}");
     assert_eq!(content.as_ref(), Some(&ours.content), "{text:?}");
-    // How lengths are told is compared by what was read.
+    // The bytes read show the length, so the fields about it are not compared.
     let mut own = ours.fields.clone();
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION] {
         fields.remove(&name);
@@ -135,7 +136,7 @@ type Status = (StatusCode, Option<Bytes>);
 
 type Read3 = (Option<Status>, HeaderMap, Option<Vec<u8>>);
 
-/// Status with its own name, fields and, if it is whole, content.
+/// Returns the status with its reason, the fields and, if it is complete, the content.
 fn read_with_hyper(is_head: bool, stream: &[u8]) -> Read3 {
     let mut cx = Context::from_waker(Waker::noop());
     let mut builder = http1::Builder::new();
@@ -153,7 +154,7 @@ fn read_with_hyper(is_head: bool, stream: &[u8]) -> Read3 {
     let mut incoming = None;
     let mut is_whole = false;
     let (mut status, mut fields) = (None, HeaderMap::new());
-    // Each turn reads something, or ends it.
+    // Each turn reads at least a byte, or ends the response.
     for _ in 0..2 * stream.len() + 20 {
         let _ = Pin::new(&mut connection).poll(&mut cx);
         if incoming.is_none() {
@@ -186,7 +187,7 @@ fn read_with_hyper(is_head: bool, stream: &[u8]) -> Read3 {
     (status, fields, is_whole.then_some(content))
 }
 
-/// A socket that takes all, and gives these bytes once something was written.
+/// A socket that accepts all writes, and returns these bytes after the first write.
 struct Script {
     bytes: Vec<u8>,
     has_begun: bool,

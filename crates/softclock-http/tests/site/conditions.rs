@@ -1,4 +1,4 @@
-//! One range, and preconditions.
+//! Single ranges, and preconditions.
 
 use softclock_http::Site;
 

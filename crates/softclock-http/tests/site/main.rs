@@ -1,4 +1,4 @@
-//! A site asked without a connection: codings, conditions and ranges.
+//! Tests of a site without connections: codings, conditions and ranges.
 
 mod codings;
 mod conditions;

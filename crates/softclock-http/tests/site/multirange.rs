@@ -4,7 +4,7 @@ use softclock_http::Site;
 
 use crate::visitor::{Response, Visitor, directory, noise};
 
-/// The parts of a multipart/byteranges body: first byte, content.
+/// Returns the parts of a multipart/byteranges body: first byte and content.
 fn parts(response: &Response, length: usize) -> Vec<(usize, Vec<u8>)> {
     assert_eq!(response.status, 206);
     assert_eq!(response.header("content-range"), None);

@@ -1,14 +1,12 @@
-//! A site of a temporary directory, and requests to it in a runtime of the test's.
-
-use std::fs;
+//! A site of a temporary directory, and requests to it in the test's runtime.
 
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use softclock::Runtime;
 use softclock_http::Site;
-use tempfile::TempDir;
+pub(crate) use softclock_testing::{directory, noise};
 
-/// Asks a site.
+/// Sends requests to a site, without a connection.
 pub(crate) struct Visitor {
     runtime: Runtime,
     site: Site,
@@ -31,7 +29,7 @@ impl Visitor {
         self.request("GET", target, &[])
     }
 
-    /// Sends a request with these field lines beside Host.
+    /// Sends a request with these field lines in addition to Host.
     pub(crate) fn request(&self, method: &str, target: &str, lines: &[&str]) -> Response {
         let mut request = Request::builder().method(method).uri(target);
         for line in ["Host: t"].iter().chain(lines) {
@@ -59,25 +57,4 @@ impl Response {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
-}
-
-/// A directory with these files.
-pub(crate) fn directory(files: &[(&str, &[u8])]) -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    for (name, content) in files {
-        fs::write(directory.path().join(name), content).unwrap();
-    }
-    directory
-}
-
-/// Bytes without a pattern that an error could keep.
-pub(crate) fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }

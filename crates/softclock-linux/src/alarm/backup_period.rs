@@ -1,20 +1,30 @@
-//! How often the backup timer looks for overdue events.
+//! The period at which the backup timer looks for overdue events.
 
-/// The period of the backup timer, adapted to what it finds, as FreeBSD's HPTS adapts its own.
+/// The period of the backup timer. It adapts to the lateness found, as in FreeBSD's HPTS.
 ///
-/// The paper's interrupt clock ticks whether it is needed or not. Here a backup that finds nothing overdue, time after
-/// time, lengthens the period, and one that finds events late shortens it. The longest period is the paper's X.
+/// The paper's interrupt clock has a fixed period. Here four backups in a row that find nothing overdue double the
+/// period, and one that finds an event late by more than a quarter of the shortest period halves it. The longest period
+/// is the paper's X.
+///
+/// ```
+/// use softclock_linux::alarm::BackupPeriod;
+///
+/// let mut period = BackupPeriod::new(4_000_000, 32_000_000);
+/// let periods: Vec<_> = (0..5).map(|_| period.after_backup(None) / 1_000_000).collect();
+/// assert_eq!(periods, [4, 4, 4, 8, 8], "in milliseconds");
+/// assert_eq!(period.after_backup(Some(5_000_000)) / 1_000_000, 4);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupPeriod {
     min_ns: u64,
     max_ns: u64,
     period_ns: u64,
-    /// Backups in a row that found nothing.
+    /// The number of backups in a row that found nothing overdue.
     quiet: u32,
 }
 
 impl BackupPeriod {
-    /// Starts at the shortest period, which ought to be the kernel's tick.
+    /// Starts at the shortest period, `min_ns`, which should be the kernel's tick. A `max_ns` below it is raised to it.
     pub const fn new(min_ns: u64, max_ns: u64) -> Self {
         let max_ns = if max_ns > min_ns { max_ns } else { min_ns };
         Self {
@@ -30,16 +40,18 @@ impl BackupPeriod {
         self.period_ns
     }
 
-    /// The longest that the period becomes.
+    /// The longest period, in nanoseconds.
     pub const fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// Takes how late the latest overdue event was, if there was one, and returns the next period in nanoseconds.
+    /// Adapts the period after a backup, given the lateness of the most overdue event, or `None` if no event was
+    /// overdue. Returns the new period in nanoseconds.
     pub const fn after_backup(&mut self, lateness_ns: Option<u64>) -> u64 {
         match lateness_ns {
             Some(late) => {
                 self.quiet = 0;
+                // A little lateness is normal between trigger states, and no reason for more backups.
                 if late > self.min_ns / 4 {
                     self.shorten();
                 }
@@ -74,7 +86,7 @@ impl BackupPeriod {
     }
 }
 
-/// So many quiet backups double the period.
+/// The number of backups in a row without an overdue event after which the period doubles.
 const QUIET_BACKUPS: u32 = 4;
 
 #[cfg(test)]

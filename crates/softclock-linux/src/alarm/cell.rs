@@ -1,4 +1,4 @@
-//! The one object that a thread shares with the signal handlers that interrupt it.
+//! The state that a thread shares with the signal handler that interrupts it.
 
 use std::cell::Cell;
 use std::io;
@@ -20,25 +20,25 @@ use super::stats::{AlarmStats, Counters, add};
 use super::table::{AlarmId, Table, TableFull};
 use crate::clock::{ThreadClock, tick_ns};
 
-/// The marks, the table and the timers of one thread.
+/// The section depth, the events and the timers of one thread.
 ///
-/// Only the owning thread ever touches it: its code, and its signal handler, which runs between two instructions of
-/// that code. The handler touches the table, the timers' state and the counters (all plain cells) only when the depth
-/// is 0, and the code only while it is not; compiler fences keep the accesses on their side of the depth's change. What
-/// both may touch at any time is atomic.
+/// Only the owning thread accesses it: its normal code, and its signal handler, which runs between two instructions of
+/// that code. The table, the state of the timers and the counters are plain cells. The handler accesses them only when
+/// `depth` is 0, and the normal code only while it is not; compiler fences keep these accesses from moving across a
+/// change of the depth. Fields that both may access at any time are atomic.
 pub(super) struct AlarmCell {
-    /// How many sections of the runtime the thread is in.
+    /// The number of nested sections that the thread is in.
     depth: AtomicU32,
     /// [`AlarmKind`]s of alarms that landed inside a section.
     pending: AtomicU32,
-    /// The first due time of the table, in nanoseconds.
+    /// The earliest due time in the table, in nanoseconds.
     next_due: AtomicU64,
-    /// The first due time of the application's plain events, in nanoseconds.
+    /// The earliest due time of the plain events, in nanoseconds.
     plain_next_due: AtomicU64,
-    /// When the last trigger state was, alarms included, in nanoseconds.
+    /// The time of the last trigger state or alarm, in nanoseconds.
     last_trigger: AtomicU64,
     table: Table,
-    /// Handlers are running: they do not nest.
+    /// Whether events are being fired. A handler that reaches a trigger state must not fire others inside.
     running: Cell<bool>,
     clock: ThreadClock,
     backup_timer: PosixTimer,
@@ -49,7 +49,7 @@ pub(super) struct AlarmCell {
     counters: Counters,
 }
 
-/// What a signal stands for; sent along as its value, and a bit of [`AlarmCell::pending`].
+/// The timer that a signal comes from: the value that the signal carries, and a bit of [`AlarmCell::pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AlarmKind {
     Backup = 1,
@@ -57,7 +57,7 @@ pub(super) enum AlarmKind {
 }
 
 impl AlarmCell {
-    /// A cell whose timers are not yet set.
+    /// Creates a cell whose timers are not armed.
     pub(super) fn new(clock: &ThreadClock, options: &AlarmOptions) -> io::Result<Self> {
         let signal = handler::install()?;
         let tick_ns = tick_ns();
@@ -88,13 +88,14 @@ impl AlarmCell {
         })
     }
 
-    /// Sets the backup timer going.
+    /// Starts the backup timer.
     pub(super) fn start(&self) -> io::Result<()> {
         self.backup_period
             .get()
             .map_or(Ok(()), |period| self.arm_backup(period.period_ns()))
     }
 
+    /// Restarts the backup timer with this longest period, or stops it.
     pub(super) fn set_backup(&self, longest: Option<Duration>) {
         self.within(|| {
             let period =
@@ -104,7 +105,7 @@ impl AlarmCell {
                 Some(period) => self.arm_backup(period.period_ns()),
                 None => self.backup_timer.disarm(),
             };
-            // Can only fail for a timer that does not exist.
+            // Fails only for a timer that does not exist.
             debug_assert!(result.is_ok());
         });
     }
@@ -127,7 +128,8 @@ impl AlarmCell {
         }
     }
 
-    /// An alarm may land between the read and the write: the interval then begins a little early.
+    /// Records a trigger state, and returns the time of the one before. An alarm that lands between the read and the
+    /// write is overwritten, so that the next interval seems a little longer than it is.
     #[inline(always)]
     pub(super) fn on_trigger(&self, now: Instant) -> Instant {
         let before = self.last_trigger.load(Relaxed);
@@ -182,7 +184,8 @@ impl AlarmCell {
         })
     }
 
-    /// Fires what is due at `now`, the most overdue first. Only inside a section.
+    /// Fires up to `limit` events that are due at `now`, the most overdue first, and returns their number. Call it only
+    /// inside a section or in the signal handler.
     pub(super) fn run_due(&self, now: Instant, limit: usize, by: FiredBy) -> usize {
         if self.running.replace(true) {
             return 0;
@@ -194,6 +197,7 @@ impl AlarmCell {
             };
             let due = event.due;
             self.counters.fired[by as usize].record(now.ns_since(due));
+            // Rescheduled before it fires: then it is not due at `now` any more, so each event fires once at most.
             self.table.reschedule(event.slot, now);
             event.handler.fire(&Firing { now, due, by });
             fired += 1;
@@ -205,7 +209,7 @@ impl AlarmCell {
         fired
     }
 
-    /// Sets, moves or takes back the deadline alarm as is right at `now`.
+    /// Sets, moves or cancels the deadline alarm if `now` requires it.
     #[inline]
     pub(super) fn arm_if_needed(&self, now: Instant) {
         if self.deadline_alarm.needs_plan(now) {
@@ -228,8 +232,9 @@ impl AlarmCell {
         })
     }
 
-    /// What the signal handler does.
+    /// Handles the signal of a timer. Runs in the signal handler.
     pub(super) fn on_signal(&self, kind: AlarmKind) {
+        // Inside a section the plain cells may be in the middle of a change: only leave a mark for `leave`.
         if self.depth.load(Relaxed) != 0 {
             self.pending
                 .store(self.pending.load(Relaxed) | kind as u32, Relaxed);
@@ -240,6 +245,7 @@ impl AlarmCell {
         compiler_fence(SeqCst);
         let conversion = self.clock.conversion();
         let now = Instant::from_ns(conversion.read_in_handler());
+        // Learned only here: an alarm that waited for the end of a section is later than the signal was.
         if kind == AlarmKind::Deadline {
             self.deadline_alarm.learn_delay(now);
         }
@@ -249,13 +255,14 @@ impl AlarmCell {
         compiler_fence(SeqCst);
     }
 
-    /// Does the work of alarms that landed inside the section that ended.
+    /// Does the work of alarms that landed inside the section that has ended.
     #[cold]
     fn run_pending(&self) {
         loop {
+            // A section again: alarms that land meanwhile are marked as pending, and found by the next round.
             self.depth.store(1, Relaxed);
             compiler_fence(SeqCst);
-            // One instruction: an alarm may land between two.
+            // A swap, because an alarm that landed between a read and a write would be lost.
             let pending = self.pending.swap(0, Relaxed);
             for kind in [AlarmKind::Deadline, AlarmKind::Backup] {
                 if pending & kind as u32 != 0 {
@@ -267,12 +274,14 @@ impl AlarmCell {
             compiler_fence(SeqCst);
             self.depth.store(0, Relaxed);
             compiler_fence(SeqCst);
+            // Checked after the section has ended: an alarm that lands from here on does its work itself.
             if self.pending.load(Relaxed) == 0 {
                 return;
             }
         }
     }
 
+    /// Counts an alarm and fires the events that are due, inside a section or in the signal handler.
     fn serve(&self, kind: AlarmKind, now: Instant) {
         let interval_ns = now.ns_since(self.on_trigger(now));
         match kind {
@@ -294,17 +303,19 @@ impl AlarmCell {
         if kind == AlarmKind::Deadline {
             self.deadline_alarm.on_done(landed, done);
         }
-        // The interrupted program may not reach a trigger state before the next deadline.
+        // The alarm for the next deadline is set here, because the interrupted program may not reach a trigger state
+        // before.
         self.follow_plan(done);
     }
 
+    /// Records how late the plain events are, and adapts the period of the backup timer to the lateness of all events.
     fn adapt_backup(&self, now: Instant) {
         let plain = overdue(self.plain_next_due.load(Relaxed), now);
         if let Some(late) = plain {
             self.counters.plain_overdue.record(late);
         }
         let latest = plain.max(overdue(self.next_due.load(Relaxed), now));
-        // A signal may still be on its way when the timer is turned off.
+        // `None` if the timer was turned off while a signal of it was pending.
         let Some(mut period) = self.backup_period.get() else {
             return;
         };
@@ -312,17 +323,20 @@ impl AlarmCell {
         let after = period.after_backup(latest);
         self.backup_period.set(Some(period));
         if after != before {
-            // Can only fail for a timer that does not exist.
+            // Fails only for a timer that does not exist.
             let _ = self.arm_backup(after);
         }
     }
 
-    /// The kernel looks at processor time at its ticks only. A quarter of a tick less than the period asked for keeps
-    /// a tick from being missed by a hair.
+    /// Arms the backup timer for a signal every `period_ns`, less a quarter of a tick.
+    ///
+    /// The kernel checks processor time at its ticks only. Without the reduction, a period of n ticks could end just
+    /// after a tick, and would then take n + 1.
     fn arm_backup(&self, period_ns: u64) -> io::Result<()> {
         self.backup_timer.arm_each(period_ns - self.tick_ns / 4)
     }
 
+    /// Updates the copies of the earliest due time and the wanted alarm after a change of the table.
     fn refresh(&self) {
         self.next_due.store(self.table.next_due().as_ns(), Relaxed);
         let early_ns = self.deadline_alarm.early_ns();
@@ -330,13 +344,14 @@ impl AlarmCell {
             .set_wanted(self.table.next_alarm(early_ns));
     }
 
+    /// Sets, moves or cancels the deadline alarm as [`DeadlineAlarm::follow_plan`] decides.
     fn follow_plan(&self, now: Instant) {
         let offset_ns = self.clock.conversion().offset_ns();
         self.deadline_alarm
             .follow_plan(now, offset_ns, &self.counters);
     }
 
-    /// Runs owner's code that touches what the handler touches.
+    /// Runs `work` inside a section, so that it may access the plain cells.
     #[inline(always)]
     pub(super) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
         self.enter();
@@ -356,10 +371,10 @@ impl AlarmKind {
     }
 }
 
-/// How late what was due at `due_ns` is.
+/// Returns by how many nanoseconds an event due at `due_ns` is late; `None` if it is not.
 fn overdue(due_ns: u64, now: Instant) -> Option<u64> {
     now.as_ns().checked_sub(due_ns).filter(|&late| late > 0)
 }
 
-/// Events more frequent than this would leave the thread nothing else to do.
+/// The shortest period of an event. Shorter ones would leave the thread no time for anything else.
 const LEAST_PERIOD_NS: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! The one-shot alarm for the earliest deadline: when it is set, moved and taken back.
+//! The one-shot alarm for the earliest deadline.
 
 use std::cell::Cell;
 use std::io;
@@ -11,21 +11,23 @@ use super::posix_timer::PosixTimer;
 use super::spacing::Spacing;
 use super::stats::{Counters, add};
 
-/// The timer and what is known of it. `armed` and `wanted` are read outside sections too and so atomic.
+/// The timer of the deadline alarm and its state. `armed` and `wanted` are atomic because they are read outside
+/// sections too.
 #[derive(Debug)]
 pub(super) struct DeadlineAlarm {
     timer: PosixTimer,
-    /// What the timer is set to, in nanoseconds; `u64::MAX` if it is not set.
+    /// The time to which the timer is set, in nanoseconds; `u64::MAX` if it is not set.
     armed: AtomicU64,
-    /// When an alarm ought to land, in nanoseconds.
+    /// The time at which an alarm should land, in nanoseconds; `u64::MAX` if none is needed.
     wanted: AtomicU64,
     spacing: Cell<Spacing>,
-    /// How late alarms land, smoothed; they are set earlier by it.
+    /// The smoothed delay from the time set to the handler's start, in nanoseconds. Alarms are set earlier by this
+    /// much.
     early_ns: Cell<u64>,
 }
 
 impl DeadlineAlarm {
-    /// Not set; alarms will land `distance_ns` apart or more.
+    /// Creates an alarm that is not set. Alarms will land at least `distance_ns` apart.
     pub(super) fn new(timer: PosixTimer, distance_ns: u64) -> Self {
         Self {
             timer,
@@ -44,7 +46,7 @@ impl DeadlineAlarm {
         self.spacing.get().distance_ns()
     }
 
-    /// Tells when an alarm ought to land.
+    /// Sets the time at which an alarm should land; the far future if none is needed.
     pub(super) fn set_wanted(&self, at: Instant) {
         self.wanted.store(at.as_ns(), Relaxed);
     }
@@ -54,7 +56,8 @@ impl DeadlineAlarm {
         self.armed.load(Relaxed) != u64::MAX
     }
 
-    /// Whether the timer may have to be set or moved at `now`; [`follow_plan`](Self::follow_plan) tells how.
+    /// Returns whether the timer may have to be set, moved or cancelled at `now`, by a cheap and conservative check.
+    /// [`follow_plan`](Self::follow_plan) decides.
     #[inline]
     pub(super) fn needs_plan(&self, now: Instant) -> bool {
         let armed = self.armed.load(Relaxed);
@@ -64,7 +67,8 @@ impl DeadlineAlarm {
         !none && !in_time
     }
 
-    /// Notes how late the alarm landed, unless the thread was not running in between.
+    /// Updates the smoothed delay from an alarm that landed at `now`. Ignores alarms so late that the thread was
+    /// probably preempted.
     pub(super) fn learn_delay(&self, now: Instant) {
         let armed = self.armed.load(Relaxed);
         let late = now.as_ns().saturating_sub(armed);
@@ -76,21 +80,22 @@ impl DeadlineAlarm {
         }
     }
 
-    /// The signal has come at `now`: the timer is not set any more, unless it was set anew meanwhile.
+    /// Marks the timer as not set, since its signal has landed at `now`; unless it has been set to a later time since.
     pub(super) fn landed(&self, now: Instant) {
         if self.armed.load(Relaxed) <= now.as_ns() {
             self.armed.store(u64::MAX, Relaxed);
         }
     }
 
-    /// The alarm landed, and its work ended at `done`.
+    /// Adapts the distance between alarms to one that took from `landed` to `done`.
     pub(super) fn on_done(&self, landed: Instant, done: Instant) {
         let mut spacing = self.spacing.get();
         spacing.on_alarm(landed, done);
         self.spacing.set(spacing);
     }
 
-    /// Sets, moves or takes back the timer as is right at `now`; `offset_ns` is what our clock is ahead of the kernel's.
+    /// Sets, moves or cancels the timer as [`DeadlinePlan`] decides at `now`. `offset_ns` is the lead of the thread's
+    /// clock over CLOCK_MONOTONIC.
     pub(super) fn follow_plan(&self, now: Instant, offset_ns: u64, counters: &Counters) {
         let armed = Instant::from_ns(self.armed.load(Relaxed));
         let wanted = Instant::from_ns(self.wanted.load(Relaxed));
@@ -120,7 +125,7 @@ impl DeadlineAlarm {
         self.set(None, 0);
     }
 
-    /// Notes the new time before setting it, for the alarm may land at once.
+    /// Sets the timer, or cancels it (`None`). Stores the time first, because the alarm may land at once.
     fn set(&self, at: Option<Instant>, offset_ns: u64) {
         self.armed
             .store(at.map_or(u64::MAX, Instant::as_ns), Relaxed);
@@ -128,18 +133,18 @@ impl DeadlineAlarm {
             Some(at) => self.timer.arm_at(at.sub_ns(offset_ns).as_ns()),
             None => self.timer.disarm(),
         };
-        // Can only fail for a timer that does not exist.
+        // Fails only for a timer that does not exist.
         debug_assert!(result.is_ok());
     }
 }
 
-/// How late alarms land where nothing is known yet.
+/// The assumed delay of alarms before the first measurement, and the limits of the smoothed delay.
 const FIRST_EARLY_NS: u64 = 20_000;
 const LEAST_EARLY_NS: u64 = 5_000;
 const MOST_EARLY_NS: u64 = 60_000;
 
-/// The weight of a new measurement is one part in this many.
+/// A new measurement of the delay has a weight of one in this many.
 const SMOOTHING: u64 = 8;
 
-/// An alarm this late found the thread not running, which says nothing about alarms.
+/// An alarm later than this probably found its thread preempted. That is no property of alarms, so it is not learned.
 const PREEMPTED_NS: u64 = 1_000_000;

@@ -1,28 +1,28 @@
-//! When the alarm for the earliest deadline has to be set anew.
+//! Decides when the timer of the deadline alarm has to be set, moved or cancelled.
 
 use softclock_core::Instant;
 
-/// What to do with the alarm.
+/// A decision about the timer of the deadline alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeadlinePlan {
-    /// Leave it: it comes in time, or so late that it may be set later.
+    /// Leave the timer alone: it is right, or still so far off that it can be changed later.
     Keep,
-    /// Set it, or move it, to this time.
+    /// Set or move the timer to this time.
     Arm(Instant),
-    /// Take it back, for it would come soon and nothing needs it.
+    /// Cancel the timer: it is about to land and not needed.
     Disarm,
 }
 
 impl DeadlinePlan {
-    /// Decides for an alarm set to `armed` (far future: not set) when `wanted` would be right (far future: not needed)
-    /// and the next alarm may not come before `earliest`.
+    /// Decides about a timer that is set to `armed` (the far future if it is not set), where an alarm should land at
+    /// `wanted` (the far future if none is needed), and may not land before `earliest`.
     ///
-    /// *Soft Timers* (section 5.9) cancels the alarm whenever a trigger state wins; an APIC register is cheap to write.
-    /// timer_settime is not, so a superfluous alarm stays until it is about to land.
+    /// *Soft Timers* (section 5.9) cancels the alarm whenever a trigger state comes first, because writing an APIC
+    /// register is cheap. timer_settime is not, so a superfluous alarm stays set until it is about to land.
     pub(super) fn decide(armed: Instant, wanted: Instant, now: Instant, earliest: Instant) -> Self {
         let needed = wanted != Instant::FAR_FUTURE;
         let target = if needed { wanted.max(earliest) } else { wanted };
-        // An alarm of the past has landed, or is on its way and will find the new state.
+        // A timer set to the past has landed, or its signal is pending and the handler will see the new state.
         let coming = if armed > now {
             armed
         } else {
@@ -40,8 +40,10 @@ impl DeadlinePlan {
     }
 }
 
-/// An alarm that lands costs some 25 us, setting it anew 1 us, or 13 where a host has to program it; so many nanoseconds
-/// before it lands it is worth it. The trigger states must come more often than this for a superfluous alarm never to land.
+/// How long before it lands a superfluous alarm is moved or cancelled, in nanoseconds.
+///
+/// An alarm that lands costs about 25 us, and moving the timer 1 us, or 13 us in a virtual machine whose host has to
+/// program the hardware. If trigger states are closer together than this constant, a superfluous alarm never lands.
 pub(super) const IMMINENT_NS: u64 = 30_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The signal handler, and how it finds the interrupted thread's cell.
+//! The signal handler, and the thread-local pointer by which it finds the cell of the interrupted thread.
 
 use std::cell::Cell;
 use std::io;
@@ -16,27 +16,28 @@ use crate::clock::monotonic_ns;
 use crate::signal::{change_mask, sigset};
 
 thread_local! {
-    // Initialised at compile time and without a destructor, so that a signal handler may look at it at any time in the
-    // thread's life. The pointer does not come with the signal because any process of the same user can send one.
+    // Initialised at compile time and without a destructor, so that a signal handler can read it at any time in the
+    // thread's life. The signal does not carry the pointer, because any process of the same user can send the signal.
     static CELL: Cell<*const AlarmCell> = const { Cell::new(ptr::null()) };
 
     static PLAIN: Cell<Option<Plain>> = const { Cell::new(None) };
 }
 
-/// A thread's plain timer: what it fires, and until when.
+/// The plain timer of a thread ([`SignalTimer`](super::SignalTimer)).
 #[derive(Clone, Copy)]
 pub(super) struct Plain {
     pub(super) handler: &'static dyn AlarmSafe,
     pub(super) timer: Silencer,
-    /// The timer is set anew so long after each firing; `None` if it is periodic.
+    /// The delay after which the timer is set again at each firing, in nanoseconds; `None` if the timer is periodic.
     pub(super) again_ns: Option<u64>,
+    /// The time after which the timer is stopped.
     pub(super) until: Instant,
 }
 
 /// The value of a plain timer's signals; the others are [`AlarmKind`]s.
 pub(super) const PLAIN_TIMER: usize = 0x10;
 
-/// The signal of all alarms, with its handler in place; installed once in a process.
+/// Returns the signal of all alarms. The first call in a process picks the signal and installs the handler.
 pub(super) fn install() -> io::Result<libc::c_int> {
     static INSTALLED: OnceLock<Result<libc::c_int, i32>> = OnceLock::new();
     let result = INSTALLED.get_or_init(|| {
@@ -47,7 +48,8 @@ pub(super) fn install() -> io::Result<libc::c_int> {
     result.map_err(io::Error::from_raw_os_error)
 }
 
-/// Makes `cell` the calling thread's, and lets the signal through to it; `AlreadyExists` if the thread has one.
+/// Makes `cell` the cell of the calling thread, and unblocks the signal. Returns `AlreadyExists` if the thread has a
+/// cell.
 ///
 /// # Safety
 ///
@@ -56,21 +58,21 @@ pub(super) unsafe fn attach(cell: *const AlarmCell) -> io::Result<()> {
     if !CELL.get().is_null() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // Whoever started the thread may have left the signal blocked.
+    // A thread inherits its signal mask, so the signal may be blocked here.
     change_mask(libc::SIG_UNBLOCK, &alarm_signal()?)?;
-    // The cell is complete before a signal can find it.
+    // The cell must be complete in memory before the handler can find it.
     compiler_fence(SeqCst);
     CELL.set(cell);
     Ok(())
 }
 
-/// From now on signals that are still on their way find nothing to do.
+/// Makes the handler ignore the signals of this thread, also those that are still pending.
 pub(super) fn detach() {
     CELL.set(ptr::null());
     compiler_fence(SeqCst);
 }
 
-/// Makes `plain` the calling thread's; `AlreadyExists` if it has one.
+/// Makes `plain` the plain timer of the calling thread. Returns `AlreadyExists` if the thread has one.
 pub(super) fn attach_plain(plain: Plain) -> io::Result<()> {
     if PLAIN.get().is_some() {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -78,12 +80,13 @@ pub(super) fn attach_plain(plain: Plain) -> io::Result<()> {
     set_plain(Some(plain))
 }
 
+/// Makes the handler ignore the signals of the thread's plain timer.
 pub(super) fn detach_plain() {
-    // Can only fail if the signal was never installed, and then there is nothing to detach.
+    // Fails only if the handler was never installed, and then there is no plain timer.
     let _ = set_plain(None);
 }
 
-/// With the signal blocked, because it is more than a word.
+/// Stores `plain` while the signal is blocked: the value is larger than a word, so the handler could see half of it.
 fn set_plain(plain: Option<Plain>) -> io::Result<()> {
     let signal = alarm_signal()?;
     change_mask(libc::SIG_BLOCK, &signal)?;
@@ -96,7 +99,7 @@ fn alarm_signal() -> io::Result<libc::sigset_t> {
     Ok(sigset([install()?]))
 }
 
-/// The first real-time signal that nobody in the process handles.
+/// Returns the first real-time signal that has no handler in this process.
 fn free_signal() -> Option<libc::c_int> {
     (libc::SIGRTMIN() + FIRST_CHOICE..=libc::SIGRTMAX()).find(|&signal| {
         // SAFETY: zero is a valid sigaction; the call only writes to it.
@@ -114,8 +117,8 @@ fn set_handler(signal: libc::c_int) -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: `action` is complete, and its handler has the signature that SA_SIGINFO asks for and is
-    // async-signal-safe (see there).
+    // SAFETY: `action` is complete; its handler has the signature that SA_SIGINFO requires, and is async-signal-safe as
+    // its documentation explains.
     let result = unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
     if result == 0 {
         Ok(())
@@ -124,14 +127,19 @@ fn set_handler(signal: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Async-signal-safe: it touches the thread's cell, atomics, timer_settime, the clock, and what the registered
-/// handlers touch, who promised the same. The signal itself is blocked meanwhile, so it does not nest.
+/// Handles the signal of all alarms.
+///
+/// Async-signal-safe: it accesses the thread's cell and atomics, reads the clock, and calls timer_settime,
+/// timer_getoverrun and the registered handlers, whose [`AlarmSafe`] implementations promise the same. The kernel
+/// blocks the signal meanwhile, so the handler does not nest.
 extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // The interrupted code may be about to read errno, so it is restored at the end.
     // SAFETY: errno is a valid thread-local integer of the C library.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo, filled for timers with the value of timer_create; for
-    // other senders the value is any bits, of which only the number is looked at.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. For timers it holds the value given to timer_create.
+    // Other senders can put any bits there, so it is only compared as a number.
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr.addr()) };
+    // Signals of kill(2) and sigqueue(3) have other codes. A forged SI_TIMER only causes one more check for due events.
     if code == libc::SI_TIMER {
         match AlarmKind::from_value(value) {
             Some(kind) => fire_cell(kind),
@@ -144,8 +152,8 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
 }
 
 fn fire_cell(kind: AlarmKind) {
-    // SAFETY: `attach` promised that the cell is valid until `detach`, which nulls the pointer. It is this thread's own
-    // cell, for the pointer is a thread-local, and only shared references to it exist.
+    // SAFETY: the caller of `attach` promised that the cell is valid until `detach`, which clears the pointer. The
+    // pointer is a thread-local, so this is the thread's own cell, and only shared references to it exist.
     if let Some(cell) = unsafe { CELL.get().as_ref() } {
         cell.on_signal(kind);
     }
@@ -155,7 +163,7 @@ fn fire_plain() {
     if let Some(plain) = PLAIN.get() {
         let now = Instant::from_ns(monotonic_ns());
         if now > plain.until {
-            // Can only fail for a timer that is gone, and silent.
+            // Fails only for a timer that has been deleted, which sends no signals.
             let _ = plain.timer.silence();
         }
         let by = FiredBy::Deadline;
@@ -166,5 +174,5 @@ fn fire_plain() {
     }
 }
 
-/// The first real-time signals are popular.
+/// The offset from SIGRTMIN of the first signal tried. Other software tends to use the first ones.
 const FIRST_CHOICE: libc::c_int = 6;

@@ -1,4 +1,4 @@
-//! How late periodic events are, whatever makes them fire.
+//! Records the lateness of a periodic event.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,11 +8,26 @@ use softclock_core::time::saturating_ns;
 
 use super::safe::{AlarmSafe, Firing};
 
-/// Lateness of the firings of one periodic event: those of a [`SignalTimer`](super::SignalTimer), which does not tell
-/// when it was due, or any others ([`record`](Self::record)).
+/// A histogram of the lateness of one periodic event.
 ///
-/// The event is due each period. What was due and found over when the next one fired has been missed, and is not made
-/// up: a firing is as late as the first event it stands for. One thread records; others may read.
+/// It is a handler for a [`SignalTimer`](super::SignalTimer), whose firings do not include the due time, and records
+/// other firings by [`record`](Self::record). The event is due once every period. Periods that pass before the event
+/// fires are missed and not made up: the firing counts once, with the lateness of the first period that it stands for.
+/// One thread records; others may read.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use softclock_core::Instant;
+/// use softclock_linux::alarm::AlarmLateness;
+///
+/// let lateness = AlarmLateness::new();
+/// lateness.restart(Instant::from_ns(1_000), Duration::from_nanos(100));
+/// // Due at 1100, and 257 ns late: the events at 1200 and 1300 are missed.
+/// let next_due = lateness.record(Instant::from_ns(1_357));
+/// assert_eq!(next_due.as_ns(), 1_400);
+/// assert_eq!(lateness.fires(), 1);
+/// ```
 #[derive(Debug)]
 pub struct AlarmLateness {
     next_due_ns: AtomicU64,
@@ -21,7 +36,7 @@ pub struct AlarmLateness {
 }
 
 impl AlarmLateness {
-    /// Nothing recorded; [`restart`](Self::restart) comes before the first firing.
+    /// Creates an empty histogram. Call [`restart`](Self::restart) before the first firing.
     pub const fn new() -> Self {
         Self {
             next_due_ns: AtomicU64::new(0),
@@ -30,32 +45,33 @@ impl AlarmLateness {
         }
     }
 
-    /// Has the event due each `period` from `now` on; what was recorded stays.
+    /// Makes the event due every `period` from `now` on, the first time at `now + period`. Keeps the histogram.
     pub fn restart(&self, now: Instant, period: Duration) {
         let period_ns = saturating_ns(period).max(1);
         self.period_ns.store(period_ns, Relaxed);
         self.next_due_ns.store(now.as_ns() + period_ns, Relaxed);
     }
 
-    /// The event fires at `now`; gives the time at which the next one is due, which is after `now`. About 5 ns.
+    /// Records a firing at `now`. Returns the next due time, which is after `now`. Costs about 5 ns.
     pub fn record(&self, now: Instant) -> Instant {
         let due_ns = self.next_due_ns.load(Relaxed);
         let late_ns = now.as_ns().saturating_sub(due_ns);
         let period_ns = self.period_ns.load(Relaxed);
         let next_ns = due_ns.saturating_add((late_ns / period_ns + 1).saturating_mul(period_ns));
         self.next_due_ns.store(next_ns, Relaxed);
-        // One writer, so that no locked instruction is needed.
+        // Only one thread writes, so a load and a store replace the costlier locked instruction.
         let count = &self.counts[index_of(late_ns)];
         count.store(count.load(Relaxed) + 1, Relaxed);
         Instant::from_ns(next_ns)
     }
 
-    /// All firings.
+    /// The number of firings.
     pub fn fires(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Firings by lateness, ascending: the exclusive upper bound in nanoseconds, and the count; an octave in four.
+    /// The buckets in order of lateness: the exclusive upper bound in nanoseconds, and the number of firings. Each
+    /// octave has four buckets.
     pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.counts.iter().enumerate();
         counts.map(|(index, count)| (bound_of(index), count.load(Relaxed)))
@@ -68,15 +84,15 @@ impl Default for AlarmLateness {
     }
 }
 
-// SAFETY: only atomics and arithmetic that saturates; the index is less than the array's length, and the period at
-// least 1.
+// SAFETY: `record` uses only atomics and saturating arithmetic. The index is less than the array's length, and the
+// divisor is at least 1, so nothing panics.
 unsafe impl AlarmSafe for AlarmLateness {
     fn fire(&self, firing: &Firing) {
         self.record(firing.now);
     }
 }
 
-/// Four to an octave, up to 2^36 ns (69 s).
+/// The number of buckets: four to an octave, up to 2^36 ns (69 s).
 const COUNTS: usize = 36 * 4;
 
 const _: () = assert!(index_of(u64::MAX) == COUNTS - 1 && index_of(0) == 0);

@@ -1,31 +1,32 @@
-//! POSIX timers that signal the thread that made them (timer_create(2) with SIGEV_THREAD_ID).
+//! POSIX timers that signal the thread that created them (timer_create(2) with SIGEV_THREAD_ID).
 
 use std::io;
 use std::mem;
 use std::ptr;
 
-/// A timer of the kernel; deleted when dropped.
+/// A kernel timer, deleted when dropped.
 ///
-/// The system calls are made directly: the C library's wrappers keep a record of their own in memory.
+/// Makes the system calls directly, because the C library's wrappers allocate memory, and its timer_t is a pointer.
 #[derive(Debug)]
 pub(super) struct PosixTimer {
-    /// The kernel's number for it (`__kernel_timer_t`).
+    /// The kernel's timer ID (`__kernel_timer_t`).
     id: libc::c_int,
 }
 
-/// The clock that a timer counts.
+/// The clock of a timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TimerClock {
-    /// Processor time of the calling thread, as the kernel's tick sees it.
+    /// The processor time of the calling thread. The kernel checks it at its tick.
     ThreadCpu,
     /// CLOCK_MONOTONIC.
     Monotonic,
 }
 
 impl PosixTimer {
-    /// A timer, not armed, that sends `signal` with `value` to the calling thread.
+    /// Creates a timer, not armed, that sends `signal` with `value` to the calling thread.
     ///
-    /// Fails with `WouldBlock` where the user's pending-signal limit (RLIMIT_SIGPENDING) is exhausted.
+    /// # Errors
+    /// Returns `WouldBlock` if the user's limit of pending signals (RLIMIT_SIGPENDING) is exhausted.
     pub(super) fn new(clock: TimerClock, signal: libc::c_int, value: usize) -> io::Result<Self> {
         let clock = match clock {
             TimerClock::ThreadCpu => libc::CLOCK_THREAD_CPUTIME_ID,
@@ -45,29 +46,30 @@ impl PosixTimer {
         Ok(Self { id })
     }
 
-    /// Arms it for one signal at `ns` of its clock; at once if that has passed. Async-signal-safe.
+    /// Arms the timer for one signal at `ns` of its clock, or at once if that has passed. Async-signal-safe.
     pub(super) fn arm_at(&self, ns: u64) -> io::Result<()> {
+        // 0 would disarm it.
         self.set(libc::TIMER_ABSTIME, ns.max(1), 0)
     }
 
-    /// Arms it for a signal each `ns`. Async-signal-safe.
+    /// Arms the timer for a signal every `ns`. Async-signal-safe.
     pub(super) fn arm_each(&self, ns: u64) -> io::Result<()> {
         self.set(0, ns.max(1), ns.max(1))
     }
 
-    /// Makes it silent. Async-signal-safe.
+    /// Disarms the timer. Async-signal-safe.
     pub(super) fn disarm(&self) -> io::Result<()> {
         self.silencer().silence()
     }
 
-    /// What can make it silent without owning it.
+    /// Returns a copyable handle that can disarm and arm the timer without owning it.
     pub(super) fn silencer(&self) -> Silencer {
         Silencer { id: self.id }
     }
 
-    /// The expirations that the last signal stands for beyond the first. Async-signal-safe.
+    /// The number of expirations that share the last delivered signal, beyond the first. Async-signal-safe.
     pub(super) fn overruns(&self) -> u64 {
-        // SAFETY: takes a number; an invalid one is refused.
+        // SAFETY: the call takes a number, and refuses an invalid one.
         let count = unsafe { libc::syscall(libc::SYS_timer_getoverrun, self.id) };
         u64::try_from(count).unwrap_or(0)
     }
@@ -77,19 +79,19 @@ impl PosixTimer {
     }
 }
 
-/// A timer's number, by which a handler can set it; see [`PosixTimer::silencer`].
+/// A timer's ID, by which the signal handler can set it; see [`PosixTimer::silencer`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silencer {
     id: libc::c_int,
 }
 
 impl Silencer {
-    /// Makes the timer silent; fails if it is gone. Async-signal-safe.
+    /// Disarms the timer. Fails if it has been deleted. Async-signal-safe.
     pub(super) fn silence(self) -> io::Result<()> {
         set(self.id, 0, 0, 0)
     }
 
-    /// Sets the timer for one signal `ns` from now; fails if it is gone. Async-signal-safe.
+    /// Arms the timer for one signal `ns` from now. Fails if it has been deleted. Async-signal-safe.
     pub(super) fn arm_after(self, ns: u64) -> io::Result<()> {
         set(self.id, 0, ns.max(1), 0)
     }
@@ -97,7 +99,8 @@ impl Silencer {
 
 impl Drop for PosixTimer {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours and not used afterwards. The kernel takes back a signal that is still queued.
+        // SAFETY: this value owns the timer, and does not use it afterwards. A signal that is still queued is harmless:
+        // the handler looks for its cell in a thread-local that has been cleared by then.
         unsafe { libc::syscall(libc::SYS_timer_delete, self.id) };
     }
 }
@@ -108,8 +111,8 @@ fn set(id: libc::c_int, flags: libc::c_int, first_ns: u64, each_ns: u64) -> io::
         it_value: timespec(first_ns),
     };
     let no_old_value = ptr::null_mut::<libc::itimerspec>();
-    // SAFETY: `time` has the kernel's layout on 64-bit machines, outlives the call and is only read; the old value
-    // is not asked for.
+    // SAFETY: `time` has the kernel's layout on 64-bit machines, outlives the call and is only read; a null pointer
+    // asks for no old value.
     check(unsafe {
         libc::syscall(
             libc::SYS_timer_settime,

@@ -1,4 +1,4 @@
-//! A hardware timer for each event: what soft timers save, for comparison.
+//! A hardware timer that sends a signal for each event, for comparison with soft timers.
 
 use std::io;
 use std::marker::PhantomData;
@@ -11,10 +11,11 @@ use super::handler::{self, PLAIN_TIMER, Plain};
 use super::posix_timer::{PosixTimer, TimerClock};
 use super::safe::AlarmSafe;
 
-/// A POSIX timer whose signals run a handler, whatever the thread is doing and however often they come.
+/// A POSIX timer whose every signal runs a handler at once.
 ///
-/// It is the hardware timer of *Soft Timers*, Tables I and II: nothing keeps its signals apart or out of the runtime's
-/// sections, and a period of some tens of microseconds leaves its thread no time for anything else.
+/// It is the hardware timer of *Soft Timers*, Tables I and II. Unlike [`Alarms`](super::Alarms) it ignores the
+/// runtime's sections and keeps no distance between signals: with a period of some tens of microseconds, its thread has
+/// no time for anything else.
 #[derive(Debug)]
 pub struct SignalTimer {
     timer: PosixTimer,
@@ -23,16 +24,22 @@ pub struct SignalTimer {
 }
 
 impl SignalTimer {
-    /// Has `handler` fire each `period` in signals to the calling thread, until the timer is dropped.
+    /// Makes `handler` fire every `period`, in signals to the calling thread, until the timer is dropped.
     ///
-    /// It is told the current time as the due time. Fails as [`Alarms::new`](super::Alarms::new) does; a thread has one
-    /// such timer.
+    /// [`Firing::due`](super::Firing::due) is the current time, because a signal does not carry its due time.
+    ///
+    /// # Errors
+    /// Returns `AlreadyExists` if the thread has a `SignalTimer`; otherwise the same errors as
+    /// [`Alarms::new`](super::Alarms::new).
     pub fn start(handler: &'static dyn AlarmSafe, period: Duration) -> io::Result<Self> {
         Self::start_until(handler, period, Instant::FAR_FUTURE)
     }
 
-    /// As [`start`](Self::start), and silent from `until` (of CLOCK_MONOTONIC) on: a thread that has no time left to
-    /// stop the timer goes on then.
+    /// Like [`start`](Self::start), but stops at `until` (of CLOCK_MONOTONIC). Use it for short periods, whose signals
+    /// may leave the thread no time to drop the timer.
+    ///
+    /// # Errors
+    /// The same as for [`start`](Self::start).
     pub fn start_until(
         handler: &'static dyn AlarmSafe,
         period: Duration,
@@ -43,8 +50,11 @@ impl SignalTimer {
         Ok(started)
     }
 
-    /// As [`start_until`](Self::start_until), each signal `delay` after the handler's previous firing: the handler sets
-    /// the timer anew, with a system call.
+    /// Like [`start_until`](Self::start_until), but each signal comes `delay` after the handler's previous firing: the
+    /// signal handler sets the timer again each time, by a system call.
+    ///
+    /// # Errors
+    /// The same as for [`start`](Self::start).
     pub fn start_after(
         handler: &'static dyn AlarmSafe,
         delay: Duration,
@@ -69,7 +79,7 @@ impl SignalTimer {
             again_ns,
             until,
         })?;
-        // From here on drop takes care.
+        // Dropping this value detaches the handler if the caller fails to arm the timer.
         Ok(Self {
             timer,
             _of_this_thread: PhantomData,

@@ -1,16 +1,16 @@
-//! How far apart alarms are kept, so that no setting can starve the thread.
+//! The least distance between deadline alarms, adapted so that no setting can starve the thread.
 
 use softclock_core::Instant;
 
-/// The least distance between alarms.
+/// The least distance between deadline alarms, from the end of one to the next.
 ///
-/// It doubles when the thread had less time since the last alarm than the alarm itself took, and shrinks back slowly
-/// when it had plenty.
+/// It doubles when the thread had less time since the last alarm than this alarm took, and shrinks slowly back to its
+/// floor when the thread had at least four times as much.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
     floor_ns: u64,
     distance_ns: u64,
-    /// When the program went on after the last alarm.
+    /// The time at which the program resumed after the last alarm.
     resumed: Instant,
 }
 
@@ -24,7 +24,7 @@ impl Spacing {
         }
     }
 
-    /// No alarm may land before.
+    /// The earliest time at which the next alarm may land.
     pub(super) fn earliest(&self) -> Instant {
         self.resumed.add_ns(self.distance_ns)
     }
@@ -33,7 +33,7 @@ impl Spacing {
         self.distance_ns
     }
 
-    /// Takes when an alarm landed and when it had done its work.
+    /// Adapts the distance to an alarm that landed at `landed` and ended its work at `done`.
     pub(super) fn on_alarm(&mut self, landed: Instant, done: Instant) {
         let progress_ns = landed.ns_since(self.resumed);
         let cost_ns = done.ns_since(landed).saturating_add(SIGNAL_COST_NS);
@@ -47,26 +47,26 @@ impl Spacing {
     }
 }
 
-/// What delivering a signal takes from the thread beside the handler's work.
+/// The time that delivering a signal takes from the thread, beside the handler's work.
 const SIGNAL_COST_NS: u64 = 25_000;
 
-/// Alarms closer than this leave a thread little but alarms.
+/// The floor of the distance. Alarms closer than this leave the thread little time for anything else.
 pub(super) const LEAST_DISTANCE_NS: u64 = 100_000;
 
-/// Beyond this the backup timer does as well.
+/// The largest distance. Beyond it, alarms would be no better than the backup timer.
 const LARGEST_DISTANCE_NS: u64 = 10_000_000;
 
-/// Time enough between alarms, as a multiple of their cost.
+/// The distance shrinks if the time between two alarms is this multiple of an alarm's cost.
 const PLENTY: u64 = 4;
 
-/// Each alarm after plenty of time takes this part off the added distance.
+/// Shrinking takes one in this many parts off the distance above the floor.
 const RECOVERY: u64 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Runs `count` alarms that follow each other as closely as allowed, `work_ns` each; returns the last distance.
+    /// Simulates `count` alarms of `work_ns` each, that follow each other after `gap_ns` or as closely as allowed.
     fn alarms(spacing: &mut Spacing, now: &mut Instant, count: u32, work_ns: u64, gap_ns: u64) {
         for _ in 0..count {
             let landed = now.add_ns(gap_ns).max(spacing.earliest());

@@ -1,4 +1,4 @@
-//! What the alarms did, in fixed memory.
+//! Statistics of the alarms, in fixed memory.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,34 +8,35 @@ use softclock_core::histogram::{BUCKETS, bucket_of};
 
 use super::safe::FiredBy;
 
-/// What happened since the alarms were made.
+/// Statistics of a thread's alarms since they were created; see [`Alarms::stats`](super::Alarms::stats).
 #[derive(Clone, Debug)]
 pub struct AlarmStats {
-    /// Lateness of the alarm-safe events that trigger states, the backup and deadlines fired, in this order.
+    /// The lateness of alarm-safe events, by the check that fired them, in the order of [`FiredBy::ALL`].
     pub fired: [Histogram; FiredBy::ALL.len()],
-    /// Lateness of plain events that the backup found overdue (it cannot run them).
+    /// The lateness of the earliest plain event, at each backup that found it overdue. The backup cannot fire it.
     pub plain_overdue: Histogram,
-    /// The time from the trigger state before, of any source, to each signal of the backup timer.
+    /// The time from the previous trigger state or alarm to each alarm of the backup timer.
     pub backups: Histogram,
-    /// The same for each signal of the deadline alarm.
+    /// The time from the previous trigger state or alarm to each deadline alarm.
     pub deadline_alarms: Histogram,
-    /// Signals that landed inside a section and whose work waited for its end.
+    /// The number of signals that landed inside a section, so that their work waited for its end.
     pub deferred: u64,
-    /// How often the deadline alarm was set.
+    /// The number of times that the deadline alarm was set, or moved to an earlier time.
     pub arms: u64,
-    /// How often it was moved or taken back because a trigger state had won.
+    /// The number of times that the deadline alarm was moved to a later time or cancelled, because a trigger state had
+    /// come first.
     pub pushes: u64,
-    /// Expirations of the backup timer that shared a signal with another.
+    /// The number of expirations of the backup timer that shared a signal with an earlier one.
     pub overruns: u64,
-    /// The present least distance between deadline alarms, in nanoseconds.
+    /// The current least distance between deadline alarms, in nanoseconds.
     pub distance_ns: u64,
-    /// How much earlier than needed alarms are set, for they land late, in nanoseconds.
+    /// The time by which alarms are set early to make up for the delay of signals, in nanoseconds.
     pub early_ns: u64,
-    /// The present period of the backup timer, in nanoseconds.
+    /// The current period of the backup timer, in nanoseconds; [`u64::MAX`] if it is off.
     pub backup_period_ns: u64,
 }
 
-/// A [`Histogram`] that a signal handler and the code it interrupts both add to, never at the same time.
+/// A [`Histogram`] to which both a signal handler and the code that it interrupts add, never at the same time.
 #[derive(Debug)]
 pub(super) struct HistogramCell {
     sum_ns: Cell<u64>,
@@ -43,8 +44,8 @@ pub(super) struct HistogramCell {
     buckets: [Cell<u64>; BUCKETS],
 }
 
-/// The counters behind [`AlarmStats`], under the same rule as the histogram; `deferred` is counted in the midst of the
-/// owner's work and so atomic.
+/// The counters behind [`AlarmStats`], under the same rule as the histograms. Only `deferred` is atomic: the handler
+/// increments it while the interrupted code is inside a section.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) fired: [HistogramCell; FiredBy::ALL.len()],
@@ -71,7 +72,7 @@ impl Counters {
         }
     }
 
-    /// What was counted; the present settings are 0.
+    /// Returns the counts. The fields of [`AlarmStats`] that are current settings are 0.
     pub(super) fn snapshot(&self) -> AlarmStats {
         AlarmStats {
             fired: FiredBy::ALL.map(|by| self.fired[by as usize].snapshot()),
@@ -112,7 +113,8 @@ impl HistogramCell {
     }
 }
 
-/// Adds to a counter, which cannot overflow in a program's life; an addition that may panic has no place in a signal.
+/// Adds to a counter, wrapping. Counters do not overflow in a program's lifetime, but a checked addition could panic,
+/// which a signal handler must not.
 pub(super) fn add(counter: &Cell<u64>, n: u64) {
     counter.set(counter.get().wrapping_add(n));
 }

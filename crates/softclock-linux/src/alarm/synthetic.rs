@@ -1,11 +1,11 @@
-//! The synthetic handler of *Soft Timers*, section 5.1: an event that pollutes caches as a real one would.
+//! The synthetic handler of *Soft Timers*, section 5.1, which displaces as many cache lines as a real handler would.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::safe::{AlarmSafe, Firing};
 
-/// A handler that touches 50 data cache lines, a different set each time, going round 4 pages; and 2 instruction cache
-/// lines on 2 separate pages.
+/// An alarm-safe handler that touches 50 data cache lines, going round 4 pages so that each firing touches a different
+/// set; and 2 instruction cache lines on 2 separate pages.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct SyntheticHandler {
@@ -20,10 +20,10 @@ pub struct SyntheticHandler {
 struct Line(AtomicU64);
 
 impl SyntheticHandler {
-    /// A handler that has touched nothing. It is 5 pages large, and is meant for a `static`.
+    /// Creates a handler. It is 5 pages large and meant for a `static`.
     #[expect(
         clippy::new_without_default,
-        reason = "nobody wants pages of it by the way"
+        reason = "a value this large should not be created implicitly"
     )]
     pub const fn new() -> Self {
         Self {
@@ -33,7 +33,7 @@ impl SyntheticHandler {
         }
     }
 
-    /// Does what the handler does, for those who call it themselves.
+    /// Touches the next set of lines, like a firing. For callers that need no alarm.
     #[inline]
     pub fn touch(&self) {
         let first = self.next.load(Relaxed);
@@ -42,7 +42,7 @@ impl SyntheticHandler {
             line.store(line.load(Relaxed).wrapping_add(1), Relaxed);
         }
         self.next.store((first + LINES_A_TIME) % LINES, Relaxed);
-        // SAFETY: the two functions, below, consist of a return instruction.
+        // SAFETY: each of the two functions, defined below, consists of a return instruction.
         unsafe {
             softclock_synthetic_page_1();
             softclock_synthetic_page_2();
@@ -50,26 +50,26 @@ impl SyntheticHandler {
         self.fired.store(self.fired.load(Relaxed) + 1, Relaxed);
     }
 
-    /// How often it touched its lines.
+    /// The number of times that it touched a set of lines.
     pub fn fires(&self) -> u64 {
         self.fired.load(Relaxed)
     }
 }
 
-// SAFETY: only atomics are touched, at indices below the array's length, and two functions called that only return.
+// SAFETY: accesses atomics, at indices below the array's length, and calls two functions that only return.
 unsafe impl AlarmSafe for SyntheticHandler {
     fn fire(&self, _: &Firing) {
         self.touch();
     }
 }
 
-/// As many as fill 4 pages.
+/// The number of lines in 4 pages.
 const LINES: usize = 4 * 4096 / size_of::<Line>();
 const LINES_A_TIME: usize = 50;
 
 const _: () = assert!(LINES == 256 && size_of::<SyntheticHandler>() == 5 * 4096);
 
-// Two functions, each on a page of code that holds nothing else.
+// Two functions, each alone on a page of code, so that calling them takes two instruction cache lines and TLB entries.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 std::arch::global_asm!(
     ".pushsection .text.softclock_synthetic, \"ax\", @progbits",
@@ -93,7 +93,7 @@ unsafe extern "C" {
     fn softclock_synthetic_page_2();
 }
 
-/// Elsewhere the code is wherever the compiler puts it.
+/// On other architectures the compiler chooses the functions' places.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline(never)]
 unsafe extern "C" fn softclock_synthetic_page_1() {}
@@ -116,7 +116,7 @@ mod tests {
         for _ in 0..5 {
             HANDLER.touch();
         }
-        // 250 lines once; the sixth time takes the remaining 6 and goes round.
+        // Five times touch 250 lines once each; the sixth touches the remaining 6 and begins again.
         assert_eq!(touched().iter().sum::<u64>(), 250);
         assert!(touched().iter().all(|&count| count <= 1));
         HANDLER.touch();

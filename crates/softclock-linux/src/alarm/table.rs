@@ -1,4 +1,4 @@
-//! The recurring alarm-safe events of a thread, in a fixed table.
+//! The table of a thread's recurring alarm-safe events, in fixed memory.
 
 use std::cell::Cell;
 
@@ -6,35 +6,38 @@ use softclock_core::Instant;
 
 use super::safe::AlarmSafe;
 
-/// Room for [`CAPACITY`] events. All cells: the code that a signal interrupts and its handler share the table, never at
-/// the same time.
+/// A table of up to [`CAPACITY`] events.
+///
+/// The signal handler and the code that it interrupts both change it, but never at the same time, so cells suffice. All
+/// operations look at no more than [`CAPACITY`] slots.
 pub(super) struct Table {
     slots: [Slot; CAPACITY],
-    /// One bit for each slot in use.
+    /// A bit set, with the bit of each slot that is in use.
     used: Cell<u32>,
 }
 
-/// Names a registration.
+/// Identifies a registration of an alarm-safe event. Not reused: an ID of an ended registration stays invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlarmId {
     slot: u32,
     generation: u32,
 }
 
-/// All slots for alarm-safe events are taken; a thread has 32.
+/// The error for a thread that has [`CAPACITY`] alarm-safe events already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull;
 
 struct Slot {
     handler: Cell<Option<&'static dyn AlarmSafe>>,
     period_ns: Cell<u64>,
-    /// From due time to deadline; none if there is no deadline.
+    /// The time from the due time to the deadline; `None` if the event has no deadline.
     slack_ns: Cell<Option<u64>>,
     due: Cell<Instant>,
+    /// Counts the registrations that used this slot, so that the IDs of earlier ones do not match.
     generation: Cell<u32>,
 }
 
-/// An event that is due.
+/// An event that is due, as [`Table::most_overdue`] returns it.
 pub(super) struct DueEvent {
     pub(super) slot: usize,
     pub(super) handler: &'static dyn AlarmSafe,
@@ -75,7 +78,7 @@ impl Table {
         })
     }
 
-    /// Whether there was such an event.
+    /// Removes an event. Returns whether it was in the table.
     pub(super) fn remove(&self, id: AlarmId) -> bool {
         let bit = 1 << id.slot;
         let slot = &self.slots[id.slot as usize];
@@ -88,7 +91,7 @@ impl Table {
         true
     }
 
-    /// The event that has been due longest.
+    /// Returns the event that has been due longest; `None` if no event is due at `now`.
     pub(super) fn most_overdue(&self, now: Instant) -> Option<DueEvent> {
         let (slot, due) = self
             .in_use()
@@ -101,20 +104,20 @@ impl Table {
         Some(DueEvent { slot, handler, due })
     }
 
-    /// The event in `slot` has fired at `now` and is due again a period later.
+    /// Makes the event in `slot`, which fires at `now`, due again one period later.
     pub(super) fn reschedule(&self, slot: usize, now: Instant) {
         let slot = &self.slots[slot];
         slot.due.set(now.add_ns(slot.period_ns.get()));
     }
 
-    /// When the first event is due; the far future if there is none.
+    /// The earliest due time; the far future if the table is empty.
     pub(super) fn next_due(&self) -> Instant {
         let dues = self.in_use().map(|(_, slot)| slot.due.get());
         dues.min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// The earliest time for which an alarm should be set, if alarms land `early_ns` late; the far future if no event
-    /// has a deadline. An event's alarm never comes before the event is due.
+    /// The earliest time for which an alarm should be set, given that alarms land `early_ns` late; the far future if no
+    /// event has a deadline. The alarm for an event is never set before the event is due.
     pub(super) fn next_alarm(&self, early_ns: u64) -> Instant {
         let alarms = self.in_use().filter_map(|(_, slot)| {
             let slack_ns = slot.slack_ns.get()?;
@@ -123,11 +126,12 @@ impl Table {
         alarms.min().unwrap_or(Instant::FAR_FUTURE)
     }
 
+    /// The slots in use, with their numbers.
     fn in_use(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let mut rest = self.used.get();
         std::iter::from_fn(move || {
             let slot = rest.trailing_zeros() as usize;
-            // Clears the lowest bit.
+            // Clears the lowest bit that is set. At the end `slot` is 32, which `get` refuses.
             rest &= rest.wrapping_sub(1);
             Some((slot, self.slots.get(slot)?))
         })
@@ -145,7 +149,7 @@ impl std::fmt::Display for TableFull {
 
 impl std::error::Error for TableFull {}
 
-/// The alarm-safe events that one thread can have.
+/// The most alarm-safe events that one thread can have.
 pub const CAPACITY: usize = 32;
 
 const _: () = assert!(CAPACITY == u32::BITS as usize);

@@ -1,4 +1,4 @@
-//! With real signals.
+//! Tests with real signals.
 
 use std::hint::black_box;
 use std::net::UdpSocket;
@@ -14,7 +14,7 @@ use crate::clock::cpu_time_ns;
 const US: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// A counter of the test's own, as registration wants it.
+/// Leaks a counter for one test, since registration needs a `'static` reference.
 fn counter() -> &'static AlarmCounter {
     Box::leak(Box::new(AlarmCounter::new()))
 }
@@ -25,7 +25,7 @@ fn alarms() -> (ThreadClock, Alarms) {
     (clock, alarms)
 }
 
-/// Computes for so much processor time, alarms included, without reaching a trigger state; returns the rounds of work
+/// Computes for this much processor time, alarms included, without reaching a trigger state. Returns the rounds of work
 /// done.
 fn compute(time: Duration) -> u64 {
     let end = cpu_time_ns() + time.as_nanos() as u64;
@@ -49,13 +49,13 @@ fn a_deadline_fires_under_a_computation() {
     assert_eq!(counter.fires_by(FiredBy::TriggerState), 0);
 }
 
-/// Keeps the lateness of its firings.
+/// A handler that keeps the lateness of its first 100 firings.
 struct Samples {
     late_ns: [AtomicU64; 100],
     count: AtomicUsize,
 }
 
-// SAFETY: atomics only; what does not fit is not stored.
+// SAFETY: accesses atomics only, within the array.
 unsafe impl AlarmSafe for Samples {
     fn fire(&self, firing: &Firing) {
         if let Some(late_ns) = self.late_ns.get(self.count.load(Relaxed)) {
@@ -65,7 +65,7 @@ unsafe impl AlarmSafe for Samples {
     }
 }
 
-/// Prints how well a deadline is met; asserts nothing, for the thread may not be running when it passes.
+/// Prints the lateness at deadlines. Asserts nothing, because the thread may be preempted when a deadline passes.
 #[test]
 fn lateness_at_deadlines() {
     let (clock, alarms) = alarms();
@@ -215,7 +215,7 @@ fn short_periods_do_not_starve_the_thread() {
 
 struct Slow;
 
-// SAFETY: clock_gettime is async-signal-safe, and nothing else is done.
+// SAFETY: calls only clock_gettime, which is async-signal-safe.
 unsafe impl AlarmSafe for Slow {
     fn fire(&self, _: &Firing) {
         let start = cpu_time_ns();
@@ -341,7 +341,7 @@ fn plain_timers_signal_until_dropped() {
     SignalTimer::start(counter, MS).unwrap();
 }
 
-/// Prints what the operations cost; asserts nothing, for machines differ.
+/// Prints the cost of each operation. Asserts nothing, because machines differ.
 #[test]
 fn costs() {
     let (clock, alarms) = alarms();

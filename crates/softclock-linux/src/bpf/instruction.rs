@@ -1,15 +1,25 @@
-//! Instructions (Documentation/bpf/standardization/instruction-set.rst).
+//! BPF instructions (Documentation/bpf/standardization/instruction-set.rst).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// An instruction, as the processor of BPF reads it. `r0` is what a program or a call returns, `r1` to `r5` are the
-/// arguments of calls, which destroy them, and `r6` to `r9` survive calls. A program gets its context in `r1`.
+/// An encoded BPF instruction.
+///
+/// Registers: `r0` holds the result of a call or of the program; `r1` to `r5` are the arguments of a call, which
+/// clobbers them; `r6` to `r9` are preserved across calls. A program starts with its context in `r1`.
+///
+/// # Examples
+/// ```
+/// use softclock_linux::bpf::Instruction;
+///
+/// // A traffic-control program that drops every packet: `return TC_ACT_SHOT`.
+/// let program = [Instruction::result(2), Instruction::EXIT];
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Instruction(u64);
 
 impl Instruction {
-    /// `r0 = value`: what the program returns.
+    /// `r0 = value`: sets the program's result.
     pub const fn result(value: u32) -> Self {
         Self::set(0, value as i32)
     }
@@ -42,22 +52,22 @@ impl Instruction {
         Self::new(0x7b, to, from, offset, 0)
     }
 
-    /// Skips so many instructions if `a != value`.
+    /// `if (a != value)` skip the next `instructions` instructions.
     pub const fn skip_if_not(a: u8, value: i32, instructions: i16) -> Self {
         Self::new(0x55, a, 0, instructions, value)
     }
 
-    /// Skips so many instructions if `a > b`.
+    /// `if (a > b)`, unsigned, skip the next `instructions` instructions.
     pub const fn skip_if_greater(a: u8, b: u8, instructions: i16) -> Self {
         Self::new(0x2d, a, b, instructions, 0)
     }
 
-    /// Calls one of the kernel's functions for programs.
+    /// Calls a helper function of the kernel by its number (bpf-helpers(7)).
     pub const fn call(function: i32) -> Self {
         Self::new(0x85, 0, 0, 0, function)
     }
 
-    /// `to` = the map of this descriptor. Two instructions.
+    /// `to = map`, for the map with this descriptor. Takes the place of two instructions.
     pub fn load_map(to: u8, map: BorrowedFd<'_>) -> [Self; 2] {
         let first = Self::new(0x18, to, PSEUDO_MAP, 0, map.as_raw_fd());
         [first, Self::new(0, 0, 0, 0, 0)]

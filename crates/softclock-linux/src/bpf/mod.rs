@@ -1,9 +1,10 @@
-//! BPF programs, assembled by hand, loaded and attached by bpf(2) without a library.
+//! BPF programs, written as instructions, and loaded and attached by bpf(2) without a library.
 //!
-//! Programs are attached by links: closing the descriptor, or dying, detaches them (include/uapi/linux/bpf.h).
+//! Programs are attached by BPF links, so closing the descriptor or the end of the process detaches them
+//! (include/uapi/linux/bpf.h).
 //!
-//! - [`Instruction`]: what programs are made of.
-//! - [`SocketMap`]: AF_XDP sockets, as programs know them.
+//! - [`Instruction`]: an instruction of a program.
+//! - [`SocketMap`]: a map from receive queues to AF_XDP sockets, for programs to look up.
 
 mod instruction;
 mod socket_map;
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 pub use instruction::Instruction;
 pub use socket_map::SocketMap;
 
-/// What a program is for.
+/// The type of a program: the place in the kernel where it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgramKind {
     /// Traffic control (tcx).
@@ -24,16 +25,16 @@ pub enum ProgramKind {
     Xdp,
 }
 
-/// A program in the kernel. It goes with its last user.
+/// A loaded program. The kernel frees it when this and all of its [`Attachment`]s are dropped.
 #[derive(Debug)]
 pub struct Program(OwnedFd);
 
 impl Program {
-    /// Loads a program.
+    /// Loads a program. The kernel verifies it first.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN; `InvalidInput` for a program that the verifier refuses;
-    /// `ENOSYS` where the kernel has no BPF.
+    /// `ENOSYS` for kernels without BPF.
     pub fn load(kind: ProgramKind, instructions: &[Instruction]) -> io::Result<Self> {
         let request = LoadProgram {
             kind: match kind {
@@ -45,9 +46,9 @@ impl Program {
             licence: c"GPL".as_ptr().expose_provenance() as u64,
             ..LoadProgram::default()
         };
-        // The verifier gives up with EAGAIN when a signal is pending.
+        // The verifier stops with EAGAIN when a signal is pending.
         for _ in 1..LOAD_TRIES {
-            // SAFETY: `request` is what this command reads, and what it points to outlives the call.
+            // SAFETY: `request` has the layout of this command, and its pointers are valid during the call.
             match unsafe { bpf(BPF_PROG_LOAD, &request) } {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result.map(Self),
@@ -57,23 +58,25 @@ impl Program {
         unsafe { bpf(BPF_PROG_LOAD, &request) }.map(Self)
     }
 
-    /// Attaches a program for traffic control to what a link receives, behind AF_PACKET sockets and before the network
-    /// stack (tcx, Linux 6.6), until the attachment is dropped. It goes before the programs that are there, any of which
-    /// could keep frames from those behind it.
+    /// Attaches a program of traffic control to the ingress of a link (tcx, Linux 6.6), until the attachment is
+    /// dropped. It runs after AF_PACKET sockets have received a frame and before the network stack does.
+    ///
+    /// It also runs before the programs that are attached already, since any of them could end the chain.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN, `InvalidInput` where the kernel has no tcx, `ENODEV` without
-    /// such a link.
+    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN; `InvalidInput` for kernels without tcx; `ENODEV` if no
+    /// link has this index.
     pub fn attach_ingress(&self, link_index: u32) -> io::Result<Attachment> {
         self.attach(link_index, BPF_TCX_INGRESS, BPF_F_BEFORE)
     }
 
-    /// Attaches a program of XDP to what a link's driver receives, before all else, until the attachment is dropped.
+    /// Attaches an XDP program to a link's driver, until the attachment is dropped. It runs for each received frame
+    /// before the rest of the kernel handles the frame.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN; `EOPNOTSUPP` where the driver cannot run programs; `EBUSY` if
-    /// there is one already; others where the driver cannot run one as the link is set up now, such as `ERANGE` for too
-    /// large an MTU.
+    /// `PermissionDenied` without CAP_BPF and CAP_NET_ADMIN; `EOPNOTSUPP` if the driver cannot run programs; `EBUSY` if
+    /// the link has a program already; others if the driver cannot run one with the link's settings, such as `ERANGE`
+    /// for too large an MTU.
     pub fn attach_xdp(&self, link_index: u32) -> io::Result<Attachment> {
         self.attach(link_index, BPF_XDP, XDP_FLAGS_DRV_MODE)
     }
@@ -86,7 +89,7 @@ impl Program {
             flags,
             ..CreateLink::default()
         };
-        // SAFETY: `request` is what this command reads, and it holds no pointers.
+        // SAFETY: `request` has the layout of this command, and contains no pointers.
         unsafe { bpf(BPF_LINK_CREATE, &request) }.map(Attachment)
     }
 }
@@ -97,11 +100,12 @@ impl AsFd for Program {
     }
 }
 
-/// A program that is attached. Dropping it detaches the program.
+/// An attached program. Dropping this detaches it.
 #[derive(Debug)]
 pub struct Attachment(#[expect(dead_code, reason = "held for its end")] OwnedFd);
 
-/// Drops whatever a link receives once AF_PACKET sockets have seen it, so that the host handles none of it.
+/// Drops every frame that a link receives after AF_PACKET sockets have received it, so that the host handles none.
+/// Undone when the attachment is dropped.
 ///
 /// # Errors
 /// Those of [`Program::load`] and [`Program::attach_ingress`].
@@ -110,24 +114,24 @@ pub fn shut_ingress(link_index: u32) -> io::Result<Attachment> {
     Program::load(ProgramKind::TrafficControl, &program)?.attach_ingress(link_index)
 }
 
-/// Makes the call, of those that give a descriptor.
+/// Calls bpf(2) with a command that returns a new descriptor.
 ///
 /// # Safety
-/// `request` is laid out as the kernel's `union bpf_attr` for the command, and what it points to is valid.
+/// `request` is laid out as the kernel's `union bpf_attr` for the command, and its pointers are valid for the call.
 unsafe fn bpf<T>(command: libc::c_int, request: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf_call(command, request) }?;
-    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel has just opened this descriptor for this call, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes the call.
+/// Calls bpf(2).
 ///
 /// # Safety
 /// As for [`bpf`].
 unsafe fn bpf_call<T>(command: libc::c_int, request: &T) -> io::Result<libc::c_int> {
     let request: *const T = request;
-    // SAFETY: the kernel reads no more than the bytes it is told of; the rest is the caller's promise.
+    // SAFETY: the kernel reads at most the given number of bytes of `request`; the rest is the caller's promise.
     match unsafe { libc::syscall(libc::SYS_bpf, command, request, size_of::<T>()) } {
         ..0 => Err(io::Error::last_os_error()),
         result => Ok(result as libc::c_int),
@@ -151,7 +155,7 @@ struct LoadProgram {
 
 const _: () = assert!(size_of::<LoadProgram>() == 48);
 
-/// The beginning of `union bpf_attr` for BPF_LINK_CREATE; what follows the flags is tcx's.
+/// The beginning of `union bpf_attr` for BPF_LINK_CREATE; the fields behind the flags are for tcx.
 #[derive(Default)]
 #[repr(C)]
 struct CreateLink {
@@ -166,7 +170,7 @@ struct CreateLink {
 
 const _: () = assert!(size_of::<CreateLink>() == 32);
 
-/// As often as libbpf tries.
+/// The number of tries of libbpf.
 const LOAD_TRIES: u32 = 5;
 
 const BPF_PROG_LOAD: libc::c_int = 5;
@@ -175,38 +179,25 @@ const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
-/// Before the program named, or all if none is.
+/// Attach before the program given, or before all programs if none is given.
 const BPF_F_BEFORE: u32 = 1 << 3;
 
 /// include/uapi/linux/pkt_cls.h.
 pub(crate) const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
 
-/// include/uapi/linux/if_link.h: by the driver, not after it.
+/// include/uapi/linux/if_link.h: run in the driver, not in the generic path behind it.
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::probe::ingress_program;
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use softclock_testing::lab::Namespace;
     use std::net::{Ipv4Addr, UdpSocket};
-    use std::process::Command;
     use std::time::Duration;
 
-    /// Calls `test` in a network namespace that goes with it, or says why that cannot be.
-    fn in_namespace(test: fn() -> Result<(), String>) -> Result<(), String> {
-        let inside = move || {
-            // SAFETY: the namespace of a thread of its own, which shares nothing that depends on it, is left alone.
-            let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
-            left.map_err(|error| format!("no network namespace: {error}"))?;
-            test()
-        };
-        let ended = std::thread::spawn(inside).join();
-        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// Whether a datagram that is sent to oneself arrives.
+    /// Whether a datagram sent over the loopback interface arrives.
     fn one_arrives() -> bool {
         let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let patience = Some(Duration::from_millis(300));
@@ -217,15 +208,17 @@ mod tests {
         receiver.recv(&mut [0]).is_ok()
     }
 
-    /// A program that accepts every packet ends the chain of programs: ours goes before it.
+    /// A program that accepts every packet ends the chain, so the dropping program must be attached before it.
     #[test]
     fn a_program_that_is_there_does_not_keep_frames_from_ours() {
         const LOOPBACK: u32 = 1;
-        softclock_testing::require!("ip");
-        let tried = in_namespace(|| {
-            let mut up = Command::new("ip");
-            up.args(["link", "set", "lo", "up"]);
-            assert!(up.status().unwrap().success());
+        softclock_testing::require!("ip", "unshare", "nsenter");
+        let namespace = match Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        };
+        namespace.run("ip link set lo up").unwrap();
+        let tried = namespace.inside(|| -> Result<(), String> {
             assert!(one_arrives());
             let accept = [Instruction::result(TC_ACT_OK), Instruction::EXIT];
             let program = Program::load(ProgramKind::TrafficControl, &accept);
@@ -240,7 +233,7 @@ mod tests {
             drop(accepting);
             Ok(())
         });
-        if let Err(reason) = tried {
+        if let Err(reason) = tried.unwrap() {
             softclock_testing::skip!("{reason}");
         }
     }

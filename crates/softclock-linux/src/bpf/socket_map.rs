@@ -1,16 +1,16 @@
-//! Maps from the queues of a link to AF_XDP sockets (BPF_MAP_TYPE_XSKMAP).
+//! Maps from a link's receive queues to AF_XDP sockets (BPF_MAP_TYPE_XSKMAP).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{bpf, bpf_call};
 
-/// Which socket gets the frames of which queue.
+/// A map from receive queues to AF_XDP sockets: an XDP program redirects a queue's frames to the socket in its entry.
 #[derive(Debug)]
 pub struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// An empty map for so many queues.
+    /// Creates an empty map with `queues` entries.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_BPF.
@@ -21,11 +21,11 @@ impl SocketMap {
             value_bytes: 4,
             entries: queues,
         };
-        // SAFETY: `request` is what this command reads, and it holds no pointers.
+        // SAFETY: `request` has the layout of this command, and contains no pointers.
         unsafe { bpf(BPF_MAP_CREATE, &request) }.map(Self)
     }
 
-    /// Has a socket, which has its rings, get the frames of a queue.
+    /// Puts a socket into the entry of a queue. The socket's rings must exist already.
     ///
     /// # Errors
     /// Those of bpf(2).
@@ -38,7 +38,7 @@ impl SocketMap {
             value: (&raw const descriptor).expose_provenance() as u64,
             flags: 0,
         };
-        // SAFETY: `request` is what this command reads, and key and value are of the map's lengths and outlive the call.
+        // SAFETY: `request` has the layout of this command; key and value have the map's lengths and outlive the call.
         unsafe { bpf_call(BPF_MAP_UPDATE_ELEM, &request) }.map(drop)
     }
 }
@@ -58,7 +58,7 @@ struct CreateMap {
     entries: u32,
 }
 
-/// The same for BPF_MAP_UPDATE_ELEM.
+/// The beginning of `union bpf_attr` for BPF_MAP_UPDATE_ELEM.
 #[repr(C)]
 struct UpdateElement {
     map: u32,

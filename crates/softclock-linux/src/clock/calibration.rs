@@ -1,4 +1,4 @@
-//! How fast the counter runs: measured once in a process, refined by every clock for itself.
+//! Measures the counter's rate, once in a process. Each clock then refines the rate for itself.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use super::counter::{Counter, IS_TSC};
 use super::kernel::monotonic_ns;
 use super::source::{ClockSource, Distrust};
 
-/// The counter and CLOCK_MONOTONIC, read together.
+/// A reading of the counter and of CLOCK_MONOTONIC at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) counter: u64,
     pub(super) ns: u64,
-    /// Counter ticks that the reading took, and so twice its largest error.
+    /// The ticks that the reading took, which is twice its largest error.
     pub(super) width: u64,
 }
 
-/// What a process knows of its counter.
+/// The counter of this machine and its rate, as measured at the first use in this process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calibration {
     pub(super) counter: Counter,
@@ -27,6 +27,7 @@ pub(super) struct Calibration {
 }
 
 impl Sample {
+    /// Takes a sample: reads the counter before and after CLOCK_MONOTONIC, and uses the middle.
     pub(super) fn take(counter: Counter) -> Self {
         let before = counter.read_ordered();
         let ns = monotonic_ns();
@@ -38,7 +39,7 @@ impl Sample {
         }
     }
 
-    /// The most exact of several samples.
+    /// Takes several samples and returns the narrowest, which is the most precise.
     fn best(counter: Counter) -> Self {
         (1..TRIES)
             .map(|_| Self::take(counter))
@@ -53,7 +54,8 @@ impl Sample {
 }
 
 impl Calibration {
-    /// The process's calibration. The first call takes about 3 ms, later ones nothing.
+    /// Returns the calibration of this process, or the reason why the counter cannot be used. The first call takes
+    /// about 3 ms; later ones only read memory.
     pub(super) fn of_process() -> Result<Self, Distrust> {
         static CALIBRATION: OnceLock<Result<Calibration, Distrust>> = OnceLock::new();
         *CALIBRATION.get_or_init(|| Counter::detect().map(Self::measure))
@@ -78,7 +80,9 @@ impl Calibration {
     }
 }
 
+/// The number of samples of which the best one is used.
 const TRIES: usize = 16;
 
-/// Long enough for a rate that is right to some parts in a million; the clocks' own samples make it better.
+/// The time over which the rate is measured: long enough for a rate that is right to a few parts in a million. The
+/// samples of each clock improve on it.
 const BASELINE: Duration = Duration::from_millis(3);

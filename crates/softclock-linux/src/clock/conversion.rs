@@ -1,4 +1,4 @@
-//! From counter ticks to nanoseconds, readable by the owning thread and by the alarms that interrupt it.
+//! Converts counter ticks to nanoseconds, for the owning thread and for the signal handlers that interrupt it.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, compiler_fence,
@@ -7,26 +7,26 @@ use std::sync::atomic::{
 use super::counter::read_unordered;
 use super::kernel::monotonic_ns;
 
-/// ns = base_ns + (counter - base_counter) * mult / 2^[`SHIFT`].
+/// The conversion ns = base_ns + (counter - base_counter) * mult / 2^[`SHIFT`].
 ///
-/// The fields are atomics because a signal handler of the same thread reads them; loads and stores are relaxed, which
-/// costs nothing over plain ones. No other thread ever looks.
+/// The fields are atomic because a signal handler of the same thread reads them. Loads and stores are relaxed, which
+/// costs no more than plain ones; no other thread accesses them.
 #[derive(Debug, Default)]
 pub(crate) struct Conversion {
     /// Odd while the owning thread changes the fields below.
     version: AtomicU32,
     base_counter: AtomicU64,
     base_ns: AtomicU64,
-    /// Nanoseconds a tick, as a fixed-point number; 0 says that CLOCK_MONOTONIC is to be read.
+    /// Nanoseconds per tick, as a fixed-point number; 0 if CLOCK_MONOTONIC is to be read instead of the counter.
     mult: AtomicU64,
-    /// What readings are ahead of CLOCK_MONOTONIC, because going back was not possible.
+    /// The lead of readings over CLOCK_MONOTONIC, in nanoseconds. Kept because the clock must not go backwards.
     offset_ns: AtomicU64,
-    /// The last reading given to the owning thread.
+    /// The last reading returned to the owning thread.
     last_ns: AtomicU64,
 }
 
 impl Conversion {
-    /// The time in nanoseconds, never less than what was returned before. For the owning thread.
+    /// Reads the time in nanoseconds, which is never less than at the call before. For the owning thread.
     #[inline(always)]
     pub(super) fn read(&self) -> u64 {
         let mult = self.mult.load(Relaxed);
@@ -38,7 +38,7 @@ impl Conversion {
         self.hold(ns)
     }
 
-    /// Nanoseconds from the last reading until now, which is no reading itself; nothing where CLOCK_MONOTONIC is read.
+    /// The nanoseconds since the last reading, without counting as a reading; 0 for a clock that reads CLOCK_MONOTONIC.
     pub(super) fn since_last_ns(&self) -> u64 {
         match self.mult() {
             0 => 0,
@@ -48,8 +48,9 @@ impl Conversion {
         }
     }
 
-    /// The time in nanoseconds, for a signal handler on the owning thread: async-signal-safe.
+    /// Reads the time in nanoseconds, in a signal handler of the owning thread. Async-signal-safe.
     pub(crate) fn read_in_handler(&self) -> u64 {
+        // If the handler interrupted `rebase`, the fields do not fit together, and CLOCK_MONOTONIC has to do.
         let changing = self.version.load(Relaxed) & 1 == 1;
         compiler_fence(SeqCst);
         let mult = self.mult.load(Relaxed);
@@ -61,7 +62,7 @@ impl Conversion {
         ns.max(self.last_ns.load(Relaxed))
     }
 
-    /// What readings are ahead of CLOCK_MONOTONIC.
+    /// The lead of readings over CLOCK_MONOTONIC, in nanoseconds.
     pub(crate) fn offset_ns(&self) -> u64 {
         self.offset_ns.load(Relaxed)
     }
@@ -74,7 +75,7 @@ impl Conversion {
         self.mult.load(Relaxed)
     }
 
-    /// Makes the counter value `counter` mean `ns` from now on, at the rate `mult`.
+    /// Changes the conversion: the counter value `counter` converts to `ns`, and the rate is `mult`.
     pub(super) fn rebase(&self, counter: u64, ns: u64, mult: u64, offset_ns: u64) {
         self.version.store(self.version.load(Relaxed) | 1, Relaxed);
         compiler_fence(SeqCst);
@@ -89,7 +90,7 @@ impl Conversion {
             .store(self.version.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Reads CLOCK_MONOTONIC, `offset_ns` ahead, from now on.
+    /// Makes readings come from CLOCK_MONOTONIC, plus `offset_ns`.
     pub(super) fn use_monotonic(&self, offset_ns: u64) {
         self.rebase(0, 0, 0, offset_ns);
     }
@@ -105,7 +106,8 @@ impl Conversion {
         self.base_ns.load(Relaxed).wrapping_add(scale(ticks, mult))
     }
 
-    /// Time stands still rather than going back: after a correction, and where the processor reordered two reads.
+    /// Returns `ns`, or the last reading if that is later. So time stands still instead of going backwards, after a
+    /// correction and when the processor reorders two reads of the counter.
     #[inline(always)]
     fn hold(&self, ns: u64) -> u64 {
         let held = ns.max(self.last_ns.load(Relaxed));
@@ -119,15 +121,16 @@ fn scale(ticks: u64, mult: u64) -> u64 {
     ((u128::from(ticks) * u128::from(mult)) >> SHIFT) as u64
 }
 
-/// The rate at which `ticks` take `ns`.
+/// The rate at which `ticks` take `ns`, as a fixed-point number of nanoseconds per tick.
 pub(super) fn mult_of(ns: u64, ticks: u64) -> u64 {
     ((u128::from(ns) << SHIFT) / u128::from(ticks.max(1))) as u64
 }
 
-/// Resolves rates to 1e-12 ns a tick, and leaves 24 bits for the nanoseconds of a tick.
+/// The fractional bits of a rate. They resolve 1e-12 ns per tick, and leave 24 bits for whole nanoseconds per tick.
 const SHIFT: u32 = 40;
 
-/// The base lies this far in the past, so that a counter some ticks behind on another processor does not underflow.
+/// The distance of the base into the past, so that a counter a few ticks behind on another processor does not
+/// underflow.
 const BACK_TICKS: u64 = 1 << 16;
 
 #[cfg(test)]

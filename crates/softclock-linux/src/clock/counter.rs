@@ -1,21 +1,21 @@
-//! The processor's time stamp counter, where it can be trusted.
+//! The processor's time stamp counter, if it can be trusted.
 
 use std::fs;
 
 use super::source::Distrust;
 
-/// A counter that advances at a constant rate and is the same on every processor.
+/// A counter that advances at a constant rate and is the same on all processors.
 ///
-/// Holding one means that [`Counter::detect`] found it trustworthy.
+/// A value of this type is proof that [`Counter::detect`] found the counter trustworthy.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter(());
 
 impl Counter {
-    /// The counter of this machine, or why it cannot be used.
+    /// Returns the counter of this machine, or the reason why it cannot be used.
     ///
-    /// Trust is the kernel's to give: it compares the counters of all processors at boot and keeps watching them. So
-    /// the counter is used only while the kernel's own clock source is that very counter. Paravirtual clocks
-    /// (kvm-clock, the Hyper-V page) may rescale the counter when the machine migrates, and are not taken for it.
+    /// This relies on the kernel, which compares the counters of all processors at boot and keeps watching them. The
+    /// counter is trustworthy if the kernel uses it as its own clock source. Paravirtual clock sources (kvm-clock, the
+    /// Hyper-V page) do not qualify, although they read the counter: they may rescale it when the machine migrates.
     pub fn detect() -> Result<Self, Distrust> {
         arch::check()?;
         let current = current_clocksource();
@@ -26,7 +26,7 @@ impl Counter {
         }
     }
 
-    /// Reads the counter, not ordered with the instructions around it.
+    /// Reads the counter. The processor may reorder the reading with the instructions around it.
     #[inline(always)]
     pub fn read(self) -> u64 {
         read_unordered()
@@ -40,13 +40,13 @@ impl Counter {
     }
 }
 
-/// The bare reading, for the conversion that has checked for itself that the counter is in use.
+/// Reads the counter without proof of trust, for the conversion, which knows that the counter is in use.
 #[inline(always)]
 pub(super) fn read_unordered() -> u64 {
     arch::read()
 }
 
-/// Whether this machine's counter is the cycle counter of x86 (else it is the generic timer of Arm).
+/// Whether the counter of this architecture is the time stamp counter of x86; otherwise it is Arm's generic timer.
 pub(super) const IS_TSC: bool = cfg!(target_arch = "x86_64");
 
 fn current_clocksource() -> String {
@@ -67,7 +67,7 @@ mod arch {
 
     pub(super) const CLOCKSOURCE: &str = "tsc";
 
-    /// CPUID 0x8000_0007, EDX bit 8: the counter runs at one rate in all power states.
+    /// Checks that the counter runs at one rate in all power states: CPUID 0x8000_0007, EDX bit 8.
     pub(super) fn check() -> Result<(), Distrust> {
         let highest = __cpuid(0x8000_0000).eax;
         if highest >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0 {
@@ -79,8 +79,8 @@ mod arch {
 
     #[inline(always)]
     pub(super) fn read() -> u64 {
-        // SAFETY: every x86_64 processor has RDTSC. Only a process that set PR_TSC_SIGSEGV for itself cannot execute
-        // it, and that ends in a signal, not in undefined behaviour.
+        // SAFETY: every x86_64 processor has RDTSC. A process that set PR_TSC_SIGSEGV for itself gets a signal here,
+        // not undefined behaviour.
         unsafe { _rdtsc() }
     }
 
@@ -99,7 +99,8 @@ mod arch {
 
     pub(super) const CLOCKSOURCE: &str = "arch_sys_counter";
 
-    /// The generic timer is constant and global by architecture; only an unset frequency speaks against it.
+    /// Checks that the frequency is set. The architecture guarantees the rest: the generic timer is constant and
+    /// global.
     pub(super) fn check() -> Result<(), Distrust> {
         if frequency() == 0 {
             Err(Distrust::NotInvariant)

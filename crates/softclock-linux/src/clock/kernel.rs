@@ -1,4 +1,4 @@
-//! What the kernel tells about time.
+//! The kernel's clocks, tick and timer slack.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -6,26 +6,28 @@ use std::num::NonZeroU64;
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
-/// CLOCK_MONOTONIC in nanoseconds, without a system call where the kernel's vDSO can do it (about 26 ns).
+/// Reads CLOCK_MONOTONIC in nanoseconds. Takes about 26 ns if the vDSO can read the clock, otherwise a system call.
 pub fn monotonic_ns() -> u64 {
     timespec_ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// The processor time that the calling thread has used, in nanoseconds. A system call, about 150 ns.
+/// Returns the processor time that the calling thread has used, in nanoseconds. One system call, about 150 ns.
 pub fn cpu_time_ns() -> u64 {
     timespec_ns(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// The length of the kernel's tick in nanoseconds: 4 ms at HZ=250.
+/// Returns the length of the kernel's tick in nanoseconds: 4 ms at HZ=250.
 ///
-/// CLOCK_MONOTONIC_COARSE is advanced by the tick, so its resolution is the tick.
+/// It is the resolution of CLOCK_MONOTONIC_COARSE, which the kernel advances at each tick.
 pub fn tick_ns() -> u64 {
     timespec_ns(clock_getres(ClockId::MonotonicCoarse)).max(1)
 }
 
-/// Lets the kernel delay the calling thread's time-outs by at most `ns` (at least 1; the default is 50 us).
+/// Sets the timer slack of the calling thread: the time by which the kernel may delay its timeouts. At least 1 ns; the
+/// default is 50 us. Threads that it starts later inherit the value.
 ///
-/// Threads created later inherit it. Fails only where a sandbox forbids prctl(2).
+/// # Errors
+/// Returns `PermissionDenied` if a sandbox forbids prctl(2).
 pub fn set_timer_slack_ns(ns: u64) -> io::Result<()> {
     let ns = NonZeroU64::new(ns).unwrap_or(NonZeroU64::MIN);
     Ok(set_current_timer_slack(Some(ns))?)

@@ -1,8 +1,22 @@
-//! Time: the processor's counter on the scale of CLOCK_MONOTONIC.
+//! Time: the processor's counter, converted to the scale of CLOCK_MONOTONIC.
 //!
 //! The check at a trigger state (*Soft Timers*, section 3) is "reading the clock (usually a CPU register) and a
-//! comparison", so the clock is the processor's counter with one multiplication. The counter is used only where the
-//! kernel uses it too; elsewhere the clock reads CLOCK_MONOTONIC and says so ([`ThreadClock::source`]).
+//! comparison". So a clock reads the processor's counter and converts it with one multiplication. It uses the counter
+//! only if the kernel does; otherwise it reads CLOCK_MONOTONIC, and [`ThreadClock::source`] gives the reason.
+//!
+//! # Example
+//! ```
+//! use softclock_core::Clock;
+//! use softclock_linux::clock::ThreadClock;
+//!
+//! let clock = ThreadClock::new();
+//! println!("time source: {}", clock.source());
+//!
+//! let start = clock.now();
+//! // A loop that runs for long calls this now and then, so that the clock keeps to CLOCK_MONOTONIC.
+//! clock.resync_if_due(start);
+//! println!("took {} ns", clock.now().ns_since(start));
+//! ```
 
 mod calibration;
 mod conversion;
@@ -26,11 +40,11 @@ pub use kernel::{cpu_time_ns, monotonic_ns, set_timer_slack_ns, tick_ns};
 pub use run_time::RunTime;
 pub use source::{ClockSource, Distrust};
 
-/// The clock of one thread: [`now`](Clock::now) costs a counter reading and about 1 ns.
+/// The clock of one thread. [`now`](Clock::now) costs a counter reading and about 1 ns.
 ///
 /// Clones are handles to the same clock. Readings are nanoseconds of CLOCK_MONOTONIC, to within about 1 us while
-/// [`resync_if_due`](Self::resync_if_due) is called often enough, and never go backwards. Readings of several threads'
-/// clocks are comparable to the same precision.
+/// [`resync_if_due`](Self::resync_if_due) is called often enough, and never go backwards. Readings of different
+/// threads' clocks can be compared with the same precision.
 #[derive(Clone, Debug)]
 pub struct ThreadClock(Rc<Inner>);
 
@@ -39,26 +53,27 @@ struct Inner {
     conversion: Conversion,
     source: Cell<ClockSource>,
     tracking: Cell<Option<Tracking>>,
-    /// When [`ThreadClock::resync_if_due`] is to act, in nanoseconds.
+    /// The time of the next resynchronisation by [`ThreadClock::resync_if_due`], in nanoseconds.
     resync_at_ns: Cell<u64>,
 }
 
-/// What is needed to follow CLOCK_MONOTONIC.
+/// The state by which a clock follows CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 struct Tracking {
     counter: Counter,
-    /// The other end of the interval over which the rate is measured.
+    /// The sample at the beginning of the interval over which the rate is measured.
     base: Sample,
-    /// Until the next resynchronisation, in nanoseconds.
+    /// The time to the next resynchronisation, in nanoseconds.
     pause_ns: u64,
-    /// The narrowest sample, in ticks; much wider ones were interrupted.
+    /// The width of the narrowest sample, in ticks. Much wider samples were interrupted.
     narrowest: u64,
-    /// Resynchronisations in a row that found the clock wrong beyond reason.
+    /// The number of resynchronisations in a row that found the clock implausibly far ahead.
     astray: u32,
 }
 
 impl ThreadClock {
-    /// The best clock that this machine has. The first call in a process takes about 3 ms to measure the counter.
+    /// Creates a clock that reads the processor's counter if it can be trusted, otherwise CLOCK_MONOTONIC. The first
+    /// call in a process takes about 3 ms, to measure the counter's rate.
     pub fn new() -> Self {
         match Calibration::of_process() {
             Ok(calibration) => Self::tracking(calibration),
@@ -66,7 +81,7 @@ impl ThreadClock {
         }
     }
 
-    /// A clock that reads CLOCK_MONOTONIC itself, about 26 ns a reading.
+    /// Creates a clock that reads CLOCK_MONOTONIC, which takes about 26 ns a reading.
     pub fn monotonic() -> Self {
         Self::reading_monotonic(Distrust::Asked)
     }
@@ -83,6 +98,7 @@ impl ThreadClock {
         let start = calibration.start;
         let conversion = &clock.0.conversion;
         conversion.rebase(start.counter, start.ns, calibration.mult, 0);
+        // The calibration may be old: other threads may have created their clocks long ago.
         clock.resync();
         clock
     }
@@ -102,13 +118,14 @@ impl ThreadClock {
         }))
     }
 
-    /// Where the time comes from.
+    /// The source of this clock's time. Can change to CLOCK_MONOTONIC while the clock runs ([`Distrust::Diverged`]).
     pub fn source(&self) -> ClockSource {
         self.0.source.get()
     }
 
-    /// Resynchronises if it is time to (20 ms after the start, then ever more rarely up to once a second), given the
-    /// current time. Costs a comparison otherwise.
+    /// Resynchronises if that is due at `now`, and returns whether it did. Costs a comparison if it is not due.
+    ///
+    /// The first time is 20 ms after the clock's creation; the intervals then grow to 1 s.
     #[inline]
     pub fn resync_if_due(&self, now: Instant) -> bool {
         let due = now.as_ns() >= self.0.resync_at_ns.get();
@@ -118,18 +135,18 @@ impl ThreadClock {
         due
     }
 
-    /// Resynchronises if the last reading was so long ago that the clock may have gone wrong since. To be called first
-    /// thing after blocking. Costs a counter reading otherwise.
+    /// Resynchronises if the last reading was so long ago (100 ms) that the clock may have drifted. Call it after
+    /// blocking, before any other reading. Costs a counter reading if there is nothing to do.
     pub fn resync_after_wait(&self) {
         if self.0.conversion.since_last_ns() > LONG_WAIT_NS {
             self.resync();
         }
     }
 
-    /// Corrects the clock by CLOCK_MONOTONIC: one or two readings of each, some 100 ns.
+    /// Corrects the clock by one or two readings of CLOCK_MONOTONIC, about 100 ns.
     ///
-    /// A clock that is behind steps forward. One that is ahead stands still until the right time comes, usually for
-    /// some nanoseconds. After blocking nothing needs to stand still if it comes before any reading.
+    /// A clock that is behind steps forward. A clock that is ahead stands still until the right time has come, usually
+    /// for a few nanoseconds.
     pub fn resync(&self) {
         let Some(mut tracking) = self.0.tracking.get() else {
             return;
@@ -145,18 +162,19 @@ impl ThreadClock {
         }
     }
 
+    /// Rebases the conversion on `sample`, at the rate measured since the last base.
     fn correct(&self, tracking: &mut Tracking, sample: Sample) {
         let conversion = &self.0.conversion;
-        // A rate that is far from the one before is no rate: the machine was suspended, and only one of the two clocks
-        // stood still.
+        // A rate far from the previous one is implausible and ignored: the machine was suspended, and only one of the
+        // two clocks stood still meanwhile.
         let before = conversion.mult();
         let rate = tracking.rate(sample);
         let mult = rate
             .filter(|mult| mult.abs_diff(before) <= before / IMPLAUSIBLE)
             .unwrap_or(before);
         let truth = sample.ns + conversion.offset_ns();
-        // Standing still for long would stop every timer, so a reading far ahead (the machine was suspended or moved)
-        // is made the new truth.
+        // A clock that stands still for long would stop every timer. So if it is far ahead (the machine was suspended
+        // or migrated), it keeps its lead over CLOCK_MONOTONIC, as an offset from here on.
         let ahead = conversion.last_ns().saturating_sub(truth);
         let lasting = if ahead > LONGEST_HOLD_NS { ahead } else { 0 };
         tracking.astray = if lasting > 0 { tracking.astray + 1 } else { 0 };
@@ -170,6 +188,7 @@ impl ThreadClock {
         self.0.resync_at_ns.set(resync_at);
     }
 
+    /// Gives up the counter and reads CLOCK_MONOTONIC from here on.
     fn distrust(&self) {
         let why = Distrust::Diverged;
         self.0.source.set(ClockSource::Monotonic { why });
@@ -179,7 +198,8 @@ impl ThreadClock {
         conversion.use_monotonic(conversion.offset_ns());
     }
 
-    /// The same point in time for the standard library, to within about 1 us.
+    /// Converts an instant of this clock to one of the standard library, to within about 1 us. Returns the time of the
+    /// first conversion in this process if the standard library cannot represent the result.
     pub fn to_std(&self, instant: Instant) -> time::Instant {
         let (here, there) = anchor();
         let here = here.add_ns(self.0.conversion.offset_ns());
@@ -191,7 +211,8 @@ impl ThreadClock {
         }
     }
 
-    /// The same point in time on this clock, to within about 1 us; the origin if it is before that.
+    /// Converts an instant of the standard library to one of this clock, to within about 1 us. Returns the origin for
+    /// instants before it.
     #[allow(clippy::wrong_self_convention, reason = "the pair of to_std")]
     pub fn from_std(&self, instant: time::Instant) -> Instant {
         let (here, there) = anchor();
@@ -202,7 +223,7 @@ impl ThreadClock {
         }
     }
 
-    /// The conversion, for alarms that interrupt this thread. They keep the clock alive by a clone.
+    /// The conversion, for the alarms that interrupt this thread. They hold a clone of the clock, so it stays valid.
     pub(crate) fn conversion(&self) -> &Conversion {
         &self.0.conversion
     }
@@ -222,6 +243,7 @@ impl Default for ThreadClock {
 }
 
 impl Tracking {
+    /// Takes up to two samples, and returns the first that was not interrupted.
     fn undisturbed_sample(&mut self) -> Option<Sample> {
         let limit = self.narrowest.saturating_mul(DISTURBED).max(DISTURBED);
         let found = (0..2)
@@ -229,13 +251,14 @@ impl Tracking {
             .find(|sample| sample.width <= limit);
         match found {
             Some(sample) => self.narrowest = self.narrowest.min(sample.width),
-            // Where all samples have become slow, the limit gives way.
+            // If all samples have become slower, say after a migration, a higher limit lets them pass some day.
             None => self.narrowest = self.narrowest.saturating_mul(2).max(1),
         }
         found
     }
 
-    /// The rate since the base, which `sample` becomes if it is far enough away.
+    /// Returns the rate since the base, and makes `sample` the new base. Returns `None` and keeps the base if `sample`
+    /// is too close to it for a precise rate.
     fn rate(&mut self, sample: Sample) -> Option<u64> {
         let ns = sample.ns.saturating_sub(self.base.ns);
         if ns < SHORTEST_BASELINE_NS {
@@ -247,7 +270,7 @@ impl Tracking {
     }
 }
 
-/// The same moment on CLOCK_MONOTONIC and as the standard library has it.
+/// Returns one moment on both scales: CLOCK_MONOTONIC and the standard library's. Measured once in a process.
 fn anchor() -> (Instant, time::Instant) {
     static ANCHOR: OnceLock<(Instant, time::Instant)> = OnceLock::new();
     *ANCHOR.get_or_init(|| {
@@ -263,28 +286,32 @@ fn anchor() -> (Instant, time::Instant) {
     })
 }
 
-/// The calibration's rate is right to some parts in a million: 20 ms keep the error below 100 ns.
+/// The time to the first resynchronisation. The calibration's rate is right to a few parts in a million, so the error
+/// stays below 100 ns.
 const FIRST_PAUSE_NS: u64 = 20_000_000;
 
-/// Once it is known to a part in a million, the clock may be wrong by 100 ns after so long.
+/// A wait after which the clock may be wrong by 100 ns, at a rate known to one part in a million.
 const LONG_WAIT_NS: u64 = 100_000_000;
 
-/// Time synchronisation changes the kernel's rate by up to 500 parts in a million, rarely and gradually.
+/// The longest time between resynchronisations. Time synchronisation changes the rate of CLOCK_MONOTONIC by up to 500
+/// parts in a million, but rarely and gradually.
 const LONGEST_PAUSE_NS: u64 = 1_000_000_000;
 
-/// Quartz and time synchronisation stay within 600 parts in a million.
+/// A rate is implausible if it differs from the previous one by more than one part in this many. The errors of quartz
+/// and time synchronisation stay within 600 parts in a million.
 const IMPLAUSIBLE: u64 = 1_000;
 
-/// Two samples' errors of some 10 ns are then one part in a million.
+/// The shortest interval over which a rate is measured. The errors of its two samples, about 10 ns, are then one part
+/// in a million.
 const SHORTEST_BASELINE_NS: u64 = 10_000_000;
 
-/// A sample this many times wider than the narrowest was interrupted.
+/// A sample more than this many times as wide as the narrowest was interrupted.
 const DISTURBED: u64 = 4;
 
-/// The longest that time stands still.
+/// The longest time for which the clock stands still.
 const LONGEST_HOLD_NS: u64 = 1_000_000;
 
-/// As many resynchronisations in a row that find the clock far ahead end the trust in the counter.
+/// The number of resynchronisations in a row that find the clock far ahead, after which the counter is given up.
 const ASTRAY_LIMIT: u32 = 3;
 
 #[cfg(test)]

@@ -1,11 +1,24 @@
-//! How long a thread wanted to run and could not.
+//! Measures the time in which a thread was ready to run but did not run.
 
 use softclock_core::Instant;
 
-/// Adds up the time in which a thread could neither run nor chose to block: it was preempted, or its processor stolen.
+/// Adds up the time in which a thread was ready but not running: it was preempted, or a hypervisor had stopped its
+/// processor.
 ///
-/// The bound of *Soft Timers* (section 3) counts the thread's own running time; this is what lateness may exceed it
-/// by. Each sample costs what its arguments cost: a clock reading and [`cpu_time_ns`](super::cpu_time_ns).
+/// The bound on lateness of *Soft Timers* (section 3) is in the thread's own running time, so on the wall clock an
+/// event may exceed it by this time. The cost of a sample is that of its arguments: a clock reading and a call of
+/// [`cpu_time_ns`](super::cpu_time_ns).
+///
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_linux::clock::RunTime;
+///
+/// let mut time = RunTime::new(Instant::from_ns(0), 0);
+/// time.blocked(300);
+/// // Of 1000 ns it ran for 500 and blocked for 300.
+/// assert_eq!(time.sample(Instant::from_ns(1_000), 500), 200);
+/// assert_eq!(time.not_running_ns(), 200);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RunTime {
     wall: Instant,
@@ -15,7 +28,7 @@ pub struct RunTime {
 }
 
 impl RunTime {
-    /// Starts at the given readings of the clock and of the thread's processor time.
+    /// Starts at these readings of the clock and of the thread's processor time.
     pub const fn new(wall: Instant, cpu_ns: u64) -> Self {
         Self {
             wall,
@@ -25,12 +38,13 @@ impl RunTime {
         }
     }
 
-    /// Declares that the thread blocked of its own will for `ns` since the last sample.
+    /// Records that the thread blocked voluntarily for `ns` since the last sample.
     pub fn blocked(&mut self, ns: u64) {
         self.blocked_ns = self.blocked_ns.saturating_add(ns);
     }
 
-    /// Takes readings and returns the nanoseconds since the last sample in which the thread could not run.
+    /// Takes new readings, and returns the nanoseconds since the last sample in which the thread was ready but not
+    /// running.
     pub fn sample(&mut self, wall: Instant, cpu_ns: u64) -> u64 {
         let passed = wall.ns_since(self.wall);
         let accounted = cpu_ns
@@ -46,14 +60,14 @@ impl RunTime {
         lost
     }
 
-    /// Takes readings after a time that does not count: the thread did something else.
+    /// Takes new readings without counting the time since the last sample, in which the thread did something else.
     pub const fn resume(&mut self, wall: Instant, cpu_ns: u64) {
         self.wall = wall;
         self.cpu_ns = cpu_ns;
         self.blocked_ns = 0;
     }
 
-    /// All the time lost so far, in nanoseconds.
+    /// The sum of all samples, in nanoseconds.
     pub const fn not_running_ns(&self) -> u64 {
         self.not_running_ns
     }

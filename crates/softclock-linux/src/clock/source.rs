@@ -1,37 +1,37 @@
-//! What a clock reads, and why.
+//! The source of a clock's time, and the reason for it.
 
 use std::fmt;
 
-/// Where a [`ThreadClock`](super::ThreadClock) takes its time from.
+/// The source from which a [`ThreadClock`](super::ThreadClock) takes its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockSource {
-    /// The time stamp counter of x86, of the measured rate.
+    /// The time stamp counter of x86.
     Tsc {
-        /// Ticks a second.
+        /// The measured rate, in ticks per second.
         hz: u64,
     },
-    /// The virtual counter of Arm's generic timer, of the measured rate.
+    /// The virtual counter of Arm's generic timer.
     Cntvct {
-        /// Ticks a second.
+        /// The measured rate, in ticks per second.
         hz: u64,
     },
-    /// CLOCK_MONOTONIC, because no counter can be trusted.
+    /// CLOCK_MONOTONIC, because the counter cannot be used.
     Monotonic {
-        /// What speaks against the counter.
+        /// The reason.
         why: Distrust,
     },
 }
 
-/// Why the processor's counter is not used.
+/// The reason why a clock does not use the processor's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distrust {
-    /// No counter is known for this architecture.
+    /// This crate knows no counter for this architecture.
     NoCounter,
-    /// The processor does not promise a constant rate.
+    /// The processor does not guarantee a constant rate.
     NotInvariant,
-    /// The kernel does not use the counter for its own time, but the clock source of this name.
+    /// The kernel does not use the counter as its clock source, but the one of this name.
     KernelUses(&'static str),
-    /// The counter and CLOCK_MONOTONIC kept drifting apart while the clock ran.
+    /// The counter and CLOCK_MONOTONIC kept diverging while the clock ran.
     Diverged,
     /// The caller asked for CLOCK_MONOTONIC.
     Asked,

@@ -19,7 +19,7 @@ fn assert_monotonic(clock: &ThreadClock, for_ns: u64) {
     }
 }
 
-/// The least of several differences: the thread may be preempted between the two readings.
+/// Measures the clock's error, as the least of several differences: the thread may be preempted between two readings.
 fn error_ns(clock: &ThreadClock) -> u64 {
     let measure = |_| {
         let before = monotonic_ns();
@@ -150,7 +150,7 @@ fn the_handlers_reading_agrees() {
     }
 }
 
-/// Prints what a reading costs; asserts nothing, for machines differ.
+/// Prints the cost of a reading. Asserts nothing, because machines differ.
 #[test]
 fn cost_of_a_reading() {
     let clock = ThreadClock::new();
@@ -192,7 +192,7 @@ fn long_waits_are_told_from_short_ones() {
         return;
     }
     let resync_at = || clock.0.resync_at_ns.get();
-    // The thread may be preempted for long between any two lines.
+    // Several attempts, because the thread may be preempted for long between any two lines.
     let is_left_alone = |_| {
         let before = resync_at();
         clock.now();

@@ -1,4 +1,4 @@
-//! Addresses of the host on a link.
+//! The host's addresses on a link.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,10 +10,10 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use super::Link;
 
 impl Link {
-    /// The host's addresses on this link with the lengths of their networks' prefixes; getifaddrs(3).
+    /// Lists the host's addresses on this link, each with the length of its network prefix in bits; getifaddrs(3).
     ///
     /// # Errors
-    /// `ENODEV` if the link is gone; those of asking the kernel.
+    /// `ENODEV` if the link was deleted; those of getifaddrs(3).
     pub fn addresses(&self) -> io::Result<Vec<(IpAddr, u32)>> {
         let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let name = netdevice::index_to_name(&any, self.index())?;
@@ -25,7 +25,7 @@ impl Link {
             next = entry.ifa_next;
             // SAFETY: each entry has a name that ends with zero and lives as long as the list.
             let label = unsafe { CStr::from_ptr(entry.ifa_name) }.to_bytes();
-            // An IPv4 address may have a label in place of the name: eth0:1, see ip-address(8).
+            // An IPv4 address may be listed under a label, such as eth0:1, instead of the name; see ip-address(8).
             let is_own = label.split(|&byte| byte == b':').next() == Some(name.as_bytes());
             // SAFETY: both are null or socket addresses of the list, whole for their family.
             let found = unsafe { (ip(entry.ifa_addr), ip(entry.ifa_netmask)) };
@@ -37,7 +37,7 @@ impl Link {
     }
 }
 
-/// The addresses of all links, freed with it.
+/// The list of getifaddrs(3): the addresses of all links. Freed on drop.
 struct List(*mut libc::ifaddrs);
 
 impl List {
@@ -58,21 +58,21 @@ impl Drop for List {
     }
 }
 
-/// The IP address in a socket address, if it has one.
+/// The IP address in a socket address; `None` for other families, and for null.
 ///
 /// # Safety
-/// The pointer is null, or to a socket address that is whole for its family.
+/// The pointer is null, or points to a socket address with all bytes of its family.
 unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: not null, and any socket address begins with its family.
     let family = unsafe { address.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: by its family it is one of IPv4.
+            // SAFETY: the family says that it is a `sockaddr_in`.
             let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: by its family it is one of IPv6.
+            // SAFETY: the family says that it is a `sockaddr_in6`.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
@@ -80,7 +80,7 @@ unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// How many bits of a mask are set.
+/// The prefix length of a network mask: the number of bits set.
 fn prefix(mask: IpAddr) -> u32 {
     match mask {
         IpAddr::V4(mask) => mask.to_bits().count_ones(),

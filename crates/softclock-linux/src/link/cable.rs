@@ -1,16 +1,16 @@
-//! Two links of a test's own, and frames for them.
+//! A veth pair for tests, and frames to send over it.
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Deref;
 
+use softclock_testing::lab::VethPair;
 use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation};
 
 use super::Link;
 
-/// Two links joined by a cable, or why there can be none here.
-pub(super) struct Cable(String);
+/// A veth pair: frames sent on one link arrive on the other.
+pub(super) struct Cable(VethPair);
 
-/// A cable of the test's own, which is skipped where there can be none.
+/// Creates a cable, or skips the test if the machine does not permit it.
 macro_rules! cable {
     () => {{
         softclock_testing::require!("ip");
@@ -24,67 +24,31 @@ pub(super) use cable;
 
 impl Cable {
     pub(super) fn new() -> Result<Self, String> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        if !rustix::process::geteuid().is_root() {
-            return Err("needs root for links of its own".into());
-        }
-        // Tests run at the same time, and a name has 15 bytes.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let cable = Self(format!("sc{}c{number}", std::process::id()));
-        let [a, b] = cable.ends();
-        let pair = format!("link add name {a} type veth peer name {b}");
-        match ip(&pair) && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {
-            true => Ok(cable),
-            false => Err("links cannot be made here".into()),
-        }
+        Self::with_queues(1)
     }
 
-    fn ends(&self) -> [String; 2] {
-        ["a", "b"].map(|end| format!("{}{end}", self.0))
+    /// Creates a cable whose ends have `queues` queues in each direction.
+    pub(super) fn with_queues(queues: u32) -> Result<Self, String> {
+        VethPair::with_queues(queues).map(Self)
     }
 
     pub(super) fn links(&self) -> [Link; 2] {
-        self.ends().map(|name| Link::named(&name).unwrap())
-    }
-
-    /// What `ip` tells of the ends.
-    pub(super) fn state(&self) -> [String; 2] {
-        self.ends().map(|name| {
-            let words = ["-details", "link", "show", &name];
-            let output = Command::new("ip").args(words).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        })
-    }
-
-    /// `ip link set` for one end.
-    pub(super) fn set(&self, end: usize, words: &str) {
-        assert!(ip(&format!("link set {} {words}", self.ends()[end])));
-    }
-
-    /// Gives the first end another name, by which nothing here knows it, and leaves it up or down.
-    pub(super) fn rename_first(&self, name: &str, state: &str) {
-        self.set(0, "down");
-        self.set(0, &format!("name {name}"));
-        assert!(ip(&format!("link set {name} {state}")));
+        self.names().map(|name| Link::named(&name).unwrap())
     }
 }
 
-impl Drop for Cable {
-    /// By the end that keeps its name.
-    fn drop(&mut self) {
-        ip(&format!("link delete {}", self.ends()[1]));
+impl Deref for Cable {
+    type Target = VethPair;
+
+    fn deref(&self) -> &VethPair {
+        &self.0
     }
 }
 
-fn ip(words: &str) -> bool {
-    let status = Command::new("ip").args(words.split(' ')).status();
-    status.is_ok_and(|status| status.success())
-}
-
-/// A frame of so many bytes.
+/// A broadcast frame of `bytes` bytes, of TCP over IPv4 with the VLAN `tag`, if any.
 pub(super) fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
     let mut frame = [&[0xff; 6][..], &SENDER, tag, &[0x08, 0x00]].concat();
-    // IPv4 and TCP, as far as a kernel looks at them.
+    // Only the fields of the IPv4 and TCP headers that the kernel checks.
     let length = (bytes - 14 - tag.len()) as u16;
     frame.extend([0x45, 0]);
     frame.extend(length.to_be_bytes());
@@ -94,7 +58,7 @@ pub(super) fn frame(tag: &[u8], bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// What is left to do with such a frame, without a tag, whose segments are to have so many bytes.
+/// The offloads of such a frame without a tag: a partial checksum, and segmentation into `segment_bytes` each.
 pub(super) fn joined(segment_bytes: u16) -> Offload {
     Offload {
         checksum: Some(PartialChecksum {
@@ -110,5 +74,5 @@ pub(super) fn joined(segment_bytes: u16) -> Offload {
     }
 }
 
-/// Who sends these frames: the host sends some, too.
+/// The source address of these frames, which tells them from the frames that the host sends.
 pub(super) const SENDER: [u8; 6] = [2, 0, 0, 0, 0x5c, 1];

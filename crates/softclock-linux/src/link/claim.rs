@@ -1,4 +1,4 @@
-//! A link belongs to one bridge at a time.
+//! Exclusive claims: a link belongs to at most one bridge at a time.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,27 +10,29 @@ use rustix::net::{
 
 use super::Link;
 
-/// The claim to a link, among processes that ask for it. It ends with this, or with the process.
+/// An advisory claim to a link. It ends on drop, or when the process ends.
 ///
-/// It is a listening socket of a name in the abstract namespace of Unix sockets, which each network namespace has of its
-/// own, as it has links of its own.
+/// It is a listening Unix socket with an abstract name that contains the link's index. Like links, abstract names
+/// belong to a network namespace. A process that fails to bind the name connects to the socket and so learns the
+/// holder's id.
 #[derive(Debug)]
 pub struct Claim(#[expect(dead_code, reason = "held for its end")] OwnedFd);
 
 /// Why a link cannot be claimed.
 #[derive(Debug)]
 pub enum ClaimError {
-    /// Another process has it: this one, if that is known.
+    /// Another process has the claim: its id, or `None` if it is in another process namespace.
     Held(Option<u32>),
-    /// The kernel makes no socket.
+    /// The socket cannot be created.
     Io(io::Error),
 }
 
 impl Claim {
-    /// Claims a link.
+    /// Claims a link for this process.
     ///
     /// # Errors
-    /// Another process has it, or the kernel makes no socket.
+    /// [`ClaimError::Held`] if the link is claimed, also if by this process; [`ClaimError::Io`] if the socket cannot be
+    /// created.
     pub fn to(link: &Link) -> Result<Self, ClaimError> {
         let failed = |error: Errno| ClaimError::Io(error.into());
         let name = format!("softclock/bridge/{}", link.index());
@@ -40,6 +42,7 @@ impl Claim {
             Err(Errno::ADDRINUSE) => Err(ClaimError::Held(holder(&address))),
             Err(error) => Err(failed(error)),
             Ok(()) => {
+                // Others must be able to connect: the kernel gives the holder's id only for a connection.
                 listen(&socket, MOST_ASKING).map_err(failed)?;
                 Ok(Self(socket))
             }
@@ -47,13 +50,14 @@ impl Claim {
     }
 }
 
-/// Nonblocking, as nobody takes connections: their queue may be full.
+/// Creates the socket. It is nonblocking, since the holder accepts no connections and the queue may be full.
 fn new_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// The process that listens there; unix(7), SO_PEERCRED. Those of other process namespaces have no number here.
+/// The id of the process that listens at `address` (SO_PEERCRED, unix(7)). `None` if it is in another process
+/// namespace, or if the queue of connections is full.
 fn holder(address: &SocketAddrUnix) -> Option<u32> {
     let socket = new_socket().ok()?;
     connect(&socket, address).ok()?;
@@ -77,7 +81,8 @@ fn holder(address: &SocketAddrUnix) -> Option<u32> {
     pid.filter(|_| result == 0)
 }
 
-/// Processes that may have asked who has a link, and are told; each is a connection that stays until the claim ends.
+/// The length of the queue of connections. Each failed claim leaves one in it until the claim ends; beyond that, failed
+/// claims do not learn the holder's id.
 const MOST_ASKING: i32 = 1024;
 
 #[cfg(test)]

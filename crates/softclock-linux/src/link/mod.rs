@@ -1,19 +1,22 @@
-//! Network links: interfaces as frames see them.
+//! Network interfaces at the level of Ethernet frames.
 //!
-//! - [`Link`]: an interface, by name and number; the host's addresses on it.
-//! - [`Claim`]: the claim to a link, which one process has at a time.
-//! - [`PacketSocket`]: its frames, by AF_PACKET.
-//! - [`XdpSocket`]: its frames, by AF_XDP.
-//! - [`Tap`]: a link of our own, whose frames we exchange with the host.
+//! - [`Link`]: an interface, by name and number, and the host's addresses on it.
+//! - [`Claim`]: an exclusive claim to a link, held by one process at a time.
+//! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
+//! - [`XdpSocket`]: receives and sends frames by AF_XDP.
+//! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
+//! - [`Device`]: one of these three, opened so that the host does not handle the link's frames too.
 //!
-//! What gives frames of a link and takes frames for it has the same operations, whatever it goes by: `receive` hands over
-//! up to [`BATCH`] frames that are there, `send` sends up to [`BATCH`] of them, in order, and `take_lost` counts what
-//! was lost for want of room. None of them waits; the descriptor is readable when `receive` has something to do.
+//! The four have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
+//! sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full. None of them
+//! blocks; the descriptor is readable when `receive` has frames.
 
 mod addresses;
+mod buffer;
 #[cfg(test)]
 mod cable;
 mod claim;
+mod device;
 mod packet_socket;
 mod tap;
 mod xdp_socket;
@@ -26,35 +29,48 @@ use std::{fs, io, mem};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use softclock_wire::packet::Offload;
 
+pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
+pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
-pub use xdp_socket::{Copies, XdpError, XdpSocket, XdpStep};
+pub use xdp_socket::{Chunk, Copies, XdpError, XdpSettings, XdpSocket, XdpStep};
 
-/// A frame that was received.
+/// A received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Received<'a> {
-    /// The frame.
-    pub bytes: &'a [u8],
-    /// What is left to do with it.
+pub struct Received<B = Buffer> {
+    /// The frame, from the Ethernet header on.
+    pub bytes: B,
+    /// Checksum and segmentation that are still to be done by the sending link.
     pub offload: Offload,
-    /// How long ago the kernel received it; zero if that is not known.
+    /// Time since the kernel received the frame; zero if unknown.
     pub age: Duration,
 }
 
-/// Why a frame that arrived is lost.
+impl<B> Received<B> {
+    /// Converts the memory of the frame.
+    pub(crate) fn map<C>(self, into: impl FnOnce(B) -> C) -> Received<C> {
+        Received {
+            bytes: into(self.bytes),
+            offload: self.offload,
+            age: self.age,
+        }
+    }
+}
+
+/// Why a frame was received but cannot be passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// What it leaves to the link has no name here.
+    /// The frame needs an offload that [`Offload`] cannot describe.
     UnknownOffload,
-    /// It is longer than there is room.
+    /// The frame is longer than the receive buffer.
     TooLong,
 }
 
-/// Frames that are received or sent in a row, at most.
+/// The most frames that one `receive` or `send` handles.
 pub const BATCH: usize = 32;
 
-/// A network interface of this process' network namespace.
+/// A network interface in this process's network namespace, identified by its index: renaming it does no harm.
 #[derive(Clone, Debug)]
 pub struct Link {
     name: String,
@@ -62,10 +78,22 @@ pub struct Link {
 }
 
 impl Link {
-    /// The interface of this name.
+    /// Looks an interface up by name.
     ///
     /// # Errors
-    /// `ENODEV` if there is none.
+    /// `ENODEV` if no interface has this name.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use softclock_linux::link::Link;
+    ///
+    /// let loopback = Link::named("lo")?;
+    /// assert!(loopback.exists() && loopback.is_virtual());
+    /// assert!(Link::named("no-such-link").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn named(name: &str) -> io::Result<Self> {
         let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let index = netdevice::name_to_index(&any, name)?;
@@ -75,43 +103,44 @@ impl Link {
         })
     }
 
-    /// What the kernel calls it by.
+    /// The kernel's number of the interface.
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its name when it was looked up.
+    /// The interface's name at the time of the look-up. It may have been renamed since.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is still there.
+    /// Whether the interface still exists.
     pub fn exists(&self) -> bool {
         let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None);
         any.is_ok_and(|any| netdevice::index_to_name(&any, self.index).is_ok())
     }
 
-    /// What its driver says of its speed, in Mbit/s. Many virtual links say nothing.
+    /// The speed that the driver reports, in Mbit/s. `None` for many virtual links.
     pub fn speed_mbit(&self) -> Option<u64> {
         let speed = read_number(&self.sysfs().ok()?.join("speed"));
         speed.ok().filter(|&speed| speed > 0)
     }
 
-    /// Whether no device is behind it. False if that is not known.
+    /// Whether the link is virtual: it has no hardware device. False if that cannot be found out.
     pub fn is_virtual(&self) -> bool {
         self.sysfs().is_ok_and(|link| !link.join("device").exists())
     }
 
-    /// One of the counts that the kernel keeps of it, such as `tx_dropped`.
+    /// Reads one of the kernel's counters of the link, such as `tx_dropped`.
     ///
     /// # Errors
-    /// `NotFound`, `ENODEV` or `ENXIO` for links that are now in other namespaces, or if `/sys` shows another; those of
-    /// reading it.
+    /// `NotFound`, `ENODEV` or `ENXIO` if the link was moved to another network namespace, or `/sys` shows another
+    /// namespace; those of reading the file.
     pub(crate) fn statistic(&self, name: &str) -> io::Result<u64> {
         read_number(&self.sysfs()?.join("statistics").join(name))
     }
 
-    /// Where `/sys` shows it. It may have been renamed, and its name be another's; and `/sys` may be another namespace's.
+    /// The link's directory in `/sys`. Looks the current name up and compares the index: the link may have been
+    /// renamed, another link may have taken its old name, and `/sys` may show another namespace.
     fn sysfs(&self) -> io::Result<PathBuf> {
         let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let link = Path::new("/sys/class/net").join(netdevice::index_to_name(&any, self.index)?);
@@ -121,8 +150,8 @@ impl Link {
         }
     }
 
-    /// Whether the device, or what stands for one, takes tags of VLANs off frames that arrive, and tells them apart from
-    /// the frames. False if that is not known.
+    /// Whether the link strips VLAN tags from received frames and reports them beside the frames (`rx-vlan-offload` of
+    /// ethtool(8)). False if that cannot be found out.
     pub fn takes_tags_off(&self) -> bool {
         self.ethtool_flags()
             .is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0)
@@ -142,14 +171,15 @@ impl Link {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request ends its name with zero and points to what this command reads and writes, which outlives it.
+        // SAFETY: the name ends with zero, and the pointer is to the structure that this command uses, which outlives
+        // it.
         match unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
             0 => Ok(value.data),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// The links on top of this one: a bridge or bond that it is part of, VLANs, and others. Empty if that is not known.
+    /// The links on top of this one: its bridge or bond, VLANs and others. Empty if they cannot be listed.
     pub fn uppers(&self) -> Vec<Self> {
         let entries = self.sysfs().and_then(fs::read_dir);
         let names = entries.into_iter().flatten().filter_map(|entry| {
@@ -159,7 +189,7 @@ impl Link {
         names.filter_map(|name| Self::named(&name).ok()).collect()
     }
 
-    /// Queues in which it receives; 1 if that is not known.
+    /// The number of receive queues; 1 if that cannot be found out.
     pub fn receive_queues(&self) -> usize {
         let queues = self
             .sysfs()
@@ -179,7 +209,7 @@ fn read_number(file: &Path) -> io::Result<u64> {
     text.trim().parse().map_err(io::Error::other)
 }
 
-/// include/uapi/linux/ethtool.h.
+/// `struct ethtool_value` (include/uapi/linux/ethtool.h).
 #[repr(C)]
 struct EthtoolValue {
     command: u32,
@@ -196,7 +226,7 @@ mod tests {
     use super::cable::cable;
     use super::*;
 
-    /// What is told of a link is not of another that has its name now.
+    /// The properties of a renamed link are not those of another link that has taken its name.
     #[test]
     fn a_link_is_itself_under_another_name() {
         let [cable, other] = [cable!(), cable!()];

@@ -1,4 +1,7 @@
-//! The frames of a link, by AF_PACKET (packet(7)).
+//! AF_PACKET sockets (packet(7)).
+//!
+//! - [`inbox`]: receives a batch of frames by one system call.
+//! - [`outbox`]: sends a batch of frames by one system call.
 
 mod inbox;
 mod outbox;
@@ -12,15 +15,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketType, socket_with};
 use softclock_wire::packet::Offload;
 
-use super::{Link, Received, Refused};
+use super::{Link, Pool, Received, Refused};
 use crate::socket::NEW_SOCKET;
 use inbox::Inbox;
 use outbox::Outbox;
 
-/// All frames that a link receives, and a way to send frames on it. Nonblocking.
+/// An AF_PACKET socket: receives all frames that arrive on a link, and sends frames on it. Nonblocking.
 ///
-/// Frames come with what their sender left to the link ([`Offload`]), and go with it. What the host sends on the link is
-/// not received. While the socket is open, the link receives what is for others (promiscuous mode).
+/// Frames are received and sent together with their pending offloads ([`Offload`]). Frames that the host sends on the
+/// link are not received. While the socket is open, the link is in promiscuous mode.
 pub struct PacketSocket {
     fd: OwnedFd,
     inbox: RefCell<Inbox>,
@@ -28,19 +31,20 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// The longest frame: of 64 KiB with the headers of the link layer.
+    /// The length of the longest frame in bytes: an IP packet of 64 KiB and 64 bytes of link-layer headers.
     pub const MOST_BYTES: usize = MOST_BYTES;
 
-    /// Opens the link, with room for about `buffer_bytes` of frames that were not taken yet, in each direction.
+    /// Opens a link, with a buffer of about `buffer_bytes` in the kernel for each direction. The buffers are smaller if
+    /// the system's limits require it.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_RAW; `Unsupported` for links without Ethernet's headers.
+    /// `PermissionDenied` without CAP_NET_RAW; `Unsupported` for links without Ethernet headers.
     pub fn open(link: &Link, buffer_bytes: usize) -> io::Result<Self> {
-        // Without a protocol, it receives nothing before it is set up.
+        // Without a protocol the socket receives nothing until `bind`, when all options are set.
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, NEW_SOCKET, None)?;
         let socket = Self {
             fd,
-            inbox: RefCell::new(Inbox::new()),
+            inbox: RefCell::new(Inbox::new(&Pool::new())),
             outbox: RefCell::new(Outbox::new()),
         };
         for option in [IGNORE_OUTGOING, VNET_HEADER, AUXILIARY_DATA] {
@@ -58,25 +62,24 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Takes frames that are there, in order and by one system call; tells how many, [`BATCH`](super::BATCH) at most.
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
+    /// [`BATCH`](super::BATCH). Costs one system call. Frames stay in the memory that the kernel wrote them to, except
+    /// that frames below 253 bytes and the first 2 KiB of frames longer than that are copied.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none; `InvalidInput` for a frame, now lost, whose offload the kernel has no name for;
-    /// `NetworkDown` once when the link goes down.
-    pub fn receive(
-        &self,
-        on_frame: impl FnMut(Result<Received<'_>, Refused>),
-    ) -> io::Result<usize> {
+    /// `WouldBlock` if no frame has arrived; `InvalidInput` for a frame, which is lost, with an offload that the kernel
+    /// cannot describe; `NetworkDown` once when the link goes down.
+    pub fn receive(&self, on_frame: impl FnMut(Result<Received, Refused>)) -> io::Result<usize> {
         self.inbox.borrow_mut().receive(self.fd.as_fd(), on_frame)
     }
 
-    /// Sends frames in order, each with what is left to do with it, by one system call; tells how many,
-    /// [`BATCH`](super::BATCH) at most. If one of them cannot be sent, those before it are: the next call that begins with it
-    /// tells why.
+    /// Sends frames in order, each with its pending offloads; returns the number sent, at most [`BATCH`](super::BATCH).
+    /// Costs one system call. If a frame cannot be sent, the frames before it are sent, and a call that begins with
+    /// this frame returns its error.
     ///
     /// # Errors
-    /// Those of the first frame. `WouldBlock` or `ENOBUFS` if the link has no room; `EMSGSIZE` for a frame longer than the
-    /// link carries; `NetworkDown`; `InvalidInput` for an offload that contradicts the frame.
+    /// Those of the first frame. `WouldBlock` or `ENOBUFS` if the link has no room; `EMSGSIZE` for a frame longer than
+    /// the MTU; `NetworkDown`; `InvalidInput` for an offload that contradicts the frame.
     pub fn send<'a>(
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
@@ -84,7 +87,7 @@ impl PacketSocket {
         self.outbox.borrow_mut().send(self.fd.as_fd(), frames)
     }
 
-    /// Frames that were lost since the last call because nobody took them in time.
+    /// Counts frames lost since the last call because the receive buffer was full.
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -92,7 +95,7 @@ impl PacketSocket {
         // SAFETY: zero is valid for these integers.
         let mut statistics: libc::tpacket_stats = unsafe { zeroed() };
         let mut length = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: `statistics` has room for the bytes told, and both outlive the call.
+        // SAFETY: `statistics` has room for `length` bytes, and both outlive the call.
         let result = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -108,14 +111,14 @@ impl PacketSocket {
         }
     }
 
-    /// Beyond the administrator's limits where that is allowed.
+    /// Sets the sizes of both buffers, above the system's limits if the process has CAP_NET_ADMIN.
     fn set_buffers(&self, bytes: usize) {
         let bytes = bytes as i32;
         for (forced, asked) in [
             (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
             (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
         ] {
-            // A smaller buffer than asked for is no failure: what it loses is counted.
+            // Not fatal: a smaller buffer loses more frames, and they are counted.
             let _ = set(self.as_fd(), libc::SOL_SOCKET, forced, &bytes)
                 .or_else(|_| set(self.as_fd(), libc::SOL_SOCKET, asked, &bytes));
         }
@@ -134,7 +137,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Has a link receive what is for others, as long as the socket that this gives is open. That receives nothing.
+/// Puts a link into promiscuous mode while the returned socket is open. The socket receives nothing.
 ///
 /// # Errors
 /// Those of [`PacketSocket::open`].
@@ -145,6 +148,7 @@ pub(super) fn promiscuous(link: &Link) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Puts a link into promiscuous mode while this socket is open.
 fn be_promiscuous(socket: BorrowedFd<'_>, link: &Link) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: link.index() as i32,
@@ -160,7 +164,10 @@ fn be_promiscuous(socket: BorrowedFd<'_>, link: &Link) -> io::Result<()> {
     )
 }
 
-/// Has a socket get a link's frames of a protocol, if that has headers of Ethernet.
+/// Binds a socket to the frames of one protocol on a link. Protocol 0 is none.
+///
+/// # Errors
+/// `Unsupported` for links without Ethernet headers; those of bind(2).
 fn bind(socket: BorrowedFd<'_>, link: &Link, protocol: u16) -> io::Result<()> {
     // SAFETY: zero is valid for these integers.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -169,11 +176,11 @@ fn bind(socket: BorrowedFd<'_>, link: &Link, protocol: u16) -> io::Result<()> {
     address.sll_ifindex = link.index() as i32;
     let mut length = size_of_val(&address) as libc::socklen_t;
     let fd = socket.as_raw_fd();
-    // SAFETY: `address` is of the socket's family and has the length told; the kernel only reads it.
+    // SAFETY: `address` is of the socket's family and has `length` bytes; the kernel only reads it.
     if unsafe { libc::bind(fd, (&raw const address).cast(), length) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `address` has room for the bytes told, and both outlive the call.
+    // SAFETY: `address` has room for `length` bytes, and both outlive the call.
     if unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut length) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -186,7 +193,7 @@ fn bind(socket: BorrowedFd<'_>, link: &Link, protocol: u16) -> io::Result<()> {
 fn set<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
     let value: *const T = value;
     let bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads as many bytes as it is told that `value` has.
+    // SAFETY: the kernel reads `bytes` bytes, the size of `value`.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.cast(), bytes) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

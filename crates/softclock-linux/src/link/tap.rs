@@ -1,4 +1,4 @@
-//! A link of our own: a TAP device (Documentation/networking/tuntap.rst).
+//! TAP devices (Documentation/networking/tuntap.rst).
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
@@ -13,79 +13,82 @@ use rustix::io::{readv, writev};
 use rustix::net::{AddressFamily, SocketType, socket};
 use softclock_wire::packet::Offload;
 
-use super::{BATCH, Link, PacketSocket, Received, Refused};
+use super::buffer::Landing;
+use super::{BATCH, Link, PacketSocket, Pool, Received, Refused};
 
-/// A new link whose other end is this: what the host sends on it is received here, and what is sent here the host
-/// receives. Nonblocking.
+/// A TAP device: a new link, whose other end is this value. [`receive`](Self::receive) returns the frames that the host
+/// sends on the link; [`send`](Self::send) passes frames to the host. Nonblocking.
 ///
-/// Frames come and go with what is left to do with them ([`Offload`]). The link is up from the beginning, and goes with
-/// this.
+/// Frames are received and sent together with their pending offloads ([`Offload`]). The link is up once created, and is
+/// deleted on drop.
 pub struct Tap {
     fd: OwnedFd,
     link: Link,
-    /// Room for a frame, and a byte more by which a longer one shows.
-    room: RefCell<Box<[u8]>>,
-    /// Of the frames that were lost, those that were told of.
+    /// The receive buffer, a little larger than the longest frame, so that longer ones are noticed.
+    landing: RefCell<Landing>,
+    /// The kernel's count of lost frames at the last `take_lost`.
     told: Cell<u64>,
 }
 
 impl Tap {
-    /// Makes a link of this name.
+    /// Creates a TAP device with this name and brings it up.
     ///
     /// # Errors
-    /// `EBUSY` if there is a link of this name; `PermissionDenied` without CAP_NET_ADMIN; `InvalidInput` for what can be no
-    /// name; `NotFound` where there is no `/dev/net/tun`.
+    /// `EBUSY` if the name is taken; `PermissionDenied` without CAP_NET_ADMIN; `InvalidInput` for an invalid name;
+    /// `NotFound` without `/dev/net/tun`.
     pub fn create(name: &str) -> io::Result<Self> {
         let mut request = request_for(name)?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = open(DEVICE, flags, Mode::empty())?;
         let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
-        // The flags have the high bit of the field.
+        // IFF_TUN_EXCL is the sign bit of the 16-bit field, hence both casts.
         request.ifr_ifru.ifru_flags = kind as u16 as i16;
         // SAFETY: the kernel reads and writes an `ifreq`, which outlives the call.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+        // Before the link is up, so that its first frames may use the offloads.
         offer_offloads(fd.as_fd())?;
         let link = Link::named(name)?;
         set_up(&mut request)?;
         Ok(Self {
             fd,
             link,
-            room: RefCell::new(vec![0; PacketSocket::MOST_BYTES + 1].into()),
+            landing: RefCell::new(Landing::new(&Pool::new())),
             told: Cell::new(0),
         })
     }
 
-    /// The link.
+    /// The host's end of the device.
     pub const fn link(&self) -> &Link {
         &self.link
     }
 
-    /// Takes frames that are there, in order, each by a system call; tells how many, [`BATCH`] at most. How old they are is
-    /// not known.
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most [`BATCH`]. Costs a
+    /// system call for each frame. Their age is unknown, and given as zero.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none; `EBADFD` when the link was deleted.
+    /// `WouldBlock` if no frame has arrived; `EBADFD` if the link was deleted.
     pub fn receive(
         &self,
-        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+        mut on_frame: impl FnMut(Result<Received, Refused>),
     ) -> io::Result<usize> {
-        let mut room = self.room.borrow_mut();
-        in_turn(0..BATCH, |_| self.receive_one(&mut room, &mut on_frame))
+        let mut landing = self.landing.borrow_mut();
+        in_turn(0..BATCH, |_| self.receive_one(&mut landing, &mut on_frame))
     }
 
     fn receive_one(
         &self,
-        room: &mut [u8],
-        on_frame: &mut impl FnMut(Result<Received<'_>, Refused>),
+        landing: &mut Landing,
+        on_frame: &mut impl FnMut(Result<Received, Refused>),
     ) -> io::Result<()> {
         let mut header = [0; Offload::BYTES];
-        let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(room)];
+        let [first, rest] = landing.parts().map(IoSliceMut::new);
+        let parts = &mut [IoSliceMut::new(&mut header), first, rest];
         let bytes = readv(&self.fd, parts)?.saturating_sub(Offload::BYTES);
         on_frame(match Offload::from_bytes(&header) {
-            _ if bytes == room.len() => Err(Refused::TooLong),
+            _ if bytes > PacketSocket::MOST_BYTES => Err(Refused::TooLong),
             None => Err(Refused::UnknownOffload),
             Some(offload) => Ok(Received {
-                bytes: &room[..bytes],
+                bytes: landing.take(bytes, None),
                 offload,
                 age: Duration::ZERO,
             }),
@@ -93,12 +96,12 @@ impl Tap {
         Ok(())
     }
 
-    /// Sends frames to the host in order, each with what is left to do with it and by a system call; tells how many,
-    /// [`BATCH`] at most.
+    /// Sends frames to the host in order, each with its pending offloads; returns the number sent, at most [`BATCH`].
+    /// Costs a system call for each frame.
     ///
     /// # Errors
-    /// Those of the first frame. `WouldBlock` or `ENOBUFS` if there is no room; `EIO` while the link is down;
-    /// `InvalidInput` for an offload that contradicts the frame; `EBADFD` when the link was deleted.
+    /// Those of the first frame. `WouldBlock` or `ENOBUFS` if the queue is full; `EIO` while the link is down;
+    /// `InvalidInput` for an offload that contradicts the frame; `EBADFD` if the link was deleted.
     pub fn send<'a>(
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
@@ -113,7 +116,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Frames that were lost since the last call because nobody took them in time.
+    /// Counts frames lost since the last call because the device's queue was full.
     ///
     /// # Errors
     /// `NotFound`, `ENODEV` or `ENXIO` if the link was moved to another namespace; those of reading its statistics.
@@ -135,7 +138,7 @@ impl AsFd for Tap {
     }
 }
 
-/// Does `work` for one after the other until it fails; tells for how many it was done. The error is the first one's.
+/// Calls `work` for each item until one fails; returns the number of successes, or the error if the first item failed.
 fn in_turn<T>(
     each: impl IntoIterator<Item = T>,
     mut work: impl FnMut(T) -> io::Result<()>,
@@ -151,11 +154,11 @@ fn in_turn<T>(
     Ok(done)
 }
 
-/// A request about the link of this name.
+/// An `ifreq` with this name.
 fn request_for(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: zero is valid for this structure of characters and integers.
     let mut request: libc::ifreq = unsafe { zeroed() };
-    // The kernel would cut longer names, and take others for patterns.
+    // The kernel would truncate longer names, choose a name for an empty one, and expand `%` as a pattern.
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('%') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -165,7 +168,8 @@ fn request_for(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// The host need not complete checksums, nor cut what is to be segmented. Older kernels know fewer kinds.
+/// Tells the kernel that frames to this end may have partial checksums and pending segmentation. Kernels before
+/// Linux 6.2 do not know the flags for UDP, so the call is repeated without them.
 fn offer_offloads(fd: BorrowedFd<'_>) -> io::Result<()> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let all = tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -177,6 +181,7 @@ fn offer_offloads(fd: BorrowedFd<'_>) -> io::Result<()> {
     offer(all).or_else(|_| offer(tcp))
 }
 
+/// Brings the link of `request` up.
 fn set_up(request: &mut libc::ifreq) -> io::Result<()> {
     let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     let request: *mut libc::ifreq = request;

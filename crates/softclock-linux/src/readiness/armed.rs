@@ -1,11 +1,12 @@
-//! How a mechanism that reports states keeps the contract's edges.
+//! Turns the states that `poll` and `select` report into edges, as the contract requires.
 //!
-//! A condition that was reported is not looked for until the descriptor's owner says that it found the end of it
-//! ([`rearm`](super::Poller::rearm)). Then it is looked for as a state, so nothing that happened between is lost.
+//! A condition that was reported is disarmed: the mechanism does not ask the kernel for it until the descriptor's owner
+//! finds that it no longer holds ([`rearm`](super::Poller::rearm)). From then on the kernel is asked for it as a state,
+//! so a change in the meantime is not lost.
 
 use super::{Readiness, Token};
 
-/// A descriptor, and which of its conditions are to be reported.
+/// A descriptor with the conditions that are to be reported.
 #[derive(Debug)]
 pub(super) struct Armed {
     pub(super) token: Token,
@@ -14,7 +15,7 @@ pub(super) struct Armed {
 }
 
 impl Armed {
-    /// All of `interest` is to be reported.
+    /// Creates a descriptor for which all conditions of `interest` are to be reported.
     pub(super) fn new(token: Token, interest: Readiness) -> Self {
         Self {
             token,
@@ -23,25 +24,27 @@ impl Armed {
         }
     }
 
-    /// What is to be reported.
+    /// The conditions that are to be reported.
     pub(super) fn conditions(&self) -> Readiness {
         self.conditions
     }
 
-    /// The owner has found that these no longer hold.
+    /// Makes these conditions reportable again, as far as they are of interest: the owner has found that they no longer
+    /// hold.
     pub(super) fn rearm(&mut self, readiness: Readiness) {
         let mut again = readiness;
+        // A reader that found the end of the data has also seen the end of the stream and urgent data, if any.
         if readiness.intersects(Readiness::READABLE) {
             again |= Readiness::READ_CLOSED | Readiness::PRIORITY;
         }
         self.conditions |= again & self.interest;
     }
 
-    /// These were reported.
+    /// Disarms these conditions, since they have been reported.
     pub(super) fn on_reported(&mut self, readiness: Readiness) {
         self.conditions = self.conditions & !readiness;
-        // The kernel reports these two as long as the descriptor is looked at for anything; and as they concern both
-        // directions, the owner is going to find the end of both.
+        // The kernel reports these two in any case while it is asked for any condition, so all have to be disarmed. The
+        // two concern both directions, so the owner will find the end of both and rearm them.
         if readiness.intersects(Readiness::ERROR | Readiness::WRITE_CLOSED) {
             self.conditions = Readiness::NONE;
         }

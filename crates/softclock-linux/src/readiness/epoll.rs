@@ -1,4 +1,4 @@
-//! epoll, edge-triggered.
+//! Waits by edge-triggered epoll.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use super::{BATCH, Readiness, ReadyEvent, Timeout, Token, poll_bits, timespec};
 pub(super) struct Epoll {
     epoll: OwnedFd,
     buffer: Box<[epoll::Event; BATCH]>,
-    /// Whether the kernel has epoll_pwait2 (since 5.11) and the sandbox lets it through.
+    /// Whether epoll_pwait2 works; false after the first failure. It came with Linux 5.11, and sandboxes may forbid it.
     exact: bool,
 }
 
@@ -26,6 +26,7 @@ impl Epoll {
             buffer: Box::new([NO_EVENT; BATCH]),
             exact: true,
         };
+        // A sandbox may allow creating an epoll but not waiting by it.
         this.wait_raw(Timeout::Now)?;
         Ok(this)
     }
@@ -41,7 +42,8 @@ impl Epoll {
         Ok(epoll::add(&self.epoll, fd, data, flags)?)
     }
 
-    /// For reading only, which is all that the kernel lets be exclusive of what is of use here.
+    /// Adds a descriptor with EPOLLEXCLUSIVE, for reading only. The kernel allows few other flags together with that
+    /// one.
     pub(super) fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET | EventFlags::EXCLUSIVE;
         let data = EventData::new_u64(token.0);
@@ -73,7 +75,7 @@ impl Epoll {
         }
     }
 
-    /// By epoll_pwait, for which rustix rounds the time up to milliseconds.
+    /// Waits by epoll_pwait, for which rustix rounds the time up to milliseconds.
     fn wait_millis(&mut self, timeout: Option<&Timespec>) -> io::Result<usize> {
         Ok(epoll::wait(&self.epoll, &mut self.buffer[..], timeout)?)
     }
@@ -84,15 +86,15 @@ impl Epoll {
         self.wait_millis(Some(&time))
     }
 
-    /// By epoll_pwait2, which rustix uses only where it may assume a new kernel.
+    /// Waits by epoll_pwait2. Not by rustix, which uses it only if it is compiled for new kernels.
     fn wait_exact(&mut self, time: Duration) -> io::Result<usize> {
         const {
             assert!(size_of::<epoll::Event>() == size_of::<libc::epoll_event>());
         }
         let time = timespec(time);
-        // SAFETY: the descriptor is open; the buffer holds BATCH events of the kernel's layout (rustix's type is made
-        // to be passed to this call) and any bit pattern the kernel writes is a valid one; `time` outlives the call;
-        // no signal mask is given, so its size is not looked at.
+        // SAFETY: the descriptor is open; the buffer holds BATCH events of the kernel's layout (that of rustix's type)
+        // and any bits that the kernel writes are a valid event; `time` outlives the call; with a null signal mask, its
+        // size is ignored.
         let found = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -122,7 +124,8 @@ fn event(raw: &epoll::Event) -> ReadyEvent {
     }
 }
 
-/// The call is unknown to the kernel, or a sandbox from before its time refuses it.
+/// Returns whether the kernel does not know the call (ENOSYS), or a sandbox refuses it (EPERM), as those older than the
+/// call do.
 fn is_missing(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::NOSYS | Errno::PERM))
@@ -138,7 +141,7 @@ const ZERO: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// epoll_pwait takes 31 bits of milliseconds, 24 days.
+/// The longest time of epoll_pwait, which takes 31 bits of milliseconds: 24 days.
 const LONGEST_MILLIS: Duration = Duration::from_millis(i32::MAX as u64);
 
 #[cfg(test)]

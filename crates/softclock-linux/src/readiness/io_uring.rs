@@ -1,14 +1,15 @@
-//! io_uring: one multishot poll for each descriptor.
+//! Waits by io_uring, with one multishot poll for each descriptor.
 //!
-//! What is ready stands in the completion queue, and that there is more to fetch in the flags of the submission queue,
-//! both in memory that the kernel shares. So a look that finds nothing makes no system call. The ring is set up so that
-//! the kernel posts completions only when this thread enters it (DEFER_TASKRUN): nothing interrupts the thread.
+//! Events are in the completion queue, and the flags of the submission queue say whether the kernel holds more. Both
+//! are in memory shared with the kernel, so a check that finds nothing makes no system call. The ring is set up so that
+//! the kernel posts completions only when this thread enters it (DEFER_TASKRUN), and never interrupts the thread.
 //!
-//! A multishot poll reports the state when it is set up, then each wake-up of the descriptor, like edge-triggered
-//! epoll. The kernel ends it where the completion queue overflows; then it is set up again, and so reports the state.
+//! A multishot poll reports the state when it is submitted, and then each wake-up of the descriptor, like
+//! edge-triggered epoll. The kernel ends it if the completion queue overflows. It is then submitted again, and reports
+//! the state.
 //!
-//! Two differences from epoll: adding takes effect at the next wait, and the ring keeps a descriptor's file open until
-//! it is removed, which therefore cannot be left to the close.
+//! Two things differ from epoll: adding a descriptor takes effect at the next wait, and the ring keeps a descriptor's
+//! file open until the descriptor is removed, so closing the descriptor does not suffice.
 
 use std::fmt;
 use std::io;
@@ -29,19 +30,19 @@ pub(crate) struct IoUring {
     registered: Registrations<Registered>,
     next_generation: u32,
     enter_flags: u32,
-    /// SINGLE_ISSUER: the ring belongs to the thread that made it.
+    /// The ring belongs to the thread that created it (SINGLE_ISSUER).
     not_send: PhantomData<*const ()>,
 }
 
 struct Registered {
     token: Token,
     interest: Readiness,
-    /// Tells the completions of this descriptor from late ones of another that had its number.
+    /// Distinguishes the completions of this descriptor from late ones of an earlier descriptor with the same number.
     generation: u32,
 }
 
 impl IoUring {
-    /// `Unsupported` before Linux 6.1.
+    /// Creates a ring. Returns `Unsupported` on kernels before 6.1.
     pub(crate) fn new() -> io::Result<Self> {
         Self::with_entries(SUBMISSIONS, COMPLETIONS)
     }
@@ -92,7 +93,7 @@ impl IoUring {
         pushed
     }
 
-    /// When it returns, the ring has let go of the descriptor's file.
+    /// Removes a descriptor. When this returns, the ring no longer holds the descriptor's file open.
     pub(super) fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let removed = self.registered.remove(fd)?;
         let poll = user_data(fd.as_raw_fd(), removed.generation);
@@ -103,19 +104,20 @@ impl IoUring {
                 .flags(squeue::Flags::SKIP_SUCCESS),
         )?;
         self.enter(0, None)?;
-        // The kernel does a bounded part of its pending work each time; the poll's end may be behind it.
+        // Each call does a bounded part of the kernel's pending work, and the end of the poll may be in a later part.
         while self.ring.submission().taskrun() {
             self.enter(0, None)?;
         }
         Ok(())
     }
 
-    /// Whether a wait would find something, or has something to do: a look at shared memory.
+    /// Returns whether a wait would find completions or has work for the kernel. Reads shared memory only.
     pub(super) fn is_pending(&mut self) -> bool {
         !self.ring.completion().is_empty() || self.must_enter()
     }
 
     pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
+        // Completions that are already posted need no system call.
         self.take(out)?;
         if out.len() == BATCH {
             return Ok(());
@@ -131,28 +133,31 @@ impl IoUring {
         }
     }
 
+    /// Blocks until there is an event, `time` has passed, or a signal comes.
     fn block(&mut self, time: Option<Duration>, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
         let start = Instant::now();
         let mut left = time;
         loop {
             self.enter(1, left)?;
             let taken = self.take(out)?;
-            // Without a completion it was the time's end, or a signal.
+            // Without a completion, the time is over or a signal came.
             if !out.is_empty() || taken == 0 {
                 return Ok(());
             }
-            // What came was of descriptors that are gone.
+            // All completions were of removed descriptors: wait for the rest of the time.
             left = time.map(|time| time.saturating_sub(start.elapsed()));
         }
     }
 
-    /// Whether the kernel has something that it delivers only when entered, or is to be told something.
+    /// Returns whether the kernel has to be entered: it holds completions that it posts only then, or there are
+    /// submissions.
     fn must_enter(&mut self) -> bool {
         let submissions = self.ring.submission();
         !submissions.is_empty() || submissions.taskrun() || submissions.cq_overflow()
     }
 
-    /// Moves completions to `out`, as many as have room there; returns how many there were, with those of no account.
+    /// Converts completions to events until `out` holds [`BATCH`] or the queue is empty. Returns the number of
+    /// completions, which includes those of removed descriptors.
     fn take(&mut self, out: &mut Vec<ReadyEvent>) -> io::Result<usize> {
         let mut completions = [const { MaybeUninit::uninit() }; BATCH];
         let mut taken = 0;
@@ -169,6 +174,8 @@ impl IoUring {
         }
     }
 
+    /// Appends the event of a completion to `out`, and submits the poll again if it has ended. Ignores completions of
+    /// removed descriptors.
     fn on_completion(
         &mut self,
         completion: &cqueue::Entry,
@@ -185,9 +192,10 @@ impl IoUring {
         let result = u32::try_from(completion.result());
         out.push(ReadyEvent {
             token: registered.token,
-            // A poll that failed reports nothing more; the next call on the descriptor may tell why.
+            // A poll that failed has ended. The owner's next call on the descriptor may return the reason.
             readiness: result.map_or(Readiness::ERROR, poll_bits::readiness),
         });
+        // The kernel ended the poll because the completion queue overflowed.
         if result.is_ok() && !cqueue::more(completion.flags()) {
             let poll = multishot_poll(fd, registered);
             self.push(&poll)?;
@@ -195,7 +203,7 @@ impl IoUring {
         Ok(())
     }
 
-    /// Fails where the kernel has no memory to take what is queued already.
+    /// Queues a submission, and submits the queue if it is full. Fails if the kernel then has no memory to accept it.
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         if self.try_push(entry) {
             return Ok(());
@@ -208,12 +216,12 @@ impl IoUring {
     }
 
     fn try_push(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: the entries made here are polls and cancellations, which name no memory of ours.
+        // SAFETY: the entries made in this file are polls and cancellations, which contain no pointers.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// Submits what is to be submitted, lets the kernel post completions, and waits until there are as many as `least`,
-    /// time is over (`None` for never), or a signal comes.
+    /// Submits the queue, makes the kernel post completions, and waits until there are at least `least` of them, `time`
+    /// has passed (`None` for no limit), or a signal comes.
     fn enter(&mut self, least: u32, time: Option<Duration>) -> io::Result<()> {
         let submissions = self.ring.submission().len() as u32;
         let time = time.map(|time| Timespec::from(time.min(LONGEST)));
@@ -221,8 +229,8 @@ impl IoUring {
             Some(time) => SubmitArgs::new().timespec(time),
             None => SubmitArgs::new(),
         };
-        // SAFETY: `args` is the `struct io_uring_getevents_arg` that ENTER_EXT_ARG announces; it and the time it points
-        // to outlive the call.
+        // SAFETY: `args` is the `struct io_uring_getevents_arg` that ENTER_EXT_ARG requires. It and the time to which
+        // it points outlive the call.
         let entered = unsafe {
             self.ring
                 .submitter()
@@ -258,8 +266,9 @@ fn from_user_data(data: u64) -> (RawFd, u32) {
     (data as u32 as RawFd, (data >> 32) as u32)
 }
 
-/// The wait's time is over, a signal ended it, or the kernel has no memory now to take what was submitted: then it is
-/// submitted again next time. Where it took something it tells none of these.
+/// Returns whether an error only means that a wait ended without completions: its time is over (ETIME), a signal came
+/// (EINTR), or the kernel could not accept the submissions at present (EAGAIN, EBUSY). Those are submitted again at the
+/// next call. If the kernel accepts any submission, it returns their number instead of one of these errors.
 fn ends_a_wait(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
@@ -268,7 +277,7 @@ fn ends_a_wait(error: &io::Error) -> bool {
     )
 }
 
-/// Kernels that do not know the flags call them invalid.
+/// Replaces EINVAL, which kernels return for flags that they do not know, by an error that gives the cause.
 fn explain(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::INVAL) => io::Error::new(
@@ -279,23 +288,25 @@ fn explain(error: io::Error) -> io::Error {
     }
 }
 
-/// The descriptor number -1.
+/// User data of completions that concern no descriptor: it contains the descriptor number -1.
 const OF_NO_DESCRIPTOR: u64 = u32::MAX as u64;
 
-/// Places for what is to be submitted at the next wait. More take system calls in between.
+/// The size of the submission queue. If more submissions are queued between two waits, some are submitted by a system
+/// call of their own.
 const SUBMISSIONS: u32 = 256;
 
-/// Places for completions, 128 KiB. More make the kernel keep a list, and end the polls concerned.
+/// The size of the completion queue, 128 KiB. If more completions arrive between two waits, the kernel keeps them in a
+/// list, and ends their polls.
 ///
-/// The kernel finds a poll to be removed in a hash table, which it makes the larger the more places there are, up to 256
-/// lists for so many. It looks through half of one on average, and of a connection that was idle for long through all of
-/// it, as new polls come first: with 18 000 polls that is 6 us more than without.
+/// This size also determines that of the hash table in which the kernel finds a poll to be removed: 256 lists, the most
+/// that it uses. A removal searches half of a list on average, or all of it for a connection that was idle for long,
+/// because new polls are at the front. With 18 000 polls a removal takes 6 us more than with few.
 const COMPLETIONS: u32 = 8192;
 
-/// Of include/uapi/linux/io_uring.h, as are the following.
+/// Flags of io_uring_enter (include/uapi/linux/io_uring.h).
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
-/// Not to count waiting for events as waiting for disks (6.15).
+/// Does not count waiting for events as waiting for disks (since 6.15).
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
 #[cfg(test)]

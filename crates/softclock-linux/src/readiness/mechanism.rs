@@ -1,26 +1,27 @@
-//! The names of the mechanisms.
+//! The four mechanisms and their names.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A way in which the kernel tells which descriptors are ready.
+/// A kernel interface that reports which descriptors are ready. Parses from and displays as its [name](Self::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
-    /// Multishot polls in memory shared with the kernel (Linux 6.1; often forbidden in containers).
+    /// io_uring with multishot polls. Needs Linux 6.1; containers often forbid it.
     IoUring,
     /// Edge-triggered epoll.
     Epoll,
-    /// `poll`, whose cost grows with the number of descriptors. To compare with.
+    /// `poll`, whose cost grows with the number of descriptors. For comparison.
     Poll,
-    /// `select`, likewise, for descriptors below 1024. It does not tell ends and errors from readiness. To compare with.
+    /// `select`, whose cost also grows with the number of descriptors. Only for descriptors below 1024; reports ends of
+    /// streams and errors as readiness. For comparison.
     Select,
 }
 
 impl Mechanism {
-    /// All of them.
+    /// All mechanisms.
     pub const ALL: [Self; 4] = [Self::IoUring, Self::Epoll, Self::Poll, Self::Select];
 
-    /// The name in options and reports.
+    /// The name in options and reports: `io_uring`, `epoll`, `poll` or `select`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IoUring => "io_uring",
@@ -47,7 +48,7 @@ impl FromStr for Mechanism {
     }
 }
 
-/// The name is none of [`Mechanism`]'s.
+/// The error of parsing a name that no [`Mechanism`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownMechanism;
 

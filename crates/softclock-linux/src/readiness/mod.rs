@@ -1,23 +1,23 @@
-//! Readiness: which descriptors can be read or written, as the kernel reports it.
+//! Readiness: waits until descriptors can be read or written.
 //!
-//! [`Poller`] waits by one of four mechanisms, each in a file of its own: `io_uring`, `epoll`, and, to compare with,
-//! `poll` and `select`. All keep this contract:
+//! [`Poller`] waits by one of four mechanisms, each in its own file: `io_uring`, `epoll`, and, for comparison, `poll`
+//! and `select`. All of them keep this contract:
 //!
-//! - A descriptor is added once, for everything: reading, writing, closing by the peer, errors. Its [`Token`] comes
-//!   back with every event. Adding a descriptor that is ready produces an event.
-//! - Events are edges: after one, the next comes only when something has happened since. Who gets one must read (or
-//!   write) until EAGAIN or a short count and then say so by [`Poller::rearm`], or remember that there is more. An
-//!   event may be spurious. So may be its end: the same state may be reported again after a `rearm`.
-//! - What happens to one descriptor between two waits may arrive as one event. Events of one wait are in no order.
-//! - A wait delivers at most [`BATCH`] events; the others stay in the kernel for the next wait.
-//! - [`Timeout::Now`] never blocks. [`Timeout::After`] never returns empty-handed too early by the kernel's clock, but
-//!   for a signal: a wait that a signal interrupts, a stop of the process included, returns no events at once,
-//!   whether or not some are ready: the caller checks its timers, and waits again with [`Timeout::Now`] before it
-//!   concludes that nothing has arrived.
-//! - Removing a descriptor ends its events for later waits. Events of the wait in hand may still name it: tokens should
-//!   carry a generation. Before a descriptor is closed it is removed, by [`Poller::remove_closing`] if it has no
-//!   duplicates: io_uring would keep its file open.
-//! - A mechanism that does not work here says so when the poller is made.
+//! - A descriptor is added once, for all conditions: readable, writable, closed by the peer, error. Its [`Token`] is
+//!   returned with every event. Adding a descriptor that is ready produces an event.
+//! - Events are edges: a second event for a descriptor comes only after something new has happened to it. The receiver
+//!   of an event must read (or write) until EAGAIN or a short count and then call [`Poller::rearm`], or remember that
+//!   there is more. Events may be spurious, and a state may be reported once more after a `rearm`.
+//! - Several changes of one descriptor between two waits may arrive as one event. The events of one wait have no order.
+//! - A wait returns at most [`BATCH`] events; the others stay in the kernel for the next wait.
+//! - [`Timeout::Now`] never blocks. [`Timeout::After`] never returns without an event before the time has passed by the
+//!   kernel's clock, unless a signal interrupts the wait, or stops and continues the process. An interrupted wait
+//!   returns no events at once, even if some are ready. So the caller checks its timers, and waits again with
+//!   [`Timeout::Now`] before it concludes that nothing has arrived.
+//! - After a descriptor is removed, later waits return no events for it. Events that the last wait returned may still
+//!   carry its token, so tokens should contain a generation. A descriptor must be removed before it is closed, because
+//!   io_uring would keep its file open; [`Poller::remove_closing`] is the cheap way if it has no duplicates.
+//! - If a mechanism does not work on this machine, creating the poller fails, not the first wait.
 
 mod armed;
 mod epoll;
@@ -42,7 +42,7 @@ pub use state::current_state;
 pub use wait_timer::WaitTimer;
 pub use wakeup::Wakeup;
 
-/// What an event's descriptor was registered as. The meaning is the caller's.
+/// Identifies a descriptor in events. The caller chooses it when it adds the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
@@ -53,29 +53,29 @@ impl Token {
     pub const TIMER: Self = Self(u64::MAX - 1);
 }
 
-/// A change of a descriptor's state.
+/// A report that a descriptor's state has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyEvent {
-    /// As given when the descriptor was added.
+    /// The token with which the descriptor was added.
     pub token: Token,
-    /// The state as the kernel saw it.
+    /// The conditions that the kernel reported.
     pub readiness: Readiness,
 }
 
-/// How long a wait may block.
+/// The longest time for which a wait blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Not at all.
+    /// The wait does not block.
     Now,
-    /// For this long, to the nanosecond where the kernel can (5.11), else rounded up to a millisecond. The kernel adds
+    /// The wait blocks for this time at most, rounded up to a millisecond on kernels before 5.11. The kernel may add
     /// its [timer slack](crate::clock::set_timer_slack_ns).
     After(Duration),
-    /// Until something happens.
+    /// The wait blocks until there is an event.
     Never,
 }
 
 impl Timeout {
-    /// As the kernel takes it, which for ever is nothing.
+    /// Converts to the kernel's form, in which `None` stands for a wait without a time limit.
     fn timespec(self) -> Option<libc::timespec> {
         match self {
             Self::Now => Some(timespec(Duration::ZERO)),
@@ -93,8 +93,9 @@ fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
-/// The kernel takes 63 bits of nanoseconds; a century is for ever.
+/// The longest time passed to the kernel, which represents times in 63 bits of nanoseconds. Longer ones are cut to
+/// this.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The most events that one wait delivers.
+/// The most events that one wait returns.
 pub const BATCH: usize = 64;

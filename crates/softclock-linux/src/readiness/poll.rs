@@ -1,7 +1,7 @@
-//! `poll`: to compare with.
+//! Waits by `poll`, for comparison.
 //!
-//! Each wait tells the kernel of all descriptors anew, so its cost grows with their number. Its states become edges as
-//! [`Armed`] describes.
+//! Each wait passes all descriptors to the kernel, so its cost grows with their number. [`Armed`] turns the states that
+//! poll reports into edges.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,9 +14,10 @@ use super::{BATCH, Readiness, ReadyEvent, Timeout, Token, poll_bits};
 #[derive(Debug)]
 pub(super) struct Poll {
     registered: Registrations<Armed>,
-    /// What the kernel is asked, by descriptor number. It skips those that are negative.
+    /// The array passed to the kernel, indexed by descriptor number. The kernel skips entries with a negative
+    /// descriptor.
     asked: Vec<libc::pollfd>,
-    /// Where the search for events begins, so that low numbers do not keep high ones waiting.
+    /// The index at which the next search for events begins, so that low numbers do not keep high ones waiting.
     next: usize,
 }
 
@@ -57,6 +58,7 @@ impl Poll {
     }
 
     pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
+        // The search ends as soon as all descriptors that the kernel counted are found.
         let mut left = self.ask(timeout)?;
         let places = self.asked.len();
         let first = self.next;
@@ -86,7 +88,7 @@ impl Poll {
         self.update(index);
     }
 
-    /// Makes what the kernel is asked about a descriptor what is to be reported of it.
+    /// Updates the entry of a descriptor to the conditions that are to be reported.
     fn update(&mut self, index: usize) {
         self.asked[index] = match self.registered.get(index).map(Armed::conditions) {
             None | Some(Readiness::NONE) => SKIPPED,
@@ -98,13 +100,13 @@ impl Poll {
         };
     }
 
-    /// The number of descriptors that have something to report.
+    /// Calls ppoll, and returns the number of descriptors for which the kernel reports something.
     fn ask(&mut self, timeout: Timeout) -> io::Result<usize> {
         let time = timeout.timespec();
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         let asked = &mut self.asked;
-        // SAFETY: `asked` is valid for reads and writes of as many pollfds as it has; `time` is null or outlives the
-        // call; no signal mask is given.
+        // SAFETY: `asked` is valid for reads and writes of `asked.len()` pollfds; `time` is null or outlives the call;
+        // a null signal mask is allowed.
         let found = unsafe {
             libc::ppoll(
                 asked.as_mut_ptr(),

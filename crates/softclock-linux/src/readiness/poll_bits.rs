@@ -1,8 +1,8 @@
-//! The bits that poll, epoll and io_uring have in common.
+//! The event bits that poll, epoll and io_uring have in common.
 
 use super::Readiness;
 
-/// What the kernel's bits mean.
+/// Converts the bits that the kernel reported.
 pub(super) fn readiness(bits: u32) -> Readiness {
     MEANING
         .iter()
@@ -10,7 +10,8 @@ pub(super) fn readiness(bits: u32) -> Readiness {
         .fold(Readiness::NONE, |all, (_, readiness)| all | *readiness)
 }
 
-/// The bits to ask for. Errors and closing of both directions are always reported.
+/// Converts conditions to the bits to ask for. The kernel reports errors and the closing of both directions in any
+/// case.
 pub(super) fn bits(readiness: Readiness) -> u32 {
     ASKED
         .iter()
@@ -36,7 +37,7 @@ const MEANING: [(u32, Readiness); 7] = [
     ASKED[3],
     (libc::POLLHUP as u32, HUNG_UP),
     (libc::POLLERR as u32, Readiness::ERROR),
-    // The descriptor was closed without a word; the next call on it says so.
+    // The descriptor was closed without being removed. The owner's next call on it fails with EBADF.
     (libc::POLLNVAL as u32, Readiness::ERROR),
 ];
 

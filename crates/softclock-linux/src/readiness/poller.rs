@@ -1,4 +1,4 @@
-//! A set of descriptors to wait for, by one of the mechanisms.
+//! A set of descriptors that waits by one of the mechanisms.
 
 use std::env;
 use std::io;
@@ -11,6 +11,32 @@ use super::select::Select;
 use super::{BATCH, Mechanism, Readiness, ReadyEvent, Timeout, Token, UnknownMechanism};
 
 /// A set of descriptors to wait for, under the contract of [the module](super).
+///
+/// # Example
+/// ```
+/// use std::io::Write;
+/// use std::os::fd::AsFd;
+/// use std::os::unix::net::UnixStream;
+///
+/// use softclock_linux::readiness::{Poller, Readiness, Timeout, Token};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (here, mut there) = UnixStream::pair()?;
+/// here.set_nonblocking(true)?;
+/// let mut poller = Poller::new()?;
+/// poller.add(here.as_fd(), Token(7))?;
+/// there.write_all(b"hello")?;
+///
+/// let mut events = Vec::new();
+/// poller.wait(Timeout::Never, &mut events)?;
+/// assert_eq!(events[0].token, Token(7));
+/// assert!(events[0].readiness.contains(Readiness::READABLE));
+///
+/// // Before it is closed:
+/// poller.remove_closing(here.as_fd())?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Poller {
     backend: Backend,
@@ -36,7 +62,7 @@ impl Backend {
     }
 }
 
-/// Does the same with whatever the poller is.
+/// Evaluates an expression for the mechanism that the poller uses.
 macro_rules! each {
     ($poller:expr, $each:ident => $do:expr) => {
         match $poller {
@@ -49,10 +75,12 @@ macro_rules! each {
 }
 
 impl Poller {
-    /// An empty set, by the mechanism that the environment variable `SOFTCLOCK_EVENTS` names; else by epoll, or by poll
-    /// where epoll is forbidden.
+    /// Creates an empty set that waits by the mechanism that the environment variable `SOFTCLOCK_EVENTS` names. Without
+    /// the variable, uses epoll, or poll if epoll does not work.
     ///
-    /// Fails where the process has no descriptor left, or the variable's mechanism is unknown or does not work.
+    /// # Errors
+    /// Returns EMFILE or ENFILE if descriptors have run out, `InvalidInput` if the variable names an unknown mechanism,
+    /// and the error of its first wait if that mechanism does not work.
     pub fn new() -> io::Result<Self> {
         if let Some(name) = env::var_os(VARIABLE) {
             let mechanism = name.to_str().and_then(|name| name.parse().ok());
@@ -70,9 +98,11 @@ impl Poller {
         })
     }
 
-    /// An empty set, by this mechanism, which is tried by a wait.
+    /// Creates an empty set that waits by this mechanism, and tries the mechanism by a wait.
     ///
-    /// Fails where the kernel lacks it or a sandbox forbids it, and where the process has no descriptor left.
+    /// # Errors
+    /// Returns the error of creating or trying it: the kernel lacks the mechanism, a sandbox forbids it, or descriptors
+    /// have run out.
     pub fn with_mechanism(mechanism: Mechanism) -> io::Result<Self> {
         let backend = loop {
             match Backend::new(mechanism) {
@@ -89,7 +119,7 @@ impl Poller {
         })
     }
 
-    /// By what it waits.
+    /// The mechanism by which this set waits.
     pub fn mechanism(&self) -> Mechanism {
         match self.backend {
             Backend::IoUring(_) => Mechanism::IoUring,
@@ -99,23 +129,25 @@ impl Poller {
         }
     }
 
-    /// Why [`new`](Self::new) did not take epoll, where that was its choice.
+    /// The error of epoll, if [`new`](Self::new) fell back to poll.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
 
-    /// Adds a descriptor. At most a system call or two, under 1 us.
+    /// Adds a descriptor; its events carry `token`. Makes a few system calls at most, under 1 us for sockets and pipes.
     ///
-    /// Fails with `AlreadyExists` if it is in the set, with `PermissionDenied` for files that are always ready, and
-    /// with `Unsupported` where `select` cannot take a number so high.
+    /// # Errors
+    /// Returns `AlreadyExists` if it is in the set, `PermissionDenied` for files that are always ready, and
+    /// `Unsupported` for descriptors above 1023 with `select`.
     pub fn add(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         each!(&mut self.backend, poller => poller.add(fd, token, ALL))
     }
 
-    /// Adds a descriptor, for reading only, whose file other pollers have too: of those that wait, the kernel tells one
-    /// or some, not all (EPOLLEXCLUSIVE).
+    /// Adds a descriptor, for reading only, whose file is in other pollers too, such as a listening socket that several
+    /// threads share. At an event the kernel wakes one or some of the waiting pollers, not all (EPOLLEXCLUSIVE).
     ///
-    /// Fails as [`add`](Self::add), and with `Unsupported` for all mechanisms but epoll.
+    /// # Errors
+    /// The same as for [`add`](Self::add); `Unsupported` for all mechanisms except epoll.
     pub fn add_exclusive(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         match &mut self.backend {
             Backend::Epoll(epoll) => epoll.add_exclusive(fd, token),
@@ -128,13 +160,13 @@ impl Poller {
         each!(&mut self.backend, poller => poller.add(fd, token, Readiness::READABLE))
     }
 
-    /// Removes a descriptor; `NotFound` if it is not in the set.
+    /// Removes a descriptor. Returns `NotFound` if it is not in the set.
     pub fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         each!(&mut self.backend, poller => poller.remove(fd))
     }
 
-    /// Says that a descriptor is about to be closed and has no duplicates: epoll then removes it by itself, and others
-    /// do it now.
+    /// Removes a descriptor that is about to be closed and has no duplicates. Costs nothing with epoll, which removes
+    /// it when it is closed.
     pub fn remove_closing(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self.backend {
             Backend::Epoll(_) => Ok(()),
@@ -142,8 +174,8 @@ impl Poller {
         }
     }
 
-    /// Says that the descriptor was found not to be READABLE or not to be WRITABLE, so that the next event is an edge.
-    /// Nothing where the kernel reports edges.
+    /// Informs the poller that the descriptor is no longer READABLE or WRITABLE: a read or write returned EAGAIN or a
+    /// short count. Required before these conditions are reported again. Does nothing if the kernel reports edges.
     #[inline]
     pub fn rearm(&mut self, fd: BorrowedFd<'_>, readiness: Readiness) {
         match &mut self.backend {
@@ -153,7 +185,8 @@ impl Poller {
         }
     }
 
-    /// Whether a wait may find something. io_uring knows by a look at memory; with the others only a wait can tell.
+    /// Returns whether a wait may find events. With io_uring this is a check of shared memory; with the others only a
+    /// wait finds out, so it is always true.
     #[inline]
     pub fn is_pending(&mut self) -> bool {
         match &mut self.backend {
@@ -165,16 +198,19 @@ impl Poller {
     /// Returns whether a wait that found this many events may have left others that were ready when it began.
     pub fn may_have_left(&mut self, found: usize) -> bool {
         match &mut self.backend {
-            // A wait does a bounded part of the ring's pending work.
+            // Each wait does a bounded part of the ring's pending work, so it may return few events and leave others.
             Backend::IoUring(ring) => ring.is_pending(),
             Backend::Epoll(_) | Backend::Poll(_) | Backend::Select(_) => found == BATCH,
         }
     }
 
-    /// Waits for events and puts them in `out` in place of what was there; returns their number, at most [`BATCH`].
+    /// Waits for events, replaces the content of `out` by them, and returns their number, at most [`BATCH`].
     ///
-    /// Interrupted by a signal it returns 0 at once, whether or not something is ready. Allocates only if `out` has
-    /// room for fewer than [`BATCH`].
+    /// Returns 0 at once if a signal interrupts the wait, even if descriptors are ready. Allocates only if the capacity
+    /// of `out` is below [`BATCH`].
+    ///
+    /// # Errors
+    /// Returns the errors of the mechanism's system call, such as ENOMEM.
     pub fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<usize> {
         out.clear();
         out.reserve(BATCH);
@@ -185,14 +221,16 @@ impl Poller {
     }
 }
 
-/// What [`Poller::new`] tries. io_uring costs a loaded server no less than epoll, and is often forbidden.
+/// The mechanisms that [`Poller::new`] tries. Not io_uring: it costs a loaded server no less than epoll, and is often
+/// forbidden.
 const PREFERRED: [Mechanism; 2] = [Mechanism::Epoll, Mechanism::Poll];
 
 /// The environment variable that names a mechanism.
 const VARIABLE: &str = "SOFTCLOCK_EVENTS";
 
-const EXCLUSIVE: &str = "only epoll can tell one of several threads";
+const EXCLUSIVE: &str = "only epoll can wake one of several pollers that share a file";
 
+/// The conditions of [`Poller::add`].
 const ALL: Readiness = Readiness::from_bits(
     Readiness::READABLE.bits()
         | Readiness::WRITABLE.bits()

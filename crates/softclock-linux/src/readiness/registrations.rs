@@ -1,4 +1,4 @@
-//! What a mechanism knows of each descriptor, by the descriptor's number.
+//! A table of the registered descriptors, indexed by their numbers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{FileType, fstat};
 
-/// A table with a place for each descriptor number: the kernel hands out the lowest that is free, so there are few gaps.
+/// A table with a value for each registered descriptor. The kernel hands out the lowest free number, so there are few
+/// gaps.
 #[derive(Debug)]
 pub(super) struct Registrations<T>(Vec<Option<T>>);
 
@@ -15,7 +16,8 @@ impl<T> Registrations<T> {
         Self(Vec::new())
     }
 
-    /// Adds a descriptor; `AlreadyExists` if it is there, `PermissionDenied` if its file is always ready.
+    /// Adds a descriptor. Returns `AlreadyExists` if it is in the table, and `PermissionDenied` if its file is always
+    /// ready.
     pub(super) fn insert(&mut self, fd: BorrowedFd<'_>, value: T) -> io::Result<()> {
         check_can_wait(fd)?;
         let index = index(fd);
@@ -29,7 +31,7 @@ impl<T> Registrations<T> {
         Ok(())
     }
 
-    /// Takes a descriptor out; `NotFound` if it is not there.
+    /// Removes a descriptor and returns its value. Returns `NotFound` if it is not in the table.
     pub(super) fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<T> {
         let place = self.0.get_mut(index(fd));
         place
@@ -45,7 +47,7 @@ impl<T> Registrations<T> {
         self.0.get_mut(index)?.as_mut()
     }
 
-    /// One more than the highest number that was ever added.
+    /// The length of the table: one more than the highest number that was ever added.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -56,9 +58,10 @@ pub(super) fn index(fd: BorrowedFd<'_>) -> usize {
     usize::try_from(fd.as_raw_fd()).expect("open descriptors are not negative")
 }
 
-/// Refuses what epoll refuses: files that never wait, which other mechanisms would report for ever.
+/// Refuses the files that epoll refuses. They are always ready, so the other mechanisms would report them again and
+/// again.
 ///
-/// Sockets and pipes can wait; of what is rarer epoll itself is asked, if it can be had.
+/// Accepts sockets and pipes at once. For other files, asks epoll; accepts them if epoll is not available.
 fn check_can_wait(fd: BorrowedFd<'_>) -> io::Result<()> {
     if let FileType::Socket | FileType::Fifo = FileType::from_raw_mode(fstat(fd)?.st_mode) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! `select`: to compare with.
+//! Waits by `select`, for comparison.
 //!
-//! It tells less than the others: the end of a stream and errors are READABLE, or WRITABLE. Its sets end at descriptor
-//! 1023. Its states become edges as [`Armed`] describes.
+//! It reports less than the others: the end of a stream and errors are READABLE or WRITABLE. Its sets end at descriptor
+//! 1023. [`Armed`] turns the states that select reports into edges.
 
 use std::io;
 use std::mem::size_of;
@@ -15,11 +15,11 @@ use super::{BATCH, Readiness, ReadyEvent, Timeout, Token};
 #[derive(Debug)]
 pub(super) struct Select {
     registered: Registrations<Armed>,
-    /// Where the search for events begins, so that low numbers do not keep high ones waiting.
+    /// The index at which the next search for events begins, so that low numbers do not keep high ones waiting.
     next: usize,
 }
 
-/// One set for each of [`CONDITIONS`].
+/// A set for each of [`CONDITIONS`], in the same order.
 type Sets = [Set; CONDITIONS.len()];
 
 /// The kernel's `fd_set`: a bit for each descriptor number.
@@ -36,7 +36,7 @@ impl Select {
         Ok(select)
     }
 
-    /// `Unsupported` from descriptor 1024 on.
+    /// Adds a descriptor. Returns `Unsupported` if its number is above 1023.
     pub(super) fn add(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -85,14 +85,15 @@ impl Select {
         Ok(())
     }
 
-    /// The sets of what has something to report, unless there is nothing.
+    /// Calls pselect, and returns the sets of the descriptors that are ready; `None` if there are none.
     fn ask(&self, timeout: Timeout) -> io::Result<Option<Sets>> {
         let mut sets = self.armed();
         let time = timeout.timespec();
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         let [readable, writable, priority] = &mut sets;
-        // SAFETY: the three sets have the size of `fd_set`, and the call reads and writes no more of them; `time` is
-        // null or outlives the call; no signal mask is given. A descriptor that was closed is EBADF.
+        // SAFETY: the three sets have the size of `fd_set`, and `add` keeps all descriptors below its end, so the call
+        // accesses no memory outside; `time` is null or outlives the call; a null signal mask is allowed. A closed
+        // descriptor causes EBADF.
         let found = unsafe {
             libc::pselect(
                 self.registered.len() as libc::c_int,
@@ -110,6 +111,7 @@ impl Select {
         }
     }
 
+    /// The sets to ask the kernel for.
     fn armed(&self) -> Sets {
         let mut sets = [Set::EMPTY; CONDITIONS.len()];
         for index in 0..self.registered.len() {
@@ -145,7 +147,7 @@ fn readiness(sets: &Sets, index: usize) -> Readiness {
         .fold(Readiness::NONE, |all, (_, condition)| all | condition)
 }
 
-/// What the three sets of a call tell, in their order.
+/// The conditions that the three sets of a call stand for, in the order of its parameters.
 const CONDITIONS: [Readiness; 3] = [
     Readiness::READABLE,
     Readiness::WRITABLE,

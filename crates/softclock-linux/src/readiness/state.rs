@@ -1,4 +1,4 @@
-//! What a descriptor's state is right now.
+//! Reads the current state of a descriptor.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,10 +10,10 @@ use rustix::time::Timespec;
 use super::Readiness;
 use super::poll_bits::readiness;
 
-/// The state of a descriptor, by one poll(2).
+/// Returns the current state of a descriptor. Makes one call of poll(2), and does not block.
 ///
 /// # Errors
-/// The kernel's want of memory.
+/// Returns ENOMEM if the kernel has no memory.
 pub fn current_state(fd: BorrowedFd<'_>) -> io::Result<Readiness> {
     let wanted = PollFlags::IN | PollFlags::OUT | PollFlags::PRI | PollFlags::RDHUP;
     let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];

@@ -1,4 +1,4 @@
-//! What ends long waits that events keep interrupting.
+//! A timer that ends waits, for programs whose waits are mostly ended by events.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,17 +11,21 @@ use rustix::time::{
 
 use super::{LONGEST, Poller, Readiness, Token};
 
-/// A timer that ends the waits of a [`Poller`], however many there are until it is due.
+/// A timer that ends a wait of a [`Poller`] when it is due, no matter how many waits there are until then.
 ///
-/// A wait with a time of its own has the kernel set a timer and cancel it, each of which may program the processor's clock:
-/// some 1 us a wait in a virtual machine. This one is set once.
+/// A wait with [`Timeout::After`](super::Timeout::After) makes the kernel set a timer, and cancel it when an event
+/// comes first. Both may program the processor's timer, which costs about 1 us per wait in a virtual machine. This
+/// timer is set only once.
 #[derive(Debug)]
 pub struct WaitTimer(OwnedFd);
 
 impl WaitTimer {
-    /// A timer whose events carry [`Token::TIMER`]. Fails where the process has no descriptor left.
+    /// Creates a timer that is not set, and adds it to `poller`. Its events carry [`Token::TIMER`].
     ///
-    /// It stays in the poller's set as long as both last.
+    /// It stays in the poller's set until either is dropped.
+    ///
+    /// # Errors
+    /// Returns EMFILE or ENFILE if descriptors have run out.
     pub fn new(poller: &mut Poller) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timerfd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -29,19 +33,20 @@ impl WaitTimer {
         Ok(Self(timerfd))
     }
 
-    /// Has the wait that is under way after `time` return with an event, in place of what was set before, of which an
-    /// event may still come. One system call.
+    /// Sets the timer: the wait that is in progress after `time` returns an event. Replaces the time that was set
+    /// before, whose event may still come. One system call.
     pub fn set(&self, time: Duration, poller: &mut Poller) {
         let once = Itimerspec {
             it_interval: Timespec::default(),
-            // Zero would switch it off.
+            // Zero would disarm the timer.
             it_value: Timespec::try_from(time.clamp(SHORTEST, LONGEST)).expect("a century fits"),
         };
         let result = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
         debug_assert!(result.is_ok(), "{result:?}");
-        // It has nothing to read until it is due, so it need not be read to be waited for again.
+        // Setting a timerfd discards an expiration that was not read, so the timer has nothing to read until it is due.
         poller.rearm(self.0.as_fd(), Readiness::READABLE);
     }
 }
 
+/// The shortest time that arms the timer.
 const SHORTEST: Duration = Duration::from_nanos(1);

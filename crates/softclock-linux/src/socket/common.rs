@@ -1,4 +1,4 @@
-//! What TCP and UDP sockets share.
+//! Functions for both TCP and UDP sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use rustix::net::{
     sockopt,
 };
 
-/// The address that the socket is bound to.
+/// Returns the address to which the socket is bound.
 pub fn local_addr(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     internet(getsockname(fd)?)
 }
 
-/// The address that the socket is connected to.
+/// Returns the address to which the socket is connected. Fails with `NotConnected` if it is not.
 pub fn peer_addr(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     match getpeername(fd)? {
         Some(address) => internet(address),
@@ -23,21 +23,24 @@ pub fn peer_addr(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     }
 }
 
-/// The socket's pending error, if there is one, which is thereby cleared.
+/// Returns and clears the socket's pending error (SO_ERROR), if there is one.
 pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     Ok(sockopt::socket_error(fd)?.err().map(io::Error::from))
 }
 
-/// Asks for a receive buffer of about `bytes`; the kernel doubles it for its own needs and has limits.
+/// Requests a receive buffer of about `bytes` (SO_RCVBUF). The kernel doubles the value, for its bookkeeping, and
+/// limits it to net.core.rmem_max.
 pub fn set_recv_buffer_bytes(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
 }
 
-/// Asks for a send buffer of about `bytes`; the kernel doubles it for its own needs and has limits.
+/// Requests a send buffer of about `bytes` (SO_SNDBUF). The kernel doubles the value, for its bookkeeping, and limits
+/// it to net.core.wmem_max.
 pub fn set_send_buffer_bytes(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_send_buffer_size(fd, bytes)?)
 }
 
+/// Creates a socket for addresses of this family.
 pub(super) fn open(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -46,10 +49,12 @@ pub(super) fn open(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd>
     Ok(socket_with(family, kind, NEW_SOCKET, None)?)
 }
 
+/// Converts an address from the kernel. Fails if it is neither IPv4 nor IPv6.
 pub(super) fn internet(address: SocketAddrAny) -> io::Result<SocketAddr> {
     Ok(SocketAddr::try_from(address)?)
 }
 
+/// The flags of every socket that this crate creates.
 pub(crate) const NEW_SOCKET: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 #[cfg(test)]
@@ -59,7 +64,7 @@ pub(super) mod testing {
 
     use rustix::event::{PollFd, PollFlags, poll};
 
-    /// The loopback addresses of this machine; says so where there is no IPv6.
+    /// The loopback addresses of this machine. Prints a note if it has none for IPv6.
     pub(in crate::socket) fn loopbacks() -> Vec<SocketAddr> {
         let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));

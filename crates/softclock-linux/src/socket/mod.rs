@@ -1,8 +1,26 @@
-//! Kernel sockets: thin wrappers with owned descriptors, nonblocking and closed on exec from birth.
+//! Kernel sockets: thin wrappers that create and use descriptors which are nonblocking and close-on-exec from the
+//! start.
 //!
-//! Every function is one system call unless it says otherwise, and fails with what that call fails with;
-//! `WouldBlock` means to wait for readiness. No signal is raised where the peer is gone, but by [`sendfile`]: sending then
-//! fails with `BrokenPipe`. Who the descriptor belongs to and when to try again is the caller's business.
+//! Every function makes one system call unless its documentation says otherwise, and returns the errors of that call.
+//! `WouldBlock` means that the caller should wait for readiness and try again. Sending to a peer that has closed the
+//! connection fails with `BrokenPipe`, and raises no signal, except in [`sendfile`].
+//!
+//! # Example
+//! ```
+//! use std::net::SocketAddr;
+//! use std::os::fd::AsFd;
+//!
+//! use softclock_linux::socket::{local_addr, udp};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+//! let sender = udp::bind(loopback, &udp::BindOptions::default())?;
+//! let receiver = udp::bind(loopback, &udp::BindOptions::default())?;
+//! let sent = udp::send_to(sender.as_fd(), b"hello", local_addr(receiver.as_fd())?)?;
+//! assert_eq!(sent, 5);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod tcp;
 pub mod udp;

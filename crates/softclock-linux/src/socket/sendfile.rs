@@ -3,14 +3,15 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Sends up to `len` bytes of `file`, from `offset` on, on a stream socket; returns how many went out.
+/// Sends up to `len` bytes of `file` from `offset` on, on a stream socket. Returns the number of bytes sent, 0 if the
+/// file ends at `offset`.
 ///
-/// 0 means that the file ends at `offset`. It reads the disk in the calling thread where the file is not cached
-/// ([`is_cached`](crate::page_cache::is_cached)). What is sent are the pages of the cache themselves: a change of the file
-/// shows until the peer has them.
+/// Blocks for the disk if the data is not in the page cache; check with [`is_cached`](crate::page_cache::is_cached).
+/// The socket's buffer holds references to the cached pages, not copies, so a change to the file shows in data that the
+/// peer has not received yet.
 ///
-/// If the peer is gone it raises SIGPIPE, which the kernel cannot be told to leave out here, and which Rust's programs
-/// ignore.
+/// If the peer has closed the connection, the call raises SIGPIPE: unlike send(2), sendfile(2) has no flag against
+/// that. Rust's runtime ignores the signal, and the call fails with `BrokenPipe`.
 pub fn sendfile(
     socket: BorrowedFd<'_>,
     file: BorrowedFd<'_>,

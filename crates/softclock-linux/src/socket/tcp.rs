@@ -1,4 +1,27 @@
-//! TCP.
+//! TCP sockets.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::os::fd::AsFd;
+//!
+//! use softclock_linux::socket::{local_addr, tcp};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+//! let listener = tcp::listen(loopback, &tcp::ListenOptions::default())?;
+//! let client = tcp::connect_start(local_addr(listener.as_fd())?)?;
+//! let (server, _address) = loop {
+//!     match tcp::accept(listener.as_fd()) {
+//!         // A program would wait until a poller reports the listener as readable.
+//!         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+//!         accepted => break accepted?,
+//!     }
+//! };
+//! tcp::connect_finish(client.as_fd())?;
+//! assert_eq!(tcp::send(server.as_fd(), b"hello")?, 5);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::ffi::c_int;
 use std::io::{self, IoSlice};
@@ -14,16 +37,18 @@ use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, s
 use super::common::{NEW_SOCKET, internet, open};
 use super::take_error;
 
-/// How to listen.
+/// Options of a listening socket.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
-    /// SO_REUSEADDR: bind although connections of an earlier listener are in TIME_WAIT. On by default.
+    /// Allows binding while connections of an earlier listener are in TIME_WAIT (SO_REUSEADDR). On by default.
     pub reuse_address: bool,
-    /// SO_REUSEPORT: several sockets listen on the address, and the kernel spreads connections over them.
+    /// Allows several sockets to listen on the address; the kernel spreads connections over them (SO_REUSEPORT). Off by
+    /// default.
     pub reuse_port: bool,
-    /// Established connections that may wait to be accepted; the kernel caps it at net.core.somaxconn.
+    /// The number of established connections that may wait to be accepted, 4096 by default. The kernel limits it to
+    /// net.core.somaxconn.
     pub backlog: u32,
-    /// Whether an IPv6 socket refuses IPv4 connections; `None` leaves it to net.ipv6.bindv6only.
+    /// Whether an IPv6 socket refuses IPv4 connections. `None`, the default, leaves that to net.ipv6.bindv6only.
     pub v6_only: Option<bool>,
 }
 
@@ -38,9 +63,10 @@ impl Default for ListenOptions {
     }
 }
 
-/// A listening socket. Some five system calls.
+/// Creates a listening socket. Makes four to six system calls.
 ///
-/// Fails with `AddrInUse`, `AddrNotAvailable`, or `PermissionDenied` for low ports.
+/// Fails with `AddrInUse` if the port is taken, `AddrNotAvailable` if this machine does not have the address, and
+/// `PermissionDenied` for ports below 1024 without CAP_NET_BIND_SERVICE.
 pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
     let fd = open(address, SocketType::STREAM)?;
     sockopt::set_socket_reuseaddr(&fd, options.reuse_address)?;
@@ -55,27 +81,28 @@ pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedF
     Ok(fd)
 }
 
-/// Bytes written that the peer's kernel has not acknowledged yet (SIOCOUTQ of tcp(7)).
+/// Returns the number of bytes written that the peer's kernel has not acknowledged (SIOCOUTQ of tcp(7)).
 pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    // SAFETY: the call writes one int through its pointer, as `Getter` has it.
+    // SAFETY: the call writes one int through its pointer, and `Getter` passes a pointer to one.
     let count = unsafe { ioctl::ioctl(fd, ioctl::Getter::<SIOCOUTQ, c_int>::new())? };
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// `linux/sockios.h`, where it is TIOCOUTQ.
+/// Defined as TIOCOUTQ in `linux/sockios.h`.
 const SIOCOUTQ: ioctl::Opcode = libc::TIOCOUTQ as ioctl::Opcode;
 
-/// The next connection that waits, and its peer.
+/// Accepts the next connection of the backlog, and returns it with its peer's address.
 ///
-/// Errors of the connection, not the listener (`ConnectionAborted` and the network errors of accept(2)), mean to try
-/// again; without descriptors (EMFILE, ENFILE) the connection stays in the backlog.
+/// `ConnectionAborted` and the network errors listed in accept(2) concern one connection, not the listener: call again.
+/// EMFILE and ENFILE mean that descriptors ran out; the connection then stays in the backlog.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let (fd, peer) = net::acceptfrom_with(listener, NEW_SOCKET)?;
     let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
     Ok((fd, internet(peer)?))
 }
 
-/// Starts to connect: when the socket becomes writable, [`connect_finish`] has the result.
+/// Starts to connect to `peer`. When the socket becomes writable, [`connect_finish`] returns the result. Two system
+/// calls.
 pub fn connect_start(peer: SocketAddr) -> io::Result<OwnedFd> {
     let fd = open(peer, SocketType::STREAM)?;
     match net::connect(&fd, &peer) {
@@ -84,7 +111,7 @@ pub fn connect_start(peer: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// The result of a connection attempt; `WouldBlock` while it goes on. Two system calls.
+/// Returns the result of a connection attempt, or `WouldBlock` while it is in progress. Two system calls.
 pub fn connect_finish(fd: BorrowedFd<'_>) -> io::Result<()> {
     if let Some(error) = take_error(fd)? {
         return Err(error);
@@ -96,19 +123,19 @@ pub fn connect_finish(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Receives into `buffer`; 0 is the end of the stream.
+/// Receives into `buffer`, and returns the number of bytes; 0 is the end of the stream.
 pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let (received, _) = net::recv(fd, buffer, RecvFlags::empty())?;
     Ok(received)
 }
 
-/// As [`recv`], and leaves what it gives to be received again.
+/// Like [`recv`], but leaves the received bytes in the socket, so that the next call receives them again.
 pub fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let (received, _) = net::recv(fd, buffer, RecvFlags::PEEK)?;
     Ok(received)
 }
 
-/// Receives into memory that need not be initialised, and returns what was received.
+/// Receives into memory that need not be initialised, and returns the part that holds the received bytes.
 pub fn recv_uninit<'a>(
     fd: BorrowedFd<'_>,
     buffer: &'a mut [MaybeUninit<u8>],
@@ -117,19 +144,19 @@ pub fn recv_uninit<'a>(
     Ok(received)
 }
 
-/// Sends a part of `data`; returns how much.
+/// Sends a first part of `data`, and returns its length.
 pub fn send(fd: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
     Ok(net::send(fd, data, SendFlags::NOSIGNAL)?)
 }
 
-/// Sends a part of the concatenated `parts` (the first 1024 of them); returns how much.
+/// Sends a first part of the concatenated `parts`, and returns its length. Uses the first [`MOST_PARTS`] parts only.
 pub fn send_vectored(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     let parts = &parts[..parts.len().min(MOST_PARTS)];
     let mut control = SendAncillaryBuffer::default();
     Ok(net::sendmsg(fd, parts, &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// Ends one or both directions.
+/// Closes one or both directions of the connection (shutdown(2)).
 pub fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
     let how = match how {
         Shutdown::Read => net::Shutdown::Read,
@@ -139,32 +166,34 @@ pub fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
     Ok(net::shutdown(fd, how)?)
 }
 
-/// Sends small pieces at once (TCP_NODELAY) or lets the kernel collect them.
+/// Turns TCP_NODELAY on or off: whether the kernel sends small pieces at once, or collects them while data is
+/// unacknowledged.
 pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
 }
 
-/// The rate in bytes a second at which the kernel itself paces the connection's segments (SO_MAX_PACING_RATE); `None`
-/// for the rate of its own choice.
+/// Limits the rate at which the kernel paces the connection's segments, in bytes per second (SO_MAX_PACING_RATE).
+/// `None` removes the limit.
 pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: Option<u64>) -> io::Result<()> {
-    // Kernels take 8 bytes since 4.20.
+    // The kernel accepts 8 bytes since 4.20; before, it would use the first 4.
     let rate = bytes_per_second.unwrap_or(u64::MAX);
     set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)
 }
 
-/// The bytes waiting for the window, not yet sent, from which on the socket takes no more (TCP_NOTSENT_LOWAT).
+/// Limits the unsent data in the socket's buffer: while more than `bytes` wait to be sent, the socket is not writable
+/// and accepts no more (TCP_NOTSENT_LOWAT).
 pub fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
-/// Sets an option whose value is an integer.
+/// Sets a socket option whose value is an integer of type `T`.
 fn set_option<T: Into<u64> + Copy>(
     fd: BorrowedFd<'_>,
     level: i32,
     name: i32,
     value: T,
 ) -> io::Result<()> {
-    // SAFETY: the option's value is read from `value`, which lives through the call, and is as long as said.
+    // SAFETY: the kernel reads the value from `value`, which outlives the call and has the given length.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -180,13 +209,15 @@ fn set_option<T: Into<u64> + Copy>(
     }
 }
 
-/// What closing does with unsent data: `None` sends it in the background, zero drops it and resets the connection, a
-/// longer time blocks the closing thread (whole seconds).
+/// Sets the effect of closing the socket on unsent data (SO_LINGER).
+///
+/// `None` sends the data in the background. Zero drops the data and resets the connection. A longer time, in whole
+/// seconds, blocks the closing thread until the data is sent or the time has passed.
 pub fn set_linger(fd: BorrowedFd<'_>, linger: Option<Duration>) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(fd, linger)?)
 }
 
-/// Makes a connected pair over loopback, for tests and examples. Blocks for a moment.
+/// Creates a connected pair over loopback, for tests and examples. Blocks until the connection is established.
 #[doc(hidden)]
 pub fn pair(address: SocketAddr) -> io::Result<(OwnedFd, OwnedFd)> {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -199,7 +230,7 @@ pub fn pair(address: SocketAddr) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((here, there))
 }
 
-/// UIO_MAXIOV of the kernel; more fail with EMSGSIZE.
+/// The most parts of one [`send_vectored`] (UIO_MAXIOV of the kernel, which refuses more with EMSGSIZE).
 pub const MOST_PARTS: usize = 1024;
 
 #[cfg(test)]
@@ -270,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Sends until the socket takes no more; tells how much it took.
+    /// Sends until the socket accepts no more, and returns the number of bytes sent.
     fn fill(fd: &OwnedFd) -> u64 {
         let chunk = vec![0; 1 << 16];
         let sent = std::iter::from_fn(|| send(fd.as_fd(), &chunk).ok());

@@ -1,4 +1,4 @@
-//! UDP.
+//! UDP sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketType, sockopt};
 
 use super::common::{internet, open};
 
-/// How to bind.
+/// Options of a bound socket.
 #[derive(Clone, Debug, Default)]
 pub struct BindOptions {
-    /// SO_REUSEPORT: several sockets have the address, and the kernel spreads flows over them.
+    /// Allows several sockets to have the address; the kernel spreads flows over them (SO_REUSEPORT).
     pub reuse_port: bool,
-    /// Whether an IPv6 socket refuses IPv4 packets; `None` leaves it to net.ipv6.bindv6only.
+    /// Whether an IPv6 socket refuses IPv4 packets. `None`, the default, leaves that to net.ipv6.bindv6only.
     pub v6_only: Option<bool>,
 }
 
-/// A bound socket. Two to four system calls.
+/// Creates a socket bound to `address`. Makes two to four system calls.
 pub fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<OwnedFd> {
     let fd = open(address, SocketType::DGRAM)?;
     if options.reuse_port {
@@ -30,28 +30,31 @@ pub fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Makes `peer` the only one to send to and to receive from.
+/// Connects the socket: it then sends to `peer` by default, and receives from `peer` only.
 pub fn connect(fd: BorrowedFd<'_>, peer: SocketAddr) -> io::Result<()> {
     Ok(net::connect(fd, &peer)?)
 }
 
-/// Sends a datagram.
+/// Sends a datagram to `peer`, and returns its length.
 pub fn send_to(fd: BorrowedFd<'_>, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
     Ok(net::sendto(fd, datagram, SendFlags::NOSIGNAL, &peer)?)
 }
 
-/// Sends a datagram on a connected socket.
+/// Sends a datagram on a connected socket, and returns its length.
 ///
-/// `ConnectionRefused` is news of an earlier datagram; this one was not sent.
+/// `ConnectionRefused` means that the peer refused an earlier datagram. This one was not sent.
 pub fn send(fd: BorrowedFd<'_>, datagram: &[u8]) -> io::Result<usize> {
     Ok(net::send(fd, datagram, SendFlags::NOSIGNAL)?)
 }
 
-/// Sends `bytes` as datagrams of `segment_bytes`, the last of what is left, in one walk through the kernel (UDP_SEGMENT of
-/// udp(7)). At most [`MOST_SEGMENTS`], and 65 507 bytes.
+/// Sends `bytes` as datagrams of `segment_bytes` each, of which the last may be shorter, in one pass through the
+/// kernel's network stack (UDP_SEGMENT of udp(7)). At most [`MOST_SEGMENTS`] datagrams and 65 507 bytes.
 ///
-/// Kernels before 4.18, devices without checksums, and segments beyond the path's MTU fail with `InvalidInput`,
-/// `Unsupported` or EIO ([`is_without_segments`]).
+/// Sends to `peer`, or to the connected peer if it is `None`. Returns the number of bytes sent, which is all of them.
+///
+/// Fails with `InvalidInput`, `Unsupported` or EIO if the kernel is older than 4.18, if the device cannot compute
+/// checksums, and if segments exceed the path's MTU. Check with [`is_without_segments`], and send single datagrams
+/// then.
 pub fn send_segments(
     fd: BorrowedFd<'_>,
     bytes: &[u8],
@@ -64,7 +67,7 @@ pub fn send_segments(
         iov_len: bytes.len(),
     };
     let mut control = Control([0; 4]);
-    // SAFETY: of all zeros, the structure is one without address, data and control.
+    // SAFETY: all zeros are a valid message without address, data and control messages.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     if let Some((address, length)) = &mut peer {
         message.msg_name = std::ptr::from_mut(address).cast();
@@ -73,10 +76,10 @@ pub fn send_segments(
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    // SAFETY: a pure computation.
+    // SAFETY: CMSG_SPACE is a pure computation.
     message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-    // SAFETY: the control buffer is aligned for its header and has room for one with two bytes, as asserted below, so
-    // that the first header is there and its data within.
+    // SAFETY: the control buffer is aligned for a header and has room for one with two bytes of data, as asserted
+    // below. So CMSG_FIRSTHDR returns a valid header, and its data lies within the buffer.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         (*header).cmsg_level = libc::SOL_UDP;
@@ -86,12 +89,13 @@ pub fn send_segments(
             .cast::<u16>()
             .write_unaligned(segment_bytes);
     }
-    // SAFETY: everything the message points to lives through the call, and is only read by it.
+    // SAFETY: everything that the message points to outlives the call, which only reads it.
     let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether [`send_segments`] failed because there is no segmentation here, so that datagrams have to go one by one.
+/// Returns whether [`send_segments`] failed because segmentation is not available for these datagrams, so that they
+/// have to be sent one by one.
 pub fn is_without_segments(error: &io::Error) -> bool {
     let errors = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
     error
@@ -99,21 +103,22 @@ pub fn is_without_segments(error: &io::Error) -> bool {
         .is_some_and(|error| errors.contains(&error))
 }
 
-/// Aligned as a control message's header.
+/// A buffer for one control message, aligned for its header.
 #[repr(C)]
 struct Control([u64; 4]);
 
-// SAFETY: a pure computation.
+// SAFETY: CMSG_SPACE is a pure computation.
 const _: () = assert!(size_of::<Control>() >= unsafe { libc::CMSG_SPACE(2) } as usize);
 const _: () = assert!(align_of::<Control>() >= align_of::<libc::cmsghdr>());
 
-/// As the kernel has it, and its length.
+/// Converts an address to the kernel's structure. Returns it with its length, that of an IPv4 or IPv6 address.
 fn raw_address(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
-    // SAFETY: all zeros are a valid address of no family.
+    // SAFETY: all zeros are a valid address of the unspecified family.
     let mut raw: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
     let length = match address {
         SocketAddr::V4(v4) => {
-            // SAFETY: the structure for IPv4 is shorter and no more aligned, and both are plain numbers.
+            // SAFETY: the structure for IPv4 is not longer and not more aligned than the one for IPv6 (asserted below),
+            // and both consist of integers.
             let raw = unsafe { &mut *(&raw mut raw).cast::<libc::sockaddr_in>() };
             raw.sin_family = libc::AF_INET as _;
             raw.sin_port = v4.port().to_be();
@@ -132,20 +137,20 @@ fn raw_address(address: SocketAddr) -> (libc::sockaddr_in6, libc::socklen_t) {
     (raw, length as libc::socklen_t)
 }
 
-/// Segments that all kernels take at once (UDP_MAX_SEGMENTS of linux/udp.h).
+/// The most datagrams of one [`send_segments`] that all kernels accept (UDP_MAX_SEGMENTS of linux/udp.h).
 pub const MOST_SEGMENTS: usize = 64;
 
 const _: () = assert!(align_of::<libc::sockaddr_in>() <= align_of::<libc::sockaddr_in6>());
 const _: () = assert!(size_of::<libc::sockaddr_in>() <= size_of::<libc::sockaddr_in6>());
 
-/// Receives a datagram and whence it came; what does not fit into `buffer` is lost.
+/// Receives a datagram, and returns its length and its sender. Bytes that do not fit into `buffer` are lost.
 pub fn recv_from(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
     let (received, _, peer) = net::recvfrom(fd, buffer, RecvFlags::empty())?;
     let peer = peer.ok_or(io::ErrorKind::InvalidData)?;
     Ok((received, internet(peer)?))
 }
 
-/// Receives a datagram on a connected socket; what does not fit into `buffer` is lost.
+/// Receives a datagram on a connected socket, and returns its length. Bytes that do not fit into `buffer` are lost.
 pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let (received, _) = net::recv(fd, buffer, RecvFlags::empty())?;
     Ok(received)

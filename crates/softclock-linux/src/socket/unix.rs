@@ -1,4 +1,4 @@
-//! Stream sockets of the Unix family, named by a path. Receiving and sending are as with [`tcp`](super::tcp).
+//! Unix stream sockets, named by a path. Receive and send with the functions of [`tcp`](super::tcp).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,9 +9,10 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
 use super::common::NEW_SOCKET;
 
-/// A listening socket at `path`, which must not exist, with the permissions `mode`. Four system calls.
+/// Creates a listening socket at `path` with the permissions `mode`. Makes four system calls.
 ///
-/// The permissions are set before it listens: until then nobody can connect.
+/// Sets the permissions before the socket listens, since connecting is not possible until then. Fails with `AddrInUse`
+/// if `path` exists.
 pub fn listen(path: &Path, mode: u32, backlog: u32) -> io::Result<OwnedFd> {
     let fd = open()?;
     net::bind(&fd, &SocketAddrUnix::new(path)?)?;
@@ -20,12 +21,13 @@ pub fn listen(path: &Path, mode: u32, backlog: u32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The next connection that waits.
+/// Accepts the next connection of the backlog.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(net::accept_with(listener, NEW_SOCKET)?)
 }
 
-/// Connects at once or fails; `WouldBlock` means that the listener's queue is full.
+/// Connects to the listening socket at `path`. Makes two system calls, and never leaves a connection in progress: fails
+/// with `WouldBlock` if the listener's backlog is full.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let fd = open()?;
     net::connect(&fd, &SocketAddrUnix::new(path)?)?;

@@ -1,4 +1,4 @@
-//! How the ends of streams and errors are told.
+//! Tests of events for the ends of streams and for errors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -16,7 +16,7 @@ pub(crate) fn a_closed_peer_is_reported(mut poller: Poller) {
     let closed = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED;
     assert!(readiness.contains(closed) || !tells_ends(&poller));
     assert_eq!(look(&mut poller), []);
-    // An owner that reads the end, and says so, hears of it once more at most.
+    // After the owner has read the end and called rearm, the end is reported once more at most.
     assert_eq!(here.read(&mut [0]).unwrap(), 0);
     poller.rearm(here.as_fd(), Readiness::READABLE);
     look(&mut poller);
@@ -45,7 +45,7 @@ pub(crate) fn a_reset_is_reported(mut poller: Poller) {
     let (there, _) = listener.accept().unwrap();
     poller.add(here.as_fd(), Token(7)).unwrap();
     wait(&mut poller);
-    // Closing with unread data resets the connection.
+    // Closing a socket with unread data resets the connection.
     here.write_all(b"x").unwrap();
     there.peek(&mut [0]).unwrap();
     drop(there);
@@ -69,7 +69,7 @@ pub(crate) fn an_error_is_reported_once(mut poller: Poller) {
         let readiness = wait(&mut poller)[0].1;
         assert!(readiness.contains(Readiness::ERROR) || !tells_ends(&poller));
         assert!(readiness.wakes_reader());
-        // The kernel wakes the waiter twice, for the error and for the room that the datagram leaves.
+        // The kernel may wake the poller twice: for the error, and for the room in the send buffer.
         look(&mut poller);
         assert_eq!(look(&mut poller), []);
         let error = socket.recv(&mut [0]).unwrap_err();

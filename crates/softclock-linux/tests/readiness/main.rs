@@ -1,5 +1,5 @@
-//! What every mechanism of readiness has to do alike. The suite is a list of functions over a poller; each mechanism
-//! runs all of it.
+//! Conformance tests of the readiness mechanisms. The suite is a list of functions that take a poller; each mechanism
+//! runs all of them.
 
 mod ends;
 mod sandbox;
@@ -63,7 +63,7 @@ conformance! {
     select => Select;
 }
 
-/// No other test runs meanwhile: it might take the descriptor numbers that this one counts on.
+/// Keeps other tests from running at the same time: they could take the descriptor numbers that a test counts on.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -89,17 +89,19 @@ fn pair() -> (UnixStream, UnixStream) {
     (here, there)
 }
 
-/// select tells ends and errors as READABLE or WRITABLE.
+/// Whether the mechanism reports ends and errors as such. select reports them as READABLE or WRITABLE.
 fn tells_ends(poller: &Poller) -> bool {
     poller.mechanism() != Mechanism::Select
 }
 
+/// Waits for events, and fails if none comes.
 fn wait(poller: &mut Poller) -> Vec<(Token, Readiness)> {
     let events = wait_for(poller, Timeout::After(Duration::from_secs(20)));
     assert!(!events.is_empty(), "nothing came");
     events
 }
 
+/// Returns the events that are there, without blocking.
 fn look(poller: &mut Poller) -> Vec<(Token, Readiness)> {
     wait_for(poller, Timeout::Now)
 }
@@ -117,7 +119,7 @@ fn wait_for(poller: &mut Poller, timeout: Timeout) -> Vec<(Token, Readiness)> {
     events.map(|event| (event.token, event.readiness)).collect()
 }
 
-/// Waits until `readiness` was reported for each token below `end`.
+/// Waits until `readiness` has been reported for each token below `end`.
 fn until_all(poller: &mut Poller, end: usize, readiness: Readiness) {
     let mut missing: HashSet<_> = (0..end as u64).collect();
     while !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! What a sandbox forbids fails when the poller is made, not when it is waited for.
+//! Tests in a sandbox: a mechanism that it forbids fails when the poller is created, not at the first wait.
 
 use std::io::{self, ErrorKind};
 use std::thread;
@@ -51,7 +51,7 @@ fn there_is_a_way_without_epoll() {
     assert!(reason.starts_with("cannot use epoll: "), "{reason}");
 }
 
-/// Calls `f` in a thread to which the system call is forbidden; nothing where that cannot be had.
+/// Calls `f` in a thread in which the system call fails with EPERM. Returns `None` if seccomp is not available.
 fn without<R: Send + 'static>(
     call: c_long,
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
@@ -60,7 +60,7 @@ fn without<R: Send + 'static>(
     thread.join().unwrap()
 }
 
-/// Makes a system call fail with EPERM for the calling thread and those it starts.
+/// Makes a system call fail with EPERM in the calling thread and in the threads that it starts.
 fn forbid(call: c_long) -> io::Result<()> {
     let instruction = |code: u32, if_not: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -84,7 +84,7 @@ fn forbid(call: c_long) -> io::Result<()> {
         filter: program.as_mut_ptr(),
     };
     let filter = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: both calls take integers, and the second a program that outlives it, whose jumps stay inside.
+    // SAFETY: both calls take integers; the second also takes a program that outlives it, whose jumps stay inside.
     let done = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, filter, &raw const program) == 0

@@ -1,4 +1,4 @@
-//! What is in the set and what is not.
+//! Tests of adding and removing descriptors.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -28,7 +28,7 @@ pub(crate) fn removal_takes_back_what_waited(mut poller: Poller) {
     for (_, there) in &mut pairs {
         there.write_all(b"x").unwrap();
     }
-    // Some of the others' events may have been fetched from the kernel.
+    // This wait may fetch events of more descriptors from the kernel than it returns.
     wait(&mut poller);
     for (here, _) in &pairs {
         poller.remove(here.as_fd()).unwrap();

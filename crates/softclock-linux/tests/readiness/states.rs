@@ -1,4 +1,4 @@
-//! What is reported, and how often.
+//! Tests of events for readable and writable descriptors.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -62,7 +62,7 @@ pub(crate) fn events_come_in_batches(mut poller: Poller) {
     assert_eq!(look(&mut poller), []);
 }
 
-/// More than the rings of io_uring have places.
+/// More descriptors than the submission queue of io_uring has entries.
 pub(crate) fn many_descriptors(mut poller: Poller) {
     let count = match poller.mechanism() {
         Mechanism::Select => 400,

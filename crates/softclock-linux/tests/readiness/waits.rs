@@ -1,4 +1,4 @@
-//! How long waits are, and what ends them.
+//! Tests of the length of waits, and of the causes that end them.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -34,24 +34,25 @@ pub(crate) fn waits_are_as_long_as_asked(mut poller: Poller) {
 
 pub(crate) fn a_signal_ends_a_wait(mut poller: Poller) {
     extern "C" fn ignore(_: libc::c_int) {}
-    // SAFETY: zero is a valid action; the handler does nothing, and so may run anywhere.
+    // SAFETY: zero is a valid action; the handler does nothing, so it is async-signal-safe.
     let set = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
         libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut())
     };
     assert_eq!(set, 0);
-    // It is silent, and new since the last wait.
+    // A descriptor that never becomes ready. It is new since the last wait, so io_uring has a submission at the first
+    // one.
     let silent = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK).unwrap();
     poller.add(silent.as_fd(), Token(1)).unwrap();
     let ended = Arc::new(AtomicBool::new(false));
-    // SAFETY: asks for the thread's own name.
+    // SAFETY: returns the ID of the calling thread.
     let waiting = unsafe { libc::pthread_self() };
     let thread = thread::spawn({
         let ended = ended.clone();
         move || {
             while !ended.load(Ordering::Acquire) {
-                // SAFETY: the thread of that name waits for this one to end.
+                // SAFETY: the thread with that ID still runs, since it joins this one.
                 unsafe { libc::pthread_kill(waiting, libc::SIGUSR2) };
                 thread::sleep(Duration::from_millis(1));
             }
@@ -117,7 +118,7 @@ pub(crate) fn a_timer_ends_waits_once_it_is_due(mut poller: Poller) {
         assert_eq!(look(&mut poller), []);
         let start = Instant::now();
         timer.set(time, &mut poller);
-        // Other events come first.
+        // An event of another descriptor ends a wait before the timer does.
         let (here, _there) = pair();
         poller.add(here.as_fd(), Token(1)).unwrap();
         let mut found = Vec::new();

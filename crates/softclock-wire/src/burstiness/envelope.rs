@@ -1,21 +1,31 @@
-//! A maximum over time, at the resolution that fits into fixed memory.
+//! The maximum of a value over time, in fixed memory.
 
-/// The largest of the values in each of at most [`Envelope::CELLS`] equal spans of time.
+/// Keeps the largest value in each of at most [`Envelope::CELLS`] equal spans of time.
 ///
-/// It begins with spans of about a microsecond. When they are used up, neighbours are joined and the spans are twice as
+/// The spans are 1024 ns long at first. When all of them are used, neighbours are joined, so that spans become twice as
 /// long.
+///
+/// ```
+/// use softclock_wire::burstiness::Envelope;
+///
+/// let mut envelope = Envelope::new();
+/// envelope.record(100, 3);
+/// envelope.record(200, 5);
+/// envelope.record(2_000, 4);
+/// assert!(envelope.cells().eq([(0, 5), (1_024, 4)]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// Spans are of 2 to the power of this nanoseconds.
+    /// A span is 2 to the power of this nanoseconds long.
     shift: u32,
     cells: [Option<u64>; Self::CELLS],
 }
 
 impl Envelope {
-    /// How many spans there are at most.
+    /// The most spans.
     pub const CELLS: usize = 1024;
 
-    /// Nothing counted.
+    /// Creates an empty envelope.
     pub const fn new() -> Self {
         Self {
             shift: 10,
@@ -23,7 +33,7 @@ impl Envelope {
         }
     }
 
-    /// Counts a value at this time after the beginning. O(1), amortised.
+    /// Adds a value at `since_begin_ns` nanoseconds after the beginning. Costs O(1), amortised.
     #[inline]
     pub fn record(&mut self, since_begin_ns: u64, value: u64) {
         while since_begin_ns >> self.shift >= Self::CELLS as u64 {
@@ -33,6 +43,7 @@ impl Envelope {
         *cell = (*cell).max(Some(value));
     }
 
+    /// Joins neighbouring spans.
     fn coarsen(&mut self) {
         for index in 0..Self::CELLS / 2 {
             self.cells[index] = self.cells[2 * index].max(self.cells[2 * index + 1]);
@@ -41,12 +52,12 @@ impl Envelope {
         self.shift += 1;
     }
 
-    /// How long a span is, in nanoseconds.
+    /// The length of a span, in nanoseconds.
     pub const fn cell_ns(&self) -> u64 {
         1 << self.shift
     }
 
-    /// The spans that hold a value: where they begin, in nanoseconds, and the largest value.
+    /// The spans that have a value: their beginnings, in nanoseconds, and the largest value of each.
     pub fn cells(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let cells = self.cells.iter().zip(0u64..);
         cells.filter_map(|(cell, index)| cell.map(|value| (index << self.shift, value)))

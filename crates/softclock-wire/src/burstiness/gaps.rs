@@ -3,17 +3,29 @@
 use softclock_core::Histogram;
 
 /// Gaps between packets: their distribution, and their mean and variation from exact sums.
+///
+/// ```
+/// use softclock_wire::burstiness::Gaps;
+///
+/// let mut gaps = Gaps::default();
+/// for gap_ns in [100, 100, 100] {
+///     gaps.record(gap_ns);
+/// }
+/// assert_eq!(gaps.mean_ns(), Some(100.0));
+/// assert_eq!(gaps.variation(), Some(0.0));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     histogram: Histogram,
     count: u64,
-    /// Gaps of one stream add up to less than 2^64 ns, and so their squares to less than 2^128.
+    /// The sum of the gaps. Those of one stream add up to less than 2^64 ns, so their squares add up to less than
+    /// 2^128.
     sum_ns: u64,
     sum_of_squares: u128,
 }
 
 impl Gaps {
-    /// Counts one gap.
+    /// Adds a gap of `gap_ns` nanoseconds.
     #[inline]
     pub fn record(&mut self, gap_ns: u64) {
         self.histogram.record(gap_ns);
@@ -23,21 +35,21 @@ impl Gaps {
         self.sum_of_squares = self.sum_of_squares.saturating_add(square);
     }
 
-    /// Their distribution, as in the paper's Figure 8.
+    /// The distribution of the gaps, as in the paper's Figure 8.
     pub const fn histogram(&self) -> &Histogram {
         &self.histogram
     }
 
-    /// The mean in nanoseconds; `None` if there was no gap.
+    /// The mean gap in nanoseconds; `None` without gaps.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64)
     }
 
-    /// The coefficient of variation: the (population's) standard deviation over the mean. 0 is a metronome, 1 a Poisson
-    /// process. `None` if all gaps are zero or there is none.
+    /// The coefficient of variation: the (population's) standard deviation over the mean. Perfectly even packets have
+    /// 0, a Poisson process 1. `None` if all gaps are zero, and without gaps.
     pub fn variation(&self) -> Option<f64> {
         let sum = u128::from(self.sum_ns);
-        // n^2 times the variance.
+        // n^2 times the variance, in integers unless they overflow.
         let spread = match self.sum_of_squares.checked_mul(self.count.into()) {
             Some(squares) => squares.saturating_sub(sum * sum) as f64,
             None => self.sum_of_squares as f64 * self.count as f64 - (sum * sum) as f64,
@@ -46,7 +58,7 @@ impl Gaps {
     }
 }
 
-/// Newton's method from half the exponent: there is no square root without an operating system's library.
+/// Computes a square root by Newton's method, starting with half the exponent: `core` has no square root.
 fn square_root(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;

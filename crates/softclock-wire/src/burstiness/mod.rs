@@ -1,13 +1,15 @@
-//! How bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, section III-A) and its relatives.
+//! Measures how bursty traffic is, by the virtual bottleneck queue (*PSPacer/HT*, section III-A) and other statistics.
 //!
-//! The observed packets go through a virtual bottleneck of a given rate with an infinite queue. What exceeds the rate
-//! waits, and the number of packets that wait, just after each arrival, is the burstiness of that instant; its maximum
-//! over the stream is *the* burstiness. Well paced traffic has 1. Beside it stand what does not depend on a rate: the
-//! gaps between packets (Figure 8), trains of packets that follow each other closely, and the peak of the rate over its
-//! mean in windows of some lengths.
+//! The observed packets pass through a virtual bottleneck of a given rate with an infinite queue, where packets above
+//! the rate wait. The number of packets in the queue just after an arrival is the burstiness at that instant, and its
+//! maximum over the stream is the burstiness of the stream. Well paced traffic has 1.
 //!
-//! Everything is streaming and exact but where it says otherwise, in memory that does not grow with the stream: the queue
-//! has a cap ([`MOST_RUNS`]), distributions are [`Histogram`]s. A packet costs some tens of nanoseconds, amortised.
+//! Other statistics do not depend on a rate: the gaps between packets (Figure 8), the trains of packets that follow
+//! each other closely, and the ratio of the peak rate to the mean in windows of given lengths.
+//!
+//! All results are computed as packets arrive, and are exact unless their documentation says otherwise. The memory does
+//! not grow with the stream: the queue has a limit ([`MOST_RUNS`]), and distributions are [`Histogram`]s. A packet
+//! costs some tens of nanoseconds, amortised. The [crate documentation](crate) has an example.
 
 mod envelope;
 mod gaps;
@@ -28,21 +30,21 @@ pub use trains::Trains;
 pub use volume::Volume;
 pub use windows::Window;
 
-/// What is to be found out about a stream.
+/// The settings of an analysis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The rate of the virtual bottleneck (the paper's target rate); `None` leaves the queue out.
+    /// The rate of the virtual bottleneck (the paper's target rate). `None` leaves out the queue.
     pub rate: Option<Rate>,
-    /// The rate of the line that the packets came from (the paper's maximum rate), if it matters: see
-    /// [`VirtualQueue::new`].
+    /// The rate of the line on which the packets arrived (the paper's maximum rate), or `None` if packets arrive at
+    /// once; see [`VirtualQueue::new`].
     pub line: Option<Rate>,
-    /// Packets whose gap is below this belong to one train.
+    /// The gap from which on a packet begins a new train.
     pub train_gap: Duration,
-    /// The lengths of the windows in which peaks are looked for; one of zero counts as a nanosecond.
+    /// The lengths of the windows for peak rates. A length of zero counts as one nanosecond.
     pub windows: Vec<Duration>,
 }
 
-/// The analyser: packets in, figures out; see the [module](self).
+/// Analyses a stream of packets; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Burstiness {
     volume: Volume,
@@ -58,18 +60,20 @@ struct Queue {
     statistics: QueueStatistics,
 }
 
-/// What was seen of the virtual bottleneck queue.
+/// Statistics of the virtual bottleneck queue.
 #[derive(Clone, Debug, Default)]
 pub struct QueueStatistics {
-    /// The largest occupancy in packets, and that in bytes, not necessarily at the same time.
+    /// The largest occupancy in packets and the largest in bytes, which may be of different instants.
     pub max: Occupancy,
-    /// Packets in the queue just after each arrival: each value below 32 has a bucket of its own.
+    /// The distribution of the number of packets in the queue just after each arrival. Exact for values below 32.
     pub packets: Histogram,
-    /// The largest occupancy over time.
+    /// The largest occupancy in packets over time.
     pub envelope: Envelope,
-    /// When more waited than is kept, so that all after that is missing here; the rate is below the traffic's.
+    /// The time at which the queue exceeded its limit, if it did: the rate is below that of the traffic. The statistics
+    /// do not include later packets.
     pub full_at: Option<Instant>,
-    /// When a packet last found the queue empty. Long before the last packet, it says that the rate is below the traffic's.
+    /// The arrival time of the last packet that found the queue empty. If it is long before the last packet, the rate
+    /// is below that of the traffic.
     pub busy_since: Option<Instant>,
     arrivals: u64,
     sum_packets: u128,
@@ -77,7 +81,7 @@ pub struct QueueStatistics {
 }
 
 impl Burstiness {
-    /// Nothing seen yet.
+    /// Creates an analysis without packets.
     pub fn new(options: &Options) -> Self {
         let queue = options.rate.map(|rate| Queue {
             bottleneck: VirtualQueue::new(rate, options.line),
@@ -92,7 +96,8 @@ impl Burstiness {
         }
     }
 
-    /// A packet of `bytes` was seen `at` this instant; one before the last packet counts as at the same time.
+    /// Adds a packet of `bytes` that was observed at `at`. A time before that of the last packet counts as the same
+    /// time.
     #[inline]
     pub fn on_packet(&mut self, at: Instant, bytes: u32) {
         let gap_ns = self.volume.on_packet(at, bytes);
@@ -112,7 +117,7 @@ impl Burstiness {
         }
     }
 
-    /// Packets, bytes, time and mean rate.
+    /// The numbers of packets and bytes, the duration and the mean rate.
     pub const fn volume(&self) -> &Volume {
         &self.volume
     }
@@ -127,12 +132,12 @@ impl Burstiness {
         &self.trains
     }
 
-    /// The windows, as in the options.
+    /// The windows, in the order of [`Options::windows`].
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
 
-    /// The virtual bottleneck queue, if a rate was given.
+    /// The statistics of the virtual bottleneck queue; `None` if the options have no rate.
     pub fn queue(&self) -> Option<&QueueStatistics> {
         self.queue.as_ref().map(|queue| &queue.statistics)
     }
@@ -167,12 +172,12 @@ impl QueueStatistics {
         self.envelope.record(since_first_ns, occupancy.packets);
     }
 
-    /// The mean of the packets in the queue just after each arrival; 0 if there was none.
+    /// The mean number of packets in the queue just after an arrival; 0 without arrivals.
     pub fn mean_packets(&self) -> f64 {
         self.sum_packets as f64 / self.arrivals.max(1) as f64
     }
 
-    /// The same in bytes.
+    /// The mean number of bytes in the queue just after an arrival; 0 without arrivals.
     pub fn mean_bytes(&self) -> f64 {
         self.sum_bytes as f64 / self.arrivals.max(1) as f64
     }

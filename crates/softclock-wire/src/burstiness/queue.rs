@@ -6,8 +6,22 @@ use softclock_core::{Instant, Rate};
 
 /// A queue in front of a link of a given rate (*PSPacer/HT*, Figure 6): first in, first out, without loss.
 ///
-/// The arithmetic is exact: service is counted in bits over 10^9, of which a rate of r bits a second gives r each
-/// nanosecond. Packets of equal length that follow each other take one entry, of which there are at most [`MOST_RUNS`].
+/// The arithmetic is exact. Service is counted in units of 10^-9 bits, of which a link of r bits per second gives r
+/// each nanosecond. Consecutive packets of equal length share one entry, and there are at most [`MOST_RUNS`] entries.
+///
+/// # Example
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_wire::burstiness::VirtualQueue;
+///
+/// let mut queue = VirtualQueue::new("100mbit".parse().unwrap(), None);
+/// // 1250 bytes take 100 us at this rate.
+/// let packets = [0, 20, 40, 1_000].map(|at_us| {
+///     let occupancy = queue.on_packet(Instant::from_ns(at_us * 1_000), 1_250);
+///     occupancy.unwrap().packets
+/// });
+/// assert_eq!(packets, [1, 2, 3, 1]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct VirtualQueue {
     rate: Rate,
@@ -15,37 +29,40 @@ pub struct VirtualQueue {
     last: Instant,
     runs: VecDeque<Run>,
     occupancy: Occupancy,
-    /// Given to the packet at the head; with nobody there, what could have been sent since the last one left.
+    /// The service given to the packet at the head so far. If the queue is empty, the unused service since the last
+    /// packet left.
     service: u128,
 }
 
-/// Packets of one length in a row.
+/// Consecutive packets of equal length.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     bytes: u32,
     count: u32,
 }
 
-/// What is in the queue: packets whose last bit has not left.
+/// The content of the queue: the packets whose last bit has not left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Occupancy {
-    /// How many.
+    /// The number of packets.
     pub packets: u64,
-    /// Their whole lengths.
+    /// The sum of their lengths, including bits that have left.
     pub bytes: u64,
 }
 
-/// More waits than is kept: the rate is below that of the traffic. The queue is of no further use.
+/// The error of a queue that exceeded [`MOST_RUNS`], usually because the rate is below that of the traffic. The queue
+/// cannot be used any further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueFull;
 
 impl VirtualQueue {
-    /// An empty queue before a link of this rate.
+    /// Creates an empty queue in front of a link of this rate.
     ///
-    /// A packet's time is that at which its last bit arrived. Without `line` its first bit leaves then at the earliest, as
-    /// from any store-and-forward switch. With `line`, the rate at which the bits arrived, the first bit may leave as soon
-    /// as it has arrived. That is what the paper's estimate assumes (equation 2): a burst of n packets gives n (line -
-    /// rate) / line, rounded up, where a switch may have one packet more. A line below the rate counts as one of the rate.
+    /// The time of a packet is that at which its last bit arrives. Without `line`, its first bit leaves at that time at
+    /// the earliest, as in a store-and-forward switch. With `line`, the rate at which the bits arrive, each bit may
+    /// leave as soon as it has arrived. The paper's estimate assumes the latter (equation 2): a burst of n packets
+    /// gives an occupancy of n (line - rate) / line, rounded up; a store-and-forward switch may have one packet more. A
+    /// `line` below `rate` counts as `rate`.
     pub fn new(rate: Rate, line: Option<Rate>) -> Self {
         Self {
             rate,
@@ -57,17 +74,18 @@ impl VirtualQueue {
         }
     }
 
-    /// A packet arrives; returns the occupancy just after that, the packet itself counted. What leaves at the same
-    /// instant has left. O(1), amortised over the packets. `now` does not go backwards.
+    /// Adds a packet that arrives at `now`, and returns the occupancy just after, which includes it. Packets that leave
+    /// at the same instant do not count. `now` must not go backwards. Costs O(1), amortised over the packets.
     ///
     /// # Errors
-    /// More than [`MOST_RUNS`] runs of packets would wait.
+    /// Returns [`QueueFull`] if more than [`MOST_RUNS`] entries would be needed.
     #[inline]
     pub fn on_packet(&mut self, now: Instant, bytes: u32) -> Result<Occupancy, QueueFull> {
         let passed = u128::from(now.ns_since(self.last)) * u128::from(self.rate.bps());
         self.last = now;
         self.service = self.service.saturating_add(passed);
         self.depart();
+        // An idle link saves no service, except for the bits of this packet that could leave while it arrived.
         if self.runs.is_empty() {
             self.service = self.service.min(self.head_start(bytes));
         }
@@ -77,7 +95,7 @@ impl VirtualQueue {
         Ok(self.occupancy)
     }
 
-    /// Whose last bit has been sent leaves.
+    /// Removes the packets whose last bit has left.
     #[inline]
     fn depart(&mut self) {
         while let Some(run) = self.runs.front_mut() {
@@ -99,13 +117,14 @@ impl VirtualQueue {
         }
     }
 
-    /// What an idle bottleneck can have sent of a packet while it arrived.
+    /// The service that an idle bottleneck can give to a packet while it arrives.
     fn head_start(&self, bytes: u32) -> u128 {
         self.line.map_or(0, |line| {
             work(bytes).saturating_mul(self.rate.bps().into()) / u128::from(line.bps())
         })
     }
 
+    /// Adds a packet to the last run, or begins a new one.
     #[inline]
     fn append(&mut self, bytes: u32) -> Result<(), QueueFull> {
         let full = self.runs.len() == MOST_RUNS;
@@ -118,12 +137,12 @@ impl VirtualQueue {
     }
 }
 
-/// How much service a packet takes.
+/// The service that a packet needs, in units of 10^-9 bits.
 const fn work(bytes: u32) -> u128 {
     bytes as u128 * 8_000_000_000
 }
 
-/// How many of `most` packets this service completes.
+/// The number of packets, of `most` at most, that this service completes. All of them if they are empty.
 fn whole_packets(service: u128, work: u128, most: u32) -> u32 {
     match service.checked_div(work) {
         Some(packets) => u32::try_from(packets).unwrap_or(u32::MAX).min(most),
@@ -131,6 +150,6 @@ fn whole_packets(service: u128, work: u128, most: u32) -> u32 {
     }
 }
 
-/// Runs of packets of equal length that may wait: 8 MiB of memory, and never reached by a rate above the traffic's mean
-/// but in bursts of a million packets.
+/// The most runs of packets of equal length in the queue, which take 8 MiB. At a rate above the mean of the traffic,
+/// only a burst of a million packets of changing lengths can exceed it.
 pub const MOST_RUNS: usize = 1 << 20;

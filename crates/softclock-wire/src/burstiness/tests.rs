@@ -26,7 +26,8 @@ fn analysed(options: &Options, packets: &[(u64, u32)]) -> Burstiness {
     burstiness
 }
 
-/// The plain queue: for each packet, when its last bit leaves, in bits over 10^9 at the rate.
+/// A simple model of the queue: keeps the time at which the last bit of each packet leaves, in units of 10^-9 bits at
+/// the rate, and returns the occupancy after each arrival.
 fn model(rate: Rate, line: Option<Rate>, packets: &[(u64, u32)]) -> Vec<Occupancy> {
     let mut departures: Vec<(u128, u32)> = Vec::new();
     let arrive = |&(at_ns, bytes): &(u64, u32)| {
@@ -55,7 +56,7 @@ fn model(rate: Rate, line: Option<Rate>, packets: &[(u64, u32)]) -> Vec<Occupanc
     packets.iter().map(arrive).collect()
 }
 
-/// Bursts of `size` packets of 9 KB at 10 Gbit/s, as many that the mean is 5 Gbit/s.
+/// Bursts of `size` packets of 9 KB at 10 Gbit/s, at distances that give a mean of 5 Gbit/s.
 fn bursts(size: u64) -> Vec<(u64, u32)> {
     let packet = |index: u64| {
         let slot = index / size * size * 2 + index % size;
@@ -66,7 +67,7 @@ fn bursts(size: u64) -> Vec<(u64, u32)> {
 
 #[test]
 fn table_ii() {
-    // A switch that takes whole packets before it sends them has half a packet more, which shows where the burst is even.
+    // A store-and-forward switch holds half a packet more, which shows if the burst has an even number of packets.
     for (size, theory, switch) in [(1, 1, 1), (7, 4, 4), (70, 35, 36)] {
         let mut options = options(Some(rate(5_000_000_000)));
         let max = analysed(&options, &bursts(size)).queue().unwrap().max;
@@ -80,7 +81,7 @@ fn table_ii() {
 
 #[test]
 fn one_nanosecond_decides() {
-    // 1500 bytes take 12 us at a gigabit a second.
+    // 1500 bytes take 12 us at 1 Gbit/s.
     let second = |at_ns| {
         let mut queue = VirtualQueue::new(rate(1_000_000_000), None);
         queue.on_packet(Instant::from_ns(5), 1500).unwrap();
@@ -105,7 +106,7 @@ fn a_rate_below_the_traffic_is_told() {
     assert_eq!(queue.max.packets, MOST_RUNS as u64);
     assert_eq!(burstiness.volume().packets(), MOST_RUNS as u64 + 2);
 
-    // Equal packets take one entry.
+    // Packets of equal length share one entry.
     let mut queue = VirtualQueue::new(rate(1), None);
     for _ in 0..=MOST_RUNS {
         queue.on_packet(Instant::ORIGIN, 60).unwrap();

@@ -1,10 +1,10 @@
-//! How much, over how long.
+//! The numbers of packets and bytes, and the duration of a stream.
 
 use core::time::Duration;
 
 use softclock_core::{Instant, Rate};
 
-/// Packets, bytes, and the time from the first packet to the last.
+/// Counts packets and bytes, and measures the time from the first packet to the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Volume {
     packets: u64,
@@ -14,7 +14,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// A packet was seen; returns nanoseconds since the one before. Time that goes backwards stands still, and is counted.
+    /// Adds a packet, and returns the nanoseconds since the previous one, or `None` for the first. If time goes
+    /// backwards, the result is 0, and the packet counts as a reversal.
     #[inline]
     pub fn on_packet(&mut self, at: Instant, bytes: u32) -> Option<u64> {
         self.packets += 1;
@@ -32,38 +33,39 @@ impl Volume {
         Some(gap_ns)
     }
 
-    /// Packets seen.
+    /// The number of packets.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Their bytes.
+    /// The sum of the packets' lengths.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Packets whose time was before that of one before them.
+    /// The number of packets whose time was before the latest time of the packets before them.
     pub const fn reversals(&self) -> u64 {
         self.reversals
     }
 
-    /// When the first packet was seen.
+    /// The time of the first packet.
     pub fn first(&self) -> Option<Instant> {
         self.span.map(|(first, _)| first)
     }
 
-    /// When the last packet was seen.
+    /// The latest time of a packet.
     pub fn last(&self) -> Option<Instant> {
         self.span.map(|(_, last)| last)
     }
 
-    /// From the first packet to the last.
+    /// The time from the first packet to the last.
     pub fn duration(&self) -> Duration {
         self.span
             .map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
-    /// All bytes over the duration, rounded up to a bit a second; `None` if no time passed or there were no bytes.
+    /// The mean rate: all bytes over the duration, rounded up to whole bits per second. `None` if the duration or the
+    /// number of bytes is zero.
     pub fn mean_rate(&self) -> Option<Rate> {
         let ns = self.duration().as_nanos();
         let bps = (u128::from(self.bytes) * 8_000_000_000).checked_div(ns)?;

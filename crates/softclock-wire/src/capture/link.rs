@@ -1,17 +1,18 @@
-//! What a captured packet begins with.
+//! The link types of captures, which determine the first header of a packet.
 
 use crate::packet::Headers;
 
-/// The type of a link, by its number in the registry of link-layer header types.
+/// The type of a captured link, by its number in the registry of link-layer header types (LINKTYPE_ values of
+/// tcpdump.org).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkType(pub u16);
 
 impl LinkType {
-    /// Ethernet.
+    /// Ethernet (LINKTYPE_ETHERNET).
     pub const ETHERNET: Self = Self(1);
 
-    /// The headers of a packet of this link, from its first bytes; `None` for links other than Ethernet, IP without a link
-    /// (raw), the loopback of BSD, and Linux's "cooked" captures.
+    /// Parses the headers of a packet that begins with `data`. Returns `None` for link types other than Ethernet, raw
+    /// IP, BSD loopback and Linux's "cooked" captures.
     pub fn headers(self, data: &[u8]) -> Option<Headers> {
         let ip_from = match self.0 {
             1 => return Some(Headers::of_frame(data)),

@@ -1,13 +1,45 @@
-//! Packets of captures: the formats pcap and pcapng, in both byte orders, in stamps of any resolution.
+//! Reads packets from captures in the formats pcap and pcapng, in both byte orders, with timestamps of any resolution.
 //!
-//! The [`Decoder`] reads no file: it is given what was read so far and says what stands at its front, so that files of any
-//! size are decoded in the memory of one block. No input panics; what is at odds with the format ends the decoding, since
-//! there is nothing in these formats to find the next packet by.
+//! The [`Decoder`] reads no files. The caller passes the bytes that it has read, and the decoder returns the packet or
+//! other item at their beginning, so a file of any size is decoded in the memory of one block. No input causes a panic.
+//! An error ends the decoding, because these formats have no markers by which to find the next packet.
 //!
-//! Of pcapng it reads section headers, interface descriptions, and enhanced, simple and obsolete packet blocks; others are
-//! passed over. Of pcap, the variants with microseconds and nanoseconds.
+//! In pcapng, the decoder reads section headers, interface descriptions, and enhanced, simple and obsolete packet
+//! blocks, and skips other blocks. In pcap, it reads the variants with microseconds and with nanoseconds.
 //!
-//! [`Directions`] tells the two directions of the captured link apart.
+//! [`Directions`] finds out the direction of each packet on the captured link.
+//!
+//! # Example
+//! ```
+//! use softclock_wire::capture::{Decoded, Decoder};
+//!
+//! // A pcap file in little-endian order, with one packet of 3 bytes.
+//! let mut file: Vec<u8> = Vec::new();
+//! for number in [0xa1b2_c3d4_u32, 2 | 4 << 16, 0, 0, 65_535, 1] {
+//!     file.extend(number.to_le_bytes()); // magic, version 2.4, two unused fields, longest packet, Ethernet
+//! }
+//! for number in [10_u32, 500, 3, 60] {
+//!     file.extend(number.to_le_bytes()); // seconds, microseconds, captured length, original length
+//! }
+//! file.extend([1, 2, 3]);
+//!
+//! let mut decoder = Decoder::new();
+//! let mut rest = &file[..];
+//! let mut lengths = Vec::new();
+//! loop {
+//!     match decoder.decode(rest)? {
+//!         Decoded::Packet(packet, used) => {
+//!             lengths.push((packet.data.len(), packet.original_bytes));
+//!             rest = &rest[used..];
+//!         }
+//!         Decoded::Other(used) => rest = &rest[used..],
+//!         // A program would read more of its file here.
+//!         Decoded::More(_) => break,
+//!     }
+//! }
+//! assert_eq!(lengths, [(3, 60)]);
+//! # Ok::<(), softclock_wire::capture::CaptureError>(())
+//! ```
 
 mod direction;
 mod link;
@@ -24,51 +56,51 @@ pub use link::LinkType;
 use pcap::Pcap;
 use pcapng::Pcapng;
 
-/// One packet of a capture.
+/// A packet of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// When it was captured, on the scale of the capture (most often since 1970); times before that scale's origin are at
-    /// it. `None` for simple packet blocks, which do not say.
+    /// The time at which the packet was captured, on the time scale of the capture, usually Unix time. Times before the
+    /// scale's origin count as the origin. `None` for simple packet blocks of pcapng, which have no timestamp.
     pub at: Option<Instant>,
-    /// Its length when it was captured.
+    /// The length that the packet had on the link.
     pub original_bytes: u32,
-    /// What was kept of it.
+    /// The captured bytes of the packet, often only the first ones.
     pub data: &'a [u8],
-    /// What it begins with.
+    /// The type of the link, which determines the packet's first header.
     pub link: LinkType,
 }
 
-/// What stands at the front of the input.
+/// The item at the beginning of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded<'a> {
-    /// A packet, which takes so many bytes of the input.
+    /// A packet, and the number of input bytes that it takes.
     Packet(Packet<'a>, usize),
-    /// So many bytes without a packet.
+    /// A number of input bytes without a packet.
     Other(usize),
-    /// It needs at least so many bytes of input, more than there are.
+    /// An incomplete item. Decoding it needs at least this many bytes of input, more than there are.
     More(usize),
 }
 
-/// Why a capture cannot be read, or not on.
+/// The reason why a capture cannot be decoded, or not any further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureError {
-    /// It begins like neither format.
+    /// The input begins with the magic number of neither format.
     NotACapture,
-    /// It begins like a file that is compressed.
+    /// The input begins with the magic number of a compressed file.
     Compressed,
-    /// It is of a version of the format that nobody else writes either.
+    /// The input has an unknown version of its format: major and minor number.
     Version(u16, u16),
-    /// A length that is none, or above [`MOST_BLOCK_BYTES`]: the file is damaged.
+    /// The length of a block, record or packet is impossible or above [`MOST_BLOCK_BYTES`]: the file is damaged.
     Length(u32),
-    /// The length after a block is not the one before it: the file is damaged.
+    /// The lengths before and after a block differ: the file is damaged.
     Trailer(u32, u32),
-    /// A packet of an interface that is not described.
+    /// A packet belongs to an interface, given by its number, that the section does not describe.
     Interface(u32),
-    /// More interfaces in a section than [`MOST_INTERFACES`].
+    /// A section describes more interfaces than [`MOST_INTERFACES`].
     TooManyInterfaces,
 }
 
-/// The decoder of one capture; see the [module](self).
+/// Decodes one capture; see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     format: Option<Format>,
@@ -81,16 +113,16 @@ enum Format {
 }
 
 impl Decoder {
-    /// At the beginning of a capture.
+    /// Creates a decoder at the beginning of a capture.
     pub const fn new() -> Self {
         Self { format: None }
     }
 
-    /// Decodes what stands at the front of `input`, which goes on where the bytes that were taken ended. A packet costs
-    /// some nanoseconds.
+    /// Decodes the item at the beginning of `input`, which must continue after the bytes that the call before has
+    /// taken. Costs some nanoseconds per packet, and does not copy it.
     ///
     /// # Errors
-    /// The capture is damaged or none, from here on.
+    /// Returns an error if the capture is damaged here, or not a capture. Decoding cannot continue after it.
     #[inline]
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<Decoded<'a>, CaptureError> {
         match &mut self.format {
@@ -100,7 +132,7 @@ impl Decoder {
         }
     }
 
-    /// Which format it is.
+    /// Finds out the format from the magic number, and decodes the first item.
     fn begin<'a>(&mut self, input: &'a [u8]) -> Result<Decoded<'a>, CaptureError> {
         let Some(magic) = input.first_chunk::<4>() else {
             return Ok(Decoded::More(4));
@@ -113,7 +145,7 @@ impl Decoder {
             return Err(CaptureError::Compressed);
         }
         let Some(header) = input.first_chunk::<{ pcap::HEADER_BYTES }>() else {
-            // What is no capture is told early.
+            // Reports an input that is not a capture before it has a full header.
             pcap::order_and_unit(*magic)?;
             return Ok(Decoded::More(pcap::HEADER_BYTES));
         };
@@ -122,7 +154,7 @@ impl Decoder {
     }
 }
 
-/// Which end of a number comes first.
+/// A byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Little,
@@ -130,7 +162,7 @@ enum Order {
 }
 
 impl Order {
-    /// The number at this place, which is there.
+    /// Reads the number at this offset, which the caller has checked.
     #[inline]
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let bytes = bytes[at..]
@@ -159,17 +191,17 @@ impl fmt::Display for CaptureError {
             Self::NotACapture => f.write_str("neither a pcap nor a pcapng file"),
             Self::Compressed => f.write_str("a compressed file; decompress it first"),
             Self::Version(major, minor) => write!(f, "version {major}.{minor} is not known"),
-            Self::Length(bytes) => write!(f, "damaged: {bytes} bytes are no length of a block"),
+            Self::Length(bytes) => write!(f, "damaged: a block cannot have {bytes} bytes"),
             Self::Trailer(before, after) => {
                 write!(
                     f,
-                    "damaged: a block of {before} bytes ends as one of {after}"
+                    "damaged: a block of {before} bytes gives its length as {after} at its end"
                 )
             }
             Self::Interface(number) => {
                 write!(
                     f,
-                    "damaged: a packet of interface {number}, which is not described"
+                    "damaged: a packet belongs to interface {number}, which is not described"
                 )
             }
             Self::TooManyInterfaces => {
@@ -181,13 +213,14 @@ impl fmt::Display for CaptureError {
 
 impl core::error::Error for CaptureError {}
 
-/// The longest block, or record of pcap: more than any packet, and what a reader's buffer may have to hold.
+/// The longest block of pcapng or packet of pcap that is decoded. A reader's buffer must be able to hold this and 16
+/// bytes.
 pub const MOST_BLOCK_BYTES: u32 = 16 << 20;
 
-/// Interfaces of a section.
+/// The most interfaces of a section of pcapng.
 pub const MOST_INTERFACES: usize = 1 << 16;
 
-/// How gzip, zstd, xz and lz4 begin.
+/// The magic numbers of gzip, zstd, xz and lz4.
 const COMPRESSED: [&[u8]; 4] = [
     &[0x1f, 0x8b],
     &[0x28, 0xb5, 0x2f, 0xfd],

@@ -1,4 +1,4 @@
-//! The format of libpcap: a header, then records.
+//! Decodes the format pcap: a file header, then a record for each packet.
 
 use softclock_core::Instant;
 
@@ -8,9 +8,9 @@ use super::{CaptureError, Decoded, LinkType, MOST_BLOCK_BYTES, Order, Packet};
 pub(super) struct Pcap {
     order: Order,
     link: LinkType,
-    /// Nanoseconds in the unit of the stamps' fraction.
+    /// The unit of the fractional part of timestamps, in nanoseconds.
     unit_ns: u64,
-    /// Longer records do not exist.
+    /// The longest captured packet. Longer ones mean that the file is damaged.
     most_bytes: u32,
 }
 
@@ -24,7 +24,7 @@ impl Pcap {
         let snap_bytes = order.u32(header, 16);
         Ok(Self {
             order,
-            // The upper bits tell about check sequences.
+            // The upper 16 bits describe frame check sequences.
             link: LinkType(order.u32(header, 20) as u16),
             unit_ns,
             most_bytes: snap_bytes.clamp(USUAL_SNAP_BYTES, MOST_BLOCK_BYTES),
@@ -45,7 +45,7 @@ impl Pcap {
         let Some(data) = input.get(RECORD_BYTES..end) else {
             return Ok(Decoded::More(end));
         };
-        // 2^32 s and 2^32 us are far below 2^64 ns.
+        // Cannot overflow: 2^32 s and 2^32 us are far below 2^64 ns.
         let at_ns = u64::from(number(0)) * 1_000_000_000 + u64::from(number(4)) * self.unit_ns;
         let packet = Packet {
             at: Some(Instant::from_ns(at_ns)),
@@ -57,7 +57,7 @@ impl Pcap {
     }
 }
 
-/// What the magic number tells.
+/// Returns the byte order and the unit of timestamps, in nanoseconds, by the magic number.
 pub(super) fn order_and_unit(magic: [u8; 4]) -> Result<(Order, u64), CaptureError> {
     match u32::from_le_bytes(magic) {
         MICROSECONDS => Ok((Order::Little, 1_000)),
@@ -76,5 +76,5 @@ const NANOSECONDS: u32 = 0xa1b2_3c4d;
 pub(super) const HEADER_BYTES: usize = 24;
 const RECORD_BYTES: usize = 16;
 
-/// What tcpdump keeps of a packet, if not told otherwise; headers that promise less are not always kept to.
+/// The default limit of tcpdump. Used if the file header gives a lower one, since some writers exceed theirs.
 const USUAL_SNAP_BYTES: u32 = 262_144;

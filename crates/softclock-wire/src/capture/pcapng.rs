@@ -1,4 +1,4 @@
-//! The format pcapng: sections of blocks.
+//! Decodes the format pcapng: sections that consist of blocks.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::{CaptureError, Decoded, LinkType, MOST_BLOCK_BYTES, MOST_INTERFACES, 
 #[derive(Clone, Debug)]
 pub(super) struct Pcapng {
     order: Order,
-    /// Those of the present section.
+    /// The interfaces of the current section.
     interfaces: Vec<Interface>,
 }
 
@@ -21,14 +21,14 @@ struct Interface {
     offset_s: i64,
 }
 
-/// The unit of stamps.
+/// The unit of timestamps.
 #[derive(Clone, Copy, Debug)]
 enum Resolution {
-    /// So many nanoseconds.
+    /// The unit is this many nanoseconds.
     Nanoseconds(u64),
-    /// So many of it in a nanosecond.
+    /// A nanosecond has this many units.
     InNanosecond(u128),
-    /// A second over two to the power of this.
+    /// A second has two to the power of this many units.
     BinaryFraction(u8),
 }
 
@@ -45,6 +45,8 @@ impl Pcapng {
         let Some(begin) = input.first_chunk::<12>() else {
             return Ok(Decoded::More(12));
         };
+        // The type of a section header reads the same in both byte orders; its magic number gives the order of the
+        // section.
         let is_section = begin[..4] == SECTION_HEADER;
         if is_section {
             self.order = order_of([begin[8], begin[9], begin[10], begin[11]])?;
@@ -101,6 +103,7 @@ impl Pcapng {
             resolution: Resolution::Nanoseconds(1_000),
             offset_s: 0,
         };
+        // Options that are cut off end the list. They do not matter enough to refuse the capture.
         let mut options = &body[8..];
         while options.len() >= 4 {
             let (code, length) = (order.u16(options, 0), usize::from(order.u16(options, 2)));
@@ -137,11 +140,11 @@ impl Pcapng {
 
     fn obsolete_packet<'a>(&self, body: &'a [u8]) -> Result<Packet<'a>, CaptureError> {
         require(body, 20)?;
-        // The other half of the place counts drops.
+        // The field has 16 bits here; the next 16 count dropped packets.
         self.packet_of(self.order.u16(body, 0).into(), body)
     }
 
-    /// Both kinds have the same fields behind the interface's number.
+    /// Decodes the fields after the interface's number, which enhanced and obsolete packet blocks have in common.
     #[inline]
     fn packet_of<'a>(&self, interface: u32, body: &'a [u8]) -> Result<Packet<'a>, CaptureError> {
         let number = |at| self.order.u32(body, at);
@@ -161,6 +164,7 @@ impl Pcapng {
         require(body, 4)?;
         let interface = self.interface(0)?;
         let original_bytes = self.order.u32(body, 0);
+        // Simple packet blocks have no captured length: it follows from the interface's limit, where 0 means none.
         let captured = match interface.snap_bytes {
             0 => original_bytes,
             snap_bytes => original_bytes.min(snap_bytes),
@@ -189,14 +193,14 @@ impl Interface {
             Resolution::InNanosecond(number) => u128::from(ticks) / number,
             Resolution::BinaryFraction(power) => (u128::from(ticks) * 1_000_000_000) >> power,
         };
-        // Below 2^94, as ticks are below 2^64 and no unit is above a second.
+        // Cannot overflow: `ns` is below 2^94, as `ticks` is below 2^64 and no unit is longer than a second.
         let ns = ns as i128 + i128::from(self.offset_s) * 1_000_000_000;
         Instant::from_ns(ns.clamp(0, u64::MAX.into()) as u64)
     }
 }
 
 impl Resolution {
-    /// As the option writes it: a negative power of 10, or of 2 if the highest bit is set.
+    /// Converts the value of the option: the exponent of a negative power of 10, or of 2 if the highest bit is set.
     fn of(byte: u8) -> Self {
         let power = byte & 0x7f;
         match power {
@@ -207,7 +211,7 @@ impl Resolution {
     }
 }
 
-/// The byte order of a section, by its magic number.
+/// Returns the byte order of a section by its magic number.
 fn order_of(magic: [u8; 4]) -> Result<Order, CaptureError> {
     match magic {
         [0x4d, 0x3c, 0x2b, 0x1a] => Ok(Order::Little),
@@ -216,7 +220,7 @@ fn order_of(magic: [u8; 4]) -> Result<Order, CaptureError> {
     }
 }
 
-/// A block's body has room for its fields.
+/// Checks that a block's body has room for its fields.
 #[inline]
 fn require(body: &[u8], bytes: usize) -> Result<(), CaptureError> {
     match body.len() < bytes {
@@ -225,7 +229,7 @@ fn require(body: &[u8], bytes: usize) -> Result<(), CaptureError> {
     }
 }
 
-/// The type of a section's header, the same in both byte orders.
+/// The block type of a section header, which reads the same in both byte orders.
 pub(super) const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const INTERFACE_DESCRIPTION: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;

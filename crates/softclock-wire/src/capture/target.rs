@@ -1,9 +1,9 @@
-//! What must hold for any bytes; the entry of the property tests and of the fuzzer (`fuzz/`).
+//! Properties of the decoder that hold for any input. Called by the property tests and by the fuzzer (`fuzz/`).
 
 use super::{Decoded, Decoder};
 
-/// Decodes to the end: each step takes something or asks for more than there is, packets lie in what is taken, and it makes
-/// no difference how much of the capture is there already.
+/// Decodes to the end, and checks that each step takes bytes or asks for more than there are, that a packet is shorter
+/// than the bytes taken, and that the result does not depend on the length of the input.
 pub(crate) fn check(capture: &[u8]) {
     let mut decoder = Decoder::new();
     let mut rest = capture;
@@ -30,7 +30,7 @@ pub(crate) fn check(capture: &[u8]) {
     }
 }
 
-/// The same with no more input than is asked for.
+/// Decodes one item, passing no more input than the decoder asks for.
 fn step_by_step<'a>(decoder: &mut Decoder, input: &'a [u8]) -> Decoded<'a> {
     let mut length = 0;
     loop {

@@ -1,4 +1,4 @@
-//! What the formats' descriptions say, byte by byte, and what must hold for any bytes.
+//! Tests of captures built byte by byte as the formats' specifications describe, and properties for any input.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::*;
 #[path = "target.rs"]
 mod target;
 
-/// Everything decoded of a capture, and how it ended: whole, in the middle of a block, or wrong.
+/// The end of a capture: complete, in the middle of a block, or an error.
 #[derive(Debug, PartialEq)]
 enum End {
     Whole,
@@ -17,7 +17,7 @@ enum End {
     Wrong(CaptureError),
 }
 
-/// Time in nanoseconds, original length, and what was kept.
+/// The time in nanoseconds, the original length, and the captured bytes of a packet.
 type Told = (Option<u64>, u32, Vec<u8>);
 
 fn decoded(capture: &[u8]) -> (Vec<Told>, End) {
@@ -39,7 +39,7 @@ fn decoded(capture: &[u8]) -> (Vec<Told>, End) {
     }
 }
 
-/// Numbers in one byte order.
+/// Writes numbers in one byte order.
 struct Writer {
     big: bool,
     bytes: Vec<u8>,
@@ -248,7 +248,7 @@ fn every_cut_is_told_but_between_packets() {
             let (packets, end) = decoded(&whole[..length]);
             assert_eq!(packets.len(), length.saturating_sub(begin) / each);
             let is_between = length >= begin && (length - begin).is_multiple_of(each)
-                // Between the header of the section and the interface.
+                // The end of the section header of pcapng, before the interface description.
                 || each == 36 && length == 28;
             let expected = if is_between { End::Whole } else { End::Cut };
             assert_eq!(end, expected, "{length} bytes");

@@ -1,10 +1,19 @@
-//! The Internet checksum (RFC 1071) and its incremental change (RFC 1624).
+//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
 use super::{Headers, IPV4, IPV6, PartialChecksum, TCP, UDP, u16_at};
 
-/// The ones' complement sum of 16-bit words, not complemented. An odd byte at the end counts as the word's first.
+/// Returns the ones' complement sum of the 16-bit words of `bytes`, not complemented. A single byte at the end is
+/// padded with zero.
+///
+/// ```
+/// use softclock_wire::packet::ones_complement_sum;
+///
+/// // The example of RFC 1071, section 3.
+/// let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+/// assert_eq!(ones_complement_sum(&bytes), 0xddf2);
+/// ```
 pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
-    // 32-bit words at a time: the sum modulo 2^16 - 1 is the same (RFC 1071, 2).
+    // Adds 32-bit words, which gives the same sum modulo 2^16 - 1 (RFC 1071, section 2).
     let mut chunks = bytes.chunks_exact(4);
     let mut sum: u64 = 0;
     for chunk in &mut chunks {
@@ -16,13 +25,15 @@ pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
     fold(sum + u64::from(u32::from_be_bytes(last)))
 }
 
-/// The sum in which a word `old` is replaced by `new`.
+/// Returns the sum after a word `old` was replaced by `new`.
 pub(super) fn replaced(sum: u16, old: u16, new: u16) -> u16 {
     fold(u64::from(sum) + u64::from(!old) + u64::from(new))
 }
 
-/// Completes a checksum whose field holds the sum of the pseudo-header; false, and nothing done, if it lies outside of the
-/// frame. UDP's zero is sent as 0xffff, which is the same number.
+/// Completes a checksum whose field holds the sum of the pseudo-header. Returns false, and changes nothing, if the
+/// field is outside the frame.
+///
+/// Writes a checksum of zero as 0xffff, as UDP requires; in ones' complement these are the same number.
 pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     let start = usize::from(checksum.start);
     let field = start + usize::from(checksum.offset);
@@ -37,9 +48,12 @@ pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     true
 }
 
-/// The checksum of a frame of TCP or UDP that its sender has left to the link, where nobody says so: its field holds the
-/// sum of the pseudo-header. One of 65536 finished checksums looks the same; completing it again does not change it, unless
-/// the packet was damaged. `None` also for fragments, for IPv6 with extension headers, and where bytes follow the packet.
+/// Detects a partial checksum, which the sender of a frame has left to the link, without an [`Offload`](super::Offload)
+/// that says so: the checksum field of TCP or UDP holds the sum of the pseudo-header.
+///
+/// One in 65536 complete checksums looks the same. Completing it again does not change it, unless the packet is
+/// damaged. Returns `None` if the checksum looks complete; also for fragments, for IPv6 with extension headers, and if
+/// bytes follow the packet.
 pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecksum> {
     let (network, transport) = (headers.network_offset, headers.transport_offset);
     let header = frame.get(network..transport)?;
@@ -64,7 +78,7 @@ pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecks
     })
 }
 
-/// Sums the carries up until 16 bits are left.
+/// Adds the carries until 16 bits are left.
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -72,6 +86,7 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
+/// The bits of the fragment field of IPv4 that are zero in a packet that is no fragment.
 const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
 
 #[cfg(test)]
@@ -81,7 +96,8 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// A frame with nothing but addresses, protocol and lengths, and where its checksum belongs.
+    /// Builds a frame with addresses, protocol, lengths and a partial checksum. Returns it with the place of the
+    /// checksum.
     fn frame(is_ipv6: bool, protocol: u8, payload: &[u8]) -> (Vec<u8>, PartialChecksum) {
         let transport = if is_ipv6 { 54 } else { 34 };
         let mut frame = vec![0; transport];
@@ -117,7 +133,7 @@ mod tests {
         (frame, checksum)
     }
 
-    /// Word by word, as RFC 1071 says it.
+    /// Sums word by word, as RFC 1071 defines it.
     fn plainly(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {
@@ -135,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// Partial, completed, and completed once more.
+        /// A partial checksum is detected, completed, and unchanged if it is completed again.
         #[test]
         fn a_partial_checksum_is_told(
             is_ipv6 in any::<bool>(),
@@ -159,7 +175,7 @@ mod tests {
             }
         }
 
-        /// Whatever claims to be a packet, no checksum lies outside of it.
+        /// For any bytes, a detected checksum lies inside the frame.
         #[test]
         fn a_partial_checksum_is_within_its_frame(
             is_ipv6 in any::<bool>(),
@@ -187,7 +203,7 @@ mod tests {
             let sum = ones_complement_sum(&bytes);
             let old = u16::from_be_bytes([bytes[0], bytes[1]]);
             bytes[..2].copy_from_slice(&new.to_be_bytes());
-            // There are two zeros.
+            // 0 and 0xffff are both zero in ones' complement.
             let same = |a: u16, b: u16| a % 0xffff == b % 0xffff;
             prop_assert!(same(replaced(sum, old, new), ones_complement_sum(&bytes)));
         }

@@ -1,4 +1,4 @@
-//! Which of many filters a packet meets first.
+//! Finds the first of many filters that a packet matches.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,18 +7,35 @@ use core::net::IpAddr;
 use super::Headers;
 use super::filter::{Filter, Ports, Prefix};
 
-/// Filters in order, compiled so that the first one that a packet meets is found without trying them in turn.
+/// An ordered list of filters, compiled so that the first one that a packet matches is found without trying each of
+/// them.
 ///
-/// This is the bit-vector scheme of Lakshman and Stiliadis (SIGCOMM 1998). Each kind of condition divides its values into
-/// the intervals between the ends of the filters' ranges; each interval knows the set of filters that are content with it;
-/// and the filters that a packet meets are the intersection of the sets that its headers' values lead to.
+/// This is the bit-vector scheme of Lakshman and Stiliadis (SIGCOMM 1998). For each type of condition, the ends of the
+/// filters' ranges divide the values into intervals, and each interval has the set of the filters that accept it. The
+/// filters that a packet matches are the intersection of the sets of its headers' values.
 ///
 /// # Cost
-/// A binary search for each kind of condition that occurs, and n / 64 words to intersect at most, for n filters. Each kind
-/// that occurs takes up to n * n / 4 bytes: 256 KiB for 1000 filters with ports of their own.
+/// For n filters, a look-up takes a binary search for each type of condition that occurs, and intersects at most n / 64
+/// words. Each type of condition that occurs takes up to n * n / 4 bytes: 256 KiB for 1000 filters with different
+/// ports.
+///
+/// # Example
+/// ```
+/// use softclock_wire::packet::{Classifier, Filter, Headers};
+///
+/// let filters = ["dport 443", "port 1-1023", ""].map(|text| text.parse::<Filter>().unwrap());
+/// let classifier = Classifier::new(&filters);
+/// let first_match = |ports| {
+///     let headers = Headers { ports: Some(ports), ..Headers::default() };
+///     classifier.first_match(&headers)
+/// };
+/// assert_eq!(first_match((50_000, 443)), Some(0));
+/// assert_eq!(first_match((80, 50_000)), Some(1));
+/// assert_eq!(first_match((50_000, 50_001)), Some(2));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Classifier {
-    /// Words of a set of filters.
+    /// The number of 64-bit words of a set of filters.
     words: usize,
     source: Dimension<IpAddr>,
     destination: Dimension<IpAddr>,
@@ -32,7 +49,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Compiles these filters, which are numbered from 0.
+    /// Compiles these filters. They are numbered from 0 in their order.
     pub fn new<'a>(filters: impl IntoIterator<Item = &'a Filter>) -> Self {
         let filters: Vec<&Filter> = filters.into_iter().collect();
         Self {
@@ -49,7 +66,7 @@ impl Classifier {
         }
     }
 
-    /// The number of the first filter that [matches](Filter::matches).
+    /// Returns the number of the first filter that [matches](Filter::matches) a packet with these headers.
     pub fn first_match(&self, headers: &Headers) -> Option<usize> {
         let (source, destination) = headers.addresses.unzip();
         let (from, to) = headers.ports.unzip();
@@ -71,7 +88,8 @@ impl Classifier {
     }
 }
 
-/// The sets that a packet's values lead to: of each kind of condition two, one of which has to hold a filter.
+/// The sets of the filters that accept a packet's values. There are two for each type of condition, and a filter must
+/// be in one of them: conditions such as `port` accept either of two values.
 #[derive(Default)]
 struct Sets<'a> {
     pairs: [(&'a [u64], &'a [u64]); KINDS],
@@ -79,7 +97,7 @@ struct Sets<'a> {
 }
 
 impl<'a> Sets<'a> {
-    /// Leaves the filters that are content with one of two values.
+    /// Keeps only the filters that accept one of two values. `kind` is the condition's dimension.
     fn restrict<T: Copy + Ord>(
         &mut self,
         kind: &'a Dimension<T>,
@@ -99,6 +117,7 @@ impl<'a> Sets<'a> {
         self.count += 1;
     }
 
+    /// Returns one word of the intersection of all sets.
     fn intersection(&self, word: usize) -> u64 {
         let pairs = self.pairs[..self.count].iter();
         pairs.fold(u64::MAX, |met, (one, other)| {
@@ -107,20 +126,23 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// One kind of condition: ranges of values, by filter.
+/// The intervals of the values of one type of condition, each with the set of filters that accept it.
 #[derive(Clone, Debug)]
 struct Dimension<T> {
     words: usize,
-    /// Where intervals begin, ascending. What is below the first, is in no range.
+    /// The first values of the intervals, ascending. Values below the first are in no filter's range.
     starts: Vec<T>,
-    /// The sets of filters: of those without a condition, then for each interval of those content with it.
+    /// The sets of filters, one after the other: first the filters without a condition of this type, then for each
+    /// interval those that accept it.
     sets: Vec<u64>,
 }
 
 impl<T: Copy + Ord + Successor> Dimension<T> {
+    /// Compiles one type of condition. `range` returns the values that a filter accepts, or `None` for any.
     fn of(filters: &[&Filter], range: impl Fn(&Filter) -> Option<(T, T)>) -> Self {
         let words = words(filters.len());
         let ranges = || filters.iter().map(|filter| range(filter));
+        // An interval begins at the first value of each range and after the last one.
         let ends = ranges().flatten();
         let mut starts: Vec<T> = ends
             .flat_map(|(first, last)| [Some(first), last.successor()])
@@ -130,6 +152,8 @@ impl<T: Copy + Ord + Successor> Dimension<T> {
         starts.dedup();
         let mut sets = vec![0; (starts.len() + 1) * words];
         for (number, range) in ranges().enumerate() {
+            // The filter is in all sets from that of its first value to that of its last; set 0 is before the
+            // intervals.
             let places = match range {
                 None => 0..starts.len() + 1,
                 Some((first, last)) => {
@@ -151,12 +175,12 @@ impl<T: Copy + Ord + Successor> Dimension<T> {
 }
 
 impl<T: Copy + Ord> Dimension<T> {
-    /// No filter has a condition of this kind.
+    /// Returns whether no filter has a condition of this type.
     const fn is_free(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// The filters that are content with this value, or with none.
+    /// Returns the set of the filters that accept this value, or a packet without a value.
     fn set_of(&self, value: Option<T>) -> &[u64] {
         let place = value.map_or(0, |value| {
             self.starts.partition_point(|start| *start <= value)
@@ -165,7 +189,7 @@ impl<T: Copy + Ord> Dimension<T> {
     }
 }
 
-/// The next value in order.
+/// Values with a successor in their order; the largest has none.
 trait Successor: Sized {
     fn successor(self) -> Option<Self>;
 }
@@ -182,7 +206,7 @@ impl Successor for u16 {
     }
 }
 
-/// In the order of [`IpAddr`], those of IPv6 follow those of IPv4.
+/// In the order of [`IpAddr`], IPv6 addresses follow IPv4 addresses.
 impl Successor for IpAddr {
     fn successor(self) -> Option<Self> {
         match self {
@@ -198,6 +222,7 @@ impl Successor for IpAddr {
     }
 }
 
+/// The number of 64-bit words of a set of this many filters.
 const fn words(filters: usize) -> usize {
     filters.div_ceil(64)
 }
@@ -211,7 +236,7 @@ const fn alone<T: Copy>(value: T) -> (T, T) {
     (value, value)
 }
 
-/// Kinds of conditions.
+/// The number of types of conditions.
 const KINDS: usize = 9;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Filters from packets to classes, and how they are written.
+//! Filters on the headers of packets, and their notation.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -9,19 +9,31 @@ use alloc::string::{String, ToString};
 
 use super::{Headers, ICMP, ICMPV6, SCTP, TCP, UDP};
 
-/// Conditions that a packet's headers must all meet.
+/// A set of conditions, all of which the headers of a packet must meet.
 ///
-/// Written as pairs of a name and a value, separated by white space; without any, every packet passes:
+/// It is written as pairs of a name and a value, separated by white space. An empty filter matches every packet.
 ///
-/// | name | value | of the packet |
+/// | name | value | matches |
 /// |---|---|---|
-/// | `src`, `dst`, `host` | `10.0.0.0/8`, `2001:db8::/32`, an address | the source's address, the destination's, either |
-/// | `sport`, `dport`, `port` | `80`, `8000-8080` | the source's port, the destination's, either |
-/// | `proto` | `tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, a number | what IP carries |
-/// | `dscp` | `ef`, `cs1` to `cs7`, `af11` to `af43`, 0 to 63 | the class of service of IP |
+/// | `src`, `dst`, `host` | `10.0.0.0/8`, `2001:db8::/32`, an address | the source address, the destination's, either |
+/// | `sport`, `dport`, `port` | `80`, `8000-8080` | the source port, the destination's, either |
+/// | `proto` | `tcp`, `udp`, `icmp`, `icmpv6`, `sctp`, a number | the protocol that IP carries |
+/// | `dscp` | `ef`, `cs0` to `cs7`, `af11` to `af43`, 0 to 63 | the class of service of IP |
 /// | `vlan` | 0 to 4095 | the outermost VLAN |
 ///
-/// Fragments but the first have no ports, and so match no condition on them.
+/// Fragments other than the first have no ports, so conditions on ports do not match them.
+///
+/// # Example
+/// ```
+/// use softclock_wire::packet::{Filter, Headers, TCP};
+///
+/// let web: Filter = "proto tcp port 80-443".parse()?;
+/// let mut headers = Headers { protocol: Some(TCP), ports: Some((50_000, 443)), ..Headers::default() };
+/// assert!(web.matches(&headers));
+/// headers.ports = Some((50_000, 8080));
+/// assert!(!web.matches(&headers));
+/// # Ok::<(), softclock_wire::packet::FilterError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     pub(super) source: Option<Prefix>,
@@ -37,35 +49,35 @@ pub struct Filter {
 
 pub(super) type Ports = RangeInclusive<u16>;
 
-/// Addresses that begin alike.
+/// An address prefix, such as 10.0.0.0/8.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Prefix {
     address: IpAddr,
     bits: u32,
 }
 
-/// Why a text is no filter.
+/// The error of parsing a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FilterError {
     /// No condition has this name.
     UnknownName(String),
-    /// The name stands without a value.
+    /// The last name has no value.
     NoValue(String),
-    /// The name stands twice.
+    /// The name is given twice.
     Repeated(String),
-    /// The value is none for this name; with what it should be.
+    /// The value is not valid for this condition.
     BadValue {
-        /// The condition.
+        /// The name of the condition.
         name: String,
-        /// What stands behind it.
+        /// The invalid value.
         value: String,
-        /// How it is written.
+        /// A description of valid values.
         expected: &'static str,
     },
 }
 
 impl Filter {
-    /// Whether a packet meets all conditions.
+    /// Returns whether a packet with these headers meets all conditions.
     pub fn matches(&self, headers: &Headers) -> bool {
         let source = headers.addresses.map(|(source, _)| source);
         let destination = headers.addresses.map(|(_, destination)| destination);
@@ -89,10 +101,11 @@ impl Filter {
             && meets(&self.vlan, |&vlan| headers.vlan == Some(vlan))
     }
 
-    /// Adds the condition `name value`; false if no condition has this name.
+    /// Adds the condition `name value`. Returns false if no condition has this name.
     ///
     /// # Errors
-    /// The value is none for it, or the condition is there already.
+    /// Returns [`FilterError::BadValue`] if the value is not valid for the condition, and [`FilterError::Repeated`] if
+    /// the filter has the condition already.
     pub fn add(&mut self, name: &str, value: &str) -> Result<bool, FilterError> {
         match name {
             "src" => set(&mut self.source, name, value, PREFIX, Prefix::parse)?,
@@ -141,6 +154,7 @@ fn within(ports: &Ports, port: Option<u16>) -> bool {
     port.is_some_and(|port| ports.contains(&port))
 }
 
+/// Parses the value of a condition and stores it in `place`.
 fn set<T>(
     place: &mut Option<T>,
     name: &str,
@@ -177,7 +191,7 @@ impl Prefix {
         Some(Self { address, bits })
     }
 
-    /// The first address and the last.
+    /// The first and the last address of the prefix.
     pub(super) fn range(self) -> (IpAddr, IpAddr) {
         match self.address {
             IpAddr::V4(address) => {
@@ -231,7 +245,7 @@ fn parse_protocol(text: &str) -> Option<u8> {
     }
 }
 
-/// RFC 2474, 2597 and 3246.
+/// Parses a class of service: the names of RFC 2474, 2597 and 3246, or a number.
 fn parse_dscp(text: &str) -> Option<u8> {
     let digit = |at: usize| {
         let digit = text.as_bytes().get(at)?;
@@ -254,7 +268,7 @@ impl fmt::Display for FilterError {
         match self {
             Self::UnknownName(name) => write!(
                 f,
-                "'{name}' is no condition; there are src, dst, host, sport, dport, port, proto, dscp and vlan"
+                "'{name}' is not a condition; use src, dst, host, sport, dport, port, proto, dscp or vlan"
             ),
             Self::NoValue(name) => write!(f, "'{name}' stands without a value"),
             Self::Repeated(name) => write!(f, "'{name}' is given twice"),

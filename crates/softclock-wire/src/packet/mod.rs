@@ -1,8 +1,8 @@
-//! The headers of a packet, from the link to the transport, filters on them, and what a sender leaves to the link:
-//! checksums and segmentation.
+//! The headers of packets from the link to the transport layer, filters on them, and the work that a sender leaves to
+//! the link: checksums and segmentation.
 //!
-//! Parsing is lenient: it gives what can be told of a frame, and stops where it is cut off or makes no sense. No input
-//! panics, and no more than [`MOST_EXTENSIONS`] extension headers of IPv6 are walked.
+//! Parsing is lenient: [`Headers`] holds the fields that a frame has, and parsing stops where the frame is cut off or
+//! invalid. No input causes a panic. At most [`MOST_EXTENSIONS`] extension headers of IPv6 are parsed.
 
 mod checksum;
 mod classifier;
@@ -18,51 +18,66 @@ pub use filter::{Filter, FilterError};
 pub use offload::{Offload, PartialChecksum, SegmentKind, Segmentation};
 pub use segment::{Segments, segments};
 
-/// What a frame's headers say.
+/// The parsed headers of a packet. Offsets are in bytes from the beginning of the frame.
+///
+/// ```
+/// use softclock_wire::packet::{Headers, UDP};
+///
+/// let mut packet = [0; 28];
+/// packet[0] = 0x45; // IPv4, with a header of 20 bytes
+/// packet[9] = UDP;
+/// packet[12..16].copy_from_slice(&[10, 0, 0, 1]);
+/// packet[22..24].copy_from_slice(&53_u16.to_be_bytes());
+///
+/// let headers = Headers::of_ip(&packet);
+/// assert_eq!(headers.addresses.unwrap().0.to_string(), "10.0.0.1");
+/// assert_eq!(headers.ports, Some((0, 53)));
+/// assert_eq!(headers.payload_offset, Some(28));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headers {
-    /// The number of the outermost VLAN.
+    /// The ID of the outermost VLAN, 0 to 4095.
     pub vlan: Option<u16>,
-    /// The type of what the link layer carries: [`IPV4`], [`IPV6`], [`ARP`] or another.
+    /// The EtherType of the network layer: [`IPV4`], [`IPV6`], [`ARP`] or another; 0 if unknown.
     pub ether_type: u16,
-    /// Where the network layer's header begins, in bytes.
+    /// The offset of the network layer's header.
     pub network_offset: usize,
-    /// Network addresses: source and destination.
+    /// The network addresses: source and destination.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// The class of service, 0 to 63.
+    /// The class of service (DSCP), 0 to 63; 0 if the packet is not IP.
     pub dscp: u8,
-    /// What the network layer carries: [`TCP`], [`UDP`] or another; `None` if that can't be told.
+    /// The protocol of the transport layer: [`TCP`], [`UDP`] or another; `None` if unknown.
     pub protocol: Option<u8>,
-    /// A fragment other than the first, which has no transport header.
+    /// Whether this is a fragment other than the first, which has no transport header.
     pub is_later_fragment: bool,
-    /// Where the transport's header begins; where the parser stopped if there is none.
+    /// The offset of the transport's header, or of the place where parsing stopped before it.
     pub transport_offset: usize,
-    /// Ports of TCP, UDP and SCTP: source and destination.
+    /// The ports of TCP, UDP and SCTP: source and destination.
     pub ports: Option<(u16, u16)>,
-    /// Where the transport's payload begins, for TCP and UDP.
+    /// The offset of the payload of TCP and UDP. May be past the end of a frame that is cut off.
     pub payload_offset: Option<usize>,
 }
 
-/// The type of IPv4 in a frame.
+/// The EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
-/// The type of ARP.
+/// The EtherType of ARP.
 pub const ARP: u16 = 0x0806;
-/// The type of IPv6.
+/// The EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
 
-/// The number of ICMP in IPv4.
+/// The IP protocol number of ICMP.
 pub const ICMP: u8 = 1;
-/// The number of TCP.
+/// The IP protocol number of TCP.
 pub const TCP: u8 = 6;
-/// The number of UDP.
+/// The IP protocol number of UDP.
 pub const UDP: u8 = 17;
-/// The number of ICMP in IPv6.
+/// The IP protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
-/// The number of SCTP.
+/// The IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
 impl Headers {
-    /// The headers of an Ethernet frame.
+    /// Parses the headers of an Ethernet frame.
     pub fn of_frame(frame: &[u8]) -> Self {
         let mut headers = Self::default();
         let mut offset = 12;
@@ -85,7 +100,7 @@ impl Headers {
         headers
     }
 
-    /// The headers of an IP packet without a link layer.
+    /// Parses the headers of an IPv4 or IPv6 packet without a link layer.
     pub fn of_ip(packet: &[u8]) -> Self {
         let ether_type = match packet.first().map(|byte| byte >> 4) {
             Some(4) => IPV4,
@@ -100,6 +115,7 @@ impl Headers {
         headers
     }
 
+    /// Parses the network layer's header at `offset`, and the transport's after it.
     fn parse_network(&mut self, bytes: &[u8], offset: usize) {
         self.network_offset = offset.min(bytes.len());
         self.transport_offset = self.network_offset;
@@ -114,7 +130,7 @@ impl Headers {
         }
     }
 
-    /// `None` where it can't go on, as everywhere below.
+    /// Parses a header of IPv4. Returns `None` if it is cut off or invalid; fields that were parsed before stay set.
     fn parse_ipv4(&mut self, packet: &[u8]) -> Option<()> {
         let header = packet.first_chunk::<20>()?;
         let length = usize::from(header[0] & 0x0f) * 4;
@@ -133,6 +149,7 @@ impl Headers {
         Some(())
     }
 
+    /// Parses a header of IPv6 and its extension headers. Returns `None` if they are cut off or invalid.
     fn parse_ipv6(&mut self, packet: &[u8]) -> Option<()> {
         let header = packet.first_chunk::<40>()?;
         if header[0] >> 4 != 6 {
@@ -144,6 +161,7 @@ impl Headers {
             Some(Ipv6Addr::from(bytes).into())
         };
         self.addresses = Some((address(8)?, address(24)?));
+        // Each extension header begins with the type of the next. All but those of fragments give their length.
         let mut next = header[6];
         let mut offset = 40;
         for _ in 0..MOST_EXTENSIONS {
@@ -162,6 +180,7 @@ impl Headers {
             };
             next = *packet.get(offset)?;
             offset += length;
+            // The rest of a later fragment is payload, so the type of its next header is all that is known.
             if self.is_later_fragment {
                 self.protocol = Some(next);
                 break;
@@ -171,6 +190,7 @@ impl Headers {
         Some(())
     }
 
+    /// Parses the ports and the header length of TCP, UDP and SCTP.
     fn parse_transport(&mut self, bytes: &[u8]) {
         let Some(protocol @ (TCP | UDP | SCTP)) = self.protocol else {
             return;
@@ -194,7 +214,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([pair[0], pair[1]]))
 }
 
-/// Types of the frames that carry a VLAN's number before the real type.
+/// The EtherTypes of VLAN tags, which stand before the EtherType of the network layer.
 const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 const HOP_BY_HOP: u8 = 0;
@@ -203,7 +223,8 @@ const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 
-/// Extension headers of IPv6 that are walked; who sends more hides something.
+/// The most extension headers of IPv6 that are parsed. Longer chains do not occur in honest traffic, and have no
+/// [`protocol`](Headers::protocol).
 pub const MOST_EXTENSIONS: usize = 8;
 
 #[cfg(test)]

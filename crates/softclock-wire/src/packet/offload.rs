@@ -1,63 +1,71 @@
-//! What a frame leaves to the link: checksums and segmentation that the sender has not done.
+//! Offload: the checksums and the segmentation that the sender of a frame leaves to the link.
 //!
-//! The terms and the layout follow Linux' `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h), with which frames are
-//! exchanged with AF_PACKET sockets, TAP devices and virtual machines.
+//! The terms and the layout are those of Linux' `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h), which
+//! precedes the frames of AF_PACKET sockets, TAP devices and virtual machines.
 
-/// What is still to be done with a frame before it can be on a wire.
+/// The work that must be done on a frame before it can be sent on a wire.
+///
+/// ```
+/// use softclock_wire::packet::Offload;
+///
+/// let nothing = Offload::from_bytes(&[0; Offload::BYTES]);
+/// assert_eq!(nothing, Some(Offload::NONE));
+/// assert_eq!(Offload::NONE.to_bytes(), [0; Offload::BYTES]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
-    /// The checksum to be completed.
+    /// The checksum to complete, if any.
     pub checksum: Option<PartialChecksum>,
-    /// How to segment the frame.
+    /// The segmentation to do, if any.
     pub segmentation: Option<Segmentation>,
 }
 
-/// A checksum whose field holds the sum of the pseudo-header only.
+/// A partial checksum: its field holds the sum of the pseudo-header only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialChecksum {
-    /// Where the sum begins, in bytes from the frame's beginning.
+    /// The offset of the first byte to sum, in bytes from the beginning of the frame.
     pub start: u16,
-    /// Where the field is, in bytes from `start`.
+    /// The offset of the checksum field, in bytes from `start`.
     pub offset: u16,
 }
 
-/// A frame longer than the link carries, to be cut into segments (GSO).
+/// A request to cut a frame that is longer than the link allows into segments (generic segmentation offload, GSO).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segmentation {
-    /// The protocol.
+    /// The protocol whose payload is cut.
     pub kind: SegmentKind,
-    /// The flag CWR belongs to the first segment only (RFC 3168).
+    /// Whether the frame has the TCP flag CWR, which only the first segment must carry (RFC 3168).
     pub has_ecn: bool,
-    /// What the sender says of the headers' bytes, at least.
+    /// The length of all headers, as given by the sender. A hint, which may be wrong.
     pub header_bytes: u16,
-    /// Bytes of payload in a segment.
+    /// The bytes of payload in each segment except the last.
     pub segment_bytes: u16,
 }
 
-/// The protocols that are segmented.
+/// A protocol that can be segmented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentKind {
     /// TCP over IPv4.
     Tcp4,
     /// TCP over IPv6.
     Tcp6,
-    /// UDP, each segment a datagram.
+    /// UDP, where each segment becomes a datagram.
     Udp,
-    /// UDP, each segment a fragment of one datagram.
+    /// UDP, where each segment becomes an IP fragment of one datagram.
     UdpFragments,
 }
 
 impl Offload {
-    /// The bytes of a `virtio_net_hdr`, in the machine's byte order.
+    /// The length of a `virtio_net_hdr`.
     pub const BYTES: usize = 10;
 
-    /// The frame is as it will be on the wire.
+    /// No work is left: the frame can be sent on a wire.
     pub const NONE: Self = Self {
         checksum: None,
         segmentation: None,
     };
 
-    /// Reads a `virtio_net_hdr`; `None` if it asks for what is unknown here.
+    /// Parses a `virtio_net_hdr` in the machine's byte order. Returns `None` if it requests an unknown segmentation.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let field = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         let checksum = PartialChecksum {
@@ -83,7 +91,7 @@ impl Offload {
         })
     }
 
-    /// Writes a `virtio_net_hdr`.
+    /// Converts to a `virtio_net_hdr` in the machine's byte order.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         if let Some(checksum) = self.checksum {
@@ -106,7 +114,7 @@ impl Offload {
         bytes
     }
 
-    /// The same after `bytes` were put in front of the network header: a VLAN's tag.
+    /// Returns the offload of the frame after `bytes` were inserted before the network header, such as a VLAN tag.
     #[must_use]
     pub fn shifted(mut self, bytes: u16) -> Self {
         if let Some(checksum) = &mut self.checksum {

@@ -1,11 +1,12 @@
-//! Segmentation: frames that are longer than the link carries, as generic segmentation offload leaves them.
+//! Segmentation: cuts frames that are longer than the link allows, as generic segmentation offload (GSO) produces them.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::checksum::{ones_complement_sum, replaced};
 use super::{Headers, IPV4, Offload, PartialChecksum, SegmentKind, TCP, UDP};
 
-/// The segments of a frame, as complete frames; see [`segments`].
+/// An iterator over the segments of a frame, each a complete frame; see [`segments`].
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     frame: &'a [u8],
@@ -16,16 +17,41 @@ pub struct Segments<'a> {
     is_tcp: bool,
     segment_bytes: usize,
     checksum: PartialChecksum,
-    /// Where the next segment's payload begins.
+    /// The offset of the next segment's payload.
     next: usize,
     index: u16,
 }
 
-/// Cuts a frame of TCP or UDP over IPv4 or IPv6 as its sender asks. `None` if it asks for nothing, for fragments, or for
-/// what the frame's headers contradict.
+/// Cuts a frame of TCP or UDP, over IPv4 or IPv6, into segments as `offload` requests. Returns `None` if `offload`
+/// requests no segmentation, requests UDP fragments, or contradicts the frame's headers.
 ///
-/// Lengths, identifications, sequence numbers and flags of the segments, and the checksum of IPv4, are as a sender without
-/// offload would have written them. The transport's checksum stays partial: [`Segments::offload`] says what is left to do.
+/// The lengths, identifications, sequence numbers and flags of the segments, and the checksums of IPv4, are those that
+/// a sender without offload would have written. The transport's checksum stays partial; complete it as
+/// [`Segments::offload`] describes. Each segment is allocated and copied.
+///
+/// # Example
+/// ```
+/// use softclock_wire::packet::{Headers, Offload, PartialChecksum, SegmentKind, Segmentation, UDP, segments};
+///
+/// // 250 bytes of UDP payload, after 14 bytes of Ethernet, 20 of IPv4 and 8 of UDP.
+/// let mut frame = vec![0; 42 + 250];
+/// frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
+/// (frame[14], frame[23]) = (0x45, UDP);
+/// frame[38..40].copy_from_slice(&258_u16.to_be_bytes()); // the length of header and payload
+///
+/// let offload = Offload {
+///     checksum: Some(PartialChecksum { start: 34, offset: 6 }),
+///     segmentation: Some(Segmentation {
+///         kind: SegmentKind::Udp,
+///         has_ecn: false,
+///         header_bytes: 42,
+///         segment_bytes: 100,
+///     }),
+/// };
+/// let headers = Headers::of_frame(&frame);
+/// let lengths: Vec<_> = segments(&frame, &headers, &offload).unwrap().map(|frame| frame.len()).collect();
+/// assert_eq!(lengths, [142, 142, 92]);
+/// ```
 pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Option<Segments<'a>> {
     let segmentation = offload.segmentation?;
     let checksum = offload.checksum?;
@@ -36,6 +62,7 @@ pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Op
     };
     let (network, transport) = (headers.network_offset, headers.transport_offset);
     let payload = headers.payload_offset?;
+    // The work requested must be that of the headers found; otherwise the segments would be damaged.
     let field = if is_tcp { 16 } else { 6 };
     let fits = payload >= transport + if is_tcp { 20 } else { 8 }
         && payload < frame.len()
@@ -57,7 +84,7 @@ pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Op
 }
 
 impl Segments<'_> {
-    /// What is left to do with each segment.
+    /// The work that is left to do on each segment: its checksum.
     pub fn offload(&self) -> Offload {
         Offload {
             checksum: Some(self.checksum),
@@ -65,6 +92,34 @@ impl Segments<'_> {
         }
     }
 
+    /// The length of the next segment; `None` after the last.
+    pub fn next_bytes(&self) -> Option<usize> {
+        let payload = self.frame.len().saturating_sub(self.next);
+        (payload > 0).then(|| self.payload + payload.min(self.segment_bytes))
+    }
+
+    /// Writes the next segment to `place` without an allocation; returns false after the last one.
+    ///
+    /// # Panics
+    /// If `place` is not as long as [`next_bytes`](Self::next_bytes) says.
+    pub fn write_next(&mut self, place: &mut [u8]) -> bool {
+        let Some(bytes) = self.next_bytes() else {
+            return false;
+        };
+        assert_eq!(place.len(), bytes, "the length of the segment");
+        let begin = self.next;
+        let end = begin + bytes - self.payload;
+        let (headers, payload) = place.split_at_mut(self.payload);
+        headers.copy_from_slice(&self.frame[..self.payload]);
+        payload.copy_from_slice(&self.frame[begin..end]);
+        self.set_network(place);
+        self.set_transport(place, begin, end == self.frame.len());
+        self.next = end;
+        self.index = self.index.wrapping_add(1);
+        true
+    }
+
+    /// Sets the length of the IP header, and for IPv4 the identification and the checksum.
     fn set_network(&self, segment: &mut [u8]) {
         let length = segment.len() - self.network;
         let transport = self.transport - self.network;
@@ -79,6 +134,8 @@ impl Segments<'_> {
         set_u16(header, 10, checksum);
     }
 
+    /// Sets the sequence number and the flags of TCP or the length of UDP, and updates the sum of the pseudo-header.
+    /// `begin` is the offset of the segment's payload in the frame.
     fn set_transport(&self, segment: &mut [u8], begin: usize, is_last: bool) {
         let whole = match self.is_tcp {
             true => self.frame.len() - self.transport,
@@ -90,6 +147,7 @@ impl Segments<'_> {
             let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
             let sequence = sequence.wrapping_add((begin - self.payload) as u32);
             header[4..8].copy_from_slice(&sequence.to_be_bytes());
+            // FIN and PSH belong to the end of the payload, CWR to its beginning (RFC 3168).
             if !is_last {
                 header[13] &= !(FIN | PSH);
             }
@@ -99,7 +157,7 @@ impl Segments<'_> {
         } else {
             set_u16(header, 4, length as u16);
         }
-        // The pseudo-header has the length, and nothing else of it differs.
+        // Of the pseudo-header, only the length differs between the frame and the segment.
         let field = usize::from(self.checksum.offset);
         let sum = replaced(u16_at(header, field), whole as u16, length as u16);
         set_u16(header, field, sum);
@@ -110,18 +168,8 @@ impl Iterator for Segments<'_> {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let begin = self.next;
-        if begin >= self.frame.len() {
-            return None;
-        }
-        let end = self.frame.len().min(begin + self.segment_bytes);
-        let mut segment = Vec::with_capacity(self.payload + end - begin);
-        segment.extend_from_slice(&self.frame[..self.payload]);
-        segment.extend_from_slice(&self.frame[begin..end]);
-        self.set_network(&mut segment);
-        self.set_transport(&mut segment, begin, end == self.frame.len());
-        self.next = end;
-        self.index = self.index.wrapping_add(1);
+        let mut segment = vec![0; self.next_bytes()?];
+        self.write_next(&mut segment);
         Some(segment)
     }
 

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-/// An Ethernet frame with these tags and this type.
+/// Builds an Ethernet frame with these VLAN tags and this EtherType.
 fn frame(tags: &[(u16, u16)], ether_type: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x02; 12];
     for (kind, tag) in tags {
@@ -161,8 +161,8 @@ fn filters() {
 #[test]
 fn wrong_filters_are_explained() {
     let error = |text: &str| text.parse::<Filter>().unwrap_err().to_string();
-    assert!(error("sorce 10.0.0.1").starts_with("'sorce' is no condition; there are src"));
-    assert!(error("sorce").starts_with("'sorce' is no condition"));
+    assert!(error("sorce 10.0.0.1").starts_with("'sorce' is not a condition; use src"));
+    assert!(error("sorce").starts_with("'sorce' is not a condition"));
     assert_eq!(error("proto tcp dport"), "'dport' stands without a value");
     assert_eq!(error("vlan 1 vlan 2"), "'vlan' is given twice");
     for bad in [
@@ -197,7 +197,7 @@ proptest! {
         Headers::of_ip(&frame);
     }
 
-    /// What is cut off takes away what is told, but changes nothing of it.
+    /// Cutting off a frame removes parsed fields, but does not change the others.
     #[test]
     fn a_shorter_frame_tells_no_other_story(cut in 0usize..90) {
         let whole = frame(&[(0x8100, 7)], IPV6, &ipv6(TCP, &tcp(443, 5000)));

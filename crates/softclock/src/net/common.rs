@@ -1,4 +1,4 @@
-//! What the sockets of one runtime have in common. The runtime stores it and does not look into it.
+//! State shared by the sockets of one runtime. The runtime stores it without knowing its type.
 
 #[cfg(feature = "memory-net")]
 use std::{cell::OnceCell, rc::Rc};
@@ -8,7 +8,7 @@ use super::memory::Network;
 use super::pacing::Estimator;
 use crate::runtime::inner::Inner;
 
-/// For each runtime, made when a socket first needs it.
+/// The shared state of one runtime's sockets, created when a socket first needs it.
 #[derive(Default)]
 pub(crate) struct Common {
     pub(super) estimator: Estimator,
@@ -17,7 +17,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// That of `runtime`.
+    /// Returns the shared state of `runtime`.
     #[inline]
     pub(super) fn of(runtime: &Inner) -> &Self {
         let common = runtime.common.get_or_init(|| Box::<Self>::default());

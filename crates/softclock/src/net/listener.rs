@@ -1,4 +1,4 @@
-//! Accepting TCP connections.
+//! Listeners for TCP connections.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,23 +13,49 @@ use super::TcpStream;
 use super::carrier::ListenerIo;
 
 /// A TCP socket that accepts connections.
+///
+/// # Example
+/// An echo server for one connection, and its client:
+/// ```
+/// use softclock::net::{TcpListener, TcpStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let listener = TcpListener::bind(([127, 0, 0, 1], 0))?;
+///     let address = listener.local_addr()?;
+///     let server = softclock::spawn_local(async move {
+///         let (stream, peer) = listener.accept().await?;
+///         assert!(peer.ip().is_loopback());
+///         let mut buffer = [0; 1024];
+///         let length = stream.read(&mut buffer).await?;
+///         stream.write_all(&buffer[..length]).await
+///     });
+///     let client = TcpStream::connect(address).await?;
+///     client.write_all(b"hello").await?;
+///     let mut answer = [0; 5];
+///     client.read_exact(&mut answer).await?;
+///     assert_eq!(&answer, b"hello");
+///     server.await
+/// })
+/// # }
+/// ```
 pub struct TcpListener {
     io: ListenerIo,
 }
 
 impl TcpListener {
-    /// Listens on `address` with the default options; port 0 lets the kernel choose.
+    /// Listens on `address` with the default options. With port 0 the kernel selects a port.
     ///
     /// # Errors
-    /// Those of `socket(2)`, `bind(2)` (address in use, no permission) and `listen(2)`; outside a runtime.
+    /// Those of `socket(2)`, `bind(2)` (address in use, no permission) and `listen(2)`. Fails outside a runtime.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Self> {
         Self::bind_with(address, &ListenOptions::default())
     }
 
-    /// Listens on `address`.
+    /// Listens on `address` with `options`, for example to share the port with other threads.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// As for [`bind`](Self::bind).
     pub fn bind_with(address: impl Into<SocketAddr>, options: &ListenOptions) -> io::Result<Self> {
         Ok(Self {
             io: ListenerIo::bind(address.into(), options)?,
@@ -39,7 +65,7 @@ impl TcpListener {
     /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
     ///
     /// # Errors
-    /// When the descriptor cannot be watched; outside a runtime.
+    /// If the runtime cannot watch the descriptor. Fails outside a runtime.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         Ok(Self {
             io: ListenerIo::from_std(listener)?,
@@ -50,22 +76,21 @@ impl TcpListener {
     ///
     /// # Errors
     /// Those of `accept(2)`. A connection that ended before it was accepted (`ECONNABORTED`) and a lack of
-    /// descriptors (`EMFILE`, `ENFILE`) concern one connection or a moment, not the listener: wait a little
-    /// and go on.
+    /// descriptors (`EMFILE`, `ENFILE`) do not affect the listener: wait a little and continue.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand.
+    /// Like [`accept`](Self::accept), for hand-written futures.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// As for [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let accepted = self.io.poll_accept(cx);
         accepted.map_ok(|(stream, peer)| (TcpStream::new(stream), peer))
     }
 
-    /// The address listened on, with the port that was chosen.
+    /// Returns the local address, with the port that the kernel selected.
     ///
     /// # Errors
     /// Those of `getsockname(2)`.
@@ -74,10 +99,10 @@ impl TcpListener {
     }
 }
 
-/// Binds without a runtime, for [`TcpListener::from_std`] on whatever thread.
+/// Binds a listener without a runtime, to be passed to [`TcpListener::from_std`] on another thread.
 ///
 /// # Errors
-/// As [`TcpListener::bind`].
+/// As for [`TcpListener::bind`].
 pub fn bind_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<std::net::TcpListener> {
     Ok(socket::tcp::listen(address, options)?.into())
 }

@@ -1,12 +1,12 @@
-//! Sockets: TCP and UDP over IPv4 and IPv6, and streams within the machine.
+//! Sockets: TCP and UDP over IPv4 and IPv6, and Unix stream sockets.
 //!
-//! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread
-//! that made it. Each type hides what carries it (`carrier`), which is a descriptor of the kernel's (`kernel`) or, for
-//! tests, a queue in memory (`memory`); so there is no promise of a raw one.
+//! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread that
+//! created it. Each type hides its carrier (`carrier`): a descriptor of the kernel (`kernel`) or, for tests, a queue
+//! in memory (`memory`). It therefore gives no access to a raw descriptor.
 //!
-//! Writes to a TCP stream can be paced ([`Pacing`]): they go out in pieces, clocked by soft events.
+//! Writes to a TCP stream can be paced ([`Pacing`]): soft events send them in pieces, evenly over time.
 //!
-//! One poll of a task may make 128 socket calls; then it is put behind the other tasks.
+//! A task may make 128 socket calls in one poll; then it is queued behind the other tasks.
 
 mod carrier;
 mod common;

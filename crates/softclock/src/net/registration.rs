@@ -1,4 +1,4 @@
-//! A place in the runtime's table of sources: readiness, and the tasks that wait for it.
+//! An entry in the runtime's table of sources: readiness, and the tasks that wait for it.
 
 use std::io;
 use std::rc::Rc;
@@ -10,17 +10,17 @@ use softclock_linux::readiness::{Readiness, Token};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
-/// A source of events, whatever carries it. Dropping it gives its place back and forgets the tasks that wait.
+/// A source of events, of any carrier. Dropping it removes the entry and the waiting tasks.
 pub(crate) struct Registration {
     runtime: Rc<Inner>,
     id: SourceId,
 }
 
 impl Registration {
-    /// Adds a source to the current runtime that is `initially` ready so far.
+    /// Adds a source to the current runtime, in the state `initially`.
     ///
     /// # Errors
-    /// Outside a runtime.
+    /// Fails outside a runtime.
     pub(crate) fn new(initially: Readiness) -> io::Result<Self> {
         let runtime = Inner::current()?;
         let id = runtime.sources.borrow_mut().insert(initially);
@@ -31,19 +31,19 @@ impl Registration {
         &self.runtime
     }
 
-    /// The name by which events are [posted](Inner::post) to it.
+    /// Returns the id for [posting](crate::runtime::sources::Sources::post) events to it.
     #[cfg(feature = "memory-net")]
     pub(crate) fn id(&self) -> SourceId {
         self.id
     }
 
-    /// The same for the poller.
+    /// Returns the id as a token of the poller.
     pub(crate) fn token(&self) -> Token {
         Token(self.id.to_bits())
     }
 
-    /// Makes `call` when the source is ready for it, until it is not interrupted and finds something; then passes a
-    /// trigger state of the kind `state`. `call` reports [`io::ErrorKind::WouldBlock`] to the source itself.
+    /// Waits until the source is ready and calls `call`, until the result is not [`io::ErrorKind::WouldBlock`].
+    /// Passes a trigger state of the kind `state` after each call. `call` itself reports `WouldBlock` to the source.
     pub(crate) fn poll_call<R>(
         &self,
         cx: &Context<'_>,
@@ -62,8 +62,8 @@ impl Registration {
         }
     }
 
-    /// Ready when a call in this direction may succeed, and the task may make one more; until then `cx` is woken by
-    /// that.
+    /// Ready when a call in this direction may succeed and the task may make one more. Otherwise `cx` is woken when
+    /// it may.
     pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {
         let mut sources = self.runtime.sources.borrow_mut();
         let is_ready = sources.poll_ready(self.id, direction, cx);
@@ -71,12 +71,12 @@ impl Registration {
         self.poll_known(is_ready, cx)
     }
 
-    /// Ready when the connection is known to be lost; until then `cx` is woken by that, and by what there is to read.
+    /// Ready when the connection is known to be lost. Until then `cx` is woken by the loss and by data to read.
     pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.poll_condition(cx, Readiness::WRITE_CLOSED | Readiness::ERROR)
     }
 
-    /// As [`poll_lost`](Self::poll_lost), and ready too when the peer is known to send no more.
+    /// Like [`poll_lost`](Self::poll_lost), and also ready when the peer is known to have ended its direction.
     pub(crate) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         let ended = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED | Readiness::ERROR;
         self.poll_condition(cx, ended)
@@ -89,7 +89,7 @@ impl Registration {
         self.poll_known(holds, cx)
     }
 
-    /// Ready if `holds`, which is known without a call.
+    /// Ready if `holds`, charging a call to the task's allowance, since this needed none.
     fn poll_known(&self, holds: bool, cx: &Context<'_>) -> Poll<()> {
         match holds {
             true => self.runtime.poll_allowance(cx),
@@ -97,25 +97,25 @@ impl Registration {
         }
     }
 
-    /// Wakes none of the tasks that wait in this direction until they ask again.
+    /// Removes the waiting tasks in this direction, so that they are not woken until they poll again.
     pub(crate) fn forget_waiters(&self, direction: Direction) {
         let waiters = self.runtime.sources.borrow_mut().forget(self.id, direction);
         drop(waiters);
     }
 
-    /// Whether a call in this direction that is pending waits for the task's next turn only.
+    /// Returns whether a pending call in this direction waits only for the task's next turn.
     pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         let sources = self.runtime.sources.borrow();
         sources.is_ready(self.id, direction)
     }
 
-    /// A call in this direction found nothing to do.
+    /// Records that a call in this direction would have blocked.
     pub(crate) fn on_would_block(&self, direction: Direction) {
         let mut sources = self.runtime.sources.borrow_mut();
         sources.on_would_block(self.id, direction);
     }
 
-    /// A call in this direction took or gave less than it offered, so that the next would find nothing to do.
+    /// Records that a call in this direction transferred less than requested, so that the next one would block.
     pub(crate) fn on_short(&self, direction: Direction) {
         let mut sources = self.runtime.sources.borrow_mut();
         sources.on_short(self.id, direction);
@@ -124,7 +124,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Wakers are dropped outside the borrow: the last of a task drops the task.
+        // Dropped after the borrow has ended, since dropping the last waker of a task drops the task.
         let waiters = self.runtime.sources.borrow_mut().remove(self.id);
         drop(waiters);
     }

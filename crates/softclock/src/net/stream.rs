@@ -17,9 +17,10 @@ use crate::runtime::inner::allowance;
 use crate::runtime::sources::Direction;
 
 /// A TCP connection. Its methods take `&self`, so that one task may read while another writes.
+/// [`TcpListener`](super::TcpListener) has an example.
 ///
-/// Dropping it closes the connection as `close(2)` does: data that was not read makes it a reset, and what
-/// was written is still delivered, for as long as [`set_linger`](Self::set_linger) says.
+/// Dropping it closes the connection like `close(2)`: with unread data the connection is reset, and otherwise the
+/// kernel still delivers written data, unless [`set_linger`](Self::set_linger) says otherwise.
 pub struct TcpStream {
     io: Rc<TcpIo>,
     pacing: StreamPacing,
@@ -30,7 +31,7 @@ impl TcpStream {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// Those of `socket(2)` and `connect(2)` (refused, unreachable, timed out); outside a runtime.
+    /// Those of `socket(2)` and `connect(2)` (refused, unreachable, timed out). Fails outside a runtime.
     pub async fn connect(address: impl Into<SocketAddr>) -> io::Result<Self> {
         let io = TcpIo::connect(address.into())?;
         poll_fn(|cx| io.poll_connected(cx)).await?;
@@ -45,20 +46,22 @@ impl TcpStream {
         }
     }
 
-    /// What takes writes in place of the kernel, where they are paced.
+    /// Returns the paced stream that takes writes in place of the kernel, if writes are paced.
     fn paced_writer(&self) -> Option<&Rc<Paced>> {
         self.pacing.writer(&self.io)
     }
 
-    /// Paces what is written from now on, as `pacing` says; `None` no longer. Takes effect at once, also for what
-    /// was written before and has not been sent: nothing is lost or waits for the former rate.
+    /// Paces all writes from now on by `pacing`, or stops pacing with `None`. The change takes effect at once,
+    /// including for data that was written before and has not been sent; none of it is lost.
     ///
-    /// A write then takes what a bounded buffer has room for, and events send it in pieces ([`Pacing`]), small segments
-    /// too (`TCP_NODELAY`). An error of such a piece is told by the next write. [`shutdown`](Self::shutdown) takes
-    /// effect behind what was written, and dropping the stream lets it be sent, at the rate, unless the runtime ends
-    /// (then the kernel gets it at once) or the peer takes nothing for a minute.
+    /// A paced write fills a bounded buffer, from which events send pieces ([`Pacing`]), including small segments
+    /// (`TCP_NODELAY`). An error in sending a piece is returned by the next write. [`shutdown`](Self::shutdown) takes
+    /// effect after the written data. Dropping the stream lets that data be sent at the rate, unless the runtime
+    /// ends, which gives it to the kernel at once, or the peer accepts no data for a minute.
     ///
-    /// For many streams, and a rate that they keep together, see [`paced`](Self::paced).
+    /// For many streams, or a rate that they share, see [`paced`](Self::paced).
+    ///
+    /// # Example
     ///
     /// ```no_run
     /// # async fn pace(stream: softclock::net::TcpStream) -> Result<(), Box<dyn std::error::Error>> {
@@ -78,8 +81,8 @@ impl TcpStream {
         self.set_pacer(&Pacer::new(pacing));
     }
 
-    /// Has `pacer` pace what is written, as [`set_pacing`](Self::set_pacing) does, in common with other streams: its
-    /// [`set`](Pacer::set) changes how, for streams in use too.
+    /// Lets `pacer` pace the writes of this stream, like [`set_pacing`](Self::set_pacing), together with other
+    /// streams. [`Pacer::set`] then changes the pacing of streams in use.
     #[must_use]
     pub fn paced(self, pacer: &Pacer) -> Self {
         self.set_pacer(pacer);
@@ -87,18 +90,18 @@ impl TcpStream {
     }
 
     fn set_pacer(&self, pacer: &Pacer) {
-        // Else the kernel would wait for the rest of a segment.
+        // Otherwise the kernel would wait for the rest of a segment.
         let _ = self.set_nodelay(true);
         self.pacing.set_pacer(pacer);
     }
 
-    /// Whether what is written now is paced.
+    /// Returns whether writes are currently paced.
     pub fn is_paced(&self) -> bool {
         self.pacing.is_on()
     }
 
-    /// Whether a write that is pending waits for its time, as a [paced](Self::set_pacing) stream's, or for the task's
-    /// next turn, not for the peer.
+    /// Returns whether a pending write waits for its time, because the stream is [paced](Self::set_pacing), or for
+    /// the task's next turn, rather than for the peer.
     pub fn is_held_back(&self) -> bool {
         match self.pacing.paced() {
             Some(paced) => paced.is_held_back(),
@@ -106,30 +109,31 @@ impl TcpStream {
         }
     }
 
-    /// Bytes written that were not yet given to the kernel, as the stream is [paced](Self::set_pacing). No system call.
+    /// Returns the number of bytes written but not yet given to the kernel because the stream is
+    /// [paced](Self::set_pacing). Makes no system call.
     pub fn paced_bytes(&self) -> usize {
         self.pacing.paced().map_or(0, |paced| paced.pending())
     }
 
-    /// Bytes accepted by all writes so far. Less those [unacknowledged](Self::unacknowledged), they are what the peer
-    /// has received. No system call.
+    /// Returns the number of bytes that all writes have accepted. Without those
+    /// [unacknowledged](Self::unacknowledged), this is the number that the peer has received. Makes no system call.
     pub fn bytes_written(&self) -> u64 {
         self.written.get()
     }
 
-    /// Waits until the kernel has all that was written: at once unless the stream is [paced](Self::set_pacing).
+    /// Waits until the kernel has all written data: no time, unless the stream is [paced](Self::set_pacing).
     ///
     /// # Errors
-    /// Those of `send(2)`, of what was accepted before.
+    /// Those of `send(2)`, for data accepted before.
     pub async fn sent(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_sent(cx)).await
     }
 
-    /// As [`sent`](Self::sent), for futures written by hand. While the kernel has no room, the task is woken, too: then
+    /// Like [`sent`](Self::sent), for hand-written futures. The task is also woken when the kernel has no room; then
     /// the stream is not [held back](Self::is_held_back).
     ///
     /// # Errors
-    /// As [`sent`](Self::sent).
+    /// As for [`sent`](Self::sent).
     pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match self.pacing.paced() {
             None => self.io.runtime().poll_allowance(cx).map(Ok),
@@ -137,7 +141,7 @@ impl TcpStream {
         }
     }
 
-    /// Reads what has arrived, up to the size of `buffer`; 0 at the end of the stream.
+    /// Reads data that has arrived, up to the size of `buffer`. Returns 0 at the end of the stream.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -148,7 +152,7 @@ impl TcpStream {
     /// Reads until `buffer` is full.
     ///
     /// # Errors
-    /// Those of `recv(2)`; [`io::ErrorKind::UnexpectedEof`] if the stream ends before.
+    /// Those of `recv(2)`, and [`io::ErrorKind::UnexpectedEof`] if the stream ends before.
     pub async fn read_exact(&self, mut buffer: &mut [u8]) -> io::Result<()> {
         if buffer.is_empty() {
             allowance().await;
@@ -162,7 +166,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Writes as much of `bytes` as the send buffer takes.
+    /// Writes as much of `bytes` as the send buffer accepts.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -185,24 +189,24 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Sends up to `len` bytes of `file`, from `offset` on, without copying them (`sendfile(2)`): as many as the send
-    /// buffer takes, behind all that was written before. 0 means that the file ends at `offset`. It is not
+    /// Sends up to `len` bytes of `file` from `offset` on without copying them (`sendfile(2)`): as many as the send
+    /// buffer accepts, after all data written before. Returns 0 if the file ends at `offset`. This data is not
     /// [paced](Self::set_pacing).
     ///
-    /// Where they are not [in memory](File::is_cached), the runtime's thread waits for the disk. What is sent is the
-    /// file's content when the peer gets it: a change shows that is made meanwhile, and what is cut off reads as zeros.
-    /// If the peer is gone SIGPIPE is raised, which programs in Rust ignore unless told otherwise.
+    /// If the data is not [in memory](File::is_cached), the runtime's thread blocks on the disk. The peer gets the
+    /// content of the file at the time of transmission: later changes show, and truncated parts read as zeros. If the
+    /// peer has gone, SIGPIPE is raised, which Rust programs ignore by default.
     ///
     /// # Errors
-    /// Those of `sendfile(2)`, and of what was written before.
+    /// Those of `sendfile(2)`, and of earlier writes.
     pub async fn send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         poll_fn(|cx| self.poll_send_file(cx, file, offset, len)).await
     }
 
-    /// Writes as much as the send buffer takes now, from within a soft event's handler too.
+    /// Writes as much as the send buffer accepts, without waiting. May be called from the handler of a soft event.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if it takes nothing; else those of `send(2)`.
+    /// [`io::ErrorKind::WouldBlock`] if it accepts no data; otherwise those of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = match self.paced_writer() {
             Some(paced) => paced.try_write(bytes)?,
@@ -212,7 +216,7 @@ impl TcpStream {
         Ok(written)
     }
 
-    /// As [`read`](Self::read), and leaves what it gives to be read again.
+    /// Like [`read`](Self::read), but leaves the data to be read again.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -220,49 +224,51 @@ impl TcpStream {
         poll_fn(|cx| self.poll_peek(cx, buffer)).await
     }
 
-    /// As [`peek`](Self::peek), for futures written by hand.
+    /// Like [`peek`](Self::peek), for hand-written futures.
     ///
     /// # Errors
-    /// As [`peek`](Self::peek).
+    /// As for [`peek`](Self::peek).
     pub fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.io.poll_peek(cx, buffer)
     }
 
-    /// As [`read`](Self::read), for futures written by hand.
+    /// Like [`read`](Self::read), for hand-written futures.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As for [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.io.poll_recv(cx, buffer)
     }
 
-    /// Ready when the connection is known to be lost: the peer has reset it, the kernel has given it up, or both
-    /// directions have ended. A peer that has ended only its own may still read. Until then `cx` is woken by the loss,
-    /// and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
+    /// Ready when the connection is known to be lost: the peer has reset it, the kernel has given up, or both
+    /// directions have ended. A peer that has ended only its own direction may still read. Until then `cx` is woken
+    /// by the loss and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not
+    /// report a loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.io.registration().poll_lost(cx)
     }
 
-    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
-    /// Until then `cx` is woken when that changes. No system call.
+    /// Ready when a [`read`](Self::read) may return data, the end of the stream, or an error; it may still have to
+    /// wait. Until then `cx` is woken when that changes. Makes no system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.io.registration().poll_ready(cx, Direction::Read)
     }
 
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
-    /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
-    /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
+    /// connection is [lost](Self::poll_lost). Data that the peer sent before may be unread. Until then `cx` is woken
+    /// by the end and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report
+    /// the end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.io.registration().poll_ended(cx)
     }
 
-    /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
-    /// so that what arrives then is no concern of his. No system call.
+    /// Removes the tasks that wait to read, so that arriving data does not wake them until they poll again. Use it
+    /// before passing the stream on to another task. Makes no system call.
     pub fn forget_readers(&self) {
         self.io.registration().forget_waiters(Direction::Read);
     }
 
-    /// Reads up to `max` bytes into the runtime's own buffer, for `take` to copy from.
+    /// Reads up to `max` bytes into the runtime's buffer and passes them to `take`.
     #[cfg(feature = "hyper")]
     pub(crate) fn poll_read_with(
         &self,
@@ -273,10 +279,10 @@ impl TcpStream {
         self.io.poll_recv_with(cx, max, take)
     }
 
-    /// As [`write`](Self::write), for futures written by hand.
+    /// Like [`write`](Self::write), for hand-written futures.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As for [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = match self.paced_writer() {
             None => self.io.poll_send(cx, bytes),
@@ -285,10 +291,10 @@ impl TcpStream {
         self.count(written)
     }
 
-    /// As [`poll_write`](Self::poll_write), from several buffers.
+    /// Like [`poll_write`](Self::poll_write), from several buffers.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As for [`write`](Self::write).
     pub fn poll_write_vectored(
         &self,
         cx: &Context<'_>,
@@ -301,10 +307,10 @@ impl TcpStream {
         self.count(written)
     }
 
-    /// As [`send_file`](Self::send_file), for futures written by hand.
+    /// Like [`send_file`](Self::send_file), for hand-written futures.
     ///
     /// # Errors
-    /// As [`send_file`](Self::send_file).
+    /// As for [`send_file`](Self::send_file).
     pub fn poll_send_file(
         &self,
         cx: &Context<'_>,
@@ -312,6 +318,7 @@ impl TcpStream {
         offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
+        // The file must follow the data that is still in the buffer of the paced stream.
         if let Some(paced) = self.pacing.paced() {
             ready!(paced.poll_sent(cx))?;
         }
@@ -326,16 +333,17 @@ impl TcpStream {
         written
     }
 
-    /// Ready if the task may go on without a call: what is ready at once in a loop would else starve others.
+    /// Charges a call to the task's allowance for an operation that is ready without one, and that could starve other
+    /// tasks in a loop.
     #[cfg(any(feature = "hyper", feature = "futures-io"))]
     pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
         self.io.runtime().poll_allowance(cx)
     }
 
-    /// Ends one direction or both: the peer reads the end of the stream after what was written.
+    /// Ends one direction or both. The peer reads the end of the stream after the written data.
     ///
     /// # Errors
-    /// Those of `shutdown(2)`; [`io::ErrorKind::NotConnected`] if the connection has ended.
+    /// Those of `shutdown(2)`, and [`io::ErrorKind::NotConnected`] if the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self.pacing.paced() {
             None => self.io.shutdown(how),
@@ -343,7 +351,7 @@ impl TcpStream {
         }
     }
 
-    /// Whether small segments are sent at once (`TCP_NODELAY`).
+    /// Sets whether small segments are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
     /// Those of `setsockopt(2)`.
@@ -351,12 +359,12 @@ impl TcpStream {
         self.io.set_nodelay(nodelay)
     }
 
-    /// How many bytes may wait in the kernel for the peer's window before it takes no more
-    /// (`TCP_NOTSENT_LOWAT`, at most 4 GiB; 0 for the system's choice, which mostly is no limit).
+    /// Sets how many bytes may wait in the kernel for the peer's window before it accepts no more
+    /// (`TCP_NOTSENT_LOWAT`, at most 4 GiB; 0 for the system's default, which usually is no limit).
     ///
     /// Without a limit the kernel copies megabytes at once for a peer that hardly reads, and the thread's other
-    /// connections wait meanwhile. What is in flight is not counted, so that a limit of some round trips of a turn of
-    /// the loop costs no throughput.
+    /// connections wait meanwhile. Bytes in flight do not count, so a limit that covers a few turns of the loop does
+    /// not reduce the throughput.
     ///
     /// # Errors
     /// Those of `setsockopt(2)`.
@@ -364,12 +372,12 @@ impl TcpStream {
         self.io.set_notsent_lowat(bytes)
     }
 
-    /// How long undelivered data outlives the connection's closing (`SO_LINGER`). `None` is the system's choice,
-    /// in the background; zero drops it and resets the connection. Other values make closing block the
-    /// thread and are refused.
+    /// Sets how closing treats undelivered data (`SO_LINGER`). With `None`, the kernel keeps delivering it in the
+    /// background, for a time that the system defines. Zero discards it and resets the connection. Other values would
+    /// make closing block the thread, and are rejected.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for a time other than zero; else those of `setsockopt(2)`.
+    /// [`io::ErrorKind::InvalidInput`] for a duration other than zero; otherwise those of `setsockopt(2)`.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         if linger.is_some_and(|time| !time.is_zero()) {
             return Err(io::Error::new(
@@ -377,12 +385,13 @@ impl TcpStream {
                 "a lingering close would block the runtime's thread",
             ));
         }
+        // Pending paced data must be discarded too when closing resets the connection.
         self.pacing.set_resets(linger.is_some());
         self.io.set_linger(linger)
     }
 
-    /// Bytes written that the peer's kernel has not acknowledged yet: progress that shows before the send buffer has
-    /// room again.
+    /// Returns the number of bytes written that the peer's kernel has not acknowledged. It shows progress before the
+    /// send buffer has room again.
     ///
     /// # Errors
     /// Those of `ioctl(2)`.
@@ -391,7 +400,7 @@ impl TcpStream {
         Ok(with_kernel + self.paced_bytes() as u64)
     }
 
-    /// The connection's own address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// Those of `getsockname(2)`.
@@ -399,7 +408,7 @@ impl TcpStream {
         self.io.local_addr()
     }
 
-    /// The peer's address.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     /// Those of `getpeername(2)`.

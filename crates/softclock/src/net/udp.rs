@@ -1,4 +1,4 @@
-//! Datagrams.
+//! UDP sockets.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,24 +14,43 @@ use super::pacing::{DatagramPacing, Pacing};
 use crate::runtime::inner::allowance;
 
 /// A UDP socket. Its methods take `&self`, so that tasks may share it.
+///
+/// # Example
+/// ```
+/// use softclock::net::UdpSocket;
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let server = UdpSocket::bind(([127, 0, 0, 1], 0))?;
+///     let client = UdpSocket::bind(([127, 0, 0, 1], 0))?;
+///     client.send_to(b"ping", server.local_addr()?).await?;
+///
+///     let mut buffer = [0; 1500];
+///     let (length, peer) = server.recv_from(&mut buffer).await?;
+///     assert_eq!(&buffer[..length], b"ping");
+///     assert_eq!(peer, client.local_addr()?);
+///     std::io::Result::Ok(())
+/// })
+/// # }
+/// ```
 pub struct UdpSocket {
     io: UdpIo,
     pacing: DatagramPacing,
 }
 
 impl UdpSocket {
-    /// A socket at `address`; port 0 lets the kernel choose.
+    /// Creates a socket at `address`. With port 0 the kernel selects a port.
     ///
     /// # Errors
-    /// Those of `socket(2)` and `bind(2)`; outside a runtime.
+    /// Those of `socket(2)` and `bind(2)`. Fails outside a runtime.
     pub fn bind(address: impl Into<SocketAddr>) -> io::Result<Self> {
         Self::bind_with(address, &BindOptions::default())
     }
 
-    /// A socket at `address`, which several may share with [`BindOptions::reuse_port`].
+    /// Creates a socket at `address`, which several sockets may share with [`BindOptions::reuse_port`].
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// As for [`bind`](Self::bind).
     pub fn bind_with(address: impl Into<SocketAddr>, options: &BindOptions) -> io::Result<Self> {
         Ok(Self {
             io: UdpIo::bind(address.into(), options)?,
@@ -39,7 +58,7 @@ impl UdpSocket {
         })
     }
 
-    /// Sends to and receives from `peer` only.
+    /// Limits the socket to sending to and receiving from `peer`.
     ///
     /// # Errors
     /// Those of `connect(2)`.
@@ -47,18 +66,18 @@ impl UdpSocket {
         self.io.connect_to(peer.into())
     }
 
-    /// Receives a datagram; what does not fit into `buffer` is lost.
+    /// Receives a datagram. Bytes that do not fit into `buffer` are lost.
     ///
     /// # Errors
-    /// Those of `recvfrom(2)`; `ECONNREFUSED` tells that a datagram sent before found no receiver.
+    /// Those of `recvfrom(2)`. `ECONNREFUSED` means that an earlier datagram found no receiver.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         poll_fn(|cx| self.poll_recv_from(cx, buffer)).await
     }
 
-    /// As [`recv_from`](Self::recv_from), for futures written by hand.
+    /// Like [`recv_from`](Self::recv_from), for hand-written futures.
     ///
     /// # Errors
-    /// As [`recv_from`](Self::recv_from).
+    /// As for [`recv_from`](Self::recv_from).
     pub fn poll_recv_from(
         &self,
         cx: &Context<'_>,
@@ -67,7 +86,7 @@ impl UdpSocket {
         self.io.poll_recv_from(cx, buffer)
     }
 
-    /// Sends a datagram to `peer`, when the send buffer has room.
+    /// Sends a datagram to `peer` when the send buffer has room.
     ///
     /// # Errors
     /// Those of `sendto(2)`.
@@ -76,15 +95,15 @@ impl UdpSocket {
         poll_fn(|cx| self.io.poll_send_datagrams(cx, bytes, None, peer)).await
     }
 
-    /// Sends a datagram now, from within a soft event's handler too.
+    /// Sends a datagram without waiting. May be called from the handler of a soft event.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the send buffer is full; else those of `sendto(2)`.
+    /// [`io::ErrorKind::WouldBlock`] if the send buffer is full; otherwise those of `sendto(2)`.
     pub fn try_send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
         self.io.try_send_to(bytes, peer.into())
     }
 
-    /// Sends a datagram to the connected peer, when the send buffer has room.
+    /// Sends a datagram to the connected peer when the send buffer has room.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -92,7 +111,7 @@ impl UdpSocket {
         poll_fn(|cx| self.io.poll_send_datagrams(cx, bytes, None, None)).await
     }
 
-    /// Receives a datagram from the connected peer; what does not fit into `buffer` is lost.
+    /// Receives a datagram from the connected peer. Bytes that do not fit into `buffer` are lost.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -100,22 +119,24 @@ impl UdpSocket {
         poll_fn(|cx| self.io.poll_recv_datagram(cx, buffer)).await
     }
 
-    /// Paces the trains of [`send_train`](Self::send_train) from the next batch on, by soft events that wake the sender;
-    /// `None` sends them as fast as the send buffer takes them. Other datagrams go at once. [`Pacing::by`] and
-    /// [`Pacing::buffer_bytes`] have no meaning here.
+    /// Paces the trains of [`send_train`](Self::send_train) from the next batch on, by soft events that wake the
+    /// sender. With `None` they are sent as fast as the send buffer accepts them. Other datagrams are not paced.
+    /// [`Pacing::by`] and [`Pacing::buffer_bytes`] have no effect here.
     pub fn set_pacing(&self, pacing: Option<Pacing>) {
         self.pacing.set(pacing);
     }
 
-    /// Sends `bytes` as datagrams of `segment_bytes`, the last of what is left, to `peer`, or to the connected one.
+    /// Sends `bytes` as datagrams of `segment_bytes`, of which the last may be shorter, to `peer` or to the connected
+    /// one.
     ///
-    /// They go in batches that the kernel cuts (UDP_SEGMENT), or one by one where it cannot. A batch is as large as what
-    /// the rate gives in the median time between trigger states: more would be a burst, less another walk through the
-    /// kernel for nothing. One train at a time: two at once share the rate, and their order is open.
+    /// Datagrams are sent in batches that the kernel segments (UDP_SEGMENT), or one by one if it cannot. A batch
+    /// holds as much as the rate allows in the median time between trigger states: larger batches would be bursts,
+    /// smaller ones would only take more system calls. Send one train at a time: two concurrent ones share the rate,
+    /// in no defined order.
     ///
     /// # Errors
-    /// Those of `sendmsg(2)`, where some of the train has been sent; [`io::ErrorKind::InvalidInput`] for segments of no
-    /// bytes.
+    /// Those of `sendmsg(2)`, after which a part of the train may have been sent. [`io::ErrorKind::InvalidInput`] if
+    /// `segment_bytes` is 0.
     pub async fn send_train(
         &self,
         bytes: &[u8],
@@ -136,9 +157,10 @@ impl UdpSocket {
                 if at <= crate::now() {
                     break batch;
                 }
-                // The pacing may change meanwhile.
+                // Compute the time again after the sleep, since the pacing may have changed meanwhile.
                 crate::sleep_until(at).await;
             };
+            // If the train is late by more than a batch, several batches are sent together.
             let due = self.pacing.due(runtime, batch, segment_bytes.into());
             let now = &rest[..rest.len().min(due)];
             let segment = Some(segment_bytes);
@@ -147,6 +169,8 @@ impl UdpSocket {
                     self.pacing.on_sent(runtime, sent, batch);
                     rest = &rest[sent..];
                 }
+                // A device without segmentation fails the call before anything is sent: repeat it one datagram at a
+                // time.
                 Err(error)
                     if now.len() > segment_bytes.into()
                         && socket::udp::is_without_segments(&error) =>
@@ -160,7 +184,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// The socket's own address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// Those of `getsockname(2)`.

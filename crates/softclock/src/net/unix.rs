@@ -1,4 +1,4 @@
-//! Stream sockets of the Unix family: connections within the machine, named by a path.
+//! Unix stream sockets: connections within the machine, named by a path.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use super::kernel::Kernel;
 use crate::runtime::inner::allowance;
 use crate::runtime::sources::Direction;
 
-/// A Unix socket that accepts connections. Dropping it leaves its path behind.
+/// A Unix socket that accepts connections. Dropping it does not remove its path.
 pub struct UnixListener {
     socket: Kernel,
 }
@@ -25,8 +25,8 @@ impl UnixListener {
     /// Listens at `path`, which must not exist, with the permissions `mode`.
     ///
     /// # Errors
-    /// Those of `bind(2)` ([`io::ErrorKind::AddrInUse`] where the path exists, stale or not), `chmod(2)` and
-    /// `listen(2)`; outside a runtime.
+    /// Those of `bind(2)` ([`io::ErrorKind::AddrInUse`] if the path exists, even if no process uses it), `chmod(2)`
+    /// and `listen(2)`. Fails outside a runtime.
     pub fn bind(path: impl AsRef<Path>, mode: u32) -> io::Result<Self> {
         let fd = socket::unix::listen(path.as_ref(), mode, BACKLOG)?;
         Self::from_std(fd.into())
@@ -35,7 +35,7 @@ impl UnixListener {
     /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
     ///
     /// # Errors
-    /// When the descriptor cannot be watched; outside a runtime.
+    /// If the runtime cannot watch the descriptor. Fails outside a runtime.
     pub fn from_std(listener: std_unix::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
@@ -51,14 +51,14 @@ impl UnixListener {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    /// As [`accept`](Self::accept), for futures written by hand.
+    /// Like [`accept`](Self::accept), for hand-written futures.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// As for [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         let accept = socket::unix::accept;
         self.socket
-            .poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+            .poll_call(cx, Direction::Read, TriggerState::Receive, accept)
             .map(|fd| UnixStream::from_kernel(fd?))
     }
 }
@@ -69,10 +69,10 @@ impl fmt::Debug for UnixListener {
     }
 }
 
-/// Binds without a runtime, for [`UnixListener::from_std`] on whatever thread.
+/// Binds a listener without a runtime, to be passed to [`UnixListener::from_std`] on another thread.
 ///
 /// # Errors
-/// As [`UnixListener::bind`].
+/// As for [`UnixListener::bind`].
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<std_unix::UnixListener> {
     Ok(socket::unix::listen(path, mode, BACKLOG)?.into())
 }
@@ -86,16 +86,16 @@ impl UnixStream {
     /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// Those of `connect(2)`: no such path, nobody listening, no permission, and [`io::ErrorKind::WouldBlock`] where
-    /// the listener's queue is full; outside a runtime.
+    /// Those of `connect(2)`: no such path, no listener, no permission, and [`io::ErrorKind::WouldBlock`] if the
+    /// listener's queue is full. Fails outside a runtime.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::from_kernel(socket::unix::connect(path.as_ref())?)
     }
 
-    /// Takes over a stream that was made elsewhere, such as one of a pair.
+    /// Takes over a stream that was created elsewhere, such as one of a pair.
     ///
     /// # Errors
-    /// When the descriptor cannot be watched; outside a runtime.
+    /// If the runtime cannot watch the descriptor. Fails outside a runtime.
     pub fn from_std(stream: std_unix::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl UnixStream {
         })
     }
 
-    /// Reads what has arrived, up to the size of `buffer`; 0 at the end of the stream.
+    /// Reads data that has arrived, up to the size of `buffer`. Returns 0 at the end of the stream.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -117,7 +117,7 @@ impl UnixStream {
         poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
 
-    /// Writes as much of `bytes` as the send buffer takes.
+    /// Writes as much of `bytes` as the send buffer accepts.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -140,7 +140,7 @@ impl UnixStream {
         Ok(())
     }
 
-    /// As [`read`](Self::read), and leaves what it gives to be read again.
+    /// Like [`read`](Self::read), but leaves the data to be read again.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -148,44 +148,45 @@ impl UnixStream {
         poll_fn(|cx| self.poll_peek(cx, buffer)).await
     }
 
-    /// As [`peek`](Self::peek), for futures written by hand.
+    /// Like [`peek`](Self::peek), for hand-written futures.
     ///
     /// # Errors
-    /// As [`peek`](Self::peek).
+    /// As for [`peek`](Self::peek).
     pub fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.socket.poll_peek(cx, buffer)
     }
 
-    /// As [`read`](Self::read), for futures written by hand.
+    /// Like [`read`](Self::read), for hand-written futures.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As for [`read`](Self::read).
     pub fn poll_read(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.socket.poll_recv(cx, buffer)
     }
 
     /// Ready when the connection is known to be lost: the peer has closed it, or both directions have ended. A peer
-    /// that has ended only its own may still read. Until then `cx` is woken by the loss, and by what arrives. No system
-    /// call. [`Mechanism::Select`](crate::Mechanism) tells of no loss.
+    /// that has ended only its own direction may still read. Until then `cx` is woken by the loss and by arriving
+    /// data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report a loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.socket.registration().poll_lost(cx)
     }
 
-    /// Ready when a [`read`](Self::read) may find something: data, the end, or an error; it may also find nothing.
-    /// Until then `cx` is woken when that changes. No system call.
+    /// Ready when a [`read`](Self::read) may return data, the end of the stream, or an error; it may still have to
+    /// wait. Until then `cx` is woken when that changes. Makes no system call.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.socket.registration().poll_ready(cx, Direction::Read)
     }
 
     /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
-    /// connection is [lost](Self::poll_lost). What the peer sent before may still be unread. Until then `cx` is woken
-    /// by the end, and by what arrives. No system call. [`Mechanism::Select`](crate::Mechanism) reports no end.
+    /// connection is [lost](Self::poll_lost). Data that the peer sent before may be unread. Until then `cx` is woken
+    /// by the end and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report
+    /// the end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.socket.registration().poll_ended(cx)
     }
 
-    /// Wakes none of the tasks that wait to read; who still wants to know asks again. For whoever hands the stream on,
-    /// so that what arrives then is no concern of his. No system call.
+    /// Removes the tasks that wait to read, so that arriving data does not wake them until they poll again. Use it
+    /// before passing the stream on to another task. Makes no system call.
     pub fn forget_readers(&self) {
         self.socket.registration().forget_waiters(Direction::Read);
     }
@@ -200,18 +201,18 @@ impl UnixStream {
         self.socket.poll_recv_with(cx, max, take)
     }
 
-    /// As [`write`](Self::write), for futures written by hand.
+    /// Like [`write`](Self::write), for hand-written futures.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As for [`write`](Self::write).
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.socket.poll_send(cx, bytes)
     }
 
-    /// As [`poll_write`](Self::poll_write), from several buffers.
+    /// Like [`poll_write`](Self::poll_write), from several buffers.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As for [`write`](Self::write).
     pub fn poll_write_vectored(
         &self,
         cx: &Context<'_>,
@@ -220,13 +221,14 @@ impl UnixStream {
         self.socket.poll_send_vectored(cx, buffers)
     }
 
-    /// Ready if the task may go on without a call: what is ready at once in a loop would else starve others.
+    /// Charges a call to the task's allowance for an operation that is ready without one, and that could starve other
+    /// tasks in a loop.
     #[cfg(any(feature = "hyper", feature = "futures-io"))]
     pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
         self.socket.runtime().poll_allowance(cx)
     }
 
-    /// Ends one direction or both: the peer reads the end of the stream after what was written.
+    /// Ends one direction or both. The peer reads the end of the stream after the written data.
     ///
     /// # Errors
     /// Those of `shutdown(2)`.
@@ -241,5 +243,5 @@ impl fmt::Debug for UnixStream {
     }
 }
 
-/// The kernel caps it at net.core.somaxconn.
+/// Capacity of a listener's queue. The kernel limits it to net.core.somaxconn.
 const BACKLOG: u32 = 4096;

@@ -1,9 +1,10 @@
-//! The kernel timer for waits that events keep interrupting.
+//! A kernel timer for waits that events keep interrupting.
 //!
-//! A server in moderate use waits thousands of times a second, each time until the next timeout of some connection, which is
-//! far away and the same as before. A time for each wait costs more than finding the events does; so once events have
-//! interrupted a wait, a timer of its own is set for that instant, and waits until then have none. Timers that somebody
-//! minds the exactness of do without: the kernel ends a wait for its own time a little sooner.
+//! A server under moderate load waits thousands of times a second, each time until the next timeout of some
+//! connection, which is far away and mostly the same as before. Passing a time to each wait costs more than finding
+//! the events. So once events have interrupted a wait, this timer is set for its end, and further waits until then
+//! have no time limit. Waits for exact events do not use it, because the kernel ends a wait at its own time limit
+//! slightly sooner.
 
 use std::io;
 
@@ -12,10 +13,10 @@ use softclock_linux::readiness::{Poller, Timeout, WaitTimer};
 
 pub(crate) struct FarTimer {
     timer: WaitTimer,
-    /// When it ends a wait, the far future if it does not. Its event may be lost with a handler's panic, so the past counts as
-    /// little.
+    /// The time at which the timer will end a wait; the far future if it is not set. A time in the past counts as not
+    /// set, since the timer's event may have been lost when a handler panicked.
     set_for: Instant,
-    /// Until when the last wait was to be that events have ended.
+    /// The intended end of the last wait that events have ended early.
     interrupted: Option<Instant>,
 }
 
@@ -28,10 +29,11 @@ impl FarTimer {
         })
     }
 
-    /// How to wait from `now` until `until`, or less.
+    /// Returns the time limit of a wait from `now` until at most `until`, setting the timer if that is cheaper.
     pub(crate) fn timeout(&mut self, now: Instant, until: Instant, poller: &mut Poller) -> Timeout {
         let is_set = now < self.set_for && self.set_for <= until;
         if !is_set {
+            // The timer pays off only from the second wait for the same instant on.
             if self.interrupted != Some(until) {
                 return Timeout::After(until.since(now));
             }
@@ -41,12 +43,12 @@ impl FarTimer {
         Timeout::Never
     }
 
-    /// Events have ended a wait that was to last until then.
+    /// Records that events have ended a wait that was to last until `until`.
     pub(crate) fn on_interrupted(&mut self, until: Instant) {
         self.interrupted = Some(until);
     }
 
-    /// Its own event has arrived.
+    /// Records that the timer's own event has arrived.
     pub(crate) fn on_fired(&mut self) {
         self.set_for = Instant::FAR_FUTURE;
     }

@@ -1,24 +1,26 @@
-//! Work that is not urgent.
+//! Work of low priority.
 
 use std::task::{Context, Poll};
 
 use super::inner::Inner;
 
-/// Has a task's next step wait until no other task is ready, within bounds: for work that many clients can cause at once and
-/// that none of them waits for, such as reading what arrives byte by byte.
+/// Delays a task's next step until no other task is ready, within bounds. For work that many clients can cause at
+/// once and that none of them waits for, such as reading data that arrives byte by byte.
 ///
-/// Of tasks that give way, four run between two looks at the sockets, and one for each 64 others, so that they are not starved.
+/// To keep tasks that give way from starving, up to four of them run between two checks of the sockets, and one after
+/// every 64 others.
 #[derive(Debug, Default)]
 pub struct GiveWay {
     has_asked: bool,
 }
 
 impl GiveWay {
-    /// Pending once, and ready when the task's turn has come; then it begins anew. Ready at once while timeouts are being
-    /// judged, which what the task is about to do may still end in time. Costs a turn of the task, some 100 ns.
+    /// Returns pending once, and ready when the task runs again; then it starts over. Returns ready at once while the
+    /// runtime decides about due timeouts, since the task's work may still complete a wait in time. Costs one more
+    /// poll of the task, about 100 ns.
     ///
     /// # Panics
-    /// Outside a runtime.
+    /// If called outside a runtime.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let may_wait = |runtime: &Inner| {
             let may_wait = !runtime.timeouts.is_pending();

@@ -1,4 +1,4 @@
-//! The state of a thread's runtime, and how code on that thread finds it.
+//! The state of a thread's runtime, and access to it from code on that thread.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -26,26 +26,26 @@ use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
 
-/// Everything that belongs to one runtime.
+/// The state of one runtime.
 ///
-/// Each part has its own `RefCell`, borrowed for the shortest time and never while code of the user runs: a
-/// waker, a handler, a task or any destructor of theirs.
+/// Each part has its own `RefCell`, borrowed as briefly as possible and never while code of the user runs: a waker, a
+/// handler, a task or a destructor.
 pub(crate) struct Inner {
     pub(crate) clock: ThreadClock,
     pub(crate) timers: RefCell<SoftTimers<PendingEvent>>,
-    /// A trigger state is firing events; one inside it fires none.
+    /// Whether a trigger state is firing events. A trigger state within it fires none.
     firing: Cell<bool>,
-    /// Tasks woken now are woken because their time has come.
+    /// Whether tasks are being woken because their own time has come.
     pub(super) wakes_are_due: Cell<bool>,
-    /// Alarm-safe events, and the timers that interrupt the thread for them.
+    /// Alarm-safe handlers, and the timers that interrupt the thread for them.
     pub(crate) alarms: Alarms,
-    /// Woken tasks. Each stands here at most once.
+    /// Woken tasks. Each is queued at most once.
     pub(crate) ready: RefCell<Ready<Runnable>>,
-    /// The running task gives way: it is queued behind the others when it is woken.
+    /// Whether the running task gives way, so that it is queued behind others when it is woken.
     pub(crate) gives_way: Cell<bool>,
-    /// A waker of each task that has not ended, so that the runtime's end can drop it.
+    /// A waker of each task that has not ended, to drop the tasks at the end of the runtime.
     pub(crate) active: RefCell<Slab<Waker>>,
-    /// Closures for the end of the running task.
+    /// Closures to be run after the running task has returned.
     pub(crate) deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
     pub(crate) sources: RefCell<Sources>,
     pub(crate) poller: RefCell<Poller>,
@@ -55,28 +55,28 @@ pub(crate) struct Inner {
     pub(crate) spinning: Cell<bool>,
     pub(crate) far_timer: RefCell<FarTimer>,
     pub(crate) timeouts: Timeouts,
-    /// When the kernel was last asked for events.
+    /// The time of the last check of the kernel for events.
     pub(crate) looked: Cell<Instant>,
-    /// Calls on sockets that the running task may still make before it must let others run.
+    /// Number of calls on sockets that the running task may make before it must let others run.
     pub(crate) call_budget: Cell<u32>,
-    /// Where bytes arrive whose taker has no initialised memory, and where small writes are put together; taken while in use.
+    /// A buffer for callers without initialised memory, and for gathering small writes. Taken while in use.
     pub(crate) buffer: Cell<Vec<u8>>,
-    /// Time in which the thread could not run.
+    /// The time in which the thread could not run.
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
     #[cfg(feature = "memory-net")]
     pub(crate) rings: RefCell<Vec<Rc<dyn Ring>>>,
-    /// Whether its sockets are in memory.
+    /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
-    /// What the sockets of this runtime have in common, which only they know.
+    /// State shared by the sockets of this runtime, of a type that only the `net` module knows.
     pub(crate) common: OnceCell<Box<dyn Any>>,
 }
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
-    /// The current runtime's mailbox number; 0 if there is none. Cheaper to ask than `CURRENT`.
+    /// The id of the current runtime's mailbox, or 0 outside a runtime. Cheaper to read than `CURRENT`.
     static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -93,7 +93,7 @@ impl Inner {
             io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
             _ => error,
         })?;
-        // Else the kernel may let waits end 50 us late; where it refuses, they do.
+        // Otherwise the kernel may end waits up to 50 us late. If it refuses the setting, waits are that late.
         let _ = set_timer_slack_ns(1);
         let timers = SoftTimers::new(clock.now(), alarms.longest_backup());
         let run_time = RunTime::new(clock.now(), cpu_time_ns());
@@ -129,7 +129,7 @@ impl Inner {
         })
     }
 
-    /// Makes `self` the thread's runtime until the guard is dropped.
+    /// Makes `self` the thread's current runtime until the guard is dropped.
     ///
     /// # Panics
     /// If the thread is already inside a runtime.
@@ -145,22 +145,22 @@ impl Inner {
         EnterGuard
     }
 
-    /// Calls `f` with the thread's runtime.
+    /// Calls `f` with the thread's current runtime.
     ///
     /// # Panics
-    /// Outside a runtime.
+    /// If called outside a runtime.
     pub(crate) fn with_current<R>(f: impl FnOnce(&Rc<Self>) -> R) -> R {
         CURRENT.with_borrow(|current| f(current.as_ref().expect(OUTSIDE)))
     }
 
-    /// The thread's runtime.
+    /// Returns the thread's current runtime, or an error outside a runtime.
     pub(crate) fn current() -> io::Result<Rc<Self>> {
         CURRENT
             .with_borrow(Clone::clone)
             .ok_or_else(|| io::Error::other(OUTSIDE))
     }
 
-    /// The thread's runtime, if it is the one with this number.
+    /// Calls `f` with the thread's current runtime if it has this id.
     pub(crate) fn with_id<R>(id: u64, f: impl FnOnce(&Rc<Self>) -> R) -> Option<R> {
         if CURRENT_ID.get() != id {
             return None;
@@ -168,9 +168,10 @@ impl Inner {
         CURRENT.with_borrow(|current| current.as_ref().map(f))
     }
 
-    /// Passes a trigger state: fires what is due.
+    /// Passes a trigger state: fires events that are due.
     #[inline]
     pub(crate) fn trigger(&self, state: TriggerState) {
+        // A handler made a call: its trigger state must not run handlers recursively.
         if self.firing.get() {
             return;
         }
@@ -182,16 +183,18 @@ impl Inner {
         }
     }
 
-    /// Fires up to [`EVENTS_PER_TRIGGER`] due events; the rest is left to the next trigger state.
+    /// Fires up to [`EVENTS_PER_TRIGGER`] due events, leaving others to the next trigger state.
     #[inline(never)]
     fn fire(&self, state: TriggerState, now: Instant, first: Option<Due<PendingEvent>>) {
         self.firing.set(true);
+        // Resets the flags even if a handler panics.
         let _guard = Firing(self);
         if self.alarms.run_due(now, EVENTS_PER_TRIGGER) > 0 {
             self.alarms.arm_if_needed(now);
         }
+        // Alarm-safe handlers ran first, since they may have a deadline.
         self.deliver_due(state, now, first);
-        // The backup is to see what is pending now, not what this trigger state has fired.
+        // The backup timer must see the events that are still pending, not those just fired.
         let plain = self.timers.borrow().next_due();
         self.alarms
             .set_plain_next_due(plain.unwrap_or(Instant::FAR_FUTURE));
@@ -210,7 +213,7 @@ impl Inner {
         }
     }
 
-    /// The earliest time at which a check may have something to do.
+    /// Returns the earliest time at which a check may have work to do.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let alarm = self.alarms.next_due();
         match self.timers.borrow().next_due() {
@@ -219,34 +222,35 @@ impl Inner {
         }
     }
 
-    /// Whether somebody minds how late events are in an idle thread.
+    /// Returns whether an idle thread must be on time for some pending event.
     pub(crate) fn is_exact(&self) -> bool {
         self.alarms.next_due() != Instant::FAR_FUTURE || self.timers.borrow().has_exact()
     }
 
-    /// Queues a task that was woken: ahead of others only if the event that is being delivered is the task's own time, such
-    /// as the end of its sleep. A handler may wake readers of a device, which are ordinary work.
+    /// Queues a woken task: ahead of others if its own time has come, such as the end of its sleep. A task that a
+    /// handler wakes, such as a reader of a device, is ordinary work.
     pub(crate) fn on_woken(&self, task: Runnable) {
         let mut ready = self.ready.borrow_mut();
         if self.wakes_are_due.get() {
             ready.push_due(task);
         } else if self.gives_way.take() {
+            // The running task has woken itself to give way.
             ready.push_late(task);
         } else {
             ready.push(task);
         }
     }
 
-    /// Takes one from the running task's allowance of calls; false if none is left, and the task is to run
-    /// again after the others.
+    /// Takes one call from the running task's allowance. Returns false if none is left, and the task must let the
+    /// others run first.
     pub(crate) fn take_call(&self) -> bool {
         let left = self.call_budget.get();
         self.call_budget.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// The same for what is ready without a call: takes one from the allowance, or has the task run again after the
-    /// others. A future that is ready at once, in a loop, would else keep the thread from all others.
+    /// Takes one call from the allowance for an operation that is ready without a call, or else has the task run
+    /// again after the others. Without this, a loop over a future that is always ready would starve all other tasks.
     pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
         match self.take_call() {
             true => Poll::Ready(()),
@@ -257,7 +261,7 @@ impl Inner {
         }
     }
 
-    /// Takes from the same allowance what a call has moved: it is time that others wait for, too.
+    /// Charges the bytes that a call has moved to the same allowance, since copying them takes time, too.
     pub(crate) fn take_bytes(&self, bytes: usize) {
         let calls = u32::try_from(bytes / BYTES_PER_CALL).unwrap_or(u32::MAX);
         self.call_budget
@@ -265,7 +269,7 @@ impl Inner {
     }
 }
 
-/// As [`Inner::poll_allowance`], of the current runtime; ready where there is none.
+/// Like [`Inner::poll_allowance`], for the current runtime. Ready at once outside a runtime.
 pub(crate) async fn allowance() {
     poll_fn(|cx| match is_entered() {
         true => Inner::with_current(|runtime| runtime.poll_allowance(cx)),
@@ -274,7 +278,7 @@ pub(crate) async fn allowance() {
     .await;
 }
 
-/// Whether this thread is inside a runtime.
+/// Returns whether this thread is inside a runtime.
 pub(crate) fn is_entered() -> bool {
     CURRENT_ID.get() != 0
 }
@@ -284,7 +288,7 @@ pub(crate) struct EnterGuard;
 impl Drop for EnterGuard {
     fn drop(&mut self) {
         CURRENT_ID.set(0);
-        // Dropped outside the borrow.
+        // Dropped outside the borrow, since the destructor may use the current runtime.
         let _inner = CURRENT.take();
     }
 }
@@ -303,11 +307,11 @@ const ONE_A_THREAD: &str = "this thread already has a softclock runtime";
 const OUTSIDE: &str =
     "outside a softclock runtime: call this from within Runtime::block_on, on its thread";
 
-/// Events fired at one trigger state at most, so that a crowd of them does not hold up a socket call.
+/// Most events fired at one trigger state, so that many due events do not delay a socket call for long.
 const EVENTS_PER_TRIGGER: usize = 32;
 
-/// Socket calls that a task may make in one poll.
+/// Most socket calls that a task may make in one poll.
 pub(crate) const CALLS_PER_POLL: u32 = 128;
 
-/// So many bytes count as a call more: 256 KiB in one poll, some 50 us of copying.
+/// Bytes that count as one call: 256 KiB per poll in total, about 50 us of copying.
 const BYTES_PER_CALL: usize = 2048;

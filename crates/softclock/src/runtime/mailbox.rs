@@ -1,8 +1,8 @@
-//! The mailbox: how other threads reach a runtime.
+//! The mailbox, through which other threads reach a runtime.
 //!
-//! Wakers and closures from elsewhere are queued here; the runtime empties the queue once a turn, and is
-//! woken through an eventfd only if it is blocked. Each task stands in the queue at most once and closures are
-//! limited to [`CALLS`], so the queue is bounded.
+//! Other threads queue wakers and closures here. The runtime empties the queue once per turn, and is woken through an
+//! eventfd only if it blocks. Each task is queued at most once and the number of closures is limited to [`CALLS`], so
+//! the queue is bounded.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_task::Runnable;
 use softclock_linux::readiness::Wakeup;
 
-/// What other threads know of a runtime.
+/// The part of a runtime that other threads can access.
 pub(crate) struct Mailbox {
-    /// Tells runtimes apart, process-wide.
+    /// Identifies the runtime within the process.
     id: u64,
     queue: Mutex<Queue>,
-    /// Something was put into the queue since it was last emptied.
+    /// Whether entries were added to the queue since it was last emptied.
     posted: AtomicBool,
-    /// The runtime is blocked, or about to be: a post must wake it.
+    /// Whether the runtime blocks or is about to, so that a post must wake it.
     blocked: AtomicBool,
     wakeup: Wakeup,
 }
@@ -34,10 +34,10 @@ struct Queue {
 
 pub(crate) type Call = Box<dyn FnOnce() + Send>;
 
-/// The mailbox cannot take a closure.
+/// The reason why a mailbox did not accept a closure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PostError {
-    /// 1024 closures are waiting: the runtime is overloaded, or one of its tasks does not return.
+    /// The queue already holds 1024 closures: the runtime is overloaded, or one of its tasks does not return.
     Full,
     /// The runtime has ended.
     Closed,
@@ -74,7 +74,7 @@ impl Mailbox {
     pub(crate) fn post_runnable(&self, runnable: Runnable) {
         let mut queue = self.queue();
         if queue.closed {
-            // Its future may only be dropped on the runtime's own thread, which has gone.
+            // The task's future may be dropped only on the runtime's own thread, which has ended.
             mem::forget(runnable);
             return;
         }
@@ -99,6 +99,9 @@ impl Mailbox {
 
     /// Makes the runtime take another turn.
     pub(crate) fn notify(&self) {
+        // The order of the two accesses matters: `announce_block` accesses them in the opposite order, so that at
+        // least one
+        // side sees the other.
         self.posted.store(true, Ordering::SeqCst);
         if self.blocked.load(Ordering::SeqCst) {
             self.wakeup.wake();
@@ -109,7 +112,7 @@ impl Mailbox {
         self.posted.load(Ordering::Relaxed)
     }
 
-    /// Announces that the runtime will block; false if something was posted, so that it must not.
+    /// Announces that the runtime will block. Returns false if an entry was posted, so that it must not.
     pub(crate) fn announce_block(&self) -> bool {
         self.blocked.store(true, Ordering::SeqCst);
         let free = !self.posted.load(Ordering::SeqCst);
@@ -123,8 +126,9 @@ impl Mailbox {
         self.blocked.store(false, Ordering::SeqCst);
     }
 
-    /// Takes all that was posted.
+    /// Takes all entries.
     pub(crate) fn take(&self) -> (VecDeque<Runnable>, VecDeque<Call>) {
+        // Cleared before the queue is read: a later post sets it again.
         if !self.posted.swap(false, Ordering::SeqCst) {
             return Default::default();
         }
@@ -132,9 +136,10 @@ impl Mailbox {
         (mem::take(&mut queue.runnables), mem::take(&mut queue.calls))
     }
 
-    /// Refuses what comes from now on, and hands out what has come.
+    /// Rejects entries from now on, and returns those queued so far.
     pub(crate) fn close(&self) -> (VecDeque<Runnable>, VecDeque<Call>) {
         let mut queue = self.queue();
+        // Under the lock, so that no post can slip in behind the entries returned here.
         queue.closed = true;
         (mem::take(&mut queue.runnables), mem::take(&mut queue.calls))
     }
@@ -144,7 +149,35 @@ impl Mailbox {
     }
 }
 
-/// A handle by which any thread can give a runtime something to do.
+/// A handle through which any thread can run closures on a runtime's thread.
+///
+/// # Example
+/// ```
+/// use softclock::{PostError, Runtime};
+/// use std::sync::mpsc;
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let runtime = Runtime::new()?;
+/// let remote = runtime.remote();
+/// let (sender, receiver) = mpsc::channel();
+/// let other = thread::spawn(move || {
+///     remote.post(move || sender.send(thread::current().id()).expect("is received"))
+/// });
+/// runtime.block_on(async {
+///     let ran_on = loop {
+///         match receiver.try_recv() {
+///             Ok(id) => break id,
+///             Err(_) => softclock::sleep(Duration::from_millis(1)).await,
+///         }
+///     };
+///     assert_eq!(ran_on, thread::current().id());
+/// });
+/// assert_eq!(other.join().expect("no panic"), Ok::<(), PostError>(()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Remote {
     mailbox: Arc<Mailbox>,
@@ -155,8 +188,8 @@ impl Remote {
         Self { mailbox }
     }
 
-    /// Runs `f` on the runtime's thread, in one of its next turns; it may spawn tasks there. At most 1024
-    /// closures wait at a time.
+    /// Runs `f` on the runtime's thread, in one of its next turns. `f` may spawn tasks there. At most 1024 closures
+    /// may be waiting.
     pub fn post(&self, f: impl FnOnce() + Send + 'static) -> Result<(), PostError> {
         self.mailbox.post_call(Box::new(f))
     }
@@ -170,5 +203,5 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// Closures that may wait in a mailbox.
+/// Capacity of a mailbox in closures.
 const CALLS: usize = 1024;

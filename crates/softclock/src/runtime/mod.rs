@@ -1,16 +1,17 @@
-//! The runtime: one per thread.
+//! The runtime: an event loop with tasks, soft events and sockets, one per thread.
 //!
-//! - `inner`: the state of a thread's runtime; what a trigger state does.
-//! - `turn`: the loop: trigger, receive, run tasks, transmit, sleep.
+//! - `inner`: the state of a thread's runtime, and the steps of a trigger state.
+//! - `turn`: the loop: trigger, run tasks, receive, sleep.
 //! - `soft_events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles.
-//! - `give_way`: tasks whose next step is not urgent.
-//! - `far_timer`: the kernel timer for waits that events keep interrupting.
-//! - `mailbox`: how other threads reach a runtime.
-//! - `ring`: queues in memory, where events arrive without the kernel.
-//! - `sources`: readiness, and who waits for it.
-//! - `timeouts`: when timeouts that are due are over.
-//! - `statistics`: what happened so far.
+//! - `ready`: the order in which woken tasks run.
+//! - `give_way`: tasks whose next step has a low priority.
+//! - `far_timer`: a kernel timer for waits that events keep interrupting.
+//! - `mailbox`: access from other threads.
+//! - `ring`: queues in memory, in which events arrive without the kernel.
+//! - `sources`: readiness of descriptors, and the tasks that wait for it.
+//! - `timeouts`: timeouts that are due, and when they end.
+//! - `statistics`: counts and histograms.
 
 mod far_timer;
 mod give_way;
@@ -39,47 +40,63 @@ pub use softclock_linux::readiness::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
 pub use task::JoinHandle;
 
-/// A thread's runtime. It and all that lives in it stays on the thread that made it.
+/// The event loop of one thread. It and its tasks, sockets and timers stay on the thread that created it.
+///
+/// # Example
+/// ```
+/// use softclock::{Mechanism, Runtime};
+///
+/// # fn main() -> std::io::Result<()> {
+/// // Like Runtime::new(), but never spins, and uses poll(2) instead of epoll.
+/// let runtime = Runtime::builder()
+///     .spin_cap(0.0)
+///     .events(Mechanism::Poll)
+///     .build()?;
+/// assert_eq!(runtime.mechanism(), Mechanism::Poll);
+/// assert_eq!(runtime.block_on(async { 6 * 7 }), 42);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Runtime {
     inner: Rc<Inner>,
 }
 
 impl Runtime {
-    /// A runtime with default settings.
+    /// Creates a runtime with default settings.
     ///
     /// # Errors
-    /// When the process is out of descriptors or timers, and `AlreadyExists` where the thread has a runtime.
+    /// If the process is out of descriptors or timers, and `AlreadyExists` if the thread has a runtime.
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
 
-    /// Settings for a runtime.
+    /// Returns default settings, to be changed before building a runtime.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Runs `future` and all that it spawns until `future` ends. Tasks that have not ended then go on in the
-    /// next `block_on`, or are dropped with the runtime.
+    /// Runs `future` and the tasks that it spawns until `future` completes. Tasks that have not ended by then
+    /// continue in the next `block_on`, or are dropped with the runtime.
     ///
     /// # Panics
-    /// If the thread is already inside a runtime, when `future` or a soft event's handler panics, and when the kernel
-    /// refuses to wait for events, which [`Builder::build`] tries.
+    /// If the thread is already inside a runtime, if `future` or the handler of a soft event panics, and if the
+    /// kernel refuses to wait for events, which [`Builder::build`] checks in advance.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _entered = self.inner.enter();
         self.inner.run(future)
     }
 
-    /// A handle by which other threads reach this runtime.
+    /// Returns a handle through which other threads reach this runtime.
     pub fn remote(&self) -> Remote {
         Remote::new(self.inner.mailbox.clone())
     }
 
-    /// How it learns which descriptors are ready.
+    /// Returns the mechanism by which the kernel reports ready descriptors.
     pub fn mechanism(&self) -> Mechanism {
         self.inner.poller.borrow().mechanism()
     }
 
-    /// All counts and histograms so far. Copies about 100 KB.
+    /// Returns all counts and histograms so far. Copies about 100 KB.
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
     }
@@ -101,7 +118,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Settings for a [`Runtime`].
+/// Settings for a [`Runtime`], created by [`Runtime::builder`], where an example is.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) spin_cap: f64,
@@ -111,26 +128,28 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The share of its time, 0 to 1, that an idle thread may spin so that events fire on time; default 0.05.
+    /// Sets the share of its time, 0 to 1, that an idle thread may spin so that events fire on time. The default is
+    /// 0.05.
     ///
-    /// A blocking wait returns some 50 us late, so the thread blocks until shortly before an event and spins for
-    /// the rest. With 0, or when the share is used up, events of an idle thread are as late as the wait. Nothing is spun
-    /// while all that is pending may be late ([`Sleep::with_slack`](crate::Sleep::with_slack)).
+    /// A blocking wait returns about 50 us late, so the thread blocks until shortly before an event and spins for the
+    /// rest. With 0, or when the share is used up, events of an idle thread are as late as the wait. The thread does
+    /// not spin while all pending events may be late ([`Sleep::with_slack`](crate::Sleep::with_slack)).
     #[must_use]
     pub fn spin_cap(mut self, share: f64) -> Self {
         self.spin_cap = share;
         self
     }
 
-    /// How the runtime learns which descriptors are ready; by default by epoll, or by poll where epoll is forbidden. What
-    /// does not work here makes [`build`](Self::build) fail.
+    /// Sets the mechanism by which the kernel reports ready descriptors. The default is epoll, or poll where epoll is
+    /// forbidden. If the selected mechanism does not work, [`build`](Self::build) fails.
     #[must_use]
     pub fn events(mut self, mechanism: Mechanism) -> Self {
         self.events = Some(mechanism);
         self
     }
 
-    /// Gives the runtime sockets in memory: those of TCP and UDP reach only each other. For tests of what is above them.
+    /// Gives the runtime TCP and UDP sockets in memory, which reach only each other, for tests of code that uses
+    /// sockets.
     #[cfg(feature = "memory-net")]
     #[doc(hidden)]
     #[must_use]
@@ -139,11 +158,11 @@ impl Builder {
         self
     }
 
-    /// Makes the runtime. Sets the thread's timer slack to 1 ns.
+    /// Creates the runtime. Sets the thread's timer slack to 1 ns.
     ///
     /// # Errors
-    /// When the process is out of descriptors or timers, when the kernel or a sandbox refuses the mechanism of
-    /// [`events`](Self::events), and `AlreadyExists` where the thread has a runtime.
+    /// If the process is out of descriptors or timers, if the kernel or a sandbox refuses the mechanism of
+    /// [`events`](Self::events), and `AlreadyExists` if the thread has a runtime.
     pub fn build(&self) -> io::Result<Runtime> {
         Ok(Runtime {
             inner: Rc::new(Inner::new(self)?),

@@ -1,20 +1,22 @@
-//! Woken tasks, in the order in which they are to run.
+//! The queue of woken tasks.
 
 use std::collections::VecDeque;
 
-/// Those whose time has come run before those that events or other tasks woke: a timer that fired on time would else
-/// wait behind all work there is. Those that gave way ([`GiveWay`](crate::GiveWay)) run after both. Within each kind the
-/// first woken is the first to run, and no kind starves another.
+/// Woken tasks in the order in which they will run.
+///
+/// Tasks whose time has come run before those woken by events or by other tasks; otherwise a timer that fired on time
+/// would wait behind all other work. Tasks that gave way ([`GiveWay`](crate::GiveWay)) run after both. Each kind is
+/// first in, first out, and no kind starves another.
 #[derive(Debug)]
 pub(crate) struct Ready<T> {
     due: VecDeque<T>,
     others: VecDeque<T>,
     late: VecDeque<T>,
-    /// Due ones taken since the last other.
+    /// Due tasks taken since the last other task.
     in_a_row: u32,
-    /// Others taken since the start.
+    /// Other tasks taken since the start.
     taken: u64,
-    /// Of them, those since the last that gave way.
+    /// Other tasks taken since the last one that gave way.
     since_late: u32,
 }
 
@@ -34,23 +36,24 @@ impl<T> Ready<T> {
         self.late.push_back(task);
     }
 
-    /// Ends the giving way of those that do so now.
+    /// Moves the tasks that gave way to the others.
     pub(crate) fn hurry(&mut self) {
         self.others.append(&mut self.late);
     }
 
-    /// Whether the task that is to run next gave way.
+    /// Returns whether the next task gave way.
     pub(crate) fn is_late_next(&self) -> bool {
         let has_waited = self.since_late >= OTHERS_PER_LATE;
         !self.late.is_empty() && (has_waited || self.due.is_empty() && self.others.is_empty())
     }
 
-    /// Takes the task that is to run next.
+    /// Takes the next task.
     pub(crate) fn pop(&mut self) -> Option<T> {
         if self.is_late_next() {
             self.since_late = 0;
             return self.late.pop_front();
         }
+        // Due tasks come first, but one other runs after every few of them.
         let turn_of_due = self.in_a_row < DUE_IN_A_ROW || self.others.is_empty();
         match self.due.pop_front_if(|_| turn_of_due) {
             Some(task) => {
@@ -66,12 +69,12 @@ impl<T> Ready<T> {
         }
     }
 
-    /// Returns how many tasks that no timer woke were taken since the start.
+    /// Returns the number of other tasks taken since the start.
     pub(crate) fn position(&self) -> u64 {
         self.taken
     }
 
-    /// Returns the [`position`](Self::position) at which all tasks that wait now will have been taken.
+    /// Returns the [`position`](Self::position) at which all other tasks that are queued now will have been taken.
     pub(crate) fn end(&self) -> u64 {
         self.taken + self.others.len() as u64
     }
@@ -98,10 +101,10 @@ impl<T> Default for Ready<T> {
     }
 }
 
-/// After so many due tasks one other runs.
+/// Due tasks in a row, after which one other task runs.
 const DUE_IN_A_ROW: u32 = 16;
 
-/// After so many others a task runs that gave way.
+/// Other tasks in a row, after which one that gave way runs.
 const OTHERS_PER_LATE: u32 = 64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Queues in memory that the loop looks at in every turn.
+//! Queues in memory that the loop checks in every turn.
 
 use super::sources::Sources;
 
-/// Where events arrive without the kernel, such as the receive ring of a device. A look at it is a look at memory, which the
-/// time between looks at the kernel does not hold back.
+/// A queue in which events arrive without the kernel, such as the receive ring of a device. A check only reads
+/// memory, so it is made in every turn, however recent the last check of the kernel.
 pub(crate) trait Ring {
     /// Posts the events that have arrived to their sources. Does a bounded amount of work.
     fn look(&self, sources: &mut Sources);

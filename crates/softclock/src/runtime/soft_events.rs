@@ -1,9 +1,9 @@
-//! Soft events: handlers that cost a procedure call at a trigger state.
+//! Soft events: handlers that cost a function call at a trigger state.
 //!
-//! A trigger state may be reached inside a socket call of a running task, with whatever that task has
-//! borrowed. A handler is therefore given an [`EventContext`]: it may schedule, cancel, wake and try a
-//! nonblocking send; what needs more waits for the end of the task ([`EventContext::defer`]). Handlers run
-//! one at a time: a trigger state reached inside one fires nothing.
+//! A trigger state may be reached inside a socket call of a running task, which may have borrowed any of its data. A
+//! handler therefore gets an [`EventContext`]: it may schedule, cancel, wake and try a nonblocking send, and it can
+//! postpone other work to the end of the task ([`EventContext::defer`]). Handlers run one at a time: a trigger state
+//! reached inside a handler fires nothing.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -16,12 +16,12 @@ use softclock_core::{Due, FireWindow, Instant, SoftTimers, TimerKey};
 
 use super::inner::Inner;
 
-/// What waits in the timing wheel.
+/// An event in the timing wheel.
 #[derive(Debug)]
 pub(crate) enum PendingEvent {
     /// Wakes a task.
     Wake(Waker),
-    /// Ends a timeout, once the events from before then were handled.
+    /// Ends a timeout after the events from before it were handled.
     Expire(Waker),
     /// Calls a handler.
     Call(Rc<Handler>),
@@ -29,14 +29,18 @@ pub(crate) enum PendingEvent {
     Transmit(Rc<dyn Transmit>),
 }
 
-/// A paced stream, to the runtime.
+// One cache line, including the links of the wheel.
+const _: () = assert!(SoftTimers::<PendingEvent>::NODE_BYTES == 64);
+
+/// The runtime's view of a paced stream.
 pub(crate) trait Transmit: fmt::Debug {
-    /// Sends what may go by `now`. Is called from within a trigger state, so it passes none.
+    /// Sends the data that is due by `now`. It is called within a trigger state, so it must not pass one.
     fn on_due(self: Rc<Self>, now: Instant);
 }
 
 impl PendingEvent {
-    /// Whether the tasks that it wakes have waited for this time, and not for something that a handler has found.
+    /// Returns whether the tasks that this event wakes have waited for this time itself, not for something that a
+    /// handler has found.
     fn is_time_of_tasks(&self) -> bool {
         match self {
             Self::Wake(_) | Self::Expire(_) | Self::Transmit(_) => true,
@@ -46,7 +50,7 @@ impl PendingEvent {
 }
 
 pub(crate) struct Handler {
-    /// The number of the runtime that has the key.
+    /// The id of the runtime that has the key.
     runtime: u64,
     function: RefCell<Function>,
     key: Cell<Option<TimerKey>>,
@@ -63,32 +67,92 @@ impl fmt::Debug for Handler {
 }
 
 /// A scheduled soft event. Dropping it leaves the event scheduled.
+///
+/// # Example
+/// ```
+/// use softclock::FireWindow;
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let minute = Duration::from_secs(60);
+///     let event = softclock::schedule_after(minute, |_| println!("idle for a minute"));
+///     // On activity, put it off. It need not be exact.
+///     event.reschedule_within(FireWindow::roughly(softclock::now() + minute));
+///     assert!(event.is_pending());
+///     assert!(event.cancel());
+///     assert!(!event.is_pending());
+/// });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SoftEvent {
     handler: Rc<Handler>,
 }
 
 impl SoftEvent {
-    /// Takes the event back; false if it is not pending: fired, cancelled or running just now. O(1).
+    /// Cancels the event. Returns false if it is not pending: it has fired, was cancelled, or is running. O(1).
     pub fn cancel(&self) -> bool {
         let Some(key) = self.handler.key.take() else {
             return false;
         };
         let cancelled = Inner::with_id(self.handler.runtime, |runtime| {
-            // Bound to a name, so that it is dropped after the borrow has ended.
+            // Bound to a name, to be dropped after the borrow has ended.
             let cancelled = runtime.timers.borrow_mut().cancel(key);
             cancelled.is_some()
         });
         cancelled.unwrap_or(false)
     }
 
-    /// Whether the event is still to fire.
+    /// Moves the event to `window`, or schedules it again if it is not pending. Returns false if its runtime is not
+    /// the current one of this thread. O(1), allocates nothing.
+    ///
+    /// If a handler calls this for its own event, [`EventContext::reschedule_within`] takes precedence.
+    pub fn reschedule_within(&self, window: FireWindow) -> bool {
+        self.cancel();
+        let handler = &self.handler;
+        let scheduled = Inner::with_id(handler.runtime, |runtime| {
+            runtime.schedule_event(window, handler);
+        });
+        scheduled.is_some()
+    }
+
+    /// Returns whether the event is pending.
     pub fn is_pending(&self) -> bool {
         self.handler.key.get().is_some()
     }
 }
 
-/// What a handler may do (see the module's documentation), and when it runs.
+/// The argument of a soft event's handler: the time, and the operations that a handler may use.
+///
+/// A handler may run inside a socket call of a task, while that task holds borrows. Work that touches the data of
+/// tasks must wait until the task has returned ([`defer`](Self::defer)).
+///
+/// # Example
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let done = Rc::new(Cell::new(false));
+///     let handler_done = done.clone();
+///     softclock::schedule_soft_event(50, move |context| {
+///         assert!(context.lateness() > Duration::ZERO);
+///         let done = handler_done.clone();
+///         if context.defer(move || done.set(true)).is_err() {
+///             context.reschedule(50); // too many closures are waiting
+///         }
+///     });
+///     while !done.get() {
+///         softclock::sleep(Duration::from_micros(50)).await;
+///     }
+/// });
+/// # Ok(())
+/// # }
+/// ```
 pub struct EventContext<'a> {
     runtime: &'a Inner,
     now: Instant,
@@ -97,33 +161,33 @@ pub struct EventContext<'a> {
 }
 
 impl EventContext<'_> {
-    /// The time of the trigger state.
+    /// Returns the time of the trigger state.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// When the event was due.
+    /// Returns the time at which the event was due.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// How late the handler runs.
+    /// Returns how late the handler runs.
     pub fn lateness(&self) -> Duration {
         self.now.since(self.due)
     }
 
-    /// Schedules this same handler `ticks` ticks from now, when it has returned. Allocates nothing.
+    /// Schedules this handler again, `ticks` ticks from now, after it has returned. Allocates nothing.
     pub fn reschedule(&mut self, ticks: u64) {
         let earliest = self.now.add_ns(ticks.saturating_mul(TICK_NS));
         self.reschedule_within(FireWindow::from(earliest));
     }
 
-    /// Schedules this same handler within `window`, when it has returned. Allocates nothing.
+    /// Schedules this handler again, for `window`, after it has returned. Allocates nothing.
     pub fn reschedule_within(&mut self, window: FireWindow) {
         self.again = Some(window);
     }
 
-    /// Schedules another handler.
+    /// Schedules another handler. Allocates, as [`schedule_soft_event`](crate::schedule_soft_event) does.
     pub fn schedule(
         &self,
         window: FireWindow,
@@ -132,18 +196,18 @@ impl EventContext<'_> {
         self.runtime.schedule_handler(window, Box::new(handler))
     }
 
-    /// Cancels an event; false if it was not pending.
+    /// Cancels an event. Returns false if it was not pending.
     pub fn cancel(&self, event: &SoftEvent) -> bool {
         event.cancel()
     }
 
-    /// Wakes a task. It runs after those that are ready already, as if woken by another task.
+    /// Wakes a task. It runs after tasks that are already ready, as if another task had woken it.
     pub fn wake(&self, waker: &Waker) {
         waker.wake_by_ref();
     }
 
-    /// Runs `f` when the running task, if there is one, has returned: free of its borrows. At most 1024 closures wait;
-    /// one more is given back.
+    /// Runs `f` after the running task, if any, has returned and its borrows have ended. At most 1024 closures may
+    /// wait; beyond that, `f` is returned as an error.
     pub fn defer<F: FnOnce() + 'static>(&self, f: F) -> Result<(), F> {
         let mut deferred = self.runtime.deferred.borrow_mut();
         if deferred.len() == DEFERRED {
@@ -164,7 +228,7 @@ impl fmt::Debug for EventContext<'_> {
 }
 
 impl Inner {
-    /// Schedules `function` within `window`.
+    /// Schedules `function` for `window`.
     pub(crate) fn schedule_handler(&self, window: FireWindow, function: Function) -> SoftEvent {
         let handler = Rc::new(Handler {
             runtime: self.mailbox.id(),
@@ -175,7 +239,7 @@ impl Inner {
         SoftEvent { handler }
     }
 
-    /// Calls or wakes what is due.
+    /// Delivers a due event: wakes its task, calls its handler, or sends on its stream.
     #[inline]
     pub(crate) fn deliver(&self, due: Due<PendingEvent>, now: Instant) {
         self.wakes_are_due.set(due.value.is_time_of_tasks());
@@ -189,6 +253,7 @@ impl Inner {
 
     #[inline]
     fn call(&self, handler: Rc<Handler>, due: Instant, now: Instant) {
+        // Not pending while it runs, so that the handler can schedule itself.
         handler.key.set(None);
         let mut context = EventContext {
             runtime: self,
@@ -198,6 +263,10 @@ impl Inner {
         };
         (handler.function.borrow_mut())(&mut context);
         if let Some(window) = context.again {
+            // The handler may also have scheduled itself through its `SoftEvent`.
+            if let Some(key) = handler.key.take() {
+                drop(self.timers.borrow_mut().cancel(key));
+            }
             self.schedule_event(window, &handler);
         }
     }
@@ -210,8 +279,8 @@ impl Inner {
     }
 }
 
-/// The number of ticks of the measurement clock in a second.
+/// Ticks of the measurement clock per second.
 pub(crate) const RESOLUTION_HZ: u64 = SoftTimers::<PendingEvent>::measure_resolution();
 
-/// Closures that may wait for the end of a task.
+/// Most closures that wait for the end of a task.
 const DEFERRED: usize = 1024;

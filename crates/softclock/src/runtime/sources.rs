@@ -1,8 +1,8 @@
-//! The runtime's sources of events: their readiness and delivery are [`EventQueues`]', and here is who waits for them.
+//! The runtime's sources of events, and the tasks that wait for them.
 //!
-//! The kernel's edges are posted to the thread's queue; each delivered event wakes the tasks that wait for what it
-//! brings. A call that finds nothing, or takes less than it could have, consumes readiness, so that an event whose
-//! cause a task has already dealt with wakes nobody.
+//! Readiness and delivery are handled by [`EventQueues`]. The kernel's events are posted to the thread's queue, and
+//! each delivered event wakes the tasks that wait for its conditions. A call that would block, or transfers less than
+//! it could have, consumes readiness, so that an event whose cause a task has already handled wakes no task.
 
 use std::mem;
 use std::task::{Context, Waker};
@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use softclock_core::{Delivery, EventQueues, QueueId, SourceId};
 use softclock_linux::readiness::Readiness;
 
-/// The two directions in which a task may wait.
+/// A direction in which a task may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -18,7 +18,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The readiness that ends a wait in this direction.
+    /// Returns the conditions that end a wait in this direction.
     fn wakes(self) -> Readiness {
         match self {
             Self::Read => Readiness::READABLE | Readiness::READ_CLOSED | Readiness::ERROR,
@@ -26,7 +26,7 @@ impl Direction {
         }
     }
 
-    /// The readiness that is used up by a call that took less than it could have.
+    /// Returns the condition that a partial transfer in this direction consumes.
     pub(crate) fn own(self) -> Readiness {
         match self {
             Self::Read => Readiness::READABLE,
@@ -38,7 +38,7 @@ impl Direction {
 pub(crate) struct Sources {
     events: EventQueues,
     queue: QueueId,
-    /// By the source's place.
+    /// Indexed by the source's index.
     waiting: Vec<Waiting>,
 }
 
@@ -48,7 +48,7 @@ struct Waiting {
     writers: Waiters,
 }
 
-/// Usually one task; several may share a listener or a UDP socket.
+/// Waiting tasks. There is usually one, but several may share a listener or a UDP socket.
 #[derive(Default)]
 struct Waiters {
     first: Option<Waker>,
@@ -71,9 +71,10 @@ impl Sources {
         self.waiting.len()
     }
 
-    /// Adds a source that is `initially` ready so far, such as a descriptor of which nothing is known: a call will find out.
+    /// Adds a source in the state `initially`. For a descriptor of unknown state this is ready: a call will find out.
     pub(crate) fn insert(&mut self, initially: Readiness) -> SourceId {
         let id = self.events.add_source(initially, Delivery::Each);
+        // Interest in both directions: the wakers in `waiting` select the tasks to wake.
         let interest = Readiness::READABLE | Readiness::WRITABLE;
         self.events.declare_interest(self.queue, id, interest);
         if id.index() == self.waiting.len() {
@@ -82,14 +83,14 @@ impl Sources {
         id
     }
 
-    /// Forgets a source. The caller drops its waiters when the table is no longer borrowed.
+    /// Removes a source. The caller drops the returned waiters after the borrow of the table has ended.
     #[must_use]
     pub(crate) fn remove(&mut self, id: SourceId) -> impl Sized + use<> {
         let removed = self.events.remove_source(id);
         removed.then(|| mem::take(&mut self.waiting[id.index()]))
     }
 
-    /// Whether a call in this direction may succeed; if not, `cx` will be woken when it may.
+    /// Returns whether a call in this direction may succeed. If not, `cx` will be woken when it may.
     pub(crate) fn poll_ready(
         &mut self,
         id: SourceId,
@@ -103,8 +104,8 @@ impl Sources {
         false
     }
 
-    /// Returns whether any of these `conditions`, each of which must end a wait to read, is known to hold. If none
-    /// does, `cx` will be woken when one does, and when there is something to read.
+    /// Returns whether any of `conditions`, each of which must end a wait to read, is known to hold. If not, `cx`
+    /// will be woken when one does, and when there is data to read.
     pub(crate) fn poll_condition(
         &mut self,
         id: SourceId,
@@ -119,35 +120,35 @@ impl Sources {
         false
     }
 
-    /// Forgets who waits in this direction. The caller drops them when the table is no longer borrowed.
+    /// Removes the waiters in this direction. The caller drops them after the borrow of the table has ended.
     #[must_use]
     pub(crate) fn forget(&mut self, id: SourceId, direction: Direction) -> impl Sized + use<> {
         mem::take(self.waiting[id.index()].of(direction))
     }
 
-    /// Whether a call in this direction may succeed.
+    /// Returns whether a call in this direction may succeed.
     pub(crate) fn is_ready(&self, id: SourceId, direction: Direction) -> bool {
         let state = self.events.state(id);
         state.is_none_or(|state| state.intersects(direction.wakes()))
     }
 
-    /// A call in this direction found nothing to do.
+    /// Records that a call in this direction would have blocked.
     pub(crate) fn on_would_block(&mut self, id: SourceId, direction: Direction) {
         self.events.consume(id, direction.wakes());
     }
 
-    /// A call in this direction took or gave less than it offered: the next would find nothing to do. The
-    /// end of the stream, if known, stays to be found.
+    /// Records that a call in this direction transferred less than requested, so that the next one would block. A
+    /// known end of the stream stays to be read.
     pub(crate) fn on_short(&mut self, id: SourceId, direction: Direction) {
         self.events.consume(id, direction.own());
     }
 
-    /// A source has become ready. The tasks that wait for it are woken by the next [`deliver`](Self::deliver).
+    /// Posts conditions to a source. The next [`deliver`](Self::deliver) wakes the tasks that wait for them.
     pub(crate) fn post(&mut self, source: SourceId, readiness: Readiness) {
         self.events.post(source, readiness);
     }
 
-    /// Moves the wakers of those for whom there are events to `woken`.
+    /// Moves the wakers of the tasks for which there are events to `woken`.
     pub(crate) fn deliver(&mut self, woken: &mut Vec<Waker>) {
         while let Some(event) = self.events.pop_event(self.queue) {
             let waiting = &mut self.waiting[event.source.index()];

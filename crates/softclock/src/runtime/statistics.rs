@@ -1,4 +1,4 @@
-//! What a runtime did so far.
+//! The statistics of a runtime.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use softclock_linux::readiness::Mechanism;
 
 use super::inner::Inner;
 
-/// All counts and histograms of a runtime, at one moment.
+/// All counts and histograms of a runtime at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// What time is read from.
+    /// The source of the time.
     pub clock: ClockSource,
-    /// How it is learnt which descriptors are ready.
+    /// The mechanism by which the kernel reports ready descriptors.
     pub mechanism: Mechanism,
-    /// Why it is not epoll, where nobody asked for anything else.
+    /// The reason why the mechanism is not epoll, if no mechanism was selected explicitly.
     pub fallback_reason: Option<String>,
-    /// Trigger states, intervals and lateness by source.
+    /// Trigger states, intervals and lateness by kind of trigger state.
     pub triggers: TriggerStatistics,
     /// Events scheduled, cancelled, fired.
     pub events: EventCounts,
@@ -33,39 +33,38 @@ pub struct Statistics {
     pub turns: u64,
     /// Polls of tasks.
     pub tasks: u64,
-    /// Times the thread blocked for want of work.
+    /// Number of times the thread blocked because it had no work.
     pub blocks: u64,
-    /// Time spent blocked for want of work.
+    /// Time spent blocked because there was no work.
     pub blocked: Duration,
     /// Time spent spinning before an event.
     pub spun: Duration,
-    /// Time in which the thread could not run although it wanted to: preempted, or its virtual CPU stolen. Time
-    /// that a task itself spends in blocking calls counts too.
-    /// Lateness includes it; the bound on lateness counts running time only.
+    /// Time in which the thread had work but could not run: it was preempted, its virtual CPU was stolen, or a task
+    /// made a blocking call. Lateness includes this time; the bound on lateness counts running time only.
     pub not_running: Duration,
-    /// Paced streams and datagrams.
+    /// The statistics of paced streams and datagrams.
     pub pacing: PacingStatistics,
 }
 
-/// What the paced streams and datagrams of a runtime did so far.
+/// The statistics of a runtime's paced streams and datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PacingStatistics {
     /// Trains begun.
     pub trains: u64,
-    /// Pieces given to the kernel. Those that went together because they were late are one.
+    /// Pieces given to the kernel. Late pieces that were sent together count as one.
     pub pieces: u64,
-    /// Their bytes.
+    /// Bytes of these pieces.
     pub bytes: u64,
-    /// Times the kernel had no room for a piece.
+    /// Number of times the kernel had no room for a piece.
     pub blocked: u64,
-    /// Bytes that the rate had time for while streams were late by more than they make up for.
+    /// Bytes that the rate allowed while streams were late by more than they make up for.
     pub forgotten_bytes: u64,
-    /// Bytes accepted from writers that the kernel has not got yet.
+    /// Bytes accepted from writers but not yet given to the kernel.
     pub pending_bytes: u64,
 }
 
-/// Counts what paced sockets do.
+/// Counts the work of paced sockets.
 #[derive(Default)]
 pub(crate) struct PacingCounts {
     so_far: Cell<PacingStatistics>,
@@ -123,18 +122,18 @@ impl TurnCounts {
 }
 
 impl Inner {
-    /// The thread was blocked for want of work.
+    /// Records that the thread was blocked because it had no work.
     pub(crate) fn on_blocked(&self, time: Duration) {
         self.counts.on_blocked(time);
         self.run_time.borrow_mut().blocked(saturating_ns(time));
     }
 
-    /// The time so far in which the thread had no work: blocked, or spinning before an event.
+    /// Returns the total time in which the thread had no work: blocked, or spinning before an event.
     pub(crate) fn idle_time(&self) -> Duration {
         self.counts.blocked.get() + self.idle.borrow().spun()
     }
 
-    /// Brings the time in which the thread could not run up to date.
+    /// Updates and returns the time in which the thread could not run.
     pub(crate) fn sample_run_time(&self) -> Duration {
         let mut run_time = self.run_time.borrow_mut();
         run_time.sample(self.clock.now(), cpu_time_ns());
@@ -147,6 +146,7 @@ impl Inner {
         let alarms = self.alarms.stats();
         let poller = self.poller.borrow();
         let mut triggers = timers.triggers().clone();
+        // Handlers fired inside a signal handler are counted by the alarms, not by the timers.
         let [_, by_backup, by_deadline] = &alarms.fired;
         triggers.add(TriggerState::Backup, &alarms.backups, by_backup);
         triggers.add(TriggerState::Deadline, &alarms.deadline_alarms, by_deadline);

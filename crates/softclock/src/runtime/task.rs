@@ -1,4 +1,4 @@
-//! Tasks: futures of the thread's own, queued when woken.
+//! Tasks: futures that run on the runtime's thread, queued when woken.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 
 use super::inner::{Inner, is_entered};
 
-/// A spawned task. Dropping it lets the task run on.
+/// A spawned task. Awaiting it returns the task's result. Dropping it lets the task continue.
 pub struct JoinHandle<T> {
     task: Option<Task<T>>,
 }
@@ -22,7 +22,7 @@ impl<T> JoinHandle<T> {
         drop(self.task.take());
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(Task::is_finished)
     }
@@ -31,10 +31,10 @@ impl<T> JoinHandle<T> {
 impl<T> Future for JoinHandle<T> {
     type Output = T;
 
-    /// The task's result. A panic of the task continues here.
+    /// Returns the task's result. A panic of the task continues here.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let task = self.task.as_mut().expect("present until dropped");
-        // A handle may be awaited by another executor of the thread.
+        // The handle may also be awaited by another executor of the thread.
         if task.is_finished() && is_entered() {
             ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
         }
@@ -71,6 +71,7 @@ impl Inner {
         let future = Tracked { future, listed };
         let mailbox = self.mailbox.clone();
         let schedule = move |runnable: Runnable| {
+            // On the runtime's own thread, wakers queue the task directly; other threads use the mailbox.
             let mut runnable = Some(runnable);
             Inner::with_id(mailbox.id(), |runtime| {
                 if let Some(runnable) = runnable.take() {
@@ -81,20 +82,22 @@ impl Inner {
                 mailbox.post_runnable(runnable);
             }
         };
-        // A panic ends its task, not the runtime: it goes to whoever awaits the handle.
+        // A panic ends the task, not the runtime: it continues in the task that awaits the handle.
         let (runnable, task) = async_task::Builder::new()
             .propagate_panic(true)
             .spawn_local(move |()| future, schedule);
         entry.insert(runnable.waker());
+        // Released first, since dropping a task borrows the list as well.
         drop(active);
         runnable.schedule();
         JoinHandle { task: Some(task) }
     }
 
-    /// Drops the futures of all tasks, and all handlers, which may own what owns the runtime. They may wake, spawn
-    /// and schedule while they are dropped.
+    /// Drops the futures of all tasks and all handlers, which may own owners of the runtime. Their destructors may
+    /// wake, spawn and schedule, so this repeats until nothing is left.
     pub(crate) fn drop_tasks(&self) {
         loop {
+            // Waking a task moves it to a queue, from which it is dropped below.
             let wakers: Vec<_> = self.active.borrow_mut().drain().collect();
             wakers.into_iter().for_each(|waker| waker.wake());
             let ready = self.ready.take();
@@ -112,11 +115,11 @@ impl Inner {
 }
 
 pin_project! {
-    /// A task's future with its entry. An `async` block would keep room for the future twice.
+    /// A task's future and its entry. An `async` block would reserve memory for the future twice.
     struct Tracked<F> {
         #[pin]
         future: F,
-        // Dropped after the future.
+        // Dropped after the future, as fields are dropped in order.
         listed: Listed,
     }
 }
@@ -129,7 +132,7 @@ impl<F: Future> Future for Tracked<F> {
     }
 }
 
-/// A task's entry in the list of those that have not ended.
+/// A task's entry in the list of tasks that have not ended.
 struct Listed {
     runtime: Weak<Inner>,
     index: usize,

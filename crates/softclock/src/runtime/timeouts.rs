@@ -1,18 +1,19 @@
 //! Timeouts, which end only after the events from before their deadlines were handled.
 //!
-//! A thread can be away at any point: stopped by a signal, in a paused virtual machine, busy with a task that computes.
-//! Meanwhile the clock goes on, and bytes that arrive wait in the kernel. A timer that fires afterwards shows that the
-//! time has passed, not that nothing arrived. So the timer of a timeout wakes no task. It leaves the waker here, and
-//! the loop
+//! A thread can be away at any point: stopped by a signal, in a paused virtual machine, or busy with a computing
+//! task. Meanwhile time passes, and data that arrives waits in the kernel. A timer that fires afterwards proves that
+//! the time has passed, but not that no data arrived. So the timer of a timeout does not wake its task. It stores the
+//! waker here, and the loop
 //!
-//! 1. takes from the kernel all events that were ready when this look began,
-//! 2. runs each task that is then ready once, which reads the bytes or hands them to another task,
-//! 3. wakes the tasks whose timeouts were due before the look; their [`Sleep`](crate::Sleep) finds that it is over. Only
-//!    some in each turn, as those of a thousand connections may end together and others would wait behind them all.
+//! 1. takes all events from the kernel that were ready when this check began,
+//! 2. runs each task that is then ready once, which reads the data or passes it to another task,
+//! 3. wakes the tasks whose timeouts were due before the check; their [`Sleep`](crate::Sleep) finds that it is over.
+//!    It wakes only some per turn: a thousand timeouts may end together, and other tasks would wait behind all of
+//!    them.
 //!
-//! The wait that ended with the timer does not count as step 1: a stop interrupts it (EINTR), or comes between the
-//! kernel's last check and the thread's next instruction. No threshold tells short absences from long ones: any would
-//! be too long for some timeout.
+//! The wait that ended with the timer does not count as step 1: a stop may have interrupted it (EINTR), or may have
+//! come between the kernel's last check and the thread's next instruction. There is no threshold for the length of an
+//! absence, since any would be too long for some timeout.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,27 +21,27 @@ use std::task::Waker;
 
 use softclock_core::Instant;
 
-/// The timeouts of a runtime that are due.
+/// The due timeouts of a runtime.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
-    /// Whether any is due and has not woken its task.
+    /// Whether a timeout is due that has not woken its task.
     pending: Cell<bool>,
-    /// Tasks whose timeouts became due after the last look.
+    /// Tasks whose timeouts became due after the last check began.
     due: RefCell<Vec<Waker>>,
     /// Tasks whose timeouts became due before it, to be woken when its round ends.
     looked_for: RefCell<Vec<Waker>>,
     round: Cell<Option<Round>>,
     /// Tasks whose timeouts are over, to be woken some at a time.
     ended: RefCell<VecDeque<Waker>>,
-    /// When the look of the last finished round began: timeouts due before that are over.
+    /// Time at which the check of the last finished round began: timeouts due before it are over.
     over: Cell<Instant>,
 }
 
-/// A look at the kernel and the tasks that must run before timeouts due earlier are over.
+/// A check of the kernel, and the tasks that must run before timeouts due earlier are over.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     look_began: Instant,
-    /// The position in the queue of ready tasks behind the last of those.
+    /// The position in the queue of ready tasks behind the last of these tasks.
     end: u64,
 }
 
@@ -56,13 +57,13 @@ impl Timeouts {
         }
     }
 
-    /// Whether a timeout with this deadline is over.
+    /// Returns whether a timeout with this deadline is over.
     #[inline]
     pub(crate) fn is_over(&self, deadline: Instant) -> bool {
         deadline < self.over.get()
     }
 
-    /// Whether the loop has something to do for timeouts in this turn.
+    /// Returns whether the loop has work for timeouts in this turn.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.get()
@@ -74,21 +75,21 @@ impl Timeouts {
         self.pending.set(true);
     }
 
-    /// Returns whether a look at the kernel should begin a round.
+    /// Returns whether a check of the kernel should begin a round.
     pub(crate) fn needs_look(&self) -> bool {
         self.round.get().is_none() && !self.due.borrow().is_empty()
     }
 
-    /// Begins a round. To be called when all events that were ready at `look_began` have woken their tasks, which stand
-    /// before the position `end`.
+    /// Begins a round. Call it when all events that were ready at `look_began` have woken their tasks, which are
+    /// queued before the position `end`.
     pub(crate) fn begin_round(&self, look_began: Instant, end: u64) {
         debug_assert!(self.round.get().is_none());
         self.looked_for.swap(&self.due);
         self.round.set(Some(Round { look_began, end }));
     }
 
-    /// Ends the round if its tasks stood before `position` and so have run. Returns the wakers of timeouts that are over,
-    /// as many as are to be woken in this turn.
+    /// Ends the round if its tasks were queued before `position`, and so have run. Returns the wakers of timeouts
+    /// that are over, limited to those to be woken in this turn.
     pub(crate) fn end_round(&self, position: u64) -> Vec<Waker> {
         let mut ended = self.ended.borrow_mut();
         if let Some(round) = self.round.get()
@@ -98,6 +99,7 @@ impl Timeouts {
             self.round.set(None);
             ended.extend(self.looked_for.take());
         }
+        // Spread over several turns, so that other tasks run in between.
         let turn = ended.len().min(WAKES_PER_TURN);
         let wakers = ended.drain(..turn).collect();
         let is_pending =
@@ -106,7 +108,7 @@ impl Timeouts {
         wakers
     }
 
-    /// Removes all wakers, for the runtime's end, and returns them to be dropped.
+    /// Removes all wakers at the end of the runtime, and returns them to be dropped.
     pub(crate) fn clear(&self) -> Vec<Waker> {
         self.pending.set(false);
         self.round.set(None);
@@ -117,7 +119,7 @@ impl Timeouts {
     }
 }
 
-/// Tasks that ended timeouts wake in a turn.
+/// Most tasks that ended timeouts wake in one turn.
 const WAKES_PER_TURN: usize = 16;
 
 #[cfg(test)]

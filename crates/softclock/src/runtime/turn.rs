@@ -1,4 +1,4 @@
-//! The runtime's loop: trigger, receive, run tasks, transmit, sleep.
+//! The runtime's loop: trigger, run tasks, receive, sleep.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
 
 impl Inner {
-    /// Takes turns until `future` ends.
+    /// Runs the loop until `future` completes.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let main = Arc::new(MainWaker {
@@ -29,25 +29,25 @@ impl Inner {
             .resume(self.clock.now(), cpu_time_ns());
         loop {
             // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
-            self.trigger(TriggerState::TcpIpOther);
-            // 2. The main future first: it is what the others work for.
+            self.trigger(TriggerState::Turn);
+            // 2. The main future runs first, since the other tasks work for it.
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
             {
                 self.sample_run_time();
                 return output;
             }
-            // 3. Tasks: those that were ready when the step began, each followed by a trigger state. They
-            //    transmit as they go; what they paced goes out at trigger states.
+            // 3. Tasks: those that were ready when the step began, each followed by a trigger state. They send as
+            //    they run; paced data is sent at trigger states.
             self.collect_mail();
             self.run_tasks();
             self.run_deferred();
-            // 4. Timeouts that are due end only when nothing that happened before has ended their wait.
+            // 4. Due timeouts end only if no earlier event has completed their wait.
             if self.timeouts.is_pending() {
                 self.judge_timeouts(&mut events, &mut woken);
             }
-            // 5. Receive, or sleep until there is something to receive or to fire. Rings come first: what they bring makes
-            //    work, beside which the kernel is not waited for.
+            // 5. Receive, or sleep until there is an event to receive or to fire. Rings come first: events in them
+            //    mean work, and then the loop does not block in the kernel.
             #[cfg(feature = "memory-net")]
             self.look_at_rings(&mut woken);
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
@@ -61,6 +61,7 @@ impl Inner {
         waker: &Waker,
     ) -> Poll<F::Output> {
         self.end_spin();
+        // The code of the user that runs next may compute for long.
         self.prepare_alarms();
         self.call_budget.set(CALLS_PER_POLL);
         let output = future.poll(&mut Context::from_waker(waker));
@@ -94,12 +95,13 @@ impl Inner {
         self.end_spin();
         self.prepare_alarms();
         let mut late = 0;
+        // Tasks woken meanwhile wait for the next turn, so that events are received in between.
         for _ in 0..ready.min(TASKS_PER_TURN) {
             let mut ready = self.ready.borrow_mut();
             if ready.is_late_next() {
                 late += 1;
                 if late > LATE_PER_TURN {
-                    // Others may be ready by now.
+                    // Other tasks may be ready by now: go back to the loop.
                     return;
                 }
             }
@@ -112,7 +114,7 @@ impl Inner {
         }
     }
 
-    /// Before code of the user runs, which alarms may have to interrupt.
+    /// Arms the alarms, which may have to interrupt the code of the user that runs next.
     fn prepare_alarms(&self) {
         let plain = self.timers.borrow().next_due();
         self.alarms
@@ -122,14 +124,14 @@ impl Inner {
         }
     }
 
-    /// The end of a task is a trigger state, and the time for what handlers left to it.
+    /// Passes the trigger state at the end of a task, and runs the closures that handlers have deferred to it.
     fn end_task(&self) {
         self.gives_way.set(false);
         self.trigger(TriggerState::TaskEnd);
         self.run_deferred();
     }
 
-    /// What handlers left to be done where nothing is borrowed.
+    /// Runs the closures that handlers have deferred to a point where no data is borrowed.
     fn run_deferred(&self) {
         while !self.deferred.borrow().is_empty() {
             let deferred = self.deferred.take();
@@ -137,7 +139,7 @@ impl Inner {
         }
     }
 
-    /// Does the next of the steps that [`timeouts`](super::timeouts) describes.
+    /// Performs the next of the steps described in [`timeouts`](super::timeouts).
     #[cold]
     fn judge_timeouts(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let position = self.ready.borrow().position();
@@ -147,6 +149,7 @@ impl Inner {
             let began = self.clock.now();
             self.look_through(events, woken);
             self.looked.set(began);
+            // Tasks that gave way must run too: one of them may be about to complete a limited wait.
             let mut ready = self.ready.borrow_mut();
             ready.hurry();
             let end = ready.end();
@@ -155,8 +158,9 @@ impl Inner {
         }
     }
 
-    /// Takes all events from the kernel that are ready now, and wakes the tasks that wait for them. Makes a system call
-    /// for each [`BATCH`] events, and a bounded number for all sources: events that become ready meanwhile may be left.
+    /// Takes all events from the kernel that are ready now, and wakes the tasks that wait for them. Makes one system
+    /// call per [`BATCH`] events, and a number bounded by that of all sources: events that arrive in the meantime may
+    /// remain.
     fn look_through(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let most = self.sources.borrow().capacity() / EVENTS_PER_LOOK + 2;
         for _ in 0..most {
@@ -166,7 +170,7 @@ impl Inner {
                 break;
             }
         }
-        // A message from another thread may end a wait, too.
+        // A message from another thread may complete a wait, too.
         self.collect_mail();
     }
 
@@ -194,12 +198,13 @@ impl Inner {
         }
     }
 
-    /// There is work, and perhaps more of it in the kernel; not so soon after the last look, for a look costs more than
-    /// a short task. By io_uring it costs that only if something is there, which under load it is: then it pays to wait
-    /// until one system call brings more.
+    /// Checks the kernel for events while there is work, unless the last check is recent: a check costs more than a
+    /// short task. With io_uring it costs that only if events are there, which is usual under load, and then it pays
+    /// to wait until one system call returns several.
     fn look_aside(&self, events: &mut Vec<ReadyEvent>) {
         events.clear();
         let since = self.last_trigger().ns_since(self.looked.get());
+        // The time of the last trigger state saves a reading of the clock.
         if since >= LOOKS_APART_NS && self.poller.borrow_mut().is_pending() {
             self.poll_sources(Timeout::Now, events);
             self.trigger(TriggerState::SystemCall);
@@ -211,7 +216,7 @@ impl Inner {
         self.timers.borrow().last_check()
     }
 
-    /// Nothing is ready: halts, blocks or spins as the idle rule says.
+    /// Halts, blocks or spins by the idle rule, as there is no work.
     fn rest(&self, events: &mut Vec<ReadyEvent>) {
         let now = self.clock.now();
         let is_exact = self.is_exact();
@@ -231,7 +236,7 @@ impl Inner {
         self.looked.set(self.last_trigger());
     }
 
-    /// A step of a spin, or the first look of a turn that has enough to do.
+    /// Checks the kernel without blocking, as a step of a spin.
     fn look(&self, events: &mut Vec<ReadyEvent>) {
         self.poll_sources(Timeout::Now, events);
         if !events.is_empty() {
@@ -247,9 +252,11 @@ impl Inner {
         is_exact: bool,
         events: &mut Vec<ReadyEvent>,
     ) {
+        // A post from another thread before this point cancels the block; a later one wakes it.
         if !self.mailbox.announce_block() {
             return self.poll_sources(Timeout::Now, events);
         }
+        // The wait itself ends in time for pending events: an alarm would only interrupt it.
         self.alarms.disarm_for_idle();
         let timeout = match until {
             None => Timeout::Never,
@@ -259,12 +266,14 @@ impl Inner {
                 timer.timeout(now, until, &mut self.poller.borrow_mut())
             }
         };
+        // The thread was away: correct the clock, and learn how late the wait returned.
         self.poll_sources(timeout, events);
         self.mailbox.end_block();
         self.clock.resync_after_wait();
         let woken = self.clock.now();
         self.on_blocked(woken.since(now));
         let Some(until) = until else { return };
+        // Only a wait that ended by its own time limit shows how late such waits return.
         if !events.is_empty() {
             self.far_timer.borrow_mut().on_interrupted(until);
         } else if timeout != Timeout::Never {
@@ -278,10 +287,11 @@ impl Inner {
         }
     }
 
-    /// Told apart in profiles by its name, as is [`wake_for`](Self::wake_for) (`event-delivery/table-2`).
+    /// Not inlined, so that profiles show it under its name, as for [`wake_for`](Self::wake_for)
+    /// (`event-delivery/table-2`).
     #[inline(never)]
     fn poll_sources(&self, timeout: Timeout, events: &mut Vec<ReadyEvent>) {
-        // Tried when the runtime was made, and without events nothing here would ever go on.
+        // `build` has checked that the wait works. Without events, the loop could never continue.
         let waited = self.poller.borrow_mut().wait(timeout, events);
         if let Err(error) = waited {
             panic!("cannot wait for events: {error}");
@@ -302,12 +312,13 @@ impl Inner {
             }
         }
         sources.deliver(woken);
+        // Waking may drop the last waker of a task, and its sources with it.
         drop(sources);
         woken.drain(..).for_each(Waker::wake);
     }
 }
 
-/// Wakes the future that `block_on` drives.
+/// The waker of the future that `block_on` runs.
 struct MainWaker {
     woken: AtomicBool,
     mailbox: Arc<Mailbox>,
@@ -326,15 +337,15 @@ impl Wake for MainWaker {
     }
 }
 
-/// So long the kernel is not asked again while tasks are ready.
+/// While tasks are ready, the time between two checks of the kernel.
 const LOOKS_APART_NS: u64 = 20_000;
 
-/// How many events a look takes from the kernel at least, if there are as many: io_uring does only a part of its
+/// Events that a check takes from the kernel at least, if that many are ready: io_uring does only a part of its
 /// pending work at a time.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Tasks run between two looks at the kernel.
+/// Most tasks run between two checks of the kernel.
 const TASKS_PER_TURN: usize = 64;
 
-/// Of them, those that gave way.
+/// Most tasks that gave way among them.
 const LATE_PER_TURN: u32 = 4;

@@ -1,4 +1,4 @@
-//! Timers for tasks, to the microsecond: each is a soft event that wakes the task.
+//! Timers for tasks with microsecond precision. Each is a soft event that wakes its task.
 
 mod interval;
 mod sleep;

@@ -1,4 +1,4 @@
-//! Waiting for a point in time.
+//! Waiting until a point in time.
 
 use std::future::Future;
 use std::mem;
@@ -11,19 +11,33 @@ use softclock_core::{Clock, FireWindow, Instant, TimerKey};
 use crate::runtime::inner::Inner;
 use crate::runtime::soft_events::PendingEvent;
 
-/// Ends at the first trigger state at least `duration` from now. Never early; when idle, some microseconds
-/// late (see [`Builder::spin_cap`](crate::Builder::spin_cap)).
+/// Waits for at least `duration`, until the next trigger state after it. It never ends early. In an idle thread it
+/// ends some microseconds late (see [`Builder::spin_cap`](crate::Builder::spin_cap)).
 ///
-/// A sleep that is over when it is polled takes one of the calls that a task may make in a row: a task that does
-/// nothing but such sleeps lets others run after some of them. [`yield_now`](crate::yield_now) does so each time.
+/// A sleep that is over when it is first polled counts as one of the calls that a task may make in a row. A task that
+/// only makes such sleeps lets others run after some of them; [`yield_now`](crate::yield_now) does so each time.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let start = softclock::now();
+///     softclock::sleep(Duration::from_micros(200)).await;
+///     assert!(softclock::now().since(start) >= Duration::from_micros(200));
+/// });
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub fn sleep(duration: Duration) -> Sleep {
     sleep_until(crate::now() + duration)
 }
 
-/// Ends at the first trigger state after `deadline`.
+/// Waits until the first trigger state after `deadline`.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,
@@ -33,7 +47,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
-/// Makes the limit of another wait. It ends as one made by [`Sleep::with_slack`] does, but without slack.
+/// Creates the time limit of another wait. It ends like one made by [`Sleep::with_slack`], but without slack.
 pub(super) fn limit(duration: Duration) -> Sleep {
     Sleep {
         end: End::Limit,
@@ -41,30 +55,30 @@ pub(super) fn limit(duration: Duration) -> Sleep {
     }
 }
 
-/// The future of [`sleep`]. It holds numbers only and is `Send + Sync`, as hyper asks, but can be polled only
-/// on the thread on which it was polled first.
+/// The future of [`sleep`]. It contains only numbers and is `Send + Sync`, as hyper requires, but must be polled on
+/// the thread on which it was first polled.
 #[derive(Debug)]
 #[must_use = "a Sleep does nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
     end: End,
     timer: Option<Timer>,
-    /// It was over when the task had no calls left, and ends at the next poll.
+    /// Whether the sleep was over when the task had used up its calls, so that it ends at the next poll.
     is_put_off: bool,
 }
 
-/// When a sleep ends, and how.
+/// The way in which a sleep ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// At the first trigger state after the deadline.
     OnTime,
-    /// Once no event from before the deadline can still end the wait that this limits.
+    /// After all events from before the deadline, which may complete the limited wait, were handled.
     Limit,
-    /// As `Limit`, late by up to 2^n ns.
+    /// Like `Limit`, and up to 2^n ns late.
     Rough(u32),
 }
 
-/// A timer, and the number of the runtime that has it.
+/// A timer and the id of its runtime.
 #[derive(Clone, Copy, Debug)]
 struct Timer {
     runtime: u64,
@@ -72,14 +86,14 @@ struct Timer {
 }
 
 impl Sleep {
-    /// Lets it end up to `slack` (at least 1 ns) late, as fits the thread best: together with others that may be late,
-    /// and never by spinning. For timeouts, of which a server has many and few pass.
+    /// Allows the sleep to end up to `slack` (at least 1 ns) late, so that it ends together with others and the
+    /// thread never spins for it. This is for timeouts, which are many in a server and seldom expire.
     ///
-    /// It also ends only after the sockets were checked since its deadline, and the tasks that were ready then have
-    /// run. So a timeout never wins over bytes that arrived before it, even if the process was stopped or the task's
-    /// turn came late.
+    /// The sleep also ends only after the sockets were checked since its deadline, and the tasks that were ready then
+    /// have run. So data that arrived before a timeout always wins over it, even if the process was stopped or the
+    /// task ran late.
     ///
-    /// To be called before it is polled.
+    /// Call it before the sleep is polled.
     pub fn with_slack(mut self, slack: Duration) -> Self {
         let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
         self.end = End::Rough(slack_ns.max(1).ilog2());
@@ -89,7 +103,7 @@ impl Sleep {
     fn window(&self) -> FireWindow {
         match self.end {
             End::OnTime | End::Limit => FireWindow::from(self.deadline),
-            // Few instants for all: a thread wakes up once for those of the same.
+            // Rounded up to few distinct instants, so that a thread wakes up once for many timeouts.
             End::Rough(log) => FireWindow::roughly(self.deadline.round_up(1 << log)),
         }
     }
@@ -108,7 +122,7 @@ impl Sleep {
         }
     }
 
-    /// Has `waker` woken at the end.
+    /// Registers `waker` to be woken at the end.
     fn wait(&mut self, runtime: &Inner, waker: &Waker) {
         if let Some(timer) = self.timer {
             assert_eq!(
@@ -116,11 +130,12 @@ impl Sleep {
                 runtime.mailbox.id(),
                 "a Sleep was moved to another runtime"
             );
+            // A pending timer keeps its place; only the task to wake may have changed.
             if replace_waker(runtime, timer.key, waker) {
                 return;
             }
         }
-        // The event may have fired on the very tick of a deadline that has not quite passed.
+        // The event may have fired within the tick of the deadline, just before the deadline itself.
         let event = self.event(waker.clone());
         let mut timers = runtime.timers.borrow_mut();
         let key = timers.schedule(self.window(), event);
@@ -131,12 +146,12 @@ impl Sleep {
         });
     }
 
-    /// When the sleep ends.
+    /// Returns the time until which it sleeps.
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Moves the end. A task that waits is woken by the new one.
+    /// Moves the deadline. A waiting task is woken at the new one.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(timer) = self.timer {
@@ -160,7 +175,7 @@ impl Future for Sleep {
                 self.wait(runtime, cx.waker());
                 return Poll::Pending;
             }
-            // Put off once only: else what uses up the calls of each turn would outlast its timeout.
+            // Put off only once: otherwise a task that uses up its calls in each turn would outlast its timeout.
             if mem::take(&mut self.is_put_off) {
                 return Poll::Ready(());
             }
@@ -171,7 +186,7 @@ impl Future for Sleep {
     }
 }
 
-/// False if the timer has fired.
+/// Replaces the waker of a pending timer. Returns false if the timer has fired.
 fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
     let mut timers = runtime.timers.borrow_mut();
     let Some(PendingEvent::Wake(old) | PendingEvent::Expire(old)) = timers.get_mut(key) else {
@@ -185,7 +200,7 @@ fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        // On another thread, or after the runtime's end, the event fires for nobody.
+        // On another thread, or after the end of the runtime, the event stays scheduled, or is already dropped.
         if let Some(Timer { runtime, key }) = self.timer {
             let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
             drop(event);

@@ -1,4 +1,4 @@
-//! A limit on the time that a future may take.
+//! A limit on the duration of a future.
 
 use std::fmt;
 use std::future::Future;
@@ -11,12 +11,28 @@ use pin_project_lite::pin_project;
 use super::Sleep;
 use super::sleep::limit;
 
-/// Runs `future` for no longer than `duration`.
+/// Runs `future` for at most `duration`, and returns [`Elapsed`] if it has not completed by then.
 ///
-/// Before it gives up on `future`, the runtime checks the sockets once more and runs the tasks that are ready then. So
-/// an answer that arrives in time counts, even if the process was stopped meanwhile.
+/// Before that, the runtime checks the sockets once more and runs the tasks that are ready. An answer that has
+/// arrived in time therefore counts, even if the process was stopped in between.
+///
+/// # Example
+/// ```
+/// use softclock::{Elapsed, timeout};
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let hour = softclock::sleep(Duration::from_secs(3600));
+///     assert_eq!(timeout(Duration::from_millis(1), hour).await, Err(Elapsed));
+///     assert_eq!(timeout(Duration::from_secs(1), async { 7 }).await, Ok(7));
+/// });
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Panics
+/// If called outside a runtime.
 /// Outside a runtime.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
@@ -26,7 +42,7 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
 }
 
 impl<F> Timeout<F> {
-    /// Lets the time end up to `slack` later, as [`Sleep::with_slack`] does.
+    /// Allows the limit to end up to `slack` late, as [`Sleep::with_slack`] does.
     pub fn with_slack(self, slack: Duration) -> Self {
         Self {
             limit: self.limit.with_slack(slack),
@@ -47,13 +63,13 @@ pin_project! {
     }
 }
 
-/// The time was up.
+/// The error of [`timeout`]: the future did not complete in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the time was up")
+        f.write_str("the time limit has passed")
     }
 }
 
@@ -64,6 +80,7 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        // The future comes first: a result that is ready counts, even after the limit.
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }

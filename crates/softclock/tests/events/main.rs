@@ -21,7 +21,7 @@ const NONE: Readiness = Readiness::NONE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
-/// Makes each test a test on each mechanism.
+/// Turns each function into one test per mechanism.
 macro_rules! on_each_mechanism {
     ($($test:ident)*) => {
         on_each_mechanism!(@module io_uring IoUring $($test)*);
@@ -68,7 +68,7 @@ fn queue(mechanism: Mechanism) -> EventQueue {
     EventQueue::with_mechanism(mechanism).unwrap()
 }
 
-/// A connection of which one end is among the queue's, with interest in reading.
+/// Returns a connection, one end of which is a source of the queue with interest in reading.
 fn connection(queue: &EventQueue) -> (Source<UnixStream>, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     here.set_nonblocking(true).unwrap();
@@ -117,10 +117,10 @@ fn what_was_there_before_the_declaration_is_told_by_it(mechanism: Mechanism) {
     assert!(state.contains(Readiness::READ_CLOSED));
 }
 
-/// By the state or by an event, whenever another thread writes.
+/// Data that another thread writes during the declaration is reported, by the state or by an event.
 fn what_comes_during_the_declaration_is_not_missed(mechanism: Mechanism) {
     let queue = queue(mechanism);
-    // It is received when the other thread is about to write, and not before.
+    // The other thread receives the order just before it writes.
     let (write, orders) = mpsc::sync_channel::<UnixStream>(0);
     std::thread::scope(|scope| {
         scope.spawn(move || orders.iter().try_for_each(|mut peer| peer.write_all(b"x")));
@@ -131,7 +131,7 @@ fn what_comes_during_the_declaration_is_not_missed(mechanism: Mechanism) {
             for _first_and_again in 0..2 {
                 write.send(there.try_clone().unwrap()).unwrap();
                 (0..round * 10).for_each(|_| std::hint::spin_loop());
-                // What the queue hears of before, nobody is interested in.
+                // Events from before the declaration are of no interest.
                 assert!(take(&queue, NOW).is_empty());
                 let mut state = NONE;
                 queue
@@ -163,7 +163,7 @@ fn arrivals_before_delivery_are_one_event(mechanism: Mechanism) {
     assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
     assert!(take(&queue, NOW).is_empty());
     if matches!(mechanism, Mechanism::IoUring | Mechanism::Epoll) {
-        // Not read, and yet the next arrival is told: these report edges by themselves.
+        // These mechanisms report the next arrival even though the data was not read.
         there.write_all(b"x").unwrap();
         assert_eq!(take(&queue, LONG), [(here.id(), READ)]);
         assert_eq!(read_all(&here), 6);
@@ -196,7 +196,7 @@ fn a_closed_source_leaves_nothing_to_the_next_of_its_number(mechanism: Mechanism
     (&second_peer).write_all(b"x").unwrap();
     let mut one = [SourceEvent::NONE];
     assert_eq!(queue.get_next_event(&mut one, LONG).unwrap(), 1);
-    // One event is queued; its source is closed, and the number taken again.
+    // One event is queued. Its source is closed, and a new source gets its descriptor number.
     let closed = if one[0].source == first.id() {
         second
     } else {
@@ -213,7 +213,7 @@ fn a_number_used_again_has_nothing_of_the_former(mechanism: Mechanism) {
     let queue = queue(mechanism);
     let (former, former_peer) = numbered(&queue, number_of_our_own());
     let number = former.as_raw_fd();
-    // This one the kernel still has.
+    // This event is still in the kernel.
     (&former_peer).write_all(b"x").unwrap();
     drop(former);
     let (heir, peer) = heir(&queue, number);
@@ -222,7 +222,7 @@ fn a_number_used_again_has_nothing_of_the_former(mechanism: Mechanism) {
     assert_eq!(take(&queue, LONG), [(heir.id(), READ)]);
 }
 
-/// Three connections on which something has come, and the first event: the other two are queued then.
+/// Creates three connections with data and takes the first event, so that the other two are queued.
 fn three_of_which_one_is_told(
     queue: &EventQueue,
 ) -> (Vec<(Source<UnixStream>, UnixStream)>, SourceEvent) {
@@ -235,14 +235,14 @@ fn three_of_which_one_is_told(
     (pairs, one[0])
 }
 
-/// A connection as [`connection`] makes it, whose source has this number, which nobody has.
+/// Like [`connection`], with a source that has this descriptor number, which must be free.
 fn heir(queue: &EventQueue, number: RawFd) -> (Source<UnixStream>, UnixStream) {
     let (heir, peer) = numbered(queue, number);
     assert_eq!(heir.as_raw_fd(), number);
     (heir, peer)
 }
 
-/// A connection as [`connection`] makes it, whose source has the first free number from this on.
+/// Like [`connection`], with a source that has the first free descriptor number from `least` on.
 fn numbered(queue: &EventQueue, least: RawFd) -> (Source<UnixStream>, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     let here = UnixStream::from(fcntl_dupfd_cloexec(here, least).unwrap());
@@ -252,7 +252,8 @@ fn numbered(queue: &EventQueue, least: RawFd) -> (Source<UnixStream>, UnixStream
     (here, there)
 }
 
-/// A number that no other test takes meanwhile, and `select` knows: others take the first that is free.
+/// Returns a descriptor number below 1024 that no other test uses at the same time: others use the lowest free
+/// number.
 fn number_of_our_own() -> RawFd {
     static NEXT: AtomicI32 = AtomicI32::new(700);
     NEXT.fetch_add(10, Ordering::Relaxed)
@@ -271,7 +272,7 @@ fn a_duplicate_that_is_left_is_silent(mechanism: Mechanism) {
 fn what_is_queued_is_given_without_waiting(mechanism: Mechanism) {
     let queue = queue(mechanism);
     let _connections = three_of_which_one_is_told(&queue);
-    // For ever, and yet it does not wait for the array to be full.
+    // Without a time limit, and yet it does not wait until the array is full.
     assert_eq!(take(&queue, None).len(), 2);
 }
 
@@ -381,7 +382,7 @@ fn the_papers_example_waits_for_a_client_that_reads_late() {
     let (mut server, address) = papers_example();
     let mut client = TcpStream::connect(&address).unwrap();
     let mut other = TcpStream::connect(&address).unwrap();
-    // Sent until nothing takes more: the buffers of both sides are full in both directions.
+    // Writes until the buffers of both sides are full in both directions.
     client
         .set_write_timeout(Some(Duration::from_millis(300)))
         .unwrap();
@@ -407,7 +408,7 @@ fn the_papers_example_waits_for_a_client_that_reads_late() {
     assert!(server.wait().unwrap().success());
 }
 
-/// The example of the paper's Figure 3 as a process, and its address.
+/// Starts the example of the paper's Figure 3 as a process, and returns its address.
 fn papers_example() -> (Child, String) {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut server = Command::new(cargo)

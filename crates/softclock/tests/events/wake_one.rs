@@ -1,4 +1,4 @@
-//! Threads that share a listener: which of them learns of a connection.
+//! Threads that share a listener: which of them receives an event for a connection.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -71,11 +71,11 @@ fn an_event_for_one_thread_reaches_one() {
             }
         }
     });
-    // All four would make 80; more than one is told now and then.
+    // All four threads for each connection would make 80; occasionally more than one is woken.
     assert!(told.load(Ordering::SeqCst) < 40, "{told:?}");
 }
 
-/// The first thread that declared is the first that the kernel looks at, and the second the next.
+/// The kernel checks the threads in the order of their declarations.
 #[test]
 fn an_event_is_not_left_to_a_busy_thread() {
     for busy_first in [true, false] {
@@ -89,7 +89,7 @@ fn an_event_is_not_left_to_a_busy_thread() {
         };
         let busy = busy_first.then(watch);
         let (queue, source) = watch();
-        // It never takes its events.
+        // This queue never takes its events.
         let _busy = busy.unwrap_or_else(watch);
         let address = listener.local_addr().unwrap();
         let clients = std::thread::spawn(move || {
@@ -111,7 +111,7 @@ fn an_event_is_not_left_to_a_busy_thread() {
     }
 }
 
-/// Threads that have to work for each event: none takes all, and none is left out.
+/// Threads that have work for each event: no thread gets all events, and each gets some.
 #[test]
 fn wake_one_starves_no_thread() {
     const THREADS: usize = 4;
@@ -150,7 +150,7 @@ fn wake_one_starves_no_thread() {
     assert!(accepted.iter().all(|&count| count > 0), "{accepted:?}");
 }
 
-/// The kernel looks at it first, and it waits for something else.
+/// The kernel checks this thread first, but it has lost its interest and waits for another source.
 #[test]
 fn a_thread_that_lost_its_interest_takes_no_events_from_others() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -169,7 +169,7 @@ fn a_thread_that_lost_its_interest_takes_no_events_from_others() {
             queue.declare_interest(&source, NONE, None).unwrap();
             revoked.send(()).unwrap();
             assert_eq!(take(&queue, LONG), [(other.id(), READ)]);
-            // It is interested again, and so is told of what is there.
+            // With its interest renewed, it receives the state of the source.
             queue.declare_interest(&source, READ, None).unwrap();
             assert_eq!(take(&queue, LONG), [(source.id(), READ)]);
         });
@@ -177,7 +177,7 @@ fn a_thread_that_lost_its_interest_takes_no_events_from_others() {
         let queue = queue(Mechanism::Epoll);
         let source = queue.add_for(listener.try_clone().unwrap(), Delivery::One);
         queue.declare_interest(&source, READ, None).unwrap();
-        // By now the other thread waits, most likely.
+        // By now the other thread most likely waits.
         std::thread::sleep(Duration::from_millis(20));
         for number in 0..5 {
             let _client = TcpStream::connect(address).unwrap();

@@ -1,6 +1,7 @@
-//! `burst/speed`: how fast `softclock burst` reads captures, and in how much memory.
+//! `burst/speed`: the speed at which `softclock burst` reads captures, and the memory that it needs.
 //!
-//! Captures are made on the fly and come through a pipe, as from tcpdump: no disk takes part, and nothing can be read twice.
+//! The captures are generated while they are read and come through a pipe, as from tcpdump, so no disk takes part and
+//! the reader cannot seek.
 
 use std::error::Error;
 use std::fs;
@@ -64,14 +65,14 @@ fn variants(plan: &Plan) -> Vec<Variant> {
         .collect()
 }
 
-/// A capture.
+/// A capture to read: its format and its size.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     format: Format,
     megabytes: u64,
 }
 
-/// What reading it took.
+/// The cost of reading one capture.
 struct Sample {
     packets: f64,
     wall: Duration,
@@ -99,28 +100,32 @@ impl Variant {
             .spawn()?;
         let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let written = self.format.write(&mut stdin, packets);
-        // But for what is still in the pipe, it has read all.
+        // The reader has consumed everything but the contents of the pipe; its `/proc` entries disappear when it ends.
         let (processor, peak) = (cpu_time(child.id()), peak_kib(child.id()));
         drop(stdin);
         let output = child.wait_with_output()?;
         let wall = begun.elapsed();
+        // Report a failed write only after the reader has been waited for.
         written?;
         let figures: Value = serde_json::from_slice(&output.stdout)?;
+        // A reader that skips packets would seem fast.
         if figures["packets"] != packets {
             let read = &figures["packets"];
-            return Err(io::Error::other(format!("{read} of {packets} packets")));
+            return Err(io::Error::other(format!(
+                "softclock burst read {read} of {packets} packets"
+            )));
         }
         Ok(Sample {
             packets: packets as f64,
             wall,
-            // It never needs nothing, but perhaps less than a step.
+            // The kernel counts in steps, so a short run can show no processor time at all: use one step then.
             processor: processor?.max(STEP),
             peak_kib: peak?,
         })
     }
 }
 
-/// Formats, little end first.
+/// The formats of captures, in little-endian order.
 #[derive(Clone, Copy, Debug)]
 enum Format {
     Pcap,
@@ -132,9 +137,9 @@ impl Format {
         match self {
             Self::Pcap => words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, KEPT_BYTES, ETHERNET]),
             Self::Pcapng => {
-                // Version 1.0, of unknown length.
+                // Section header: version 1.0, section length unknown.
                 let section = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28];
-                // With an option of one byte: times are in nanoseconds.
+                // Interface description with the one-byte option `if_tsresol` = 9: time stamps are in nanoseconds.
                 let interface = [1, 28, ETHERNET, KEPT_BYTES, 0x0001_0009, 9, 28];
                 words(&[section, interface].concat())
             }
@@ -149,7 +154,7 @@ impl Format {
         around + KEPT_BYTES as usize
     }
 
-    /// A packet without its time.
+    /// Returns a packet record whose time stamp is 0; `stamp` sets it later.
     fn record(self, packet_bytes: u32) -> Vec<u8> {
         let length = self.record_bytes() as u32;
         let data = vec![0; KEPT_BYTES as usize];
@@ -181,6 +186,7 @@ impl Format {
         while number < packets {
             let count = PIECE_PACKETS.min((packets - number) as usize);
             let piece = &mut piece[..count * bytes];
+            // Only the time stamps differ between pieces, so one buffer is reused.
             for record in piece.chunks_exact_mut(bytes) {
                 self.stamp(record, BEGIN_NS + time_ns(number));
                 number += 1;
@@ -191,7 +197,7 @@ impl Format {
     }
 }
 
-/// Trains of 32 packets in a row, as joined segments are sent.
+/// Returns the time of packet `number`: trains of 32 packets, as the segments of a TSO send leave a link.
 const fn time_ns(number: u64) -> u64 {
     number / TRAIN * TRAIN * EACH_NS + number % TRAIN * IN_TRAIN_NS
 }
@@ -200,7 +206,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The most memory that a process has had.
+/// Returns the peak resident memory of a process (`VmHWM`).
 fn peak_kib(id: u32) -> io::Result<f64> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -239,21 +245,21 @@ const SMOKE: Plan = Plan {
     rounds: 1,
 };
 
-/// As `tcpdump -s 96` keeps of full frames.
+/// The bytes kept of each packet, as with `tcpdump -s 96`.
 const KEPT_BYTES: u32 = 96;
-/// The type of the link.
+/// The link type of pcap, `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// Packets in turn: data and acknowledgements.
+/// The lengths of the packets, which alternate: data and acknowledgements.
 const LENGTHS: [u32; 2] = [1_500, 66];
 const TRAIN: u64 = 32;
 const IN_TRAIN_NS: u64 = 1_200;
 const EACH_NS: u64 = 12_000;
-/// Above the mean, below that of a train.
+/// The rate of the virtual bottleneck: above the mean rate and below the rate inside a train.
 const RATE: &str = "600mbit";
-/// In 2023.
+/// The time of the first packet, in 2023.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 const PIECE_PACKETS: usize = 2_048;
-/// In which the kernel counts processor time, mostly.
+/// The step in which most kernels count processor time.
 const STEP: Duration = Duration::from_millis(10);
 
 const NOTES: [&str; 3] = [

@@ -1,7 +1,7 @@
 //! `event-delivery/bench`: the workload of libevent's and libev's `bench.c`.
 //!
-//! N socket pairs, of which some are active: each event reads a byte and writes one to the next pair, until a number of
-//! writes is used up. What is told is the time from the first wait to the last byte.
+//! Of N socket pairs some are active: each event reads a byte and writes one to the next pair, until a given number of
+//! writes has been made. The result is the time from the first wait to the last byte.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -60,7 +60,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// Microseconds of each run.
+/// Returns the microseconds of each run.
 fn workload(
     mechanism: Mechanism,
     pairs: usize,
@@ -76,6 +76,7 @@ fn workload(
         here.set_nonblocking(true)?;
         let source = queue.add(here);
         queue.declare_interest(&source, Readiness::READABLE, None)?;
+        // Events identify their pair by this index.
         debug_assert_eq!(source.id().index(), number);
         sources.push(source);
         others.push(there);
@@ -84,6 +85,7 @@ fn workload(
     let space = pairs / active;
     let mut samples = Vec::with_capacity(runs);
     for _ in 0..runs {
+        // Start `active` chains of events, evenly spaced over the pairs.
         for number in 0..active {
             others[number * space].write_all(b"e")?;
         }
@@ -95,7 +97,8 @@ fn workload(
                 let number = event.source.index();
                 let source = &sources[number];
                 let mut buffer = [0; 1];
-                // One byte an event, as there; a second one brings another event, or is found with the first.
+                // Reads one byte per event, as `bench.c` does. A second byte in the same socket arrives either with
+                // another event or in this loop.
                 while (&**source).read(&mut buffer).is_ok_and(|bytes| bytes == 1) {
                     read += 1;
                     if left > 0 {

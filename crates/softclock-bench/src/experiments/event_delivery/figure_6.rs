@@ -1,5 +1,5 @@
-//! `event-delivery/figure-6`: what `get_next_event` costs an event, against the size of the array and the number of cold
-//! connections (*Event Delivery*, section 7.2).
+//! `event-delivery/figure-6`: the cost of `get_next_event` per event, against the size of the array and the number of
+//! cold connections (*Event Delivery*, section 7.2).
 
 use std::error::Error;
 use std::io;
@@ -56,7 +56,7 @@ fn metric(array_max: usize, cold: usize) -> String {
     format!("an event, array of {array_max}, {cold} cold")
 }
 
-/// Nanoseconds an event, of several rounds in each of which all hot sockets have one.
+/// Returns the nanoseconds per event of several rounds; in each round every hot socket has one event.
 fn sample(set: &mut EventSet, array_max: usize, rounds: usize) -> io::Result<Vec<f64>> {
     let mut samples = Vec::with_capacity(rounds);
     for round in 0..rounds + WARM_UP {
@@ -65,6 +65,7 @@ fn sample(set: &mut EventSet, array_max: usize, rounds: usize) -> io::Result<Vec
         let found = set.take_all(array_max)?;
         let ns = start.elapsed().as_nanos() as f64 / found as f64;
         set.cool()?;
+        // The first rounds fault in memory and fill caches.
         if round >= WARM_UP {
             samples.push(ns);
         }
@@ -72,7 +73,8 @@ fn sample(set: &mut EventSet, array_max: usize, rounds: usize) -> io::Result<Vec
     Ok(samples)
 }
 
-/// The array's size matters alike with any number of cold ones.
+/// Returns the array sizes to measure. The effect of the size does not depend on the cold connections, so it is
+/// measured without them only.
 fn arrays(cold: usize) -> Vec<usize> {
     if cold == 0 {
         vec![1, 4, 16, FULL]

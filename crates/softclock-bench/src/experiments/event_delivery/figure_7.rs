@@ -1,4 +1,4 @@
-//! `event-delivery/figure-7`: what `declare_interest` costs, against the number of cold connections (*Event Delivery*,
+//! `event-delivery/figure-7`: the cost of `declare_interest` against the number of cold connections (*Event Delivery*,
 //! section 7.2).
 
 use std::error::Error;
@@ -64,10 +64,11 @@ fn metric(what: &str, cold: usize) -> String {
     format!("{what}, {cold} cold")
 }
 
-/// Nanoseconds a call of each that is [`TIMED`].
+/// Nanoseconds per call of each operation in [`TIMED`].
 type Costs = [f64; TIMED.len()];
 
-/// Declares for new sockets, looks, closes; declares for others, asks again, revokes.
+/// Times one batch of each operation: declares interest in new sockets, polls once, closes them; declares interest in
+/// others, declares it again, revokes it.
 fn measure(set: &EventSet) -> io::Result<Costs> {
     let (sources, _others) = sockets(set)?;
     let start = Instant::now();
@@ -84,7 +85,7 @@ fn measure(set: &EventSet) -> io::Result<Costs> {
     Ok([first, armed, first_with_state, again, revoke, close])
 }
 
-/// Takes what there is without waiting, and so has every mechanism tell the kernel what was declared.
+/// Takes all pending events without waiting. Mechanisms that tell the kernel lazily pass on the declarations here.
 fn look(set: &EventSet) -> io::Result<()> {
     let mut events = [SourceEvent::NONE; BATCH];
     let now = Some(Duration::ZERO);
@@ -94,7 +95,7 @@ fn look(set: &EventSet) -> io::Result<()> {
 
 type Sockets = (Vec<Source<UnixStream>>, Vec<UnixStream>);
 
-/// Those of the queue, and their other ends.
+/// Returns a batch of sources of the queue, and the other ends of their socket pairs.
 fn sockets(set: &EventSet) -> io::Result<Sockets> {
     let pairs: Vec<_> = (0..BATCH)
         .map(|_| UnixStream::pair())
@@ -105,7 +106,7 @@ fn sockets(set: &EventSet) -> io::Result<Sockets> {
         .unzip())
 }
 
-/// Nanoseconds a declaration of `mask`, with or without asking for the state.
+/// Returns the nanoseconds per declaration of `mask`, with or without asking for the current state.
 fn timed(
     set: &EventSet,
     sources: &[Source<UnixStream>],
@@ -121,7 +122,7 @@ fn timed(
     Ok(since(start))
 }
 
-/// Nanoseconds a socket.
+/// Returns the nanoseconds since `start`, per socket of the batch.
 fn since(start: Instant) -> f64 {
     start.elapsed().as_nanos() as f64 / BATCH as f64
 }

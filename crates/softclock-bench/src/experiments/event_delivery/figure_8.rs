@@ -1,7 +1,8 @@
-//! `event-delivery/figure-8`: a proxy's throughput against the number of cold connections (*Event Delivery*, section 7.3).
+//! `event-delivery/figure-8`: a proxy's throughput against the number of cold connections (*Event Delivery*, section
+//! 7.3).
 //!
-//! The measure is the requests that a second of the proxy's processor time is enough for: throughput also depends on what
-//! upstream and clients leave of the machine.
+//! The measure is requests per second of the proxy's processor time, because the plain throughput also depends on the
+//! processor time that the upstream and the clients take.
 
 use std::error::Error;
 use std::io;
@@ -38,7 +39,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut done = 0;
     for round in 0..plan.rounds {
         for turn in 0..curves.len() {
-            // Whoever is first is another one each time.
+            // Rotate the order, so that no variant always runs first.
             let index = (round + turn) % curves.len();
             let curve = &mut curves[index];
             let name = curve.variant.name();
@@ -62,7 +63,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
     Proxy(ProxyKind),
-    /// Without a proxy.
+    /// The server itself, without a proxy.
     Server,
 }
 
@@ -89,10 +90,10 @@ impl Variant {
     }
 }
 
-/// What a variant did with each number of cold connections.
+/// The results of a variant for each number of cold connections.
 struct Curve {
     variant: Variant,
-    /// The numbers of cold connections, and a slice for each round.
+    /// Each number of cold connections, with a slice for each round.
     points: Vec<(usize, Vec<Slice>)>,
 }
 
@@ -106,7 +107,7 @@ impl Curve {
         }
     }
 
-    /// One process, to which more and more cold connections are made.
+    /// Measures one round with one process, to which ever more cold connections are made.
     fn sweep(
         &mut self,
         stage: &Stage,
@@ -114,7 +115,7 @@ impl Curve {
         measure: impl Fn(&Crowd<'_>) -> io::Result<Slice>,
     ) -> io::Result<()> {
         let mut crowd = self.variant.start(stage)?;
-        // It connects to its upstream, and grows its buffers.
+        // Warm up: the proxy connects to its upstream and grows its buffers.
         crowd.measure(HOT, plan.slice / 4)?;
         for (cold, slices) in &mut self.points {
             crowd.grow_to(*cold)?;
@@ -213,10 +214,10 @@ const SMOKE: Plan = Plan {
     cold: &[0, 50],
 };
 
-/// Proxies keep two descriptors free for each connection that they may have.
+/// The most cold connections in front of a proxy: proxies keep two descriptors free for each possible connection.
 const MOST_BEFORE_PROXIES: usize = 9_000;
 
-/// Requests outstanding, as in the paper.
+/// The number of outstanding requests, as in the paper.
 const HOT: usize = 32;
 
 const NOTES: [&str; 4] = [

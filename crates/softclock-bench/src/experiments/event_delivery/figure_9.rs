@@ -38,7 +38,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     for round in 0..plan.rounds {
         for (point, load) in plan.loads.iter().enumerate() {
             for turn in 0..curves.len() {
-                // Whoever is first is another one each time.
+                // Rotate the order, so that no variant always runs first.
                 let index = (round + turn) % curves.len();
                 let Curve {
                     kind,
@@ -66,7 +66,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// A proxy, and what its clients saw at each load in each round.
+/// A proxy, and its clients' results at each load in each round.
 struct Curve<'a> {
     kind: ProxyKind,
     crowd: Crowd<'a>,
@@ -100,7 +100,7 @@ fn rows(curves: &[Curve<'_>], plan: &Plan) -> Vec<Row> {
     rows
 }
 
-/// `None` if nothing was answered.
+/// Returns a quantile of the response time, or `None` if no request was answered.
 fn latency_us(result: &HotResult, share: f64) -> Option<f64> {
     (result.completed() > 0).then(|| result.latency_us(share) as f64)
 }
@@ -135,7 +135,7 @@ struct Plan {
     slice: Duration,
     rounds: usize,
     cold: usize,
-    /// Of the saturation.
+    /// Request rates as shares of the saturation.
     loads: &'static [f64],
 }
 
@@ -159,7 +159,8 @@ const P99: &str = "response time, p99";
 /// Requests outstanding in the closed loop that finds the saturation.
 const HOT: usize = 32;
 
-/// Two descriptors each, beside the cold ones: as many as `select` can wait for.
+/// The most outstanding requests. Each takes two descriptors beside the cold connections, and `select` can wait for
+/// descriptors below 1024 only.
 const MOST_OUTSTANDING: usize = 100;
 
 const NOTES: [&str; 5] = [

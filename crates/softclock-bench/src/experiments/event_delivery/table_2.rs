@@ -1,4 +1,4 @@
-//! `event-delivery/table-2`: what share of the processor a proxy spends on event notification (*Event Delivery*,
+//! `event-delivery/table-2`: the share of the processor that a proxy spends on event notification (*Event Delivery*,
 //! section 7.3).
 
 use std::error::Error;
@@ -48,7 +48,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     for round in 0..plan.rounds {
         for (number, (_, rate)) in loads.into_iter().enumerate() {
             for turn in 0..subjects.len() {
-                // Whoever is first is another one each time.
+                // Rotate the order, so that no variant always runs first.
                 let index = (round + turn) % subjects.len();
                 let (kind, crowd, samples) = &mut subjects[index];
                 let sample = context.round(done, total, kind.name(), || {
@@ -87,18 +87,18 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// What a proxy did in a slice of time, in shares of 0 to 1.
+/// Measurements of a proxy in one slice of time, as shares from 0 to 1.
 struct Sample {
-    /// Of the time, it had the processor.
+    /// Share of the time in which the proxy ran.
     busy: f64,
-    /// Of its samples; `None` without `perf`.
+    /// Shares of the proxy's profile; `None` without `perf`.
     profile: Option<Shares>,
 }
 
 #[derive(Clone, Copy)]
 struct Shares {
     notification: f64,
-    /// Of that, in system calls.
+    /// The part of `notification` in system calls.
     calls: f64,
     sleep: f64,
 }
@@ -145,17 +145,19 @@ impl Shares {
     }
 }
 
-/// Whether a function is a system call of event notification, or what is done for it outside of one.
+/// Returns whether a kernel function belongs to event notification: one of its system calls, or work done for it
+/// elsewhere.
 fn is_call(name: &str) -> bool {
     CALLS.iter().any(|call| name.ends_with(call))
 }
 
-/// Whether a function is one of ours around those.
+/// Returns whether a function belongs to softclock's event queues, which wrap these system calls.
 fn is_ours(name: &str) -> bool {
     OURS.iter().any(|module| name.contains(module))
 }
 
-/// A call that finds nothing gives the processor away, which is the scheduler's work.
+/// Returns whether a function belongs to the scheduler: a call that finds no event yields the processor, which is no
+/// cost of notification.
 fn is_sleep(name: &str) -> bool {
     name == "schedule" || name.starts_with("schedule_")
 }
@@ -197,7 +199,8 @@ fn rows_at<const LOADS: usize>(
     rows
 }
 
-/// Of the classical `select`, and of the new API that ours is modelled on.
+/// Returns the paper's share in percent: for the classical `select`, and for the new API after which softclock's is
+/// modelled.
 fn papers(kind: ProxyKind) -> Option<f64> {
     match kind {
         ProxyKind::Softclock(Mechanism::Select) => Some(34.0),
@@ -221,15 +224,15 @@ const CALLS: [&str; 12] = [
     "sys_select",
     "sys_pselect6",
     "sys_io_uring_enter",
-    // For waits without a time of their own.
+    // Arms the timeout of waits whose system call takes none.
     "sys_timerfd_settime",
-    // When a file is closed that epoll watches.
+    // Removes a closed file from epoll's set.
     "eventpoll_release_file",
-    // Where io_uring's polls look at what woke them.
+    // Checks, in io_uring, which event woke a poll.
     "io_poll_task_func",
 ];
 
-/// The last two are those functions of the loop into which posting and delivering are inlined.
+/// Modules and functions of softclock's event queues. The compiler inlines posting and delivery into the last two.
 const OURS: [&str; 7] = [
     "softclock_linux::readiness::",
     "softclock_core::events::",
@@ -258,10 +261,10 @@ const SMOKE: Plan = Plan {
     cold: 50,
 };
 
-/// Hot connections, and so requests outstanding at most.
+/// Hot connections, and thereby the most outstanding requests.
 const HOT: usize = 50;
 
-/// Requests a second in the paper, which were so much of what its proxy could do.
+/// The paper's request rate per second, and the share of its proxy's capacity that this rate was.
 const PAPERS_RATE: f64 = 400.0;
 const PAPERS_LOAD: f64 = 0.3;
 

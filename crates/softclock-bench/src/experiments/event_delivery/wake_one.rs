@@ -1,5 +1,5 @@
-//! `event-delivery/wake-one`: who gets the events of a listener that several threads share (*Event Delivery*, section 4:
-//! `SO_WAKEUP_ONE`).
+//! `event-delivery/wake-one`: the distribution of a listener's events among several threads (*Event Delivery*, section
+//! 4: `SO_WAKEUP_ONE`).
 
 use std::error::Error;
 use std::io;
@@ -20,14 +20,14 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// How the threads share the port.
+/// A way in which the threads share the port.
 #[derive(Clone, Copy)]
 enum Sharing {
-    /// One listener, all are told.
+    /// One listener; the kernel wakes all threads.
     All,
-    /// One listener, one is told (EPOLLEXCLUSIVE).
+    /// One listener; the kernel wakes one thread (`EPOLLEXCLUSIVE`).
     One,
-    /// A listener each (SO_REUSEPORT).
+    /// One listener per thread (`SO_REUSEPORT`).
     Own,
 }
 
@@ -43,7 +43,7 @@ impl Sharing {
     }
 }
 
-/// What one thread saw.
+/// Counts of one thread.
 #[derive(Default)]
 struct Counts {
     accepted: AtomicUsize,
@@ -94,9 +94,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// The share of connections that the busiest thread accepted, in per cent, and wake-ups a connection.
+/// Returns the share of connections that the busiest thread accepted, in percent, and the wake-ups per connection.
 fn measure(sharing: Sharing, connections: usize, burst: usize) -> io::Result<(f64, f64)> {
+    // Whole bursts, so that the last one is as large as the others.
     let connections = connections.next_multiple_of(burst);
+    // The kernel assigns the port; the other listeners bind the same one.
     let first = listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let address = first.local_addr()?;
     let mut listeners = vec![first];
@@ -113,6 +115,7 @@ fn measure(sharing: Sharing, connections: usize, burst: usize) -> io::Result<(f6
             .map(|counts| counts.accepted.load(SeqCst))
             .sum()
     };
+    // A lost wake-up must end in an error, not in an endless measurement.
     let give_up = Instant::now() + PATIENCE;
     let over = || total() >= connections || Instant::now() > give_up;
     thread::scope(|scope| {
@@ -126,6 +129,7 @@ fn measure(sharing: Sharing, connections: usize, burst: usize) -> io::Result<(f6
             let clients: io::Result<Vec<_>> =
                 (0..burst).map(|_| TcpStream::connect(address)).collect();
             made += clients?.len();
+            // The next burst waits until this one is accepted, so that the load is always of this size.
             while total() < made && Instant::now() < give_up {
                 thread::yield_now();
             }
@@ -162,7 +166,9 @@ fn accept(
     queue.declare_interest(&source, Readiness::READABLE, None)?;
     let mut events = [SourceEvent::NONE; 4];
     while !over() {
+        // The timeout lets a thread without events notice the end.
         let found = queue.get_next_event(&mut events, Some(Duration::from_millis(20)))?;
+        // Several events of one wait are one wake-up.
         counts.woken.fetch_add(found.min(1), SeqCst);
         while source.accept().is_ok() {
             counts.accepted.fetch_add(1, SeqCst);
@@ -185,5 +191,5 @@ const THREADS: usize = 4;
 const SHARE: &str = "share of the busiest thread";
 const WAKES: &str = "wake-ups a connection";
 
-/// For all connections of one measurement.
+/// The longest time for all connections of one measurement.
 const PATIENCE: Duration = Duration::from_secs(20);

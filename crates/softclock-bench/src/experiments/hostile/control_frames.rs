@@ -1,4 +1,4 @@
-//! `hostile/control-frames`: floods of HTTP/2 frames that ask for nothing.
+//! `hostile/control-frames`: floods of HTTP/2 control frames, which request no content.
 
 use std::error::Error;
 use std::io;
@@ -38,7 +38,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     table::report(context, "floods of HTTP/2 control frames", cases, &NOTES)
 }
 
-/// A frame that is sent without end.
+/// A frame that the attacker sends repeatedly.
 struct Flood {
     name: &'static str,
     kind: u8,
@@ -85,7 +85,7 @@ impl Flood {
     }
 }
 
-/// Frames that are sent at once.
+/// Frames per send.
 const BATCH: usize = 1000;
 
 const NOTES: [&str; 1] = ["the attacker reads and forgets what the server answers"];

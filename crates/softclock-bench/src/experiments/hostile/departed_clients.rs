@@ -1,4 +1,4 @@
-//! `hostile/departed-clients`: clients that send a request for something slow, and leave.
+//! `hostile/departed-clients`: clients that send a slow request to a proxy and disconnect.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -55,7 +55,7 @@ fn ask(against: &Against<'_>) -> io::Result<()> {
     let sent = stream.write(b"GET /wait/20000 HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     against.tally.bytes.add(sent);
     against.tally.units.add(1);
-    // The request is on its way to the upstream by then.
+    // Gives the proxy time to pass the request to the upstream before the client disconnects.
     thread::sleep(BETWEEN / 4);
     Ok(())
 }

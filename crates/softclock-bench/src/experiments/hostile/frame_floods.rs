@@ -1,4 +1,4 @@
-//! `hostile/frame-floods`: rapid reset, CONTINUATION without end, and small blocks that decode to large ones.
+//! `hostile/frame-floods`: rapid reset, endless CONTINUATION frames, and small HPACK blocks that decode to large ones.
 
 use std::error::Error;
 use std::io;
@@ -59,7 +59,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     table::report(context, title, cases.into(), &NOTES)
 }
 
-/// Requests that are cancelled at once (CVE-2023-44487).
+/// Sends requests and cancels each immediately (rapid reset, CVE-2023-44487).
 fn rapid_reset(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     link.send(&opening(MAX_WINDOW))?;
     let block = get_block("/small.html", []);
@@ -77,7 +77,7 @@ fn rapid_reset(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     Ok(())
 }
 
-/// A request whose fields never end (CVE-2024-24549 and others).
+/// Sends a request whose field section never ends (CVE-2024-24549 and others).
 fn continuation(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     link.send(&opening(MAX_WINDOW))?;
     let block = get_block("/small.html", []);
@@ -94,11 +94,12 @@ fn continuation(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     Ok(())
 }
 
-/// Requests that refer to a field of 4 KB in the dynamic table 8000 times, a byte each.
+/// Sends requests that refer 8000 times, with one byte each, to a field of 4 KB in the dynamic table.
 fn hpack_bomb(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     link.send(&opening(MAX_WINDOW))?;
     let mut first = get_block("/small.html", []);
-    // With its name and the 32 bytes that count for each entry it just fits.
+    // With its name and the 32 bytes that count for each entry (RFC 7541, 4.1) the field just fits into the table of
+    // 4096 bytes.
     field(&mut first, 0x40, "bomb", &"a".repeat(4096 - 4 - 32));
     link.send(&request(1, &first))?;
     let mut bomb = get_block("/small.html", []);
@@ -112,13 +113,13 @@ fn hpack_bomb(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     Ok(())
 }
 
-/// The error code of streams that are not wanted any more.
+/// The error code `CANCEL` (RFC 9113, section 7).
 const CANCEL: u32 = 0x8;
 
-/// The first entry behind the static table, as an indexed field.
+/// An indexed field that refers to the first entry after the static table (RFC 7541, section 6.1).
 const FIRST_DYNAMIC: u8 = 0x80 | 62;
 
-/// Requests that are sent at once.
+/// Requests per send.
 const BATCH: u32 = 100;
 
 const NOTES: [&str; 2] = [

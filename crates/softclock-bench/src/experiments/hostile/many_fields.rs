@@ -53,7 +53,7 @@ fn ask(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
 
 const FIELDS: usize = 1000;
 
-/// Requests without an answer on a connection.
+/// Unanswered requests per connection.
 const OUTSTANDING: u64 = 16;
 
 const LOOK_UP: Duration = Duration::from_millis(20);

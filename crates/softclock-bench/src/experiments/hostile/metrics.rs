@@ -1,4 +1,4 @@
-//! `hostile/metrics`: scrapes of a metrics endpoint that others hold.
+//! `hostile/metrics`: scrapes of a metrics endpoint whose connections an attacker occupies.
 
 use std::error::Error;
 use std::time::Duration;

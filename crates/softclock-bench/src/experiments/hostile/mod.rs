@@ -1,5 +1,5 @@
-//! `hostile/…`: what another client of `softclock serve` and `softclock proxy` sees under attacks, beside nginx and
-//! HAProxy.
+//! `hostile/…`: the service that another client gets from `softclock serve` and `softclock proxy` during attacks,
+//! beside nginx and HAProxy.
 
 mod control_frames;
 mod departed_clients;
@@ -23,7 +23,7 @@ pub use stopped::EXPERIMENT as STOPPED;
 
 use crate::lab::hostile::subject::{Program, Subject};
 
-/// Ours with its defaults.
+/// softclock with its defaults.
 const SOFTCLOCK: Subject = Subject {
     name: "softclock",
     program: Program::Softclock,

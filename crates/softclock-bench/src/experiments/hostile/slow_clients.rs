@@ -1,4 +1,4 @@
-//! `hostile/slow-clients`: heads that take for ever to come, and responses that take for ever to go.
+//! `hostile/slow-clients`: request heads that are sent, and responses that are read, a few bytes at a time.
 
 use std::error::Error;
 use std::time::Duration;
@@ -76,11 +76,11 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     table::report(context, "slow clients", cases.into(), &NOTES)
 }
 
-/// Between two bytes of a head, or two times of reading.
+/// The time between two bytes of a head, or two reads of a response.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Small beside the file. Much less than a segment of the loopback interface, 64 KB, would measure how the kernel collapses
-/// segments.
+/// The receive buffer, small beside the file. With much less than a segment of the loopback interface (64 KB) the
+/// result would be the cost of the kernel's collapsing of segments.
 const READ_BUFFER: usize = 128 << 10;
 
 const NOTES: [&str; 2] = [

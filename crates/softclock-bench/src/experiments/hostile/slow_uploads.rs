@@ -1,4 +1,4 @@
-//! `hostile/slow-uploads`: bodies that take for ever to come, through a proxy with few places.
+//! `hostile/slow-uploads`: bodies that arrive byte by byte, through a proxy with a low limit of concurrent requests.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `hostile/stalled-streams`: streams whose window stays 0, each with a large file behind it.
+//! `hostile/stalled-streams`: HTTP/2 streams whose window stays 0, each with a large file to send.
 
 use std::error::Error;
 use std::io;
@@ -60,7 +60,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     table::report(context, "stalled HTTP/2 streams", cases, &NOTES)
 }
 
-/// Keeps so many streams open: one that is reset is followed by another.
+/// Keeps [`STREAMS`] streams open: opens another for each that the server resets.
 fn stall(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     link.send(&opening(0))?;
     let block = get_block(LARGE, []);
@@ -77,7 +77,7 @@ fn stall(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
     Ok(())
 }
 
-/// What servers mostly allow.
+/// Streams per connection; most servers allow 128.
 const STREAMS: u64 = 128;
 
 const LOOK_UP: Duration = Duration::from_millis(20);

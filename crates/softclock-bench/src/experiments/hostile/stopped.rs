@@ -1,4 +1,4 @@
-//! `hostile/stopped`: a proxy that is stopped for longer than its timeouts while upstreams answer.
+//! `hostile/stopped`: a proxy that is stopped (SIGSTOP) for longer than its timeouts while its upstream answers.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -52,7 +52,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); subjects.len()];
     for round in 0..rounds {
         for turn in 0..subjects.len() {
-            // Another one is first each time.
+            // Rotate the order, so that no proxy always runs first.
             let index = (round + turn) % subjects.len();
             let subject = &subjects[index];
             let (done, total) = (round * subjects.len() + turn, rounds * subjects.len());
@@ -72,7 +72,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// Errors among ten requests each.
+/// Numbers of failed requests, each of ten.
 #[derive(Clone, Copy)]
 struct Sample {
     outstanding: usize,
@@ -84,6 +84,7 @@ fn sample(stage: &Stage, subject: &Subject) -> io::Result<Sample> {
     let outstanding = thread::scope(|scope| {
         let ask = |_| scope.spawn(|| is_good(front.plain, "/wait/200"));
         let asking: Vec<_> = (0..REQUESTS).map(ask).collect();
+        // All requests reach the upstream before the proxy stops.
         thread::sleep(BEFORE);
         server.signal(Signal::STOP)?;
         thread::sleep(STOPPED);
@@ -100,7 +101,7 @@ fn sample(stage: &Stage, subject: &Subject) -> io::Result<Sample> {
     })
 }
 
-/// Whether the answer's status is 200.
+/// Returns whether the response's status is 200.
 fn is_good(address: SocketAddr, path: &str) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;
@@ -133,10 +134,10 @@ fn rows(subjects: &[Subject], samples: &[Vec<Sample>]) -> Vec<Row> {
 
 const REQUESTS: usize = 10;
 
-/// From the requests to the signal.
+/// The time from the requests to SIGSTOP.
 const BEFORE: Duration = Duration::from_millis(50);
 
-/// Twice the timeouts.
+/// The time from SIGSTOP to SIGCONT: twice the timeouts.
 const STOPPED: Duration = Duration::from_secs(1);
 
 const PATIENCE: Duration = Duration::from_secs(5);

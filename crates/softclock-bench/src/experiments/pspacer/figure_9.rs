@@ -1,7 +1,8 @@
-//! `pspacer/figure-9`: how late timers let frames go (*PSPacer/HT*, section IV-F).
+//! `pspacer/figure-9`: the lateness of timer events that release frames (*PSPacer/HT*, section IV-F).
 //!
-//! The paper looks at the timer's events in the kernel. Seen from outside, an event is a departure: its lateness is that
-//! against the clock of bytes, the same for all who keep one. Of `softclock pace` there is also what it counts itself.
+//! The paper records the timer's events in the kernel. From outside, an event is visible as a departure, whose lateness
+//! is measured against a byte clock that is the same for all variants. `softclock pace` also reports the lateness of
+//! its events itself.
 
 use std::io;
 use std::time::Duration;
@@ -66,9 +67,9 @@ fn setups() -> Vec<Setup> {
 }
 
 struct Shot {
-    /// Alone, and beside neighbours.
+    /// Lateness of departures: with the shaper alone, and beside computing threads.
     lateness: [Histogram; 2],
-    /// What pace says of its events, alone and beside neighbours together.
+    /// The lateness that pace reports of its events, over both conditions: p50, p99 and p99.9.
     events_us: Option<[f64; 3]>,
 }
 
@@ -129,6 +130,7 @@ fn chart(found: &Results<Shot>, index: usize) -> Chart {
     let series = found.iter().map(|(setup, shots)| {
         let mut all = Histogram::new();
         for shot in shots {
+            // One curve over all rounds; the rows show the spread between rounds.
             all.merge(&shot.lateness[index]);
         }
         Series::cdf_us(&setup.name, &all)
@@ -143,7 +145,7 @@ fn chart(found: &Results<Shot>, index: usize) -> Chart {
 
 const RATE: Rate = mbit(100);
 
-/// At which all catch up that can be told to.
+/// The rate at which shapers that have such an option make up for lateness.
 const PEAK: Rate = mbit(115);
 
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];

@@ -1,5 +1,5 @@
-//! `pspacer/table-1`: what segmentation by the link is worth (*PSPacer/HT*, section II-A): Table I, and what is left of
-//! it behind a bridge that paces.
+//! `pspacer/table-1`: the benefit of segmentation offload (*PSPacer/HT*, section II-A, Table I), and the part of it
+//! that remains behind a pacing bridge.
 
 use std::io;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn setups() -> Vec<Setup> {
     ]
 }
 
-/// Goodput in Gbit/s, and processors busy beyond what others need.
+/// Goodput in Gbit/s, and busy processors: above those of other work, and of other work alone.
 struct Sample {
     goodput: f64,
     processors: f64,
@@ -59,6 +59,7 @@ struct Sample {
 
 fn sample(traffic: Traffic, slice: Duration) -> io::Result<Sample> {
     let flow: Flow = traffic.measure(slice)?;
+    // Directly after the load, because the other work on the machine varies.
     let others = traffic.end_and_others(slice / 2)?;
     Ok(Sample {
         goodput: flow.data_bps() / 1e9,

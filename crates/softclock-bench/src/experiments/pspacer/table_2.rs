@@ -1,7 +1,7 @@
-//! `pspacer/table-2`: burst sizes and burstiness (*PSPacer/HT*, section III-A): Table II.
+//! `pspacer/table-2`: burst sizes and burstiness (*PSPacer/HT*, section III-A, Table II).
 //!
-//! Bursts of the paper's sizes go through the analyser's virtual bottleneck, and `softclock pace` makes such bursts where
-//! its timer is made as coarse, or joined segments pass whole.
+//! Bursts of the paper's sizes pass the analyser's virtual bottleneck. `softclock pace` produces bursts of similar
+//! sizes with a coarser timer, or with joined segments that are not cut.
 
 use std::error::Error;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// What the paper's bursts give.
+/// Computes the rows for the paper's bursts.
 fn computed() -> Vec<Row> {
     let line = mbit(10_000);
     let target = mbit(5_000);
@@ -65,13 +65,13 @@ fn computed() -> Vec<Row> {
 
 type OfBurst = Box<dyn Fn(u64) -> f64>;
 
-/// Equation 2.
+/// Equation 2 of the paper.
 fn equation(line: Rate, target: Rate) -> OfBurst {
     let (line, target) = (line.bps() as f64, target.bps() as f64);
     Box::new(move |burst| (burst as f64 * (line - target) / line).ceil())
 }
 
-/// Bursts at the rate of the line, so far apart that the mean is the target.
+/// Simulates bursts at the line's rate, spaced so that the mean rate is the target.
 fn queued(target: Rate, line: Option<Rate>) -> OfBurst {
     Box::new(move |burst| {
         let mut burstiness = Burstiness::new(&Options {
@@ -81,6 +81,7 @@ fn queued(target: Rate, line: Option<Rate>) -> OfBurst {
             windows: Vec::new(),
         });
         let packet = mbit(10_000).time_of(JUMBO_BYTES.into());
+        // The bursts' period keeps the mean at the target.
         let each = target.time_of(burst * u64::from(JUMBO_BYTES));
         for number in 0..100 * burst {
             let (burst_number, place) = (number / burst, number % burst);
@@ -93,7 +94,7 @@ fn queued(target: Rate, line: Option<Rate>) -> OfBurst {
     })
 }
 
-/// What pace makes of 100 Mbit/s.
+/// Measures the bursts that pace makes at 100 Mbit/s.
 fn captured(
     context: &Context,
     rows: &mut Vec<Row>,
@@ -136,7 +137,7 @@ fn captured(
     Ok(())
 }
 
-/// Ways to pace, and the packets of their bursts.
+/// Returns the setups of pace, each with the number of packets per burst that it should make.
 fn cases() -> Vec<(Setup, u64)> {
     let udp = Load::Udp(mbit(120));
     let pace = |class, options| {
@@ -174,14 +175,14 @@ fn cases() -> Vec<(Setup, u64)> {
 
 const RATE: Rate = mbit(100);
 
-/// Without TSO, with it, and with a timer of 1 ms: packets in a burst, and the paper's burstiness.
+/// Name, packets per burst, and the paper's burstiness: without TSO, with it, and with a timer of 1 ms.
 const BURSTS: [(&str, u64, f64); 3] = [
     ("1 packet: high-resolution timer", 1, 1.0),
     ("7 packets: the same with TSO", 7, 4.0),
     ("70 packets: a timer of 1 ms", 70, 35.0),
 ];
 
-/// Of the paper.
+/// The paper's packet size.
 const JUMBO_BYTES: u32 = 9_000;
 
 const FULL: (Duration, usize) = (Duration::from_millis(2500), 5);

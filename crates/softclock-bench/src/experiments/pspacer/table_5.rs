@@ -1,4 +1,4 @@
-//! `pspacer/table-5`: how well target rates are kept (*PSPacer/HT*, section IV-B): Figure 7 and Table V.
+//! `pspacer/table-5`: the accuracy of rates against their targets (*PSPacer/HT*, section IV-B, Figure 7 and Table V).
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         let mut curves = ALL.map(Curve::new).to_vec();
         let begun = Instant::now();
         for &target in &(plan.targets)() {
+            // A slow machine measures fewer targets rather than for hours.
             if begun.elapsed() > LONGEST {
                 notes.push(format!(
                     "targets from {target} Mbit/s on: left out for lack of time"
@@ -36,6 +37,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             }
             let mut missing = Vec::new();
             measure(context, plan, going, target, &mut missing)?;
+            // A variant that is missing at one target is missing at all: note it once.
             if target == FIRST {
                 notes.extend(missing);
             }
@@ -54,7 +56,7 @@ const BESIDE_PEERS: Comparison = Comparison {
 
 const LIMIT: &str = "highest target kept within 5 %";
 
-/// Measures all at a target; tells what could not be measured.
+/// Measures all curves at a target. Setups that cannot be measured are noted in `missing`.
 fn measure(
     context: &Context,
     plan: &Plan,
@@ -137,7 +139,7 @@ impl Kind {
         Setup::new(self.name(), shaper, load)
     }
 
-    /// The paper's largest error in percent.
+    /// Returns the paper's largest error in percent.
     const fn paper(self) -> Option<f64> {
         match self {
             Self::Pace => Some(0.0),
@@ -147,7 +149,7 @@ impl Kind {
     }
 }
 
-/// A variant's rates by target, in Mbit/s.
+/// A variant's rate at each target, in Mbit/s.
 #[derive(Clone, Debug)]
 struct Curve {
     kind: Kind,
@@ -162,7 +164,8 @@ impl Curve {
         }
     }
 
-    /// Whether one of the last two targets was kept: behind the limit of the machine there is nothing to see.
+    /// Returns whether one of the last two targets was kept. Above the capacity of the machine there is nothing to
+    /// measure.
     fn goes_on(&self) -> bool {
         let last = self.points.iter().rev().take(2);
         self.points.len() < 2 || last.into_iter().any(is_kept)
@@ -225,9 +228,9 @@ fn chart(curves: &[Curve]) -> Chart {
 
 struct Plan {
     slice: Duration,
-    /// Up to [`FINE`]; one above.
+    /// Rounds for targets up to [`FINE`]; higher targets have one.
     rounds: usize,
-    /// In Mbit/s.
+    /// The targets, in Mbit/s.
     targets: fn() -> Vec<u64>,
 }
 
@@ -247,14 +250,14 @@ const SMOKE: Plan = Plan {
 };
 
 const FIRST: u64 = 100;
-/// Steps are of 100 Mbit/s up to here, and twice that above.
+/// The target in Mbit/s up to which steps are 100 Mbit/s; above it they are 200.
 const FINE: u64 = 1_000;
 const LAST: u64 = 10_000;
 
-/// No target is begun after this.
+/// The time after which no further target is begun.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// A rate so much off its target is no longer kept.
+/// The relative error up to which a target counts as kept.
 const KEPT: f64 = 0.05;
 
 const NOTES: [&str; 4] = [

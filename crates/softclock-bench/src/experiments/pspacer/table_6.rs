@@ -1,6 +1,7 @@
-//! `pspacer/table-6`: burstiness of paced traffic (*PSPacer/HT*, section IV-C): Table VI and Figure 8.
+//! `pspacer/table-6`: burstiness of paced traffic (*PSPacer/HT*, section IV-C, Table VI and Figure 8).
 //!
-//! The paper regulates TCP at 5 Gbit/s; here it is 100 Mbit/s, alone and beside programs that compute.
+//! The paper paces TCP at 5 Gbit/s. This experiment paces UDP and TCP at 100 Mbit/s, alone and beside computing
+//! threads.
 
 use std::io;
 use std::time::Duration;
@@ -82,7 +83,7 @@ fn setups() -> Vec<Setup> {
     ]
 }
 
-/// Alone, and beside neighbours.
+/// Captures twice: alone, and beside computing threads.
 fn shots(traffic: &Traffic, slice: Duration) -> io::Result<[Shot; 2]> {
     let alone = traffic.capture(slice)?;
     let neighbours = Neighbours::start();
@@ -91,7 +92,7 @@ fn shots(traffic: &Traffic, slice: Duration) -> io::Result<[Shot; 2]> {
     Ok([&alone, &beside].map(Shot::of))
 }
 
-/// What one capture tells.
+/// The figures of one capture.
 struct Shot {
     rate_error: f64,
     most: f64,
@@ -123,7 +124,7 @@ impl Shot {
     }
 }
 
-/// A variant alone or beside neighbours, of all rounds.
+/// A variant under one condition, over all rounds.
 struct Curve<'a> {
     name: &'a str,
     index: usize,
@@ -145,7 +146,7 @@ impl<'a> Curve<'a> {
         Row::of_samples(self.name, metric, unit, &samples)
     }
 
-    /// The paper's average and maximum burstiness.
+    /// Returns the paper's mean and maximum burstiness.
     fn paper(&self) -> Option<(f64, f64)> {
         let paper = PAPER.iter().find(|(name, ..)| *name == self.name);
         let (_, mean, most) = paper.filter(|_| self.index == 0)?;
@@ -153,7 +154,7 @@ impl<'a> Curve<'a> {
     }
 }
 
-/// A way to get a number from a capture, and the paper's from a variant.
+/// Name and unit of a metric, its value of a capture, and the paper's value for a variant.
 type Metric = (
     &'static str,
     &'static str,
@@ -209,6 +210,7 @@ fn rows(curves: &[Curve<'_>]) -> Vec<Row> {
     ];
     let mut rows = Vec::new();
     for (metric, unit, of, paper) in metrics {
+        // Both conditions of a metric stand next to each other.
         for index in [0, 1] {
             for curve in curves.iter().filter(|curve| curve.index == index) {
                 let row = curve.row(metric, unit, of);
@@ -228,14 +230,14 @@ fn rows(curves: &[Curve<'_>]) -> Vec<Row> {
     rows
 }
 
-/// Datagrams, which come one by one.
+/// Compares variants under UDP, whose datagrams arrive one by one.
 const UDP: Comparison = Comparison {
     is_ours: |variant| variant == "softclock pace, UDP",
     is_peer: |variant| is_peer(variant) && variant.ends_with("UDP"),
     better: is_less,
 };
 
-/// Segments, which come joined unless their sender prevents it.
+/// Compares variants under TCP, whose segments arrive joined unless their sender prevents it.
 const TCP: Comparison = Comparison {
     is_ours: |variant| variant == "softclock pace, TCP with TSO",
     is_peer: |variant| is_peer(variant) && !variant.ends_with("UDP"),
@@ -246,7 +248,7 @@ fn is_peer(variant: &str) -> bool {
     !variant.starts_with("softclock")
 }
 
-/// What would be 0 for a perfect pacer, or 1.
+/// Selects the metrics in which less is better: those that would be 0 or 1 for a perfect pacer.
 fn is_less(metric: &str) -> Option<Better> {
     let compared = [
         "gaps,",
@@ -265,6 +267,7 @@ fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
         for shot in &curve.shots {
             gaps.merge(&shot.gaps);
         }
+        // Shares, so that variants with different numbers of frames compare.
         let all = gaps.count().max(1) as f64;
         let points = gaps.buckets();
         let points = points.map(|(ns, count)| (ns.max(1) as f64 / 1e3, count as f64 / all));
@@ -284,12 +287,12 @@ fn chart(curves: &[Curve<'_>], index: usize) -> Chart {
 
 const RATE_MBIT: u64 = 100;
 const CATCH_UP: &str = "peak 115mbit behind 100ms";
-/// The same for the kernel's.
+/// The rate at which the kernel's disciplines may catch up, equal to that in [`CATCH_UP`].
 const PEAK: Rate = mbit(115);
 
 const CONDITIONS: [&str; 2] = ["alone", "beside computation"];
 
-/// Of PSPacer/HT and HTB without TSO, then with it.
+/// Mean and maximum burstiness of PSPacer/HT and HTB, without TSO and with it.
 const PAPER: [(&str, f64, f64); 4] = [
     ("softclock pace, UDP", 2.06, 7.0),
     ("HTB, UDP", 2.00, 7.0),

@@ -1,5 +1,5 @@
-//! `pspacer/table-7`: processor time against the number of classes at the same total rate (*PSPacer/HT*, section IV-D):
-//! Table VII.
+//! `pspacer/table-7`: processor time against the number of classes at the same total rate (*PSPacer/HT*, section IV-D,
+//! Table VII).
 
 use std::error::Error;
 use std::io;
@@ -51,7 +51,7 @@ fn variants(plan: &Plan) -> Vec<Variant> {
     variants
 }
 
-/// Who has the frames, in how many classes, at which rate in all.
+/// The shaper, the number of its classes, and the total rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Variant {
     who: Who,
@@ -61,9 +61,9 @@ struct Variant {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// The kernel's bridge.
+    /// The kernel's bridge, without shaping.
     Forwarded,
-    /// `softclock pace`, in none of its classes.
+    /// `softclock pace` with frames that match none of its classes.
     Passed,
     Pace,
     Htb,
@@ -113,7 +113,7 @@ impl Variant {
         mbit(self.total_mbit * 13 / 10)
     }
 
-    /// The same way through the machine without shaping.
+    /// Returns the variant that takes the same path through the machine without shaping.
     fn unshaped(self) -> Option<Self> {
         let who = match self.who {
             Who::Forwarded | Who::Passed => return None,
@@ -136,27 +136,28 @@ impl Variant {
         (self != forwarded).then_some(forwarded)
     }
 
-    /// The same with one class, if it is one of several.
+    /// Returns the same variant with one class; `None` for those that do not shape.
     fn one_class(self) -> Option<Self> {
         let shapes = matches!(self.who, Who::Pace | Who::Htb);
         shapes.then_some(Self { classes: 1, ..self })
     }
 }
 
-/// What one slice took.
+/// Rates and processor time of one slice.
 struct Sample {
     frames: f64,
     bps: f64,
-    /// Processors of the machine beyond those of others.
+    /// Busy processors of the machine, less those of other work.
     machine: f64,
     others: f64,
     process: f64,
 }
 
 fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
-    // Until all classes have used their bursts up.
+    // Wait until all classes have used up their bursts.
     thread::sleep(plan.settle);
     let flow = traffic.measure(plan.slice)?;
+    // Directly after the load, because the other work on the machine varies.
     let others = traffic.end_and_others(plan.slice / 2)?;
     Ok(Sample {
         frames: flow.frames,
@@ -189,7 +190,7 @@ fn rows(variants: &[Variant], found: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
             }
         }
     };
-    // Always of the same round, as the machine changes with time.
+    // Differences and ratios use values of the same round, because the machine's speed changes with time.
     let at = |variant: Variant, round: usize| {
         let (_, samples) = (found.iter()).find(|(setup, _)| setup.name == variant.name())?;
         samples.get(round)
@@ -212,7 +213,7 @@ fn rows(variants: &[Variant], found: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
         "us",
         &|variant, round| Some(machine(variant, round)? - machine(variant.unshaped()?, round)?),
     );
-    // HTB's of the same number of classes; it is the only peer.
+    // Ratio to HTB, the only peer, with the same number of classes.
     add(
         "the same, above idle, pace relative to HTB",
         "x",
@@ -246,14 +247,14 @@ fn rows(variants: &[Variant], found: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
     rows
 }
 
-/// What a class may send at once: as in pace's `burst 3000`.
+/// The burst of an HTB class, equal to that of pace's option `burst 3000`.
 const BURST_BYTES: u64 = 3000;
 
 struct Plan {
-    /// Mbit/s of all classes together, and numbers of classes.
+    /// Total rates in Mbit/s, each with the numbers of classes.
     totals: &'static [(u64, &'static [u16])],
     settle: Duration,
-    /// Whole periods of 60 ms, in which each of 1000 classes sends a frame at 200 Mbit/s.
+    /// The length of a slice: whole periods of 60 ms, in which each of 1000 classes sends one frame at 200 Mbit/s.
     slice: Duration,
     rounds: usize,
 }

@@ -1,7 +1,8 @@
-//! `pspacer/table-8`: goodput over other links than a fast Ethernet card (*PSPacer/HT*, section IV-E): Table VIII.
+//! `pspacer/table-8`: goodput over other links than Ethernet cards at line rate (*PSPacer/HT*, section IV-E, Table
+//! VIII).
 //!
-//! The paper shows that pacing by a timer works where the line rate is not reached, and on pseudo devices. Here: veth, a
-//! TAP, a bond, and HTB over veth.
+//! The paper shows that pacing by a timer also works where the line rate is not reached, and on pseudo devices. This
+//! experiment uses veth, a TAP device, a bond, and HTB and TBF over veth.
 
 use std::error::Error;
 use std::time::Duration;
@@ -34,6 +35,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             let found = bridge::rounds(context, &setups, plan.rounds, notes, |_, traffic| {
                 Ok(traffic.measure(plan.slice)?.data_bps() / 1e6)
             })?;
+            // A variant that did not start at one target is not tried at the next.
             variants.retain(|variant| found.iter().any(|(setup, _)| setup.name == variant.name));
             let theory = target as f64 * f64::from(TCP_DATA_BYTES) / f64::from(FRAME_BYTES);
             let metric = format!("goodput, target {target} Mbit/s");
@@ -57,7 +59,7 @@ const BESIDE_PEERS: Comparison = Comparison {
     better: |_| Some(Better::More),
 };
 
-/// Who shapes over what.
+/// A shaper over a kind of link.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     name: &'static str,
@@ -109,7 +111,7 @@ const VARIANTS: [Variant; 6] = [
 ];
 
 struct Plan {
-    /// In Mbit/s, with the paper's goodput.
+    /// Targets in Mbit/s, with the paper's goodput.
     targets: &'static [(u64, Option<f64>)],
     slice: Duration,
     rounds: usize,

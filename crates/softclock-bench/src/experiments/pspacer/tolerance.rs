@@ -1,8 +1,8 @@
-//! `pspacer/tolerance`: what it is worth to serve timers of many classes together (*PSPacer/HT*, section IV-D, its open
-//! issue).
+//! `pspacer/tolerance`: the benefit of serving the timers of many classes together (*PSPacer/HT*, section IV-D, its
+//! open issue).
 //!
-//! With a tolerance, packets of all classes that are due within it leave in one batch: fewer events and system calls,
-//! against bursts of what has gathered.
+//! With a tolerance, packets of all classes that are due within it leave in one batch. This saves events and system
+//! calls, and makes bursts.
 
 use std::error::Error;
 use std::io;
@@ -53,21 +53,22 @@ fn setup(tolerance: &str, options: &'static str) -> Setup {
 }
 
 struct Sample {
-    /// Processor time a frame, in microseconds.
+    /// Processor time of pace per frame, in microseconds.
     process_us: f64,
     machine_us: f64,
     others: f64,
     rate_error: f64,
-    /// Frames in the virtual bottleneck.
+    /// Mean number of frames queued in the virtual bottleneck.
     mean: f64,
     p999: f64,
     trains: f64,
 }
 
 fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
-    // Until all classes have used their bursts up.
+    // Wait until all classes have used up their bursts.
     thread::sleep(plan.settle);
     let flow = traffic.measure(plan.slice)?;
+    // After the measurement of processor time, of which tcpdump takes a part.
     let burstiness = traffic.capture(plan.slice)?.burstiness(RATE);
     let others = traffic.end_and_others(plan.slice / 2)?;
     let queue = burstiness.queue().cloned().unwrap_or_default();
@@ -86,7 +87,7 @@ type Metric = (&'static str, &'static str, fn(&Sample) -> Option<f64>);
 
 const METRICS: [Metric; 7] = [
     ("process of pace, time a frame", "us", |sample| {
-        // Nothing is less than a tick.
+        // The kernel counts in ticks: 0 means less than one.
         Some(sample.process_us).filter(|&us| us > 0.0)
     }),
     ("machine, time a frame above idle", "us", |sample| {
@@ -118,7 +119,7 @@ fn rows(results: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
     rows
 }
 
-/// How a tolerance is called, and pace's option for it.
+/// The name of a tolerance, and pace's option for it.
 const TOLERANCES: [(&str, &str); 4] = [
     ("0", ""),
     ("100 us", "--tolerance 100us"),
@@ -128,7 +129,7 @@ const TOLERANCES: [(&str, &str); 4] = [
 
 struct Plan {
     settle: Duration,
-    /// Whole periods of 60 ms, in which each class sends a frame.
+    /// The length of a slice: whole periods of 60 ms, in which each class sends one frame.
     slice: Duration,
     rounds: usize,
 }

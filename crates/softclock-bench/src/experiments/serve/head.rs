@@ -1,7 +1,7 @@
-//! `serve/head`: what the strict scanner costs a request, beside the parser behind it.
+//! `serve/head`: the cost of the strict scanner per request, beside the parser behind it.
 //!
-//! The server scans each request's head before hyper parses it, with httparse. The scanner keeps nothing and allocates
-//! nothing; httparse here fills an array of fields, which is the least that hyper has it do.
+//! The server scans each request's head before hyper parses it with httparse. The scanner stores and allocates nothing.
+//! httparse fills an array of fields here, which is the least that hyper has it do.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -19,10 +19,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// As wrk sends it.
+/// A request of wrk.
 const SMALL: &str = "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
 
-/// As Firefox sends it.
+/// A request of Firefox.
 const BROWSER: &str = "GET /articles/2024/soft-timers.html?ref=home HTTP/1.1\r\n\
     Host: www.example.org\r\n\
     User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n\
@@ -50,6 +50,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         for round in 0..rounds {
             let of_round = context.round(round, rounds, name, || {
                 let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+                // Alternate the variants, so that noise affects both.
                 for _ in 0..TOGETHER {
                     ours.push(ns_per_call(effort.calls, || {
                         let scanned = scanner.scan(black_box(bytes));
@@ -76,7 +77,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// Short loops of each in a round: what the steal time of a round is taken from is not read between them.
+/// Short loops of each variant per round. The steal time is read once per round, so a round must be long enough for it.
 const TOGETHER: usize = 25;
 
 fn parse(bytes: &[u8]) {

@@ -1,3 +1,3 @@
-//! `serve/…`: parts of the web server, alone.
+//! `serve/…`: single parts of the web server.
 
 pub mod head;

@@ -1,7 +1,7 @@
-//! `servers/static`: `softclock serve` beside nginx and Caddy, one worker each, small and large files under `wrk`.
+//! `servers/static`: `softclock serve` beside nginx and Caddy, one worker each, with small and large files under `wrk`.
 //!
-//! The measure is the processor time that the server's processes take: throughput also depends on what the clients
-//! leave of the machine.
+//! The main measure is the processor time of the server's processes, because the throughput also depends on the
+//! processor time that the clients take.
 
 use std::error::Error;
 use std::fs;
@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
-    // Children inherit it.
+    // Child processes inherit the limit.
     raise_descriptor_limit();
     let directory = tempfile::tempdir()?;
     write_files(directory.path())?;
@@ -47,7 +47,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     for round in 0..plan.rounds {
         for (case, samples) in cases.iter().zip(&mut samples) {
             for turn in 0..servers.len() {
-                // Whoever is first is another one each time.
+                // Rotate the order, so that no server always runs first.
                 let index = (round + turn) % servers.len();
                 let (kind, server) = &servers[index];
                 let what = format!("{}: {}", kind.name(), case.name());
@@ -74,7 +74,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// One file, and how it is asked for.
+/// A file, and the way in which the clients request it.
 struct Case {
     file: &'static File,
     keep_alive: bool,
@@ -105,8 +105,9 @@ struct Bench {
 }
 
 impl Bench {
-    /// All that are installed. They stay, idle while it is not their turn.
+    /// Starts all installed servers. They keep running, idle while others are measured.
     fn start(&self, root: &Path) -> Result<Vec<(Kind, Server)>, Box<dyn Error>> {
+        // Servers that are not installed are only noted.
         let installed = Kind::ALL
             .into_iter()
             .filter(|kind| kind.version().is_some());
@@ -262,7 +263,7 @@ const SMALL: File = File {
     bytes: 1 << 10,
 };
 
-/// As large as those of the paper.
+/// The paper's file size.
 const PAPERS: File = File {
     name: "6 KB",
     path: "/papers.html",

@@ -1,7 +1,7 @@
-//! `soft-timers/check`: what a trigger state pays, beside what the alternatives pay.
+//! `soft-timers/check`: the cost of a trigger state, beside the cost of the alternatives.
 //!
-//! *Soft Timers* (section 5.2) rests on a check being a clock read and a comparison. A program that
-//! wants microsecond timers without it must ask the kernel, so the system calls stand beside it.
+//! *Soft Timers* (section 5.2) rests on a check being a clock read and a comparison. A program that needs microsecond
+//! timers without it must ask the kernel, so the system calls stand beside it.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// A thing that can be done `calls` times and says how long one took, in nanoseconds.
+/// An operation that can be repeated and timed; `sample` returns the nanoseconds per call.
 struct Operation {
     name: &'static str,
     calls: u32,
@@ -60,8 +60,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// The check less the clock reading it contains, from samples taken one after the other: back to
-/// back, where the processor overlaps one check with the next, and where trigger states really are.
+/// Returns the cost of the check without its clock reading, from samples taken one after the other: in a tight loop,
+/// where the processor overlaps one check with the next, and after a system call, where real trigger states are.
 fn above_the_clock(operations: &[Operation], samples: &[Vec<f64>]) -> [Row; 2] {
     let samples_of = |name: &str| {
         let index = operations
@@ -96,7 +96,7 @@ fn notes() -> Vec<String> {
     notes
 }
 
-/// In the order of the table; each is sampled right after the one before it.
+/// Returns the operations in the order of the table. Each is sampled directly after the one before it.
 fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
     let mut operations = Vec::new();
     if let Ok(counter) = Counter::detect() {
@@ -105,6 +105,7 @@ fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
         }));
     }
     let (now, check) = (thread_clock(), soft_check());
+    // Separate instances: an operation owns its closure.
     let (mut now_after, mut check_after) = (thread_clock(), soft_check());
     operations.extend([
         Operation::new(THREAD_CLOCK, 5_000, now),
@@ -126,8 +127,8 @@ fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
     Ok(operations)
 }
 
-/// Always inlined: a return that follows a system call is mispredicted where the kernel overwrites the return
-/// stack, and one variant would pay for it where another does not.
+/// Makes a cheap system call. Always inlined: the return after a system call is mispredicted where the kernel
+/// overwrites the return stack, and otherwise only some variants would pay for it.
 #[inline(always)]
 fn system_call() {
     black_box(rustix::process::getppid());
@@ -140,7 +141,7 @@ fn thread_clock() -> impl FnMut() {
     }
 }
 
-/// What the runtime does at every trigger state: reads the clock and checks.
+/// Returns the runtime's work at a trigger state: a clock reading and a check.
 fn soft_check() -> impl FnMut() {
     let clock = ThreadClock::new();
     let mut timers = SoftTimers::new(clock.now(), Duration::from_millis(4));
@@ -148,12 +149,12 @@ fn soft_check() -> impl FnMut() {
     timers.schedule(FireWindow::from(far), 0_u64);
     move || {
         let due = timers.check(TriggerState::SystemCall, clock.now());
-        // The whole event would be copied to memory, which no caller needs to do.
+        // Only the result's tag: copying the whole event to memory is no part of a caller's check.
         black_box(due.is_some());
     }
 }
 
-/// Re-arms one far timer, as an event loop does that keeps its next timeout in the kernel.
+/// Returns an operation that re-arms one far timer, as an event loop does that keeps its next timeout in the kernel.
 fn timerfd_settime_operation() -> Result<Operation, Box<dyn Error>> {
     let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let far = Itimerspec {
@@ -161,13 +162,13 @@ fn timerfd_settime_operation() -> Result<Operation, Box<dyn Error>> {
         it_value: Timespec::try_from(Duration::from_secs(3600))?,
     };
     Ok(Operation::new("timerfd_settime", 100, move || {
-        // The descriptor and the value are valid for as long as the operation lives.
+        // The descriptor and the value are valid as long as the operation lives, so errors cannot occur.
         let previous = timerfd_settime(&fd, TimerfdTimerFlags::empty(), &far);
         black_box(previous.is_ok());
     }))
 }
 
-/// Takes the samples round by round, so that a noisy second touches all operations alike.
+/// Samples all operations in each round, so that a noisy second affects all of them alike.
 fn sample_in_turn(context: &Context, operations: &mut [Operation]) -> Vec<Vec<f64>> {
     let rounds = Effort::of(context, 1).samples / TOGETHER;
     let mut samples = vec![Vec::with_capacity(rounds * TOGETHER); operations.len()];
@@ -191,7 +192,8 @@ fn sample_in_turn(context: &Context, operations: &mut [Operation]) -> Vec<Vec<f6
     samples
 }
 
-/// Short loops of each operation in a round: what the steal time of a round is taken from is not read between them.
+/// Short loops of each operation per round. The steal time is read once per round, so a round must be long enough for
+/// it.
 const TOGETHER: usize = 25;
 
 const METRIC: &str = "cost of one call";

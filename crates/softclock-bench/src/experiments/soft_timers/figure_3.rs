@@ -1,5 +1,5 @@
-//! `soft-timers/figure-3`: how the distribution of trigger intervals changes over time (*Soft Timers*, section 5.3):
-//! its medians over 1 ms and 10 ms, for 10 s without a gap.
+//! `soft-timers/figure-3`: the distribution of trigger intervals over time (*Soft Timers*, section 5.3): medians over
+//! windows of 1 ms and 10 ms, for 10 s without a gap.
 
 use std::error::Error;
 
@@ -64,7 +64,7 @@ fn notes(load: Load) -> Vec<String> {
         .collect()
 }
 
-/// The start in seconds and the median in microseconds of each window in which intervals end.
+/// Returns, for each window in which intervals end, its start in seconds and their median in microseconds.
 fn medians(trace: &Trace, window_ms: u64) -> Vec<(f64, f64)> {
     let Some(&(_, start)) = trace.first() else {
         return Vec::new();
@@ -79,6 +79,7 @@ fn medians(trace: &Trace, window_ms: u64) -> Vec<(f64, f64)> {
                 |interval: &&[(TriggerState, Instant)]| interval[1].1.ns_since(interval[0].1);
             let mut lengths: Vec<u64> = window.iter().map(length).collect();
             lengths.sort_unstable();
+            // Windows without an interval do not appear, so compute the start from the index.
             let since_ns = ends_in(window[0]) * window_ns;
             let median_ns = lengths[lengths.len() / 2];
             (since_ns as f64 / 1e9, median_ns as f64 / 1e3)
@@ -129,7 +130,7 @@ fn chart(setting: &str, series: [Series; 2]) -> Chart {
     }
 }
 
-/// A length of windows, and the paper's share of those with a median above 40 us.
+/// A window length, and the paper's share of windows with a median above 40 us.
 struct Window {
     ms: u64,
     paper_above_40: Option<f64>,
@@ -146,7 +147,7 @@ const WINDOWS: [Window; 2] = [
     },
 ];
 
-/// What its clients, or those who share their processor, did not keep busy.
+/// The metric of idle time: the clients, or threads on their processor, left the server without requests.
 const WAITED: &str = "share of the time that the server waited for its clients";
 
 const NOTES: [&str; 4] = [

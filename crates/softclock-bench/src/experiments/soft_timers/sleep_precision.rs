@@ -1,8 +1,8 @@
-//! `soft-timers/sleep-precision`: how late sleeps end, and what they cost, by softclock and by what else there is.
+//! `soft-timers/sleep-precision`: the lateness and the cost of sleeps, by softclock and by other runtimes.
 //!
-//! Each figure means little without the other: a thread that spins is never late, and one that wakes each
-//! millisecond is cheap. So the CPU time of a sleep stands beside its lateness, over sleeps of 20 us to 10 ms, in a
-//! thread that is idle otherwise, half busy, and hardly ever idle; and with many timers in one thread.
+//! Neither figure means much without the other: a thread that spins is never late, and one that wakes each millisecond
+//! is cheap. So the processor time of a sleep stands beside its lateness, for sleeps of 20 us to 10 ms in a thread that
+//! is otherwise idle, half busy, or hardly ever idle; and for many timers in one thread.
 
 mod variants;
 
@@ -53,7 +53,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// The experiment while it runs.
+/// The state of the experiment while it runs.
 struct Bench<'a> {
     context: &'a Context,
     size: &'a Size,
@@ -64,13 +64,14 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All lengths with a load of `load` percent: two charts.
+    /// Measures all lengths of sleeps under a load of `load` percent; returns two charts.
     fn sleeps_under(&mut self, load: u32) -> io::Result<[Chart; 2]> {
         let mut charts = [
             chart(format!("lateness, median, load of {load} %"), LATENESS),
             chart(format!("CPU time of a sleep, load of {load} %"), COST),
         ];
         for chart in &mut charts {
+            // An empty curve for each sleeper fixes the order of colours in all charts.
             chart.series = self.sleepers.iter().map(series).collect();
         }
         let mut all = vec![Vec::new(); self.sleepers.len()];
@@ -98,7 +99,7 @@ impl Bench<'_> {
         Ok(charts)
     }
 
-    /// Many timers in a thread without a load.
+    /// Measures many timers in a thread without a load.
     fn many(&mut self, timers: u32) -> io::Result<()> {
         let what = format!("{timers} timers of 20 us to 1 ms");
         let samples = self.in_turn(&self.order(timers, 20, 1000), 0, &what)?;
@@ -120,7 +121,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The samples of each sleeper, which take turns.
+    /// Returns the samples of each sleeper. The sleepers take turns.
     fn in_turn(&mut self, order: &Order, load: u32, what: &str) -> io::Result<Vec<Vec<Sample>>> {
         let steps = self.size.loads.len() * self.size.sleeps_us.len() + self.size.timers.len();
         let mut samples = vec![Vec::new(); self.sleepers.len()];
@@ -134,7 +135,7 @@ impl Bench<'_> {
         Ok(samples)
     }
 
-    /// With a load, the load alone is measured next to it.
+    /// Runs a sleeper once. Under a load, the load alone is then measured, to be subtracted.
     fn sample(&self, sleeper: &Sleeper, order: &Order, load: u32) -> io::Result<Sample> {
         let finding = sleeper.run(order, load)?;
         let turn_ns = if load == 0 {
@@ -147,12 +148,13 @@ impl Bench<'_> {
         Ok(Sample { finding, turn_ns })
     }
 
-    /// Lateness and cost; what ended early is noted.
+    /// Returns the rows of lateness and cost; adds a note if more than 1 % of the sleeps ended early.
     fn rows_of(&mut self, what: &str, samples: &[Vec<Sample>]) -> Vec<Row> {
         for (sleeper, samples) in self.sleepers.iter().zip(samples) {
             let findings = samples.iter().map(|sample| &sample.finding);
             let early: u64 = findings.clone().map(|finding| finding.early).sum();
             let all: u64 = findings.map(Finding::events).sum();
+            // Below one percent, early ends are rounding.
             if early * 100 > all {
                 let percent = 100.0 * early as f64 / all as f64;
                 let name = sleeper.name;
@@ -168,7 +170,7 @@ impl Bench<'_> {
         rows
     }
 
-    /// One row for each sleeper, of the numbers that its samples give.
+    /// Returns a row for each sleeper of the values that `number` takes from its samples.
     fn rows_by(
         &self,
         metric: &str,
@@ -187,11 +189,11 @@ impl Bench<'_> {
     }
 }
 
-/// A sleeper's run.
+/// One run of a sleeper.
 #[derive(Clone)]
 struct Sample {
     finding: Finding,
-    /// What a turn of its loop for a burst costs, if that was measured.
+    /// The cost of a turn of its loop for a burst, if measured.
     turn_ns: Option<f64>,
 }
 
@@ -201,7 +203,7 @@ impl Sample {
         (self.finding.events() > 0).then_some(us)
     }
 
-    /// CPU time of a sleep.
+    /// Returns the processor time per sleep, without the bursts and their turns.
     fn cost_us(&self) -> Option<f64> {
         let turns_ns = self.turn_ns? * self.finding.bursts as f64;
         let sleeps_ns = self.finding.overhead_ns() - turns_ns;
@@ -209,18 +211,18 @@ impl Sample {
         (events > 0).then(|| sleeps_ns / events as f64 / 1000.0)
     }
 
-    /// The bursts' share of the time, in percent.
+    /// Returns the bursts' share of the time, in percent.
     fn share(&self) -> f64 {
         100.0 * self.finding.burst_ns as f64 / self.finding.elapsed_ns as f64
     }
 
-    /// Sleeps in a second.
+    /// Returns the sleeps per second.
     fn rate(&self) -> f64 {
         self.finding.events() as f64 * 1e9 / self.finding.elapsed_ns as f64
     }
 }
 
-/// What a turn of the loop for a burst costs, the burst itself apart, where nothing sleeps.
+/// Returns the cost of a turn of the loop for a burst, without the burst, in a run without sleeps.
 fn turn_ns(alone: &Finding) -> Option<f64> {
     (alone.bursts > 0).then(|| alone.overhead_ns() / alone.bursts as f64)
 }
@@ -265,7 +267,7 @@ struct Size {
     timers: &'static [u32],
     rounds: usize,
     warm_up_ms: u64,
-    /// At least; forty sleeps if that is longer.
+    /// The least length of a run; it is longer where forty sleeps take longer.
     milliseconds: u64,
 }
 
@@ -287,7 +289,8 @@ const FULL: Size = Size {
     milliseconds: 100,
 };
 
-/// Longer sleeps are so rare beside the bursts of a load that their cost is less than its noise.
+/// The longest sleep whose cost is measured under a load. Longer ones are so rare beside the load's bursts that their
+/// cost is below the noise.
 const RARE_US: u64 = 1000;
 
 const P50: &str = "lateness, median";

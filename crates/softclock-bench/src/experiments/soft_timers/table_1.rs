@@ -1,8 +1,8 @@
-//! `soft-timers/table-1`: what an event with a null handler costs a busy web server (*Soft Timers*, section 5.1).
+//! `soft-timers/table-1`: the cost of an event with a null handler in a busy web server (*Soft Timers*, section 5.1).
 //!
 //! The paper adds interrupts of a hardware timer, or a soft event at every trigger state, to a saturated server and
-//! divides what it slows down by their number. Here the server is ours, over loopback; POSIX timer signals and timer
-//! descriptors stand for the hardware timer, as they are what a program can have of it.
+//! divides the slowdown by their number. This experiment uses softclock's server over loopback; POSIX timer signals and
+//! timer descriptors stand for the hardware timer, because they are the closest that a program has.
 
 use std::error::Error;
 use std::io;
@@ -25,23 +25,23 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What is measured: a toggle by name, and what the paper has of it.
+/// A toggle to measure, and the paper's numbers for it.
 struct Variant {
     name: String,
     kind: Kind,
     toggle: fn(Duration) -> Box<dyn Toggle>,
-    /// Given to `toggle`.
+    /// The argument of `toggle`.
     period: Duration,
     paper: Paper,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Costs next to nothing: many pairs, and bounds of the median.
+    /// Costs close to nothing: needs many pairs, and is reported with bounds of the median.
     Small,
-    /// As [`Small`](Self::Small), and its lateness is in the runtime's statistics.
+    /// Like [`Small`](Self::Small); the runtime's statistics also have its lateness.
     Soft,
-    /// Costs so much that few pairs show it.
+    /// Costs so much that a few pairs show it.
     Large,
 }
 
@@ -158,11 +158,11 @@ fn backup(longest: Duration) -> Box<dyn Toggle> {
 }
 
 fn ticks(period: Duration) -> u64 {
-    // The periods above are below a second.
+    // Microseconds suffice: all periods here are below a second.
     period.as_micros() as u64
 }
 
-/// What the server does without any of it.
+/// Returns the rows of the server without any events.
 fn server_rows(samples: &Samples) -> Vec<Row> {
     let intervals = &samples.intervals_off;
     let row =
@@ -251,7 +251,7 @@ const NOTHING: &str = "nothing (what is found here is noise)";
 
 const HARDWARE_US: [u64; 6] = [20, 50, 100, 250, 500, 1000];
 
-/// Pairs in a round of what costs little.
+/// Pairs per round of variants with a small cost.
 const SMALL_PAIRS: usize = 4;
 
 const SMOKE: Plan = Plan {

@@ -1,8 +1,8 @@
-//! `soft-timers/table-13`: what it costs to back soft events up by an alarm at their deadline (*Soft Timers*, section
+//! `soft-timers/table-13`: the cost of backing soft events up by an alarm at their deadline (*Soft Timers*, section
 //! 5.9).
 //!
-//! The paper's alarm is a register of the processor; ours is a POSIX timer, set lazily by system calls, whose signal
-//! takes some 25 us, and which keeps 100 us between alarms.
+//! The paper's alarm is a register of the processor. softclock's is a POSIX timer that system calls set lazily; its
+//! signal takes about 25 us, and alarms are at least 100 us apart.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -28,9 +28,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// A row of the table.
 struct Variant {
     name: &'static str,
-    /// `None` stands for events without a deadline beside no events.
+    /// The deadline; `None` compares events without a deadline with no events.
     deadline_us: Option<u64>,
-    /// Overhead and share fired by the alarm, in percent.
+    /// The paper's overhead and share fired by the alarm, in percent.
     paper: Option<(f64, f64)>,
 }
 
@@ -69,13 +69,13 @@ async fn measure(context: &Context, plan: Plan) -> io::Result<Vec<(Samples, Fire
     Ok(samples.into_iter().zip(fired).collect())
 }
 
-/// The lateness of the events that trigger states, the backup and the alarm fired, over all slices.
+/// The lateness of events over all slices, by their source: trigger states, the backup timer or the alarm.
 #[derive(Default)]
 struct Fired {
     by: [Option<Histogram>; FiredBy::ALL.len()],
-    /// How often the alarm was set, moved or taken back, each a system call.
+    /// How often the alarm was set, moved or cancelled, each by a system call.
     settings: u64,
-    /// How often it landed, in vain or not.
+    /// How often the alarm expired, with or without an event to fire.
     landings: u64,
 }
 
@@ -105,7 +105,7 @@ impl Fired {
     }
 }
 
-/// An event with a deadline, beside the same event without; or, without a deadline, beside none.
+/// Toggles an event with a deadline against the same event without; or, without a deadline, an event against none.
 struct WithDeadline {
     deadline: Option<Duration>,
     registered: Option<AlarmId>,
@@ -129,6 +129,7 @@ impl WithDeadline {
 
 impl Toggle for WithDeadline {
     fn start(&mut self, _: Duration) -> io::Result<()> {
+        // Before the registration, whose first setting of the alarm counts.
         self.before = Some(softclock::statistics().alarms);
         self.register(self.deadline)
     }
@@ -223,7 +224,7 @@ const fn deadline(name: &'static str, us: u64, overhead: f64, share: f64) -> Var
 
 static EVENTS: AlarmCounter = AlarmCounter::new();
 
-/// From a firing to when the event is due again.
+/// The time from a firing until the event is due again.
 const PERIOD: Duration = Duration::from_micros(20);
 
 const SMOKE: Plan = Plan {

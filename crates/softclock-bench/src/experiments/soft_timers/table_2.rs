@@ -1,5 +1,5 @@
-//! `soft-timers/table-2` and `table-3`: what an event with the synthetic handler costs a busy web server, 10 us and
-//! 20 us after it fired before (*Soft Timers*, section 5.1); and 100 us, which today's timers can keep.
+//! `soft-timers/table-2` and `table-3`: the cost of an event with the synthetic handler in a busy web server, 10 us and
+//! 20 us after its last firing (*Soft Timers*, section 5.1); and 100 us after it, which the kernel's timers can keep.
 
 mod pollution;
 
@@ -12,7 +12,7 @@ use crate::lab::busy_server::toggles::Toggle;
 use crate::lab::busy_server::{self, Workload};
 use crate::output::report::{Context, Experiment, Report, Row};
 
-/// Events 10 us after they fired.
+/// Table II: events 10 us after their last firing.
 pub const TABLE_2: Experiment = Experiment {
     name: "soft-timers/table-2",
     about: "Table II: events with the synthetic handler every 10 us: soft, signal and timerfd",
@@ -26,7 +26,7 @@ pub const TABLE_2: Experiment = Experiment {
     },
 };
 
-/// Events 20 us and 100 us after they fired.
+/// Table III: events 20 us and 100 us after their last firing.
 pub const TABLE_3: Experiment = Experiment {
     name: "soft-timers/table-3",
     about: "Table III: events with the synthetic handler every 20 us, and 100 us",
@@ -40,7 +40,7 @@ pub const TABLE_3: Experiment = Experiment {
     },
 };
 
-/// One means of having events, and how often.
+/// A kind of events and its period.
 struct Variant {
     name: &'static str,
     us: u64,
@@ -136,7 +136,7 @@ fn run(
 fn variant_rows(variant: &Variant, samples: &Samples) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = |metric, unit, values: &[f64]| {
-        // A means that fired no event in any slice has none.
+        // A variant without events in any slice has no values.
         if !values.is_empty() {
             rows.push(Row::of_samples(variant.name, metric, unit, values));
         }

@@ -1,8 +1,8 @@
-//! `soft-timers/table-4`: how far apart trigger states are in a busy web server (*Soft Timers*, section 5.2): Table IV
-//! and Figure 2.
+//! `soft-timers/table-4`: the time between trigger states of a busy web server (*Soft Timers*, section 5.2, Table IV
+//! and Figure 2).
 //!
-//! The paper's trigger states are those of a kernel, which has some while any process runs; ours are those of the
-//! server's thread, and while a neighbour has the processor there are none.
+//! The paper's trigger states are a kernel's, which occur while any process runs. These are the server thread's, and
+//! none occur while a neighbour has the processor.
 
 use std::error::Error;
 
@@ -29,7 +29,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             trace(context, setting, load)
         })?;
         let mut intervals = all_intervals_us(&traced.slices, None);
-        // In the order of time, which sorting loses.
+        // The parts need the order of time, which sorting destroys.
         let parts = parts(&intervals);
         intervals.sort_by(f64::total_cmp);
         let whole = Summary::of_sorted(&intervals);
@@ -52,7 +52,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     })
 }
 
-/// Of each of [`PARTS`] parts of the run.
+/// Returns a summary of each of [`PARTS`] parts of the run.
 fn parts(intervals: &[f64]) -> Vec<Summary> {
     intervals
         .chunks_exact((intervals.len() / PARTS).max(1))
@@ -110,7 +110,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// What the paper tells of its cumulative distribution.
+    /// Returns the points of the cumulative distribution that the paper's table implies.
     pub(super) fn series(&self) -> Series {
         let Summary {
             median,
@@ -154,7 +154,7 @@ const COLUMNS: [Column; 6] = [
     ("share of intervals above 150 us", "%", |s| s.above_150),
 ];
 
-/// The workload of Table V and Figure 4, too.
+/// The workload of Table V and Figure 4.
 pub(super) const APACHE: Workload = workload("ST-Apache", [476.0, 31.52, 18.0, 32.0, 5.3, 0.39]);
 const COMPUTE: Workload = workload("ST-Apache-compute", [585.0, 31.59, 18.0, 32.1, 5.3, 0.43]);
 const FLASH: Workload = workload("ST-Flash", [1000.0, 22.53, 17.0, 20.8, 1.09, 0.013]);
@@ -176,8 +176,8 @@ const PAPER: [Workload; 8] = [
     ),
 ];
 
-/// Ours, each with the paper's that is most like it: Flash is one process with an event loop, and the clients open a
-/// connection for each request.
+/// The measured settings, each with the most similar workload of the paper: Flash is one process with an event loop,
+/// and its clients open a connection for each request.
 const SETTINGS: [(Setting, Option<Workload>); 4] = [
     (CLOSE, Some(FLASH)),
     (CLOSE_COMPUTE, Some(COMPUTE)),
@@ -185,12 +185,12 @@ const SETTINGS: [(Setting, Option<Workload>); 4] = [
     (KEEP_COMPUTE, None),
 ];
 
-/// What the others are taken from.
+/// The metric of busy slices, from which the other rows are computed.
 const BUSY: &str = "slices of time with a busy server";
 
 const AXIS: Axis = Axis::decades("us between trigger states", 0.1, 10_000.0);
 
-/// Parts of a run, the spread of which is shown.
+/// The number of parts of a run over which the spread is taken.
 const PARTS: usize = 20;
 
 const NOTES: [&str; 4] = [

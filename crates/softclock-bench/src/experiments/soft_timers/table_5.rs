@@ -1,5 +1,5 @@
-//! `soft-timers/table-5`: where trigger states come from, and what the intervals would be without each source
-//! (*Soft Timers*, section 5.4): Table V and Figure 4.
+//! `soft-timers/table-5`: the sources of trigger states, and the intervals without each source (*Soft Timers*, section
+//! 5.4, Table V and Figure 4).
 
 use std::error::Error;
 
@@ -55,7 +55,7 @@ fn notes(load: Load) -> Vec<String> {
         .collect()
 }
 
-/// The share of each source, over parts of the run.
+/// Returns the share of each source, with its spread over parts of the run.
 fn source_rows(setting: &str, slices: &[Trace], like_the_paper: bool) -> Vec<Row> {
     let metric = format!("share of trigger states, {setting}");
     let trace: Trace = slices.concat();
@@ -92,6 +92,7 @@ fn without_each(setting: &str, slices: &[Trace]) -> (Vec<Row>, Vec<Series>) {
         if intervals.is_empty() {
             return None;
         }
+        // Quantiles and the curve need sorted values.
         intervals.sort_by(f64::total_cmp);
         let quantile =
             |share: f64| intervals[(intervals.len() - 1) * (share * 100.0) as usize / 100];
@@ -111,19 +112,19 @@ fn without_each(setting: &str, slices: &[Trace]) -> (Vec<Row>, Vec<Series>) {
     .unzip()
 }
 
-/// Those that occur.
+/// Returns the sources that occur in a trace.
 fn sources(trace: &Trace) -> impl Iterator<Item = TriggerState> {
     let occurs = |source: &TriggerState| trace.iter().any(|(state, _)| state == source);
     TriggerState::ALL.into_iter().filter(occurs)
 }
 
-/// Table V, in percent.
+/// Returns the share in Table V, in percent.
 fn paper(source: TriggerState) -> Option<f64> {
     match source {
         TriggerState::SystemCall => Some(47.7),
-        TriggerState::IpOutput => Some(28.0),
-        TriggerState::IpInput => Some(16.4),
-        TriggerState::TcpIpOther => Some(5.4),
+        TriggerState::Send => Some(28.0),
+        TriggerState::Receive => Some(16.4),
+        TriggerState::Turn => Some(5.4),
         TriggerState::Fault => Some(2.5),
         _ => None,
     }
@@ -131,13 +132,13 @@ fn paper(source: TriggerState) -> Option<f64> {
 
 const AXIS: Axis = Axis::decades("us between trigger states", 0.1, 10_000.0);
 
-/// Parts of a run, the spread of which is shown.
+/// The number of parts of a run over which the spread is taken.
 const PARTS: usize = 20;
 
 const NOTES: [&str; 5] = [
-    "the paper's sources beside ours: syscalls 47.7 % (syscall), ip-output 28 % (ip-output: sends), ip-intr 16.4 % \
-     (ip-input: receives and accepts), tcpip-others 5.4 % (tcpip-other: the turns of the runtime's loop), traps 2.5 % \
-     (a program does not see its faults)",
+    "the paper's sources beside ours: syscalls 47.7 % (syscall), ip-output 28 % (send: the ends of send-type calls), \
+     ip-intr 16.4 % (receive: those of receives and accepts), tcpip-others 5.4 % (turn: turns of the runtime's loop), \
+     traps 2.5 % (a program does not see its faults)",
     "task-end and idle are sources that only a runtime has: the end of a task's poll, and the idle loop",
     "the spread of the shares is that over twenty parts of the run; that of the times is of the intervals themselves, \
      10th to 90th percentile around the median",

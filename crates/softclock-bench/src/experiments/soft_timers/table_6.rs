@@ -1,9 +1,10 @@
-//! `soft-timers/table-6`: what rate-based clocking costs a busy web server (*Soft Timers*, section 5.5): Tables VI and VII.
+//! `soft-timers/table-6`: the cost of rate-based clocking in a busy web server (*Soft Timers*, section 5.5, Tables VI
+//! and VII).
 //!
-//! The paper sends each packet of a response by an event, of a soft timer at every trigger state or of a hardware timer, and
-//! compares with packets sent in a burst: there the kernel sends the same packets either way. A process pays for each piece
-//! with a system call of its own, so that cost is shown apart: pieces sent at once against whole responses, and then what
-//! lets the pieces go against the same pieces sent at once.
+//! The paper sends each packet of a response by an event, of a soft timer at every trigger state or of a hardware
+//! timer, and compares with packets sent in a burst. In a kernel both cases send the same packets. A process pays a
+//! system call for each piece, so the experiment separates that cost: pieces sent at once against whole responses, and
+//! paced pieces against the same pieces sent at once.
 
 use std::error::Error;
 use std::io;
@@ -114,6 +115,7 @@ fn variants() -> Vec<Variant> {
             Means::Timerfd(each(us)),
         )
     };
+    // First the cost of pieces alone, then paced pieces against these.
     let mut variants = vec![
         variant("pieces at once", Base::Whole, Means::AtOnce),
         variant(
@@ -143,6 +145,7 @@ fn variants() -> Vec<Variant> {
         let name = format!("soft events, {mbit} mbit/s as `serve --pace`");
         variant(&name, base, Means::Rate(pacing(mbit * 1_000_000)))
     };
+    // Then the settings of the server, mostly against whole responses.
     variants.extend([
         rate(Base::Whole),
         served(1_000, Base::Whole),
@@ -215,11 +218,11 @@ fn variant_rows(variant: &Variant, samples: &Samples) -> Vec<Row> {
 
 const CPU: &str = "processor time a request";
 
-/// The rate of a connection that sends a piece each 20 us.
+/// The rate of a connection that sends a piece every 20 us.
 const EACH_20_US: u64 = PIECE_BYTES as u64 * 8 * 50_000;
 
-/// So few that a slice is many times as long as a response to each of them: those that begin in one slice and end in
-/// the next do not matter.
+/// Connections, few enough that a slice is many times as long as a response on each of them, so that responses that
+/// span two slices do not matter.
 const CONNECTIONS: usize = 128;
 
 const SMOKE: Plan = Plan {

@@ -1,9 +1,9 @@
-//! `soft-timers/table-8`: how regular a train of transmissions is in a busy web server (*Soft Timers*, section 5.6): Tables
-//! VIII and IX.
+//! `soft-timers/table-8`: the regularity of a train of transmissions in a busy web server (*Soft Timers*, section 5.6,
+//! Tables VIII and IX).
 //!
-//! One connection beside those of the server's clients sends a segment by each event, clocked by a rate clock: its target
-//! interval, and how far it may catch up, vary. Beside what was measured stands what the same clock makes of the
-//! intervals between trigger states alone: of this server's, and of the paper's.
+//! One connection beside those of the server's clients sends a segment with each event, clocked by a rate clock whose
+//! target interval and minimum interval vary. Beside each measurement stands a simulation of the same clock on the
+//! intervals between trigger states: of this server, and of the paper's.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -29,7 +29,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The paper's line of a table: minimum interval, and mean and deviation of what came out, in microseconds.
+/// A line of the paper's tables in microseconds: minimum interval, and the mean and deviation of the resulting
+/// intervals.
 type Line = (u64, f64, f64);
 
 const VIII: [Line; 6] = [
@@ -71,6 +72,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         trace(context, &KEEP, Load::detect())
     })?;
     context.progress(1, 1, "");
+    // The simulation needs intervals of the same server without the train.
     let ours = all_intervals_us(&traced.slices, None);
     let papers = st_apache();
     let mut rows = Vec::new();
@@ -117,7 +119,7 @@ const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Of all intervals, and the means and deviations of their parts in the order of time.
+/// Returns the means and deviations of parts of the run, in the order of time.
 fn summaries(intervals: Vec<f64>) -> (Vec<f64>, Vec<f64>) {
     let of = |part: &[f64]| {
         let mut sorted = part.to_vec();
@@ -131,17 +133,17 @@ fn summaries(intervals: Vec<f64>) -> (Vec<f64>, Vec<f64>) {
     (means, deviations)
 }
 
-/// What a train does.
+/// The state of a train.
 struct Train {
     clock: RateClock,
     sent: Vec<Instant>,
     failed: Option<io::Error>,
 }
 
-/// Sends a train for some time; gives the microseconds between its transmissions.
+/// Sends a train for `length`; returns the microseconds between transmissions.
 async fn train(clock: RateClock, length: Duration) -> io::Result<Vec<f64>> {
     let loopback = (Ipv4Addr::LOCALHOST, 0);
-    // Nobody reads: what its buffer does not hold is dropped, and nothing comes back.
+    // No program reads from the sink: datagrams beyond its buffer are dropped, and nothing is sent back.
     let sink = UdpSocket::bind(loopback)?;
     let (sender, address) = (UdpSocket::bind(loopback)?, sink.local_addr()?);
     let train = Rc::new(RefCell::new(Train {
@@ -155,6 +157,7 @@ async fn train(clock: RateClock, length: Duration) -> io::Result<Vec<f64>> {
         let train = &mut *shared.borrow_mut();
         match sender.try_send_to(&[0; PIECE_BYTES], address) {
             Ok(_) => {
+                // The next transmission is clocked from this one, so the order of these calls matters.
                 train.clock.on_transmit(event.now());
                 train.sent.push(event.now());
                 let next = train.clock.next_send(event.now());
@@ -164,6 +167,7 @@ async fn train(clock: RateClock, length: Duration) -> io::Result<Vec<f64>> {
         }
     });
     softclock::sleep(length).await;
+    // Otherwise the train would go on after its measurement.
     event.cancel();
     let train = &mut *train.borrow_mut();
     match train.failed.take() {
@@ -177,7 +181,7 @@ fn intervals(sent: &[Instant]) -> Vec<f64> {
     sent.windows(2).map(between).collect()
 }
 
-/// What the clock makes of these intervals between trigger states, over and over until there are enough.
+/// Simulates the clock on these intervals between trigger states, repeated until there are [`SIMULATED`] transmissions.
 fn simulate(mut clock: RateClock, triggers_us: &[f64]) -> Vec<f64> {
     let mut sent = Vec::new();
     let mut now = Instant::from_ns(0);
@@ -194,13 +198,13 @@ fn simulate(mut clock: RateClock, triggers_us: &[f64]) -> Vec<f64> {
     intervals(&sent)
 }
 
-/// Intervals with the distribution of ST-Apache.
+/// Returns intervals with the distribution of the paper's ST-Apache.
 fn st_apache() -> Vec<f64> {
     let part = |(low, high, count): (f64, f64, u32)| {
         (0..count).map(move |i| low + (high - low) * (f64::from(i) + 0.5) / f64::from(count))
     };
     let sorted: Vec<f64> = ST_APACHE_US.into_iter().flat_map(part).collect();
-    // xorshift, for a shuffle that is the same everywhere.
+    // Shuffle by xorshift, which gives the same order on every machine.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = || {
         seed ^= seed << 13;
@@ -211,7 +215,7 @@ fn st_apache() -> Vec<f64> {
     (0..20 * sorted.len()).map(|_| draw()).collect()
 }
 
-/// For the spread.
+/// The number of parts over which the spread is taken.
 const PARTS: usize = 10;
 
 const SIMULATED: usize = 50_000;

@@ -1,7 +1,7 @@
-//! `wan/delay`: how exactly `softclock wan` keeps its delays.
+//! `wan/delay`: the accuracy of the delays of `softclock wan`.
 //!
-//! Each datagram is seen by tcpdump where it comes to the bridge and where it arrives; the difference less the delay is
-//! what the emulator adds. What netem adds, and what a bridge of the kernel's takes, stand beside it.
+//! tcpdump records each datagram where it enters the bridge and where it arrives. The difference less the configured
+//! delay is the emulator's error. netem and the kernel's bridge alone stand beside it.
 
 use std::io;
 use std::time::Duration;
@@ -44,15 +44,15 @@ fn setups() -> Vec<Setup> {
     setups
 }
 
-/// What a capture at both ends tells.
+/// The results of a capture at both ends.
 struct Shot {
-    /// Microseconds above the delay, ascending.
+    /// Microseconds above the delay, in ascending order.
     late_us: Vec<f64>,
     lost: usize,
     uncaptured: u64,
 }
 
-/// Alone, and beside neighbours.
+/// Captures twice: alone, and beside computing threads.
 fn shots(traffic: &Traffic, shaper: Shaper, slice: Duration) -> io::Result<[Shot; 2]> {
     let delay = match shaper {
         Shaper::Wan(delay) | Shaper::Netem(delay) => delay,
@@ -100,7 +100,7 @@ fn rows(results: &Results<[Shot; 2]>) -> Vec<Row> {
     rows
 }
 
-/// netem of the same delay.
+/// Pairs each delay with netem at the same delay.
 const BESIDE_PEERS: [Comparison; 3] = [
     Comparison {
         is_ours: |variant| variant == "softclock wan, 1 ms",
@@ -130,6 +130,7 @@ fn chart(results: &Results<[Shot; 2]>, index: usize) -> Chart {
     let series = results.iter().map(|(setup, shots)| {
         let late = shots.iter().flat_map(|shot| &shot[index].late_us);
         let mut late: Vec<f64> = late.copied().collect();
+        // Each shot is sorted, but their concatenation is not.
         late.sort_by(f64::total_cmp);
         Series::cdf(&setup.name, &x, &late)
     });

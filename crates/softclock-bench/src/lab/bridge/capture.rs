@@ -1,4 +1,4 @@
-//! What arrives at a link, by the kernel's time stamps: tcpdump captures, [`Burstiness`] analyses.
+//! Frames that arrive at a link, with the kernel's time stamps: tcpdump captures them, [`Burstiness`] analyses them.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,9 +12,9 @@ use softclock_wire::burstiness::Options;
 use softclock_wire::capture::{Decoded, Decoder, Packet};
 use tempfile::NamedTempFile;
 
-use super::{Datagrams, FRAME_BYTES, Namespace, TCP_DATA_BYTES, TCP_HEADER_BYTES};
+use super::{Datagrams, FRAME_BYTES, Host, TCP_DATA_BYTES, TCP_HEADER_BYTES};
 
-/// A capture that runs until it is ended or dropped.
+/// A running capture. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Capture {
     tcpdump: Child,
@@ -23,11 +23,11 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures what a link gets from now on.
+    /// Starts to capture the frames that a link receives; returns when tcpdump listens.
     ///
     /// # Errors
-    /// tcpdump's.
-    pub fn start(host: &Namespace, link: &str) -> io::Result<Self> {
+    /// tcpdump does not start.
+    pub fn start(host: &Host, link: &str) -> io::Result<Self> {
         let file = NamedTempFile::new()?;
         let mut command = host.command("tcpdump");
         command.args(["-i", link]).args(ARGUMENTS.split(' '));
@@ -40,27 +40,28 @@ impl Capture {
             file,
         };
         let mut line = String::new();
+        // tcpdump prints this line when it captures; earlier frames would be missing.
         while !line.contains("listening on") {
             line.clear();
             if capture.errors.read_line(&mut line)? == 0 {
-                return Err(io::Error::other("tcpdump does not capture"));
+                return Err(io::Error::other("tcpdump ended before it listened"));
             }
         }
         Ok(capture)
     }
 
-    /// Whether some dozens of frames have been written.
+    /// Returns whether tcpdump has written some dozens of frames.
     ///
     /// # Errors
-    /// The file is gone.
+    /// The file cannot be read.
     pub fn has_enough(&self) -> io::Result<bool> {
         Ok(self.file.as_file().metadata()?.len() >= ENOUGH_BYTES)
     }
 
-    /// Ends it; what was captured.
+    /// Ends the capture; returns its frames.
     ///
     /// # Errors
-    /// A capture that can't be read.
+    /// The capture cannot be read.
     pub fn end(self) -> io::Result<Frames> {
         let (capture, lost) = self.finish()?;
         let mut frames = Frames::decode(&capture)?;
@@ -68,10 +69,10 @@ impl Capture {
         Ok(frames)
     }
 
-    /// Ends it; the datagrams of iperf3 that were captured.
+    /// Ends the capture; returns the datagrams of iperf3 in it.
     ///
     /// # Errors
-    /// A capture that can't be read.
+    /// The capture cannot be read.
     pub fn end_with_datagrams(self) -> io::Result<Datagrams> {
         let (capture, lost) = self.finish()?;
         let mut datagrams = Datagrams::decode(&capture)?;
@@ -79,8 +80,9 @@ impl Capture {
         Ok(datagrams)
     }
 
-    /// The capture, and how many frames it lacks.
+    /// Ends tcpdump; returns the capture file and the number of frames that tcpdump lost.
     fn finish(mut self) -> io::Result<(Vec<u8>, u64)> {
+        // SIGINT makes tcpdump write its buffer and its counts.
         kill_process(Pid::from_child(&self.tcpdump), Signal::INT)?;
         let mut said = String::new();
         self.errors.read_to_string(&mut said)?;
@@ -91,17 +93,17 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // It has ended, but for errors.
+        // Only after an error: `finish` has waited for tcpdump otherwise.
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();
     }
 }
 
-/// Full frames or segments in the order of their arrival, with the time of each.
+/// Full frames or segments in the order of their arrival, each with its time.
 #[derive(Debug, Default)]
 pub struct Frames {
     frames: Vec<(Instant, u32)>,
-    /// What tcpdump did not take in time.
+    /// Frames that tcpdump did not take from the kernel in time.
     pub lost: u64,
 }
 
@@ -114,7 +116,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Joined segments count as those that the line would carry, all at that instant.
+    /// Adds a frame. A joined segment counts as the frames that a line would carry, all with the same time.
     fn add(&mut self, at: Instant, bytes: u32) {
         let mut left = bytes;
         while left > FRAME_BYTES {
@@ -126,12 +128,12 @@ impl Frames {
         }
     }
 
-    /// How many.
+    /// Returns the number of frames.
     pub fn count(&self) -> usize {
         self.frames.len()
     }
 
-    /// Bits a second from the first frame to the last; `None` for less than two.
+    /// Returns the bits per second from the first frame to the last, or `None` for fewer than two frames.
     pub fn bps(&self) -> Option<f64> {
         let (first, last) = (self.frames.first()?, self.frames.last()?);
         let bytes: u64 = self.frames[1..]
@@ -142,14 +144,14 @@ impl Frames {
         (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
     }
 
-    /// The target, or the mean rate where that is higher: a rate that is not kept is no burst, and neither is what follows
-    /// when the load has paused.
+    /// Returns the target, or the mean rate if that is higher. Otherwise a rate above the target would count as one
+    /// long burst, and so would the frames after a pause of the load.
     fn rate(&self, target: Rate) -> Rate {
         let mean = self.bps().and_then(|bps| Rate::from_bps(bps.ceil() as u64));
         mean.map_or(target, |mean| mean.max(target))
     }
 
-    /// Bursts behind a virtual bottleneck of the target rate, or the mean where that is higher.
+    /// Analyses the bursts, with a virtual bottleneck of the target rate, or of the mean rate if that is higher.
     pub fn burstiness(&self, target: Rate) -> Burstiness {
         let options = Options {
             rate: Some(self.rate(target)),
@@ -164,8 +166,8 @@ impl Frames {
         burstiness
     }
 
-    /// How late each frame came by a clock of bytes at the same rate, which is set anew each 10 ms by the earliest frame in
-    /// them.
+    /// Returns the lateness of each frame against a byte clock of the same rate, which the earliest frame in each 10 ms
+    /// sets anew.
     pub fn lateness(&self, target: Rate) -> Histogram {
         let mut lateness = Histogram::new();
         let Some(&(begin, _)) = self.frames.first() else {
@@ -184,6 +186,7 @@ impl Frames {
                     at.ns_since(begin) as f64 - bytes as f64 * 8e9 / bps
                 })
                 .collect();
+            // The earliest frame of a window is on time by definition.
             let earliest = against_clock.iter().copied().fold(f64::INFINITY, f64::min);
             for time in against_clock {
                 lateness.record((time - earliest) as u64);
@@ -193,7 +196,7 @@ impl Frames {
     }
 }
 
-/// Gives all packets of a capture that say when they came.
+/// Calls `on_packet` for each packet of a capture that has a time stamp.
 pub(super) fn each_packet(
     capture: &[u8],
     mut on_packet: impl FnMut(Instant, &Packet<'_>),
@@ -215,23 +218,23 @@ pub(super) fn each_packet(
     }
 }
 
-/// "0 packets dropped by kernel".
+/// Parses tcpdump's closing lines, for example "0 packets dropped by kernel".
 fn lost(said: &str) -> u64 {
     let line = said.lines().find(|line| line.contains("dropped by kernel"));
     let count = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     count.unwrap_or(0)
 }
 
-/// Frames with a lot of data: answers and what programs tell each other beside is small.
+/// tcpdump's arguments: only frames with much data, since acknowledgements and control messages are small.
 const ARGUMENTS: &str = "-Q in -s 96 -B 65536 --time-stamp-precision=nano -Z root -w - greater 600";
 
-/// More than tcpdump keeps before it writes.
+/// The size of a capture with enough frames: more than tcpdump buffers before it writes.
 const ENOUGH_BYTES: u64 = 8 << 10;
-/// Frames closer than this belong to a train.
+/// The gap below which frames belong to one train.
 const TRAIN_GAP: Duration = Duration::from_micros(10);
-/// In which peaks are looked for.
+/// The length of the windows in which peaks are found.
 const WINDOW: Duration = Duration::from_millis(1);
-/// How long a clock of bytes is left alone.
+/// The time after which a byte clock is set anew.
 const CLOCK_NS: u64 = 10_000_000;
 
 #[cfg(test)]

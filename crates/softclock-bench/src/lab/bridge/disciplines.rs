@@ -1,4 +1,4 @@
-//! The kernel's queueing disciplines at a bridge's exits, as commands for tc.
+//! The kernel's queueing disciplines at the bridge's ports, as commands for tc.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use super::FRAME_BYTES;
 use super::flows::FIRST_PORT;
 use super::shaper::{QUEUE, limit, share};
 
-/// HTB, as tc sets it up.
+/// HTB and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Htb {
-    /// All classes together.
+    /// The rate of all classes together.
     pub rate: Rate,
-    /// How many.
+    /// The number of classes.
     pub classes: u16,
-    /// What each class may send at once.
+    /// The burst of each class.
     pub burst: Burst,
 }
 
-/// A class's `burst` and `cburst` in tc-htb(8).
+/// A class's `burst` and `cburst`, see tc-htb(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
     /// tc's default, 1600 bytes.
     Default,
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
-    /// What the rate gives in a millisecond.
+    /// The bytes of one millisecond at the class's rate.
     Millisecond,
-    /// What the rate gives in a millisecond, but at this rate at most: `ceil`, with the `cburst` of one packet that the
-    /// manual has "for perfect evening out".
+    /// The bytes of one millisecond at the class's rate, sent at no more than this rate: `ceil`, with a `cburst` of one
+    /// packet, which the manual has "for perfect evening out".
     AtCeil(Rate),
 }
 
 impl Htb {
-    /// One class of this rate, with tc's defaults.
+    /// Returns one class of this rate, with tc's defaults.
     pub const fn of_rate(rate: Rate) -> Self {
         Self {
             rate,
@@ -44,7 +44,8 @@ impl Htb {
         }
     }
 
-    /// Classes of equal rates, found through a table by the destination's port as fast as tc can.
+    /// Returns the commands for classes of equal rates. A hash table of filters finds them by the destination port, the
+    /// fastest way that tc has.
     pub(super) fn commands(self) -> String {
         let Self {
             rate,
@@ -62,6 +63,7 @@ impl Htb {
                  qdisc add dev out0 parent 1:{class:x} pfifo limit {limit}\n"
             );
         }
+        // The hash table is indexed by the low byte of the destination port.
         if classes > 1 {
             commands.push_str(
                 "filter add dev out0 parent 1: prio 1 handle 2: protocol ip u32 divisor 256\n\
@@ -83,7 +85,7 @@ impl Htb {
 }
 
 impl Burst {
-    /// For a class of this rate.
+    /// Returns the arguments for a class of this rate.
     fn words(self, rate: Rate) -> String {
         match self {
             Self::Default => String::new(),
@@ -97,8 +99,8 @@ impl Burst {
     }
 }
 
-/// With a bucket of a millisecond's worth. tc-tbf(8) has a peak rate, with a `minburst` of the link's MTU, for what must not
-/// leave at the link's speed.
+/// Returns the command for TBF with a bucket of one millisecond. A peak rate, with a `minburst` of the link's MTU
+/// (tc-tbf(8)), keeps bursts from leaving at the link's speed.
 pub(super) fn tbf(rate: Rate, peak: Option<Rate>) -> String {
     let (bps, burst) = (rate.bps(), millisecond_bytes(rate));
     let limit = u64::from(FRAME_BYTES) * QUEUE;
@@ -114,7 +116,7 @@ pub(super) fn tbf(rate: Rate, peak: Option<Rate>) -> String {
     command
 }
 
-/// Each way. `limit` in tc-netem(8) holds what is on the way, too.
+/// Returns the commands for netem in both directions. `limit` must also hold the delayed frames, see tc-netem(8).
 pub(super) fn netem(delay: Duration) -> String {
     let us = delay.as_micros();
     ["in0", "out0"]
@@ -122,12 +124,12 @@ pub(super) fn netem(delay: Duration) -> String {
         .concat()
 }
 
-/// At least two frames.
+/// Returns the bytes of one millisecond, but no less than two frames.
 fn millisecond_bytes(rate: Rate) -> u64 {
     (rate.bps() / 8_000).max(2 * u64::from(FRAME_BYTES))
 }
 
-/// Frames on the way: more than fit into 50 ms at 1 Gbit/s.
+/// netem's `limit` in frames: more than 50 ms at 1 Gbit/s.
 const NETEM_QUEUE: u64 = 10_000;
 
 #[cfg(test)]

@@ -10,33 +10,33 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use softclock_core::Rate;
 
-/// What is sent.
+/// The arguments of the sender.
 #[derive(Args, Clone, Debug)]
 pub struct Flows {
-    /// Where to.
+    /// Destination address
     address: IpAddr,
-    /// Of whole frames, all ports together, at which the first to each port go.
+    /// Rate of the first datagrams, one to each port, in whole frames over all ports
     begin: Rate,
-    /// The same, from then on.
+    /// Rate of the datagrams after those, likewise
     rate: Rate,
-    /// How many ports, from [`FIRST_PORT`] on.
+    /// Number of ports, from [`FIRST_PORT`] on
     #[arg(value_parser = clap::value_parser!(u16).range(1..=10_000))]
     flows: u16,
-    /// In each datagram.
+    /// Bytes of data in each datagram
     data_bytes: u16,
 }
 
 impl Flows {
-    /// Sends until it is killed: first one to each port, each at its own time; then what is due each millisecond, a datagram
-    /// to each port in turn.
+    /// Sends until the process is killed: first one datagram to each port, each at its own time; then every millisecond
+    /// the datagrams that are due, to the ports in turn.
     ///
     /// # Errors
-    /// There is no way to the address.
+    /// The socket cannot be bound.
     pub fn send(&self) -> io::Result<()> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let data = vec![0; self.data_bytes.into()];
         let ports = FIRST_PORT..FIRST_PORT + self.flows;
-        // A full queue on the way loses datagrams, as it would those of others.
+        // A full queue on the path loses datagrams; a load ignores that.
         let send = |port| drop(socket.send_to(&data, (self.address, port)));
         thread::sleep(BEFORE);
         self.send_first(ports.clone(), send);
@@ -45,7 +45,7 @@ impl Flows {
         let mut ports = ports.cycle();
         loop {
             let mut due = self.rate.bytes_in(begun.elapsed()) / self.frame_bytes();
-            // Who was kept from sending for long does not make up for all of it.
+            // After a long pause, for example without a processor, drop the backlog instead of sending it as a burst.
             sent = sent.max(due.saturating_sub(MOST_LATE));
             while sent < due {
                 send(ports.next().expect("it has no end"));
@@ -56,14 +56,16 @@ impl Flows {
         }
     }
 
-    /// One to each port. The clock of a class begins with its first frame, so that those that came together would be due
-    /// together for ever: each has its place in a period of all, and one that was missed waits for the next period.
+    /// Sends one datagram to each port. The clock of a class begins with its first frame, so classes whose first frames
+    /// came together would stay in step. Each port therefore has its slot in a period of all ports, and one whose slot
+    /// was missed waits for the next period.
     fn send_first(&self, ports: Range<u16>, send: impl Fn(u16)) {
         let each_ns = self.begin.time_of(self.frame_bytes()).as_nanos().max(1);
         let mut waiting: Vec<Option<u16>> = ports.map(Some).collect();
         let mut left = waiting.len();
         let begun = Instant::now();
         while left > 0 && begun.elapsed() < PATIENCE {
+            // The slot of the current moment belongs to the port of the same index.
             let place = begun.elapsed().as_nanos() / each_ns % waiting.len() as u128;
             match waiting[place as usize].take() {
                 Some(port) => {
@@ -81,16 +83,16 @@ impl Flows {
     }
 }
 
-/// The first port that is sent to.
+/// The first destination port.
 pub const FIRST_PORT: u16 = 20_000;
 
-/// Of Ethernet, IPv4 and UDP.
+/// The headers of Ethernet, IPv4 and UDP.
 const HEADER_BYTES: u64 = 14 + 20 + 8;
 
-/// On a machine so crowded that this is not enough, first frames come as they can.
+/// The time after which the remaining first datagrams are sent at once, on a machine too busy to keep their slots.
 const PATIENCE: Duration = Duration::from_millis(600);
-/// Classes of a shaper that has just begun have not been idle for as long as they may make up for, so that their clocks
-/// would all begin with it.
+/// The pause before the first datagram. A class may make up for some idle time before its first frame; in a shaper that
+/// has just started, this time would reach back to the start for all classes, and align their clocks.
 const BEFORE: Duration = Duration::from_millis(300);
 const EACH: Duration = Duration::from_millis(1);
 const MOST_LATE: u64 = 2_000;

@@ -1,4 +1,4 @@
-//! What loads the shaper: iperf3, or the flows of [`super::flows`].
+//! The load on the shaper: iperf3, or the flows of [`super::flows`].
 
 use std::io::{self, Read};
 use std::process::{Child, Command, Stdio};
@@ -6,44 +6,44 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, setpriority_process};
 use softclock_core::Rate;
 
-use super::{FRAME_BYTES, Lab, NOBODY, Namespace, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
+use super::{FRAME_BYTES, Host, Lab, NOBODY, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
 
-/// Who sends, and how fast. Rates are of whole frames.
+/// A sender and its rate, which counts whole frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// iperf3, datagrams at this rate, by its own pacing: a look at the clock each millisecond.
+    /// iperf3: datagrams at this rate, paced by iperf3, which reads the clock each millisecond.
     Udp(Rate),
-    /// iperf3, TCP (cubic) as fast as it gets through.
+    /// iperf3: TCP (cubic), as fast as it gets through.
     Tcp,
-    /// iperf3, TCP (cubic) at this rate by its own pacing.
+    /// iperf3: TCP (cubic) at this rate, paced by iperf3.
     TcpPaced(Rate),
-    /// iperf3, TCP (cubic) at this rate by SO_MAX_PACING_RATE: without the queueing discipline fq, TCP itself keeps it.
+    /// iperf3: TCP (cubic) at this rate by `SO_MAX_PACING_RATE`. Without the queueing discipline fq, TCP itself paces.
     TcpMaxPacing(Rate),
-    /// The same with fq on the sender's link, which then keeps it.
+    /// The same with fq on the sender's link, which paces then.
     TcpFq(Rate),
-    /// [`super::flows`]: datagrams to so many ports in turn, the first of each at the rate of all classes together, those
-    /// behind them at the rate that is offered.
+    /// [`super::flows`]: datagrams to many ports in turn. The first datagram to each port is sent at `rate`, the
+    /// following at `offered`.
     Flows {
-        /// Of all classes together.
+        /// The rate of all classes together.
         rate: Rate,
-        /// To all ports together.
+        /// The rate that is offered to all ports together.
         offered: Rate,
-        /// How many.
+        /// The number of ports.
         ports: u16,
     },
 }
 
-/// A load that runs until this is dropped.
+/// A running load. It ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Running {
     sender: Child,
-    /// iperf3's other end.
+    /// The receiving iperf3.
     receiver: Option<Child>,
 }
 
 impl Load {
-    /// Starts it at this host of a lab.
-    pub(super) fn start(self, host: &Namespace, lab: &Lab) -> io::Result<Running> {
+    /// Starts the load on a host of a lab.
+    pub(super) fn start(self, host: &Host, lab: &Lab) -> io::Result<Running> {
         if let Self::Flows {
             rate,
             offered,
@@ -66,14 +66,14 @@ impl Load {
         let mut server = lab.receiver.command("iperf3");
         server.args(["--server", "--one-off", "--forceflush"]);
         let mut server = spawn(&mut server)?;
-        // It speaks when it listens.
+        // iperf3 prints its first line when it listens.
         if let Some(output) = server.stdout.as_mut() {
             output.read_exact(&mut [0])?;
         }
         let mut client = host.command("iperf3");
         client.args(["--client", RECEIVER, "--time", "3600"]);
         client.args(self.arguments().split_whitespace());
-        // Both in one, so that a client that does not start ends the server too.
+        // Own the receiver first, so that it is also ended if the client does not start.
         let mut running = Running {
             sender: server,
             receiver: None,
@@ -104,7 +104,7 @@ impl Load {
 }
 
 impl Running {
-    /// What the sender complained of, if it has ended.
+    /// Returns the sender's error output if it has ended.
     pub(super) fn complaint(&mut self) -> Option<String> {
         self.sender.try_wait().ok().flatten()?;
         let mut said = String::new();
@@ -132,14 +132,15 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    // What is to be seen is the shaper among others, not a load that they keep from running.
+    // Prefer the load to the computing neighbours: the shaper is to be measured among them, not a load that they
+    // starve.
     setpriority_process(Some(Pid::from_child(&child)), NICE)?;
     Ok(child)
 }
 
 const NICE: i32 = -10;
 
-/// Not the system's, which may pace by itself (bbr).
+/// Fixes the congestion control: the system's default may pace by itself, as bbr does.
 const TCP: &str = "--congestion cubic";
 
 #[cfg(test)]

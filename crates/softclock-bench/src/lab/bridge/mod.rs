@@ -1,26 +1,26 @@
-//! Where the experiments of *PSPacer/HT* take place: a sender, a bridge that shapes and a receiver, each in a network
-//! namespace of its own.
+//! The setup of the experiments of *PSPacer/HT*: a sender, a bridge that shapes and a receiver, each in its own network
+//! namespace.
 //!
 //! ```text
 //! sender              bridge                  receiver
 //! eth0 10.77.0.1 ---- in0, shaper, out0 ---- eth0 10.77.0.2
 //! ```
 //!
-//! - [`Namespace`]: goes with us, however we end.
-//! - [`Shaper`]: `softclock pace`, `softclock wan`, or a bridge of the kernel's with HTB, TBF, netem or nothing.
-//! - [`Load`]: iperf3, or [`flows`] where it has too few streams.
+//! - [`Host`]: a network namespace, which ends with this process even if it is killed.
+//! - [`Shaper`]: `softclock pace`, `softclock wan`, or the kernel's bridge with HTB, TBF, netem or nothing.
+//! - [`Load`]: iperf3, or [`flows`] where iperf3 has too few streams.
 //! - [`Traffic`]: one shaper under one load, ready to be measured.
 //! - [`Study`]: several of them in turn.
-//! - [`Frames`]: what tcpdump saw at the receiver.
-//! - [`Passage`]: how long datagrams were on the way, by what it saw before and behind the shaper.
+//! - [`Frames`]: the frames that tcpdump captured at the receiver.
+//! - [`Passage`]: the times that datagrams took between captures in front of and behind the shaper.
 //! - [`Usage`]: processor time of the machine and of the shaper's process.
-//! - [`Neighbours`]: other programs that compute.
+//! - [`Neighbours`]: computing threads beside the experiment.
 
 mod capture;
 mod disciplines;
 pub mod flows;
+mod host;
 mod load;
-mod namespace;
 mod neighbours;
 mod passage;
 mod setup;
@@ -39,8 +39,8 @@ use crate::servers::version;
 
 pub use capture::{Capture, Frames};
 pub use disciplines::{Burst, Htb};
+pub use host::{Host, Received};
 pub use load::Load;
-pub use namespace::{Namespace, Received};
 pub use neighbours::Neighbours;
 pub use passage::{Datagrams, Passage};
 pub use setup::{Flow, Line, Offload, Results, Setup, Traffic, rounds};
@@ -51,27 +51,24 @@ pub use usage::{Busy, Usage};
 /// The three namespaces.
 #[derive(Debug)]
 pub struct Lab {
-    /// Where the load comes from.
-    pub sender: Namespace,
-    /// Where it is shaped, between `in0` and `out0`.
-    pub bridge: Namespace,
-    /// Where it arrives.
-    pub receiver: Namespace,
+    /// The host that sends the load.
+    pub sender: Host,
+    /// The host that shapes it, between `in0` and `out0`.
+    pub bridge: Host,
+    /// The host that receives it.
+    pub receiver: Host,
 }
 
 impl Lab {
-    /// Three hosts in a row; nothing carries frames between the outer two yet.
+    /// Creates three hosts in a row. Nothing carries frames between `in0` and `out0` yet.
     ///
     /// # Errors
-    /// Why there can be none here.
+    /// Why the system refuses.
     pub fn new() -> Result<Self, String> {
-        if !rustix::process::geteuid().is_root() {
-            return Err("needs root for network namespaces".into());
-        }
         let lab = Self {
-            sender: Namespace::new()?,
-            bridge: Namespace::new()?,
-            receiver: Namespace::new()?,
+            sender: Host::new()?,
+            bridge: Host::new()?,
+            receiver: Host::new()?,
         };
         lab.link().map_err(|error| error.to_string())?;
         Ok(lab)
@@ -88,7 +85,7 @@ impl Lab {
         let links = pair("in0", "eth0", sender) + &pair("out0", "eth0", receiver);
         self.bridge.batch("ip", &links)?;
         for (host, address) in [(&self.sender, SENDER), (&self.receiver, RECEIVER)] {
-            // An address that nobody has: what is sent to it ends at the receiver, which does not answer.
+            // A neighbour entry for an unused address: the receiver drops datagrams to it and does not answer.
             let more = format!(
                 "link set lo up\nlink set eth0 up\naddr add {address}/24 dev eth0\n\
                  neigh add {NOBODY} lladdr 02:00:00:00:00:01 dev eth0\n"
@@ -98,10 +95,10 @@ impl Lab {
         Ok(())
     }
 
-    /// Has the sender leave so much to its link.
+    /// Sets the amount of segmentation that the sender leaves to its link.
     ///
     /// # Errors
-    /// ethtool's.
+    /// ethtool or ip fails.
     pub fn offload(&self, offload: Offload) -> io::Result<()> {
         let words = match offload {
             Offload::None => "tso off gso off",
@@ -109,7 +106,7 @@ impl Lab {
             Offload::Link | Offload::LinkSeven => "tso on gso on",
         };
         self.sender.run(&format!("ethtool -K eth0 {words}"))?;
-        // TCP joins segments even for links that cannot take them, which only this bounds.
+        // TCP joins segments even for links that cannot segment; only this setting bounds them.
         match offload {
             Offload::None => self.sender.run("ip link set eth0 gso_max_segs 1"),
             Offload::LinkSeven => self.sender.run("ip link set eth0 gso_max_segs 7"),
@@ -117,10 +114,10 @@ impl Lab {
         }
     }
 
-    /// Makes what a line has more than veth, but for the TAP, which the shaper makes.
+    /// Creates the links that a line has beside veth, except the TAP device, which the shaper creates.
     ///
     /// # Errors
-    /// There is none here.
+    /// The bond cannot be created.
     pub fn prepare(&self, line: Line) -> io::Result<()> {
         match line {
             Line::Veth | Line::Tap => Ok(()),
@@ -134,11 +131,11 @@ impl Lab {
         }
     }
 
-    /// The host that sends on this line, which the shaper has begun to carry.
+    /// Returns the host that sends on this line. Call it after the shaper has started.
     ///
     /// # Errors
-    /// The shaper has made no TAP.
-    pub fn host(&self, line: Line) -> io::Result<&Namespace> {
+    /// The shaper has created no TAP device.
+    pub fn host(&self, line: Line) -> io::Result<&Host> {
         if line != Line::Tap {
             return Ok(&self.sender);
         }
@@ -146,11 +143,12 @@ impl Lab {
             "ip",
             &format!("link set tap0 mtu {MTU} up\naddr add {SENDER}/24 dev tap0\n"),
         )?;
+        // Without joined segments, which is the default on the sender's link, too.
         self.bridge.run("ip link set tap0 gso_max_segs 1")?;
         Ok(&self.bridge)
     }
 
-    /// What the receiver has got so far.
+    /// Returns the counts of frames that the receiver has received so far.
     ///
     /// # Errors
     /// The link is gone.
@@ -159,8 +157,8 @@ impl Lab {
     }
 }
 
-/// Reports what `measure` finds here, after the notes on the lab and those of the experiment, to which it may add; or why
-/// nothing can be measured.
+/// Returns the report of a measurement in labs: the results of `measure`, which may add notes to those on the lab and
+/// those of the experiment; or, where labs cannot be created, the reason.
 ///
 /// # Errors
 /// Those of `measure`.
@@ -183,10 +181,10 @@ pub fn report(
     })
 }
 
-/// Whether labs can be had here.
+/// Checks that labs can be created on this machine.
 ///
 /// # Errors
-/// What is missing, as a sentence's end.
+/// The missing requirement, as the end of a sentence.
 pub fn check() -> Result<(), String> {
     for (program, argument, package) in TOOLS {
         if version(program, argument).is_none() {
@@ -198,7 +196,7 @@ pub fn check() -> Result<(), String> {
     Lab::new().map(drop)
 }
 
-/// What holds for all that is measured in labs.
+/// Returns the notes that hold for all measurements in labs.
 pub fn notes() -> Vec<String> {
     let versions = TOOLS
         .iter()
@@ -206,7 +204,7 @@ pub fn notes() -> Vec<String> {
     vec![NOTE.to_owned(), versions.collect::<Vec<_>>().join("; ")]
 }
 
-/// Programs, how they are asked for their version, and the packages that have them.
+/// The required programs, the arguments that print their versions, and their Debian packages.
 const TOOLS: [(&str, &str, &str); 4] = [
     ("iperf3", "--version", "iperf3"),
     ("tcpdump", "--version", "tcpdump"),
@@ -220,27 +218,27 @@ const NOTE: &str = "sender, bridge and receiver are network namespaces joined by
 
 /// The receiver's address.
 pub const RECEIVER: &str = "10.77.0.2";
-/// What is sent there is dropped at the receiver.
+/// An address without a host: the receiver drops datagrams to it.
 pub const NOBODY: &str = "10.77.0.9";
 const SENDER: &str = "10.77.0.1";
 
-/// A full frame: what rates count, as with `tc`.
+/// The bytes of a full frame with its Ethernet header, which rates count, as with `tc`.
 pub const FRAME_BYTES: u32 = 1500;
-/// Of all links, so that full frames have [`FRAME_BYTES`].
+/// The MTU of all links, so that full frames have [`FRAME_BYTES`].
 const MTU: u32 = FRAME_BYTES - ETHERNET_BYTES;
 const ETHERNET_BYTES: u32 = 14;
-/// Of IPv4 and UDP.
+/// The headers of IPv4 and UDP.
 const UDP_BYTES: u32 = 28;
-/// Of IPv4 and TCP with time stamps.
+/// The headers of IPv4 and TCP with time stamps.
 const TCP_BYTES: u32 = 52;
-/// Of Ethernet, IPv4 and TCP.
+/// The headers of Ethernet, IPv4 and TCP.
 pub const TCP_HEADER_BYTES: u32 = ETHERNET_BYTES + TCP_BYTES;
 /// Data in a full frame of UDP.
 pub const UDP_DATA_BYTES: u32 = MTU - UDP_BYTES;
 /// Data in a full frame of TCP.
 pub const TCP_DATA_BYTES: u32 = MTU - TCP_BYTES;
 
-/// So many megabits a second, of whole frames.
+/// Returns a rate in megabits per second of whole frames.
 pub const fn mbit(rate: u64) -> Rate {
     Rate::from_bps(rate * 1_000_000).expect("more than zero")
 }

@@ -1,18 +1,18 @@
-//! Other programs on the machine: threads that compute.
+//! Threads that compute beside the experiment.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-/// Threads at ordinary priority that compute until this is dropped, one for each processor.
+/// Threads of ordinary priority that compute until this is dropped, one per processor.
 #[derive(Debug)]
 pub struct Neighbours {
     over: Arc<AtomicBool>,
 }
 
 impl Neighbours {
-    /// Starts them.
+    /// Starts the threads.
     pub fn start() -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let count = thread::available_parallelism().map_or(1, usize::from);

@@ -1,5 +1,5 @@
-//! How long datagrams of iperf3 are on the way between two captures: the kernel's stamps at both, by the number that iperf3
-//! gives each of a stream.
+//! The time that datagrams of iperf3 take between two captures: the difference of the kernel's time stamps, paired by
+//! the number that iperf3 gives each datagram.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,23 +10,23 @@ use softclock_wire::packet::Headers;
 
 use super::capture::each_packet;
 
-/// Datagrams of a capture.
+/// The datagrams of a capture.
 #[derive(Debug, Default)]
 pub struct Datagrams {
-    /// Number and time.
+    /// The number and time of each datagram.
     seen: Vec<(u32, Instant)>,
-    /// What tcpdump did not take in time.
+    /// Frames that tcpdump did not take from the kernel in time.
     pub(super) uncaptured: u64,
 }
 
-/// What passed both places.
+/// The datagrams that passed both captures.
 #[derive(Clone, Debug, Default)]
 pub struct Passage {
-    /// Times on the way, ascending.
+    /// The times between the captures, in ascending order.
     times_ns: Vec<i64>,
-    /// Datagrams that were seen at the first place only, though one before and one behind them came through.
+    /// Datagrams in the first capture only, between others that arrived.
     pub lost: usize,
-    /// Frames that the second capture did not take in time: up to so many were not lost.
+    /// Frames that the second capture missed: up to this many of the lost datagrams did arrive.
     pub uncaptured: u64,
 }
 
@@ -42,7 +42,7 @@ impl Datagrams {
 }
 
 impl Passage {
-    /// From one capture to another.
+    /// Pairs the datagrams of two captures.
     pub fn between(first: &Datagrams, second: &Datagrams) -> Self {
         let arrived: HashMap<u32, Instant> = second.seen.iter().copied().collect();
         let mut passage = Self {
@@ -52,9 +52,11 @@ impl Passage {
         let mut missing = 0;
         for (number, left) in &first.seen {
             let Some(arrived) = arrived.get(number) else {
+                // Datagrams before the first that arrived may have passed before the second capture began.
                 missing += usize::from(!passage.times_ns.is_empty());
                 continue;
             };
+            // A later datagram arrived, so those before it are lost and not under way.
             passage.lost += std::mem::take(&mut missing);
             let time = arrived.as_ns().wrapping_sub(left.as_ns());
             passage.times_ns.push(time as i64);
@@ -63,13 +65,13 @@ impl Passage {
         passage
     }
 
-    /// Whether nothing was seen at both places.
+    /// Returns whether no datagram is in both captures.
     pub fn is_empty(&self) -> bool {
         self.times_ns.is_empty()
     }
 
-    /// By how much a datagram was longer on the way than `delay`, in microseconds, ascending; below zero are those that
-    /// came early.
+    /// Returns the microseconds by which each datagram took longer than `delay`, in ascending order; negative for early
+    /// ones.
     pub fn late_us(&self, delay: Duration) -> Vec<f64> {
         let delay_ns = delay.as_nanos() as i64;
         let late = self.times_ns.iter();
@@ -77,7 +79,7 @@ impl Passage {
     }
 }
 
-/// What iperf3 writes into a datagram: seconds, microseconds and number, four bytes each.
+/// Reads the number of a datagram of iperf3, whose data begin with seconds, microseconds and number, four bytes each.
 fn number(frame: &[u8]) -> Option<u32> {
     let data = frame.get(Headers::of_frame(frame).payload_offset?..)?;
     Some(u32::from_be_bytes(*data.get(8..)?.first_chunk()?))
@@ -98,10 +100,10 @@ mod tests {
 
     #[test]
     fn datagrams_are_paired_by_number() {
-        // 1 came before the second capture began, 4 is lost, 6 is still on the way.
+        // 1 was sent before the second capture began, 4 is lost, 6 is still under way.
         let mut first = datagrams(&[(1, 0), (2, 10), (3, 20), (4, 30), (5, 40), (6, 50)]);
         let mut second = datagrams(&[(2, 1_015), (5, 1_041), (3, 1_050)]);
-        // What the first did not see is not looked for.
+        // Losses of the first capture do not count.
         (first.uncaptured, second.uncaptured) = (7, 3);
         let passage = Passage::between(&first, &second);
         assert_eq!(passage.late_us(Duration::from_millis(1)), [1.0, 5.0, 30.0]);

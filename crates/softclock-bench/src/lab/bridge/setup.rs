@@ -1,4 +1,4 @@
-//! One shaper under one load, and many of them in turn.
+//! One shaper under one load, and the measurement of many in turn.
 
 use std::error::Error;
 use std::io;
@@ -12,47 +12,47 @@ use super::{
 };
 use crate::output::report::Context;
 
-/// What is compared: who shapes what.
+/// A variant of an experiment: a shaper under a load.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// In tables.
+    /// The name in tables.
     pub name: String,
-    /// Who shapes.
+    /// The shaper under test.
     pub shaper: Shaper,
-    /// What is shaped.
+    /// The load.
     pub load: Load,
-    /// Who segments.
+    /// The part of the stack that segments.
     pub offload: Offload,
-    /// Over what.
+    /// The kind of links.
     pub line: Line,
 }
 
-/// What the sender leaves to the link below it.
+/// The amount of segmentation that the sender leaves to the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
-    /// Nothing: TCP makes each segment.
+    /// None: TCP makes each segment.
     None,
-    /// Segments are made below TCP and before the link (GSO).
+    /// Segments are made below TCP and above the link (GSO).
     Stack,
-    /// Joined segments go out on the link (TSO), and over virtual links to the bridge.
+    /// Joined segments leave on the link (TSO), and reach the bridge over virtual links.
     Link,
-    /// The same, but never more than seven segments: 64 KB of 9 KB each, as in the paper.
+    /// Likewise with at most seven segments: as in the paper, where 64 KB hold seven of 9 KB.
     LinkSeven,
 }
 
 /// The links on both sides of the shaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// veth.
+    /// veth on both sides.
     Veth,
-    /// The sender is the bridge's host, and sends on a TAP.
+    /// The bridge's host itself sends, on a TAP device.
     Tap,
-    /// Frames leave on a bond, over veth.
+    /// Frames leave on a bond over veth.
     Bond,
 }
 
 impl Line {
-    /// The shaper's ports, as `softclock pace` calls them.
+    /// Returns the shaper's ports, in the notation of `softclock pace`.
     pub(super) const fn ports(self) -> (&'static str, &'static str) {
         match self {
             Self::Veth => ("in0", "out0"),
@@ -62,7 +62,7 @@ impl Line {
     }
 }
 
-/// A load that goes through a shaper until this is dropped.
+/// A load that runs through a shaper until this is dropped.
 #[derive(Debug)]
 pub struct Traffic {
     load: Running,
@@ -71,7 +71,7 @@ pub struct Traffic {
 }
 
 impl Setup {
-    /// A load whose sender makes each segment itself.
+    /// Creates a setup over veth whose sender makes each segment itself.
     pub fn new(name: impl Into<String>, shaper: Shaper, load: Load) -> Self {
         Self {
             name: name.into(),
@@ -82,12 +82,12 @@ impl Setup {
         }
     }
 
-    /// The same with a sender that leaves more to the link.
+    /// Returns the same setup with another amount of segmentation offload.
     pub fn offload(self, offload: Offload) -> Self {
         Self { offload, ..self }
     }
 
-    /// The same over other links.
+    /// Returns the same setup over other links.
     pub fn over(self, line: Line) -> Self {
         Self { line, ..self }
     }
@@ -95,11 +95,12 @@ impl Setup {
     /// Builds a lab, and waits until the load arrives at its receiver.
     ///
     /// # Errors
-    /// What is missing, or nothing arrives.
+    /// A requirement is missing, or nothing arrives.
     pub fn start(&self) -> io::Result<Traffic> {
         let lab = Lab::new().map_err(io::Error::other)?;
         lab.offload(self.offload)?;
         lab.prepare(self.line)?;
+        // The shaper first: it creates the TAP device on which the load may send.
         let shaped = self.shaper.start(&lab, self.line)?;
         let load = self.load.start(lab.host(self.line)?, &lab)?;
         let mut traffic = Traffic { load, shaped, lab };
@@ -116,7 +117,7 @@ impl Traffic {
                 return Err(io::Error::other(format!("the load ended: {said}")));
             }
             if begun.elapsed() > PATIENCE {
-                return Err(io::Error::other("nothing arrives"));
+                return Err(io::Error::other("no frames arrive at the receiver"));
             }
             thread::sleep(LOOK_UP);
         }
@@ -124,10 +125,10 @@ impl Traffic {
         Ok(())
     }
 
-    /// What arrives in so long, and the processors that are busy meanwhile.
+    /// Measures the frames that arrive in `during`, and the processors that are busy meanwhile.
     ///
     /// # Errors
-    /// The shaper has ended.
+    /// The shaper has ended, or hardly any frames arrive.
     pub fn measure(&self, during: Duration) -> io::Result<Flow> {
         let look = || -> io::Result<(Received, Usage)> {
             Ok((self.lab.received()?, Usage::now(self.shaped.process())?))
@@ -143,11 +144,11 @@ impl Traffic {
         })
     }
 
-    /// The frames that arrive in so long, or in as much more as it takes to have some; those of the last moments are
-    /// missing, as tcpdump takes many at a time.
+    /// Captures the frames that arrive in `during`, or longer until there are enough. The last moments are missing,
+    /// because tcpdump takes many frames at a time.
     ///
     /// # Errors
-    /// tcpdump's, and if hardly any arrive.
+    /// tcpdump fails, or hardly any frames arrive.
     pub fn capture(&self, during: Duration) -> io::Result<Frames> {
         let capture = Capture::start(&self.lab.receiver, "eth0")?;
         let begun = Instant::now();
@@ -156,12 +157,14 @@ impl Traffic {
         capture.end()
     }
 
-    /// How long datagrams of iperf3 that came to the bridge in so long, or as much more, were on the way from there to the
-    /// receiver; those of the last moments are missing.
+    /// Measures the times that iperf3's datagrams take from the bridge to the receiver, for `during` or longer until
+    /// there are enough. The last moments are missing.
     ///
     /// # Errors
-    /// tcpdump's, and if none arrive.
+    /// tcpdump fails, or no datagrams arrive.
     pub fn passage(&self, during: Duration) -> io::Result<Passage> {
+        // The receiver's capture starts first and ends last, so that a datagram in the bridge's capture is not missing
+        // by chance.
         let receiver = Capture::start(&self.lab.receiver, "eth0")?;
         let bridge = Capture::start(&self.lab.bridge, "in0")?;
         let begun = Instant::now();
@@ -171,37 +174,39 @@ impl Traffic {
         let before = bridge.end_with_datagrams()?;
         let passage = Passage::between(&before, &receiver.end_with_datagrams()?);
         match passage.is_empty() {
-            true => Err(io::Error::other("no datagram was seen at both ends")),
+            true => Err(io::Error::other(
+                "no datagram is in the captures of both ends",
+            )),
             false => Ok(passage),
         }
     }
 
-    /// Lets so much time pass, and more on a crowded machine, until there is something to measure.
+    /// Waits for `during`, and longer on a busy machine, until enough frames have arrived.
     fn pass(&self, during: Duration, frames_before: u64) -> io::Result<()> {
         let begun = Instant::now();
         thread::sleep(during);
         while self.lab.received()?.frames < frames_before + LEAST_FRAMES {
             if begun.elapsed() > PATIENCE {
-                return Err(io::Error::other("hardly any frames arrive"));
+                return Err(io::Error::other("too few frames arrive at the receiver"));
             }
             thread::sleep(LOOK_UP);
         }
         Ok(())
     }
 
-    /// Ends it; what the shaper says of itself, unless it is the kernel.
+    /// Ends the load; returns the shaper's own summary, or `None` if the kernel shapes.
     ///
     /// # Errors
-    /// It ended before.
+    /// The shaper had ended before.
     pub fn end(self) -> io::Result<Option<Summary>> {
         drop(self.load);
         self.shaped.end()
     }
 
-    /// Ends it; the processors that others keep busy in so long after it.
+    /// Ends the load; returns the busy processors of other work, measured over the time `during` after it.
     ///
     /// # Errors
-    /// It ended before.
+    /// The shaper had ended before.
     pub fn end_and_others(self, during: Duration) -> io::Result<f64> {
         self.end()?;
         let before = Usage::now(None)?;
@@ -210,43 +215,43 @@ impl Traffic {
     }
 }
 
-/// Waits until a capture that began then has some dozens of frames.
+/// Waits until a capture that began at `begun` has some dozens of frames.
 fn until_enough(capture: &Capture, begun: Instant) -> io::Result<()> {
     while !capture.has_enough()? {
         if begun.elapsed() > PATIENCE {
-            return Err(io::Error::other("hardly any frames arrive"));
+            return Err(io::Error::other("too few frames arrive at the receiver"));
         }
         thread::sleep(LOOK_UP);
     }
     Ok(())
 }
 
-/// What arrives a second.
+/// Rates of arrival, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
     /// Bits of whole frames.
     pub bps: f64,
-    /// Frames, joined ones counted once.
+    /// Frames; a joined segment counts once.
     pub frames: f64,
-    /// Processors that are busy meanwhile.
+    /// The processors that were busy meanwhile.
     pub busy: Busy,
 }
 
 impl Flow {
-    /// Bits of data of TCP.
+    /// Returns the bits of TCP data per second.
     pub fn data_bps(&self) -> f64 {
         self.bps - self.frames * f64::from(TCP_HEADER_BYTES) * 8.0
     }
 }
 
-/// What each round found of each setup.
+/// The results of each setup, one per round.
 pub type Results<R> = Vec<(Setup, Vec<R>)>;
 
-/// Measures each setup in each round, in turn, each time in a lab of its own; gives what each round found. A setup that does
-/// not start in the first round is left out, and `notes` says why.
+/// Measures each setup in each round, in turn, each time in a new lab; returns the results of all rounds. A setup that
+/// does not start in the first round is left out, and `notes` has the reason.
 ///
 /// # Errors
-/// What went wrong after that, or none started.
+/// A later failure, or no setup started.
 pub fn rounds<R>(
     context: &Context,
     setups: &[Setup],
@@ -263,7 +268,7 @@ pub fn rounds<R>(
     for round in 0..rounds {
         let mut missing = Vec::new();
         for turn in 0..results.len() {
-            // Whoever is first is another one each time.
+            // Rotate the order, so that no setup always runs first.
             let index = (round + turn) % results.len();
             let (setup, found) = &mut results[index];
             let measured = context.round(done, total, &setup.name, || {
@@ -274,6 +279,7 @@ pub fn rounds<R>(
                 Ok(measured) => {
                     found.push(measured.map_err(|error| format!("{}: {error}", setup.name))?);
                 }
+                // In the first round a failure means that this machine lacks a requirement.
                 Err(error) if round == 0 => {
                     notes.push(format!("{} is not measured: {error}", setup.name));
                     missing.push(setup.name.clone());
@@ -290,11 +296,11 @@ pub fn rounds<R>(
     }
 }
 
-/// Frames that show that the load has begun.
+/// Frames that show that the load has started.
 const BEGIN_FRAMES: u64 = 50;
-/// Until slow start is over and buckets are empty.
+/// The time for slow start to end and buckets to empty.
 const SETTLE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_UP: Duration = Duration::from_millis(5);
-/// That are measured, if joined ones count once.
+/// The least number of frames in a measurement; a joined segment counts once.
 const LEAST_FRAMES: u64 = 50;

@@ -1,5 +1,5 @@
-//! What decides when frames leave: `softclock pace`, `softclock wan`, or a bridge of the kernel's with a queueing
-//! discipline.
+//! The mechanisms that decide when frames leave: `softclock pace`, `softclock wan`, or the kernel's bridge with a
+//! queueing discipline.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,39 +15,39 @@ use super::flows::FIRST_PORT;
 use super::{Lab, Line};
 use crate::command;
 
-/// A way to shape. Rates are of whole frames, all classes together; with more than one, classes are told apart by port.
+/// A shaper and its settings. Rates count whole frames of all classes together; several classes are told apart by port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shaper {
-    /// A bridge of the kernel's that forwards.
+    /// The kernel's bridge without shaping.
     Forward,
     /// `softclock pace`.
     Pace(Pace),
-    /// `softclock wan` with this delay each way.
+    /// `softclock wan` with this delay in each direction.
     Wan(Duration),
-    /// A bridge of the kernel's with HTB at its exit.
+    /// The kernel's bridge with HTB at its exit.
     Htb(Htb),
-    /// A bridge of the kernel's with TBF at its exit: the rate, and the peak rate if there is one. With it, TBF cuts
-    /// joined segments into frames.
+    /// The kernel's bridge with TBF at its exit: the rate, and optionally the peak rate, with which TBF cuts joined
+    /// segments into frames.
     Tbf(Rate, Option<Rate>),
-    /// A bridge of the kernel's with netem at both of its exits, with this delay.
+    /// The kernel's bridge with netem of this delay at both exits.
     Netem(Duration),
 }
 
-/// `softclock pace`, as it is started.
+/// The settings of `softclock pace`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// All classes together.
+    /// The rate of all classes together.
     pub rate: Rate,
-    /// How many.
+    /// The number of classes.
     pub classes: u16,
-    /// More words for each class, such as `burst 64kb`.
+    /// Further settings of each class, such as `burst 64kb`.
     pub class: &'static str,
-    /// More options, such as `--tolerance 1ms`.
+    /// Further options, such as `--tolerance 1ms`.
     pub options: &'static str,
 }
 
 impl Pace {
-    /// One class of this rate, with the defaults.
+    /// Returns one class of this rate, with the defaults.
     pub const fn of_rate(rate: Rate) -> Self {
         Self {
             rate,
@@ -58,13 +58,13 @@ impl Pace {
     }
 }
 
-/// A shaper that carries frames until this is dropped.
+/// A running shaper. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Shaped {
     program: Option<Program>,
 }
 
-/// `softclock pace` or `wan`.
+/// A process of `softclock pace` or `wan`.
 #[derive(Debug)]
 struct Program {
     child: Child,
@@ -72,10 +72,10 @@ struct Program {
 }
 
 impl Shaper {
-    /// Starts it between the ports of a line; the kernel's only between those of veth.
+    /// Starts the shaper between the ports of a line. The kernel's shapers support veth only.
     ///
     /// # Errors
-    /// What is missing.
+    /// A requirement is missing.
     pub fn start(self, lab: &Lab, line: Line) -> io::Result<Shaped> {
         match self {
             Self::Pace(pace) => Program::start(lab, line, "pace", pace.arguments()),
@@ -121,7 +121,7 @@ impl Pace {
 }
 
 impl Program {
-    /// A bridge of the command's between the ports of a line.
+    /// Starts a bridging command of softclock between the ports of a line.
     fn start(
         lab: &Lab,
         line: Line,
@@ -155,6 +155,7 @@ impl Program {
                 let line = said.lines().last().unwrap_or("it ended").to_owned();
                 return Err(io::Error::other(line));
             }
+            // The command prints its ports when it forwards.
             if said[before..].contains("between ") {
                 return Ok(());
             }
@@ -163,15 +164,15 @@ impl Program {
 }
 
 impl Shaped {
-    /// The process that shapes, unless the kernel does.
+    /// Returns the id of the process that shapes, or `None` if the kernel does.
     pub fn process(&self) -> Option<u32> {
         Some(self.program.as_ref()?.child.id())
     }
 
-    /// Ends it; what it says of itself, unless the kernel shapes.
+    /// Ends the shaper; returns its summary, or `None` if the kernel shapes.
     ///
     /// # Errors
-    /// It ended before, or says nothing.
+    /// The shaper had ended before, or prints no summary.
     pub fn end(mut self) -> io::Result<Option<Summary>> {
         let Some(program) = &mut self.program else {
             return Ok(None);
@@ -192,11 +193,11 @@ impl Drop for Program {
     }
 }
 
-/// What `softclock pace` and `wan` say when they end.
+/// The summary that `softclock pace` and `wan` print at their end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How late the soft events of the load's direction were, in microseconds: p50, p99 and p99.9; `None` if there
-    /// was none.
+    /// Lateness of the soft events in the load's direction, in microseconds: p50, p99 and p99.9; `None` if there were
+    /// no events.
     pub lateness_us: Option<[f64; 3]>,
 }
 
@@ -212,7 +213,7 @@ impl Summary {
     }
 }
 
-/// A bridge of the kernel's between `in0` and `out0`.
+/// Starts the kernel's bridge between `in0` and `out0`.
 fn forward(lab: &Lab) -> io::Result<Shaped> {
     lab.bridge.batch(
         "ip",
@@ -226,12 +227,12 @@ pub(super) fn share(rate: Rate, classes: u16) -> Rate {
     Rate::from_bps(rate.bps() / u64::from(classes)).expect("above the number of classes")
 }
 
-/// Packets that may wait in a class.
+/// Returns the number of packets that may wait in a class.
 pub(super) fn limit(classes: u16) -> u64 {
     (QUEUE / u64::from(classes)).max(LEAST_QUEUE)
 }
 
-/// Packets that wait in all classes together.
+/// The number of packets that may wait in all classes together.
 pub(super) const QUEUE: u64 = 1000;
 const LEAST_QUEUE: u64 = 20;
 

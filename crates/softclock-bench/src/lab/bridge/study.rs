@@ -1,4 +1,4 @@
-//! Experiments that measure some setups in turn for some rounds, and then show what was found.
+//! Experiments that measure setups in turn over several rounds.
 
 use std::error::Error;
 use std::io;
@@ -8,23 +8,23 @@ use super::{Results, Setup, Traffic, report, rounds};
 use crate::output::chart::Chart;
 use crate::output::report::{Context, Report, Row};
 
-/// What is measured of which setups, and how it is shown.
+/// A measurement of several setups, and the presentation of its results.
 pub struct Study<R> {
-    /// The report's.
+    /// The report's title.
     pub title: &'static str,
-    /// The experiment's own, after those on the lab.
+    /// The experiment's own notes, which follow those on the lab.
     pub notes: &'static [&'static str],
-    /// What is compared.
+    /// Returns the setups to compare.
     pub setups: fn() -> Vec<Setup>,
-    /// How often each is measured.
+    /// The number of rounds.
     pub rounds: usize,
-    /// How long `measure` is to measure.
+    /// The time that `measure` measures.
     pub slice: Duration,
-    /// So many of the setups have one short round in a smoke run, and the others none.
+    /// The number of setups in a smoke run, which has one short round.
     pub smoke_setups: usize,
-    /// What one round finds of a setup.
+    /// Measures one setup once.
     pub measure: fn(&Setup, Traffic, Duration) -> io::Result<R>,
-    /// What is shown of what all rounds found.
+    /// Turns the results of all rounds into rows and charts.
     pub show: fn(&Results<R>) -> Shown,
 }
 
@@ -32,7 +32,7 @@ pub struct Study<R> {
 type Shown = (Vec<Row>, Vec<Chart>);
 
 impl<R> Study<R> {
-    /// Measures, and reports; or why nothing can be measured here.
+    /// Measures all setups; returns a report, which has only the reason where labs cannot be created.
     ///
     /// # Errors
     /// Those of [`rounds`].

@@ -1,4 +1,4 @@
-//! Processor time: of the whole machine, since kernel work for frames belongs to no process, and of one process.
+//! Processor time of the whole machine, because the kernel's work for frames belongs to no process, and of one process.
 
 use std::fs;
 use std::io;
@@ -8,27 +8,27 @@ use rustix::param::clock_ticks_per_second;
 
 use crate::servers::cpu_time;
 
-/// Processor time so far.
+/// A reading of processor time.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     at: Instant,
-    /// In which the machine's processors were idle, or kept from it by others.
+    /// The time in which the machine's processors were idle, or taken by the hypervisor.
     idle: Duration,
     process: Duration,
     processors: usize,
 }
 
-/// Processor time between two moments, as numbers of processors.
+/// Processor time between two readings, as numbers of processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busy {
-    /// All that were not idle.
+    /// Processors that were not idle.
     pub machine: f64,
-    /// What the process had of them.
+    /// Processors that the process used.
     pub process: f64,
 }
 
 impl Usage {
-    /// Now, with that of a process, if there is one.
+    /// Reads the processor time, and that of a process if given.
     ///
     /// # Errors
     /// The process has ended.
@@ -43,12 +43,12 @@ impl Usage {
         })
     }
 
-    /// How long ago `earlier` was then.
+    /// Returns the seconds from `earlier` to this reading.
     pub fn seconds_since(&self, earlier: &Self) -> f64 {
         (self.at - earlier.at).as_secs_f64()
     }
 
-    /// What was used since `earlier`.
+    /// Returns the processors in use since `earlier`.
     pub fn since(&self, earlier: &Self) -> Busy {
         let seconds = self.seconds_since(earlier);
         let share = |later: Duration, earlier: Duration| {
@@ -61,8 +61,8 @@ impl Usage {
     }
 }
 
-/// Ticks that all processors together were idle, waiting for disks, or held by the hypervisor (proc_stat(5)), and how
-/// many processors there are.
+/// Returns the ticks in which the processors were idle, waiting for disks, or taken by the hypervisor (proc_stat(5)),
+/// and the number of processors.
 fn idle_ticks(stat: &str) -> Option<(u64, usize)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line

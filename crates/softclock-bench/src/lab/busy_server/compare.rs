@@ -1,7 +1,7 @@
-//! Slices of time with and without something, in pairs, on the server's own thread.
+//! Pairs of slices of time with and without a toggle, measured on the server's own thread.
 //!
-//! A pair is so short, and its slices so close, that what else happens on the machine mostly touches both alike; the
-//! order alternates. The cost of what was switched on is the median over many pairs.
+//! A pair is so short, and its slices so close, that other work on the machine mostly affects both alike; the order
+//! alternates. The cost of a toggle is the median over many pairs.
 
 use std::io;
 use std::time::Duration;
@@ -14,43 +14,43 @@ use softclock_linux::clock::{ThreadClock, cpu_time_ns};
 use super::toggles::Toggle;
 use crate::output::report::Context;
 
-/// How long and how often.
+/// The size of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The length of a slice.
     pub slice: Duration,
-    /// Each round compares every toggle, [`Case::pairs`] times.
+    /// The number of rounds. Each round compares every toggle, [`Case::pairs`] times.
     pub rounds: usize,
-    /// How often a pair is tried, until the server is busy all the time in both slices.
+    /// How often a pair is tried until the server is busy throughout both slices.
     pub tries: usize,
-    /// No round begins after this time: on a crowded machine there are fewer.
+    /// The time after which no further round begins.
     pub patience: Duration,
 }
 
-/// A toggle that is to be compared.
+/// A toggle to compare.
 pub struct Case {
     /// What is switched on and off.
     pub toggle: Box<dyn Toggle>,
-    /// Pairs of slices in a round: more for smaller effects.
+    /// Pairs of slices in a round; small effects need more.
     pub pairs: usize,
 }
 
-/// What the server did in a slice of time.
+/// The server's work in a slice of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
-    /// How long it was.
+    /// The length of the slice.
     pub wall_ns: u64,
     /// Processor time of the server's thread, interrupts included.
     pub cpu_ns: u64,
-    /// The part of it spent spinning before an event, for want of work.
+    /// The part of it that the thread spun before an event, for lack of work.
     pub spun_ns: u64,
     /// Requests answered.
     pub requests: u64,
-    /// Events that the toggle fired.
+    /// Events of the toggle.
     pub events: u64,
 }
 
-/// A slice without and one with what was compared.
+/// A slice without the toggle and one with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
     /// Without.
@@ -59,30 +59,30 @@ pub struct Pair {
     pub on: Slice,
 }
 
-/// All pairs of one case, and the histograms over its slices.
+/// All pairs of one case, and histograms over its slices.
 #[derive(Default)]
 pub struct Samples {
     /// The pairs, in the order of time.
     pub pairs: Vec<Pair>,
-    /// The time between trigger states while it was off.
+    /// Time between trigger states in the slices without the toggle.
     pub intervals_off: Histogram,
-    /// The time between trigger states while it was on.
+    /// Time between trigger states in the slices with it.
     pub intervals_on: Histogram,
-    /// The lateness of soft events while it was on.
+    /// Lateness of soft events in the slices with it.
     pub lateness_on: Histogram,
 }
 
-/// A slice and what the runtime's statistics say of it.
+/// A slice, and the runtime's statistics of it.
 struct Observed {
     slice: Slice,
     intervals: Histogram,
     lateness: Histogram,
 }
 
-/// Runs the plan on the current runtime, which serves meanwhile. Gives the samples of each case.
+/// Runs the plan on the current runtime, which serves meanwhile; returns the samples of each case.
 ///
 /// # Errors
-/// The toggles', and [`io::ErrorKind::TimedOut`] when the server answers nothing.
+/// Those of the toggles, and [`io::ErrorKind::TimedOut`] when the server answers no requests.
 pub async fn compare(
     context: &Context,
     plan: &Plan,
@@ -96,7 +96,7 @@ pub async fn compare(
         }
         let pairs = context
             .round_of_task(round, plan.rounds, "rounds of short slices", async || {
-                // On the heap: it holds histograms, and would be in the stack of each future around it.
+                // Boxed, because its histograms would enlarge the stack of each future around it.
                 Box::pin(pairs_of_round(plan, cases, round)).await
             })
             .await?;
@@ -108,7 +108,7 @@ pub async fn compare(
     Ok(samples)
 }
 
-/// The pairs of each case.
+/// Measures the pairs of each case in a round.
 async fn pairs_of_round(
     plan: &Plan,
     cases: &mut [Case],
@@ -118,6 +118,7 @@ async fn pairs_of_round(
     for case in cases {
         let mut pairs = Vec::with_capacity(case.pairs);
         for pair in 0..case.pairs {
+            // Alternate the order, so that a drift of the machine cancels out.
             let off_first = (round + pair).is_multiple_of(2);
             pairs.push(busy_pair(plan, case.toggle.as_mut(), off_first).await?);
         }
@@ -126,8 +127,8 @@ async fn pairs_of_round(
     Ok(all)
 }
 
-/// Without and with. A pair is taken again if the server was not busy all the time: its clients, or it, had to wait
-/// for a processor that somebody else used.
+/// Measures a pair: without and with the toggle. It is repeated, up to `plan.tries` times in all, if the server was not
+/// busy throughout: then its clients, or its thread, waited for a processor that other programs used.
 async fn busy_pair(
     plan: &Plan,
     toggle: &mut dyn Toggle,
@@ -170,6 +171,7 @@ async fn slice_off(plan: &Plan, toggle: &mut dyn Toggle) -> io::Result<Observed>
 
 async fn slice_on(plan: &Plan, toggle: &mut dyn Toggle) -> io::Result<Observed> {
     let before = softclock::statistics();
+    // After the first statistics, which must not miss the toggle's first events.
     toggle.start(plan.slice)?;
     let slice = slice(plan.slice).await;
     let events = toggle.stop()?;
@@ -189,7 +191,7 @@ impl Observed {
     }
 }
 
-/// A slice without a request says nothing: on a crowded machine it becomes longer.
+/// Measures a slice. It is extended until a request was answered, which on a busy machine may take several lengths.
 async fn slice(length: Duration) -> io::Result<Slice> {
     let clock = ThreadClock::new();
     let (wall, cpu_ns, requests) = (clock.now(), cpu_time_ns(), requests_answered());
@@ -247,55 +249,56 @@ impl Samples {
         self.lateness_on.merge(&on.lateness);
     }
 
-    /// The share of pairs in which the server was busy all the time, in percent.
+    /// Returns the share of pairs in which the server was busy throughout, in percent.
     pub fn busy_pairs(&self) -> f64 {
         let busy = self.pairs.iter().filter(|pair| pair.is_busy()).count();
         100.0 * busy as f64 / self.pairs.len() as f64
     }
 
-    /// Requests a second while it was off.
+    /// Returns the requests per second without the toggle.
     pub fn throughput_off(&self) -> Vec<f64> {
         self.of_pairs(|pair| pair.off.requests_per_second())
     }
 
-    /// The share of the time that the server's thread ran while it was off, in percent.
+    /// Returns the share of the time in which the server's thread ran without the toggle, in percent.
     pub fn utilisation_off(&self) -> Vec<f64> {
         self.of_pairs(|pair| 100.0 * pair.off.cpu_ns as f64 / pair.off.wall_ns as f64)
     }
 
-    /// Microseconds of processor time a request took while it was off.
+    /// Returns the processor time per request without the toggle, in microseconds.
     pub fn cpu_us_off(&self) -> Vec<f64> {
         self.of_pairs(|pair| pair.off.cpu_ns_per_request() / 1e3)
     }
 
-    /// How much of its throughput the server lost to it, in percent.
+    /// Returns the share of its throughput that the server loses with the toggle, in percent.
     pub fn throughput_lost(&self) -> Vec<f64> {
         self.of_pairs(|pair| {
             100.0 * (1.0 - pair.on.requests_per_second() / pair.off.requests_per_second())
         })
     }
 
-    /// How much more processor time a request took with it, in percent.
+    /// Returns the additional processor time per request with the toggle, in percent.
     pub fn extra_cpu(&self) -> Vec<f64> {
         self.of_pairs(|pair| {
             100.0 * (pair.on.cpu_ns_per_request() / pair.off.cpu_ns_per_request() - 1.0)
         })
     }
 
-    /// Microseconds of processor time an event took: what the requests took more, over the events.
+    /// Returns the processor time per event in microseconds: the additional time of the slice, divided by its events.
     pub fn cost_us_per_event(&self) -> Vec<f64> {
         self.of_pairs_with_events(|pair| {
+            // The requests of the slice at the price of the slice without events; the remainder is the events' cost.
             let expected_ns = pair.off.cpu_ns_per_request() * pair.on.requests as f64;
             (pair.on.cpu_ns as f64 - expected_ns) / pair.on.events as f64 / 1e3
         })
     }
 
-    /// Events for each request.
+    /// Returns the events per request.
     pub fn events_per_request(&self) -> Vec<f64> {
         self.of_pairs_with_events(|pair| pair.on.events as f64 / pair.on.requests as f64)
     }
 
-    /// Microseconds from an event to the next.
+    /// Returns the microseconds from one event to the next.
     pub fn event_interval_us(&self) -> Vec<f64> {
         self.of_pairs_with_events(|pair| pair.on.wall_ns as f64 / pair.on.events as f64 / 1e3)
     }
@@ -309,7 +312,7 @@ impl Samples {
         pairs.map(value).collect()
     }
 
-    /// Those in which the server was busy, or all if there are too few.
+    /// Returns the pairs in which the server was busy, or all pairs if these are too few.
     fn counted(&self) -> impl Iterator<Item = &Pair> {
         let busy = self.pairs.iter().filter(|pair| pair.is_busy()).count();
         let all = busy < FEW_PAIRS;
@@ -317,13 +320,14 @@ impl Samples {
     }
 }
 
-/// The share of a slice that the server's thread runs if it has all it needs; the rest is the kernel's and others'.
+/// The least share of a slice in which a busy server's thread runs; the remainder is left to the kernel and other
+/// programs.
 const BUSY: f64 = 0.97;
 
-/// Of fewer the median means nothing.
+/// The number of pairs below which a median means nothing.
 const FEW_PAIRS: usize = 10;
 
-/// In units of its length.
+/// The longest slice, as a multiple of its planned length.
 const LONGEST_SLICE: usize = 100;
 
 #[cfg(test)]

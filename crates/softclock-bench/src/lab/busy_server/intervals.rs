@@ -1,5 +1,5 @@
-//! The trigger states of a busy server in their sequence, and exact statistics of the intervals between them
-//! (*Soft Timers*, 5.2 to 5.4).
+//! The sequence of a busy server's trigger states, and exact statistics of the intervals between them (*Soft Timers*,
+//! 5.2 to 5.4).
 
 use std::error::Error;
 use std::io;
@@ -11,7 +11,7 @@ use super::Workload;
 use crate::load::closed_loop::Load;
 use crate::output::report::Context;
 
-/// Which server is traced.
+/// A configuration of the traced server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name in tables.
@@ -50,44 +50,44 @@ pub const KEEP_COMPUTE: Setting = Setting {
     ..KEEP
 };
 
-/// All of these.
+/// All settings.
 pub const SETTINGS: [Setting; 4] = [CLOSE, CLOSE_COMPUTE, KEEP, KEEP_COMPUTE];
 
 /// A sequence of trigger states without a gap.
 pub type Trace = Vec<(TriggerState, Instant)>;
 
-/// What was traced of a server.
+/// The trace of a server, in slices.
 pub struct Traced {
-    /// The slices of time in which it was busy, or all if they are too few.
+    /// The slices in which the server was busy, or all if these are too few.
     pub slices: Vec<Trace>,
-    /// The share of slices in which it was busy, in percent.
+    /// The share of slices in which the server was busy, in percent.
     pub busy: f64,
 }
 
-/// What was traced of a server without a gap.
+/// The trace of a server without a gap.
 pub struct Stretch {
-    /// Its trigger states.
+    /// The trigger states.
     pub trace: Trace,
-    /// The share of the time that it waited for its clients, in percent.
+    /// The share of the time in which the server waited for its clients, in percent.
     pub waited: f64,
 }
 
-/// Traces a busy server until there are as many trigger states as the paper took, or for a while.
+/// Traces a busy server until there are as many trigger states as in the paper, or until a time limit.
 ///
-/// Slices of time in which it had to wait for its clients are left out: it was not the busy server of the paper then.
+/// Slices in which the server waited for its clients are left out, since the paper's server was saturated.
 ///
 /// # Errors
-/// The server's, and [`io::ErrorKind::TimedOut`] when there are next to none.
+/// Those of the server, and [`io::ErrorKind::TimedOut`] if there are hardly any trigger states.
 pub fn trace(context: &Context, setting: &Setting, load: Load) -> Result<Traced, Box<dyn Error>> {
     let workload = workload(context, setting, load);
     let plan = if context.smoke { SMOKE } else { FULL };
     Ok(super::run(&workload, || record(&plan))?)
 }
 
-/// Traces a server for one stretch of time without a gap, as long as the paper's Figure 3, whether it is busy or not.
+/// Traces a server for as long as the paper's Figure 3, without a gap, whether it is busy or not.
 ///
 /// # Errors
-/// The server's.
+/// Those of the server.
 pub fn trace_stretch(
     context: &Context,
     setting: &Setting,
@@ -120,7 +120,7 @@ async fn record(plan: &Plan) -> io::Result<Traced> {
     while count(&busy) < plan.samples && softclock::now() < until {
         let (trace, waited) = slice(plan.slice, SLICE_CAPACITY).await;
         let is_busy = waited < WAITING;
-        // More than enough of those, which are not the ones that are wanted.
+        // Keep slices of an idle server only as a fallback, and no more than needed.
         if is_busy || count(&other) < plan.samples {
             if is_busy { &mut busy } else { &mut other }.push(trace);
         }
@@ -138,7 +138,7 @@ async fn record(plan: &Plan) -> io::Result<Traced> {
     })
 }
 
-/// A slice of time, and the share of it that the server waited for work, in percent.
+/// Traces a slice; returns also the share of it in which the server waited for work, in percent.
 async fn slice(length: Duration, capacity: usize) -> (Trace, f64) {
     let before = softclock::statistics();
     let start = softclock::now();
@@ -156,7 +156,7 @@ fn count(slices: &[Trace]) -> usize {
     slices.iter().map(Vec::len).sum()
 }
 
-/// The intervals of all slices, in the order of time.
+/// Returns the intervals of all slices, in the order of time.
 pub fn all_intervals_us(slices: &[Trace], without: Option<TriggerState>) -> Vec<f64> {
     slices
         .iter()
@@ -164,7 +164,7 @@ pub fn all_intervals_us(slices: &[Trace], without: Option<TriggerState>) -> Vec<
         .collect()
 }
 
-/// The time from each trigger state to the next in microseconds, those of one source left out.
+/// Returns the microseconds from each trigger state to the next, without those of one source.
 fn intervals_us(trace: &[(TriggerState, Instant)], without: Option<TriggerState>) -> Vec<f64> {
     let mut kept = trace
         .iter()
@@ -195,10 +195,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of values in ascending order.
+    /// Summarizes values in ascending order.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are no values.
     pub fn of_sorted(sorted: &[f64]) -> Self {
         let count = sorted.len() as f64;
         let mean = sorted.iter().sum::<f64>() / count;
@@ -225,7 +225,7 @@ struct Plan {
 }
 
 const FULL: Plan = Plan {
-    // As many as the paper took.
+    // As many as in the paper.
     samples: 2_000_000,
     patience: Duration::from_secs(20),
     slice: Duration::from_millis(100),
@@ -237,16 +237,16 @@ const SMOKE: Plan = Plan {
     slice: Duration::from_millis(20),
 };
 
-/// Some for each part into which they are divided.
+/// The least number of trigger states, so that each part of a run has some.
 const LEAST_SAMPLES: usize = 200;
 
-/// More than a server passes in a slice, unless it spins.
+/// The capacity of a slice's trace: more trigger states than a server passes, unless it spins.
 const SLICE_CAPACITY: usize = 400_000;
 
-/// As long as the paper's Figure 3.
+/// The length of the paper's Figure 3.
 const STRETCH: Duration = Duration::from_secs(10);
 
-/// A trigger state each microsecond: 80 MB.
+/// The capacity of a stretch: a trigger state per microsecond, 80 MB.
 const STRETCH_CAPACITY: usize = 10_000_000;
 
 /// The share of a slice that a busy server may wait for work, in percent.

@@ -1,14 +1,14 @@
-//! A web server that is kept busy, and what runs beside it switched on and off in turn.
+//! A web server that is kept busy, and toggles that switch load beside it on and off.
 //!
-//! The workload of *Soft Timers* (section 5): the server answers requests for one 6 KB file as fast as it can, and
-//! the cost of events is what they take from it. Server and clients are on the same
-//! machine, each with a processor of its own if there are two; who the clients are, [`Load`] tells.
+//! This is the workload of *Soft Timers* (section 5): the server answers requests for one 6 KB file as fast as it can,
+//! and the cost of events is the throughput or processor time that they take from it. Server and clients run on the
+//! same machine, each on its own processor if there are two; [`Load`] selects the clients.
 //!
-//! - [`intervals`]: the trigger states of the server in their sequence, and statistics of the intervals.
-//! - [`compare`]: slices of time with and without something, in pairs.
-//! - [`paced`]: the same server with responses in pieces, and what lets these go.
+//! - [`intervals`]: the sequence of the server's trigger states, and statistics of the intervals.
+//! - [`compare`]: pairs of slices of time with and without a toggle.
+//! - [`paced`]: the same server with responses in pieces, and the events that release these.
 //! - [`synthetic`]: the paper's synthetic handler as a soft event, a signal and a timer descriptor.
-//! - [`toggles`]: what is switched on and off: soft events, signals, timer descriptors.
+//! - [`toggles`]: the toggles: soft events, signals, timer descriptors.
 
 pub mod compare;
 pub mod intervals;
@@ -33,24 +33,24 @@ use softclock_http::{Site, WorkerOptions};
 use crate::load::closed_loop::{Load, Target};
 use crate::measure::processors::{Processors, pin};
 
-/// The size of the workload.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Requests outstanding at a time, each on a connection of its own.
+    /// Requests outstanding at a time, each on a separate connection.
     pub connections: usize,
-    /// Whether a connection carries request after request; else each has one of its own.
+    /// Whether a connection carries request after request; otherwise each request opens one.
     pub keep_alive: bool,
-    /// Whether a thread that only computes competes for the server's processor, as equals.
+    /// Whether a computing thread competes for the server's processor, at equal priority.
     pub neighbour: bool,
-    /// Who asks.
+    /// The generator of requests.
     pub load: Load,
-    /// How long server and clients run before `control` does.
+    /// The time that server and clients run before `control` starts.
     pub warm_up: Duration,
 }
 
 impl Workload {
-    /// Enough connections that the server always finds a request waiting, even if others use the clients' processor for
-    /// some milliseconds.
+    /// Returns the usual workload. It has enough connections that the server always finds a request waiting, even if
+    /// other programs use the clients' processor for some milliseconds.
     pub fn of(smoke: bool) -> Self {
         Self {
             connections: 256,
@@ -62,10 +62,10 @@ impl Workload {
     }
 }
 
-/// Runs `control` as a task of a busy server's thread, until it ends.
+/// Runs `control` as a task on a busy server's thread; returns its result when it ends.
 ///
 /// # Errors
-/// `control`'s, those of the sockets, and whatever ends a client early.
+/// Those of `control` and the sockets, and a failure of the clients.
 pub fn run<R, F>(workload: &Workload, control: impl FnOnce() -> F + Send) -> io::Result<R>
 where
     F: Future<Output = io::Result<R>>,
@@ -76,7 +76,7 @@ where
     })
 }
 
-/// Keeps the server busy that `serve` runs, until it ends.
+/// Runs clients against the server that `serve` runs, until it returns.
 fn run_server<R: Send>(
     workload: &Workload,
     serve: impl FnOnce(Sender<SocketAddr>, &AtomicBool) -> io::Result<R> + Send,
@@ -85,11 +85,11 @@ fn run_server<R: Send>(
     let stop = AtomicBool::new(false);
     let (listening, address) = mpsc::channel();
     thread::scope(|scope| {
-        // Named, so that a profiler tells it from the clients.
+        // The name distinguishes the thread from the clients in a profile.
         let named = thread::Builder::new().name("server".into());
         let server = named.spawn_scoped(scope, || {
             pin(processors.server);
-            // Also if it fails before it gets that far.
+            // Stops the clients also if the server fails early.
             let _stop = StopOnDrop(&stop);
             serve(listening, &stop)
         })?;
@@ -111,7 +111,7 @@ fn run_server<R: Send>(
                 let over = || stop.load(Ordering::Relaxed);
                 workload.load.run(&target, over).map(drop)
             }
-            // The server has ended, and says why.
+            // The server has failed; its result has the reason.
             Err(_) => Ok(()),
         };
         processors.unpin();
@@ -140,11 +140,11 @@ fn serve<R, F: Future<Output = io::Result<R>>>(
         let server = softclock::spawn_local(async move {
             softclock_http::serve(vec![listener], Rc::new(site), options, ended).await
         });
-        // Clients that are gone already tell why themselves.
+        // If the clients have ended already, they report the reason themselves.
         let _ = listening.send(address);
         softclock::sleep(workload.warm_up).await;
         let result = control().await;
-        // The clients first, who would complain of closed connections.
+        // Stop the clients first: they treat a connection that the server closes as an error.
         stop.store(true, Ordering::Relaxed);
         end();
         server.await;
@@ -152,14 +152,14 @@ fn serve<R, F: Future<Output = io::Result<R>>>(
     })
 }
 
-/// Makes no system call.
+/// Computes, without system calls.
 fn compute(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         std::hint::spin_loop();
     }
 }
 
-/// Tells the clients that it is over.
+/// Stops the clients when it is dropped.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -168,11 +168,11 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// A future that is ready when the function is called or dropped.
+/// Returns a function and a future; the future completes when the function is called or dropped.
 fn end_channel() -> (impl FnOnce(), impl Future<Output = ()>) {
     let (sender, receiver) = async_channel::bounded::<()>(1);
     let ended = async move {
-        // An error is what closing the channel gives.
+        // Closing the channel is the signal, and arrives as an error.
         let _ = receiver.recv().await;
     };
     (move || drop(sender), ended)
@@ -181,5 +181,5 @@ fn end_channel() -> (impl FnOnce(), impl Future<Output = ()>) {
 const FILE: &str = "file.html";
 const PATH: &str = "/file.html";
 
-/// The paper's.
+/// The paper's file size.
 const FILE_BYTES: usize = 6 << 10;

@@ -1,6 +1,6 @@
-//! What lets the pieces of a busy server's responses go, switched on and off.
+//! Toggles for the pacing of a busy server's responses.
 //!
-//! All connections of the server have one pacer, so that a change of it reaches them while they are in use.
+//! All connections of the server share one pacer, so a change of it affects them while they are in use.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use super::timerfd::{Again, read_timer};
 use super::toggles::Toggle;
 use super::{FILE, FILE_BYTES, Workload, run_server};
 
-/// As [`run`](super::run), where all connections have the pacer that `control` is given.
+/// Like [`run`](super::run), with a server whose connections all use the pacer that is passed to `control`.
 ///
 /// # Errors
 /// As [`run`](super::run).
@@ -48,11 +48,11 @@ fn serve<R, F: Future<Output = io::Result<R>>>(
         let address = listener.local_addr()?;
         let pacer = Pacer::default();
         softclock::spawn_local(accept(listener, pacer.clone(), Rc::new(site)));
-        // Clients that are gone already tell why themselves.
+        // If the clients have ended already, they report the reason themselves.
         let _ = listening.send(address);
         softclock::sleep(workload.warm_up).await;
         let result = control(pacer).await;
-        // The clients first, who would complain of closed connections.
+        // Stop the clients first: they treat a connection that the server closes as an error.
         stop.store(true, Ordering::Relaxed);
         result
     })
@@ -62,51 +62,51 @@ async fn accept(listener: TcpListener, pacer: Pacer, site: Rc<Site>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (stream, site) = (stream.paced(&pacer), Rc::clone(&site));
         softclock::spawn_local(async move {
-            // Connections end when the clients do.
+            // Connections fail when the clients end.
             let _ = serve_connection(stream, site, &ConnectionOptions::default()).await;
         });
     }
 }
 
-/// The bytes of a piece: a segment of Ethernet.
+/// The bytes of a piece: an Ethernet segment.
 pub const PIECE_BYTES: usize = 1448;
 
-/// Pacing in one way, against something else.
+/// Toggles a way of pacing against a base.
 pub struct Paced {
     pacer: Pacer,
     means: Means,
     base: Base,
     running: Option<Running>,
-    /// As it began.
+    /// The statistics at the start of the slice.
     before: PacingStatistics,
-    /// How long the pieces were.
+    /// The mean length of the pieces in the last slice.
     mean_bytes: usize,
 }
 
-/// What pacing is compared with.
+/// The base that pacing is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Base {
     /// Whole responses.
     Whole,
-    /// Pieces of a segment that are sent without waiting.
+    /// Pieces of one segment, sent at once.
     Segments,
-    /// Pieces that are sent without waiting, as long as those of the last slice were on average.
+    /// Pieces sent at once, of the mean length of those in the last slice.
     SamePieces,
 }
 
-/// What lets a piece go.
+/// The event that releases a piece.
 #[derive(Clone, Copy, Debug)]
 pub enum Means {
-    /// Nothing is waited for: the pieces alone.
+    /// None: the pieces are sent at once.
     AtOnce,
-    /// A soft event at each trigger state, for one piece of one connection.
+    /// A soft event at each trigger state, which releases one piece of one connection.
     EachTrigger,
-    /// A soft event a piece and connection, at a rate.
+    /// A soft event per piece and connection, at a rate.
     Rate(Pacing),
-    /// A signal of a POSIX timer with this period, for a piece of each connection; they go at the end of the call that
-    /// the signal interrupted.
+    /// The signal of a POSIX timer with this period, which releases a piece of each connection at the end of the system
+    /// call that it interrupted.
     Signal(Duration),
-    /// A timer descriptor with this period, for a piece of each connection, read by a task.
+    /// A timer descriptor with this period, read by a task, which releases a piece of each connection.
     Timerfd(Duration),
 }
 
@@ -120,7 +120,7 @@ enum Running {
 }
 
 impl Paced {
-    /// Pieces let go by `means`, compared with `base`.
+    /// Creates a toggle of `means` against `base`.
     pub fn new(pacer: &Pacer, means: Means, base: Base) -> Self {
         Self {
             pacer: pacer.clone(),
@@ -133,7 +133,7 @@ impl Paced {
     }
 }
 
-/// Pieces without a wait: at a rate beyond all that soft events can clock.
+/// Returns a pacing without waits: its rate is beyond all that soft events can clock.
 fn at_once(piece_bytes: usize) -> Pacing {
     Pacing {
         piece_bytes: Some(piece_bytes),
@@ -164,6 +164,7 @@ impl Toggle for Paced {
                 pacer.release(1);
             }))),
             Means::Signal(period) => {
+                // A signal handler may not use the pacer: it counts, and the next trigger state releases the pieces.
                 let mut seen = SIGNALS.fires();
                 let event = each_trigger(move || {
                     let fires = SIGNALS.fires();
@@ -172,7 +173,8 @@ impl Toggle for Paced {
                         pacer.release(usize::MAX);
                     }
                 });
-                // Frequent signals leave the thread no time to notice that the slice is over.
+                // Frequent signals can keep the thread from reaching the end of the slice, so the timer stops by
+                // itself.
                 let until = softclock::now() + slice * 2;
                 let timer = SignalTimer::start_until(&SIGNALS, period, until)?;
                 Some(Running::Signal(event, timer))

@@ -1,4 +1,4 @@
-//! The synthetic handler of *Soft Timers* (section 5.1), so long after it fired before, by one means or another.
+//! The synthetic handler of *Soft Timers* (section 5.1), called a fixed time after its last call.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use softclock_linux::alarm::SyntheticHandler;
 use super::timerfd::Again;
 use super::toggles::{Signal, SignalHandler, Soft, Spacing, Timerfd, Toggle};
 
-/// As a soft event, so many microseconds after it fired.
+/// Calls the handler in a soft event, `us` microseconds after it last fired.
 pub fn soft(us: u64) -> Box<dyn Toggle> {
     Box::new(Soft::new(Spacing::Since(us), || HANDLER.touch()))
 }
 
-/// In the signal handler of a POSIX timer, so many microseconds after the signal before was handled.
+/// Calls the handler in a POSIX timer's signal handler, `us` microseconds after the last signal was handled.
 pub fn signal(us: u64) -> Box<dyn Toggle> {
     let handler = SignalHandler {
         handler: &HANDLER,
@@ -21,7 +21,7 @@ pub fn signal(us: u64) -> Box<dyn Toggle> {
     Box::new(Signal::new(after(us), handler))
 }
 
-/// In a task that reads a timer descriptor, so many microseconds after it was read.
+/// Calls the handler in a task that reads a timer descriptor, `us` microseconds after the last read.
 pub fn timerfd(us: u64) -> Box<dyn Toggle> {
     Box::new(Timerfd::new(after(us), || HANDLER.touch()))
 }

@@ -9,19 +9,19 @@ use rustix::time::{
 };
 use softclock::{Descriptor, JoinHandle};
 
-/// When a hardware timer fires again.
+/// The time of a hardware timer's next event.
 #[derive(Clone, Copy, Debug)]
 pub enum Again {
-    /// So long after it was due.
+    /// This long after the last was due.
     Each(Duration),
-    /// So long after its event was handled, by being set anew.
+    /// This long after the last was handled; the timer is set anew each time.
     After(Duration),
 }
 
-/// A task that calls `handle` each time the timer has expired. It ends only by an error.
+/// Spawns a task that calls `handle` each time the timer has expired. The task ends only with an error.
 ///
 /// # Errors
-/// Where the system refuses.
+/// The system refuses a timer descriptor.
 pub fn read_timer(
     again: Again,
     mut handle: impl FnMut() + 'static,
@@ -51,6 +51,7 @@ pub fn read_timer(
                 .read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?))
                 .await?;
             handle();
+            // A one-shot timer: set it anew after the handler.
             if matches!(again, Again::After(_)) {
                 set(timer.descriptor())?;
             }

@@ -1,4 +1,4 @@
-//! What is switched on and off beside a busy server: events, by one means or another.
+//! Toggles: events beside a busy server, of several kinds.
 
 use std::cell::Cell;
 use std::io;
@@ -11,28 +11,28 @@ use softclock_linux::alarm::SignalTimer;
 
 use super::timerfd::{Again, read_timer};
 
-/// Something that can be on or off in a slice of time. Called on the server's thread, in its runtime.
+/// Load that can be switched on and off. All methods are called on the server's thread, in its runtime.
 pub trait Toggle {
-    /// Switches it on for about the time of a slice.
+    /// Switches the load on for about the time of a slice.
     ///
     /// # Errors
-    /// Where the system refuses.
+    /// The system refuses.
     fn start(&mut self, slice: Duration) -> io::Result<()>;
 
-    /// Switches it off again; gives the number of events that it fired.
+    /// Switches the load off; returns the number of events that it fired.
     ///
     /// # Errors
-    /// When it failed while it was on.
+    /// The load failed while it was on.
     fn stop(&mut self) -> io::Result<u64>;
 
-    /// Prepares a slice without it, if there is anything to prepare.
+    /// Prepares a slice without the load.
     fn before_off(&mut self) {}
 
-    /// Undoes that.
+    /// Undoes [`before_off`](Self::before_off).
     fn after_off(&mut self) {}
 }
 
-/// Nothing: what is found to cost something then is noise.
+/// No load: the cost that is measured for it is noise.
 pub struct Nothing;
 
 impl Toggle for Nothing {
@@ -53,17 +53,17 @@ pub struct Soft<H> {
     event: Option<SoftEvent>,
 }
 
-/// When an event comes again.
+/// The spacing of events.
 #[derive(Clone, Copy, Debug)]
 pub enum Spacing {
-    /// So many ticks after it fired, as in the paper: 0 is the next trigger state.
+    /// The next event is due this many ticks after the last fired, as in the paper; 0 is the next trigger state.
     Since(u64),
-    /// So many ticks after it was due, however late it fired: none is left out.
+    /// The next event is due this many ticks after the last was due, however late that fired, so none is left out.
     Rate(u64),
 }
 
 impl<H> Soft<H> {
-    /// An event with this spacing, that does this.
+    /// Creates an event with this spacing and handler.
     pub fn new(spacing: Spacing, handler: H) -> Self {
         Self {
             spacing,
@@ -113,7 +113,7 @@ impl<H: Fn() + Copy + 'static> Toggle for Soft<H> {
     }
 }
 
-/// A signal of a POSIX timer, again and again.
+/// A POSIX timer's signal, repeatedly.
 pub struct Signal {
     again: Again,
     handler: SignalHandler,
@@ -121,17 +121,17 @@ pub struct Signal {
     before: u64,
 }
 
-/// What runs in a signal, and how often it has.
+/// A handler for signals, and its count of calls.
 #[derive(Clone, Copy)]
 pub struct SignalHandler {
-    /// Lives for ever, as it must.
+    /// The handler, which a signal may call at any time.
     pub handler: &'static dyn AlarmSafe,
-    /// The number of its firings.
+    /// Returns the number of calls.
     pub fires: fn() -> u64,
 }
 
 impl SignalHandler {
-    /// It only counts.
+    /// Returns a handler that only counts.
     pub fn null() -> Self {
         Self {
             handler: &SIGNALS,
@@ -141,7 +141,7 @@ impl SignalHandler {
 }
 
 impl Signal {
-    /// A signal that comes again so, and runs this.
+    /// Creates a signal with this repetition and handler.
     pub fn new(again: Again, handler: SignalHandler) -> Self {
         Self {
             again,
@@ -156,7 +156,7 @@ impl Toggle for Signal {
     fn start(&mut self, slice: Duration) -> io::Result<()> {
         let handler = self.handler.handler;
         self.before = (self.handler.fires)();
-        // Frequent signals leave the thread no time to notice that the slice is over.
+        // Frequent signals can keep the thread from reaching the end of the slice, so the timer stops by itself.
         let until = softclock::now() + slice * 2;
         let timer = match self.again {
             Again::Each(period) => SignalTimer::start_until(handler, period, until)?,
@@ -181,7 +181,7 @@ pub struct Timerfd {
 }
 
 impl Timerfd {
-    /// A descriptor that becomes readable so, and a task that then does this.
+    /// Creates a timer descriptor with this repetition, and a task that calls the handler.
     pub fn new(again: Again, handler: fn()) -> Self {
         Self {
             again,
@@ -223,7 +223,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// An event each `period`, at most `slack` late.
+    /// Creates an event every `period`, at most `slack` late.
     pub fn new(period: Duration, slack: Duration) -> Self {
         Self {
             period,
@@ -250,13 +250,13 @@ impl Toggle for Deadline {
     }
 }
 
-/// The backup timer, which is otherwise always on: so it is its absence that must be switched.
+/// The backup timer. It is always on otherwise, so it is switched off in the slices without it.
 pub struct Backup {
     longest: Duration,
 }
 
 impl Backup {
-    /// The backup timer with a longest period.
+    /// Creates a toggle of the backup timer with this longest period.
     pub fn new(longest: Duration) -> Self {
         Self { longest }
     }
@@ -282,9 +282,9 @@ impl Toggle for Backup {
     }
 }
 
-/// What alarm-safe handlers count in must live for ever.
+/// The counters of alarm-safe handlers; such handlers must be `'static`.
 static SIGNALS: AlarmCounter = AlarmCounter::new();
 static DEADLINES: AlarmCounter = AlarmCounter::new();
 
-/// The runtime's own choice.
+/// The runtime's default.
 const LONGEST_BACKUP: Duration = Duration::from_millis(32);

@@ -1,6 +1,6 @@
-//! HTTP/2 frames as bytes, valid or not: what an attack sends and what a server answers (RFC 9113, RFC 7541).
+//! HTTP/2 frames as bytes, valid or not, and a counter of the server's answers (RFC 9113, RFC 7541).
 
-/// Types of frames.
+/// A frame type (RFC 9113, section 6), as are the next constants.
 pub const HEADERS: u8 = 0x1;
 /// See [`HEADERS`].
 pub const PRIORITY: u8 = 0x2;
@@ -19,15 +19,15 @@ pub const CONTINUATION: u8 = 0x9;
 /// A type that no specification defines; receivers ignore such frames.
 pub const UNKNOWN: u8 = 0x42;
 
-/// Flags of frames.
+/// A frame flag (RFC 9113, section 6.1).
 pub const END_STREAM: u8 = 0x1;
 /// See [`END_STREAM`].
 pub const END_HEADERS: u8 = 0x4;
 
-/// The payload that every server accepts.
+/// The largest payload that every server accepts (RFC 9113, section 4.2).
 pub const MAX_PAYLOAD: usize = 16 << 10;
 
-/// A frame.
+/// Returns a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a payload of a frame");
     let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
@@ -38,8 +38,8 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a client begins with: the preface, its settings with the window of each stream, and a window of the connection
-/// that is as large as can be.
+/// Returns the start of a client's connection: the preface, its settings with the window of each stream, and the
+/// largest window for the connection.
 pub fn opening(stream_window: u32) -> Vec<u8> {
     let mut settings = 0x4_u16.to_be_bytes().to_vec();
     settings.extend_from_slice(&stream_window.to_be_bytes());
@@ -52,9 +52,9 @@ pub fn opening(stream_window: u32) -> Vec<u8> {
     .concat()
 }
 
-/// The header block of a GET request with these fields besides. Nothing enters the dynamic table.
+/// Returns the header block of a GET request with additional fields, none of which enters the dynamic table.
 pub fn get_block(path: &str, fields: impl IntoIterator<Item = (String, String)>) -> Vec<u8> {
-    // From the static table: GET and https.
+    // `:method: GET` and `:scheme: https` of the static table.
     let mut block = vec![0x82, 0x87];
     block.push(0x04);
     text(&mut block, path);
@@ -66,14 +66,14 @@ pub fn get_block(path: &str, fields: impl IntoIterator<Item = (String, String)>)
     block
 }
 
-/// A field with a new name, after the byte that says whether it enters the dynamic table: 0x40 or 0x00.
+/// Appends a field with a new name. `form` decides whether it enters the dynamic table: 0x40 (yes) or 0x00 (no).
 pub fn field(block: &mut Vec<u8>, form: u8, name: &str, value: &str) {
     block.push(form);
     text(block, name);
     text(block, value);
 }
 
-/// A string without Huffman's code.
+/// Appends a string without Huffman coding.
 fn text(block: &mut Vec<u8>, text: &str) {
     let mut length = text.len();
     if length < 0x7f {
@@ -90,7 +90,7 @@ fn text(block: &mut Vec<u8>, text: &str) {
     block.extend_from_slice(text.as_bytes());
 }
 
-/// The frames of a request: HEADERS, and as many CONTINUATION frames as its block takes.
+/// Returns the frames of a request: HEADERS, and CONTINUATION frames as its block needs.
 pub fn request(stream: u32, block: &[u8]) -> Vec<u8> {
     let mut pieces = block.chunks(MAX_PAYLOAD).peekable();
     let mut bytes = Vec::with_capacity(block.len() + HEADER_BYTES);
@@ -105,26 +105,28 @@ pub fn request(stream: u32, block: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Counts what a server answers, from the bytes as they come.
+/// A parser that counts a server's answers.
 #[derive(Debug, Default)]
 pub struct Answers {
     header: [u8; HEADER_BYTES],
     filled: usize,
-    /// Bytes of the current payload that are still to come.
+    /// Bytes of the current payload that have not arrived.
     payload: usize,
     /// Streams that ended with a response or were reset.
     pub ended: u64,
-    /// Whether the server has announced the connection's end.
+    /// Whether the server has sent GOAWAY.
     pub going_away: bool,
 }
 
 impl Answers {
-    /// Takes the next bytes of the connection.
+    /// Processes the next bytes of the connection.
     pub fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
+            // Payloads are only skipped; they may span any number of reads.
             let skipped = self.payload.min(bytes.len());
             self.payload -= skipped;
             bytes = &bytes[skipped..];
+            // A header may also be split between reads.
             let taken = (HEADER_BYTES - self.filled).min(bytes.len());
             self.header[self.filled..][..taken].copy_from_slice(&bytes[..taken]);
             self.filled += taken;
@@ -152,7 +154,7 @@ const DATA: u8 = 0x0;
 
 const HEADER_BYTES: usize = 9;
 
-/// The largest window.
+/// The largest flow-control window.
 pub const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 const DEFAULT_WINDOW: u32 = (1 << 16) - 1;
@@ -180,7 +182,7 @@ mod tests {
         };
         assert_eq!(length(3), [3]);
         assert_eq!(length(127), [0x7f, 0]);
-        // Appendix C.1.2 of RFC 7541 encodes 1337 in five bits; this is the same in seven.
+        // RFC 7541, appendix C.1.2, encodes 1337 with a prefix of five bits; here the prefix has seven.
         assert_eq!(length(1337), [0x7f, 0xba, 0x09]);
     }
 

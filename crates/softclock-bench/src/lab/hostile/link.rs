@@ -1,4 +1,4 @@
-//! An attacker's connections: plain ones, and HTTP/2 over TLS, which sends whatever frames it is given.
+//! An attacker's connections: plain TCP, and HTTP/2 over TLS with arbitrary frames.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,24 +17,24 @@ use super::frames::Answers;
 use super::subject::Front;
 use super::tally::Tally;
 
-/// What an attack is given.
+/// The target of an attack.
 #[derive(Debug)]
 pub struct Against<'a> {
-    /// The server.
+    /// The server's addresses.
     pub front: &'a Front,
-    /// The settings of TLS that trust it.
+    /// The TLS configuration, which trusts the server's certificate.
     pub config: Arc<ClientConfig>,
-    /// Counts, and tells when the attack is over.
+    /// The attack's counts, and its end.
     pub tally: &'a Tally,
 }
 
-/// A connection of HTTP/2 that does what no client should. It reads and forgets what the server answers.
+/// An HTTP/2 connection that sends arbitrary frames. It reads and discards the server's answers.
 #[derive(Debug)]
 pub struct Link<'a> {
     stream: TcpStream,
     tls: ClientConnection,
     tally: &'a Tally,
-    /// What the server has answered.
+    /// Counts of the server's answers.
     pub answers: Answers,
 }
 
@@ -66,13 +66,13 @@ impl<'a> Link<'a> {
         })
     }
 
-    /// Sends all of it, unless the attack is over before.
+    /// Sends all bytes, unless the attack ends first.
     ///
     /// # Errors
     /// The server has ended the connection.
     pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() && self.tally.goes_on() {
-            // It takes as much as its buffer has room for.
+            // The writer accepts only as much as its buffer has room for.
             let taken = self.tls.writer().write(bytes)?;
             bytes = &bytes[taken..];
             self.turn(if taken == 0 { LOOK_UP } else { Duration::ZERO })?;
@@ -80,18 +80,20 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Sends and receives what is possible, and waits for more for so long if nothing is.
+    /// Sends and receives without blocking; if neither is possible, waits up to `wait`.
     ///
     /// # Errors
     /// The server has ended the connection.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let sent = self.flush()?;
         let received = self.receive()?;
+        // The server announces the end before it closes: count the connection as ended by it.
         if self.answers.going_away {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if !sent && !received && !wait.is_zero() {
             let mut flags = PollFlags::IN;
+            // A writable socket would end the wait at once if there is nothing to write.
             flags.set(PollFlags::OUT, self.tls.wants_write());
             let wait = Timespec::try_from(wait).unwrap_or_default();
             poll(&mut [PollFd::new(&self.stream, flags)], Some(&wait))?;
@@ -112,7 +114,7 @@ impl<'a> Link<'a> {
         Ok(any)
     }
 
-    /// Reads a bounded amount.
+    /// Reads a bounded amount; returns whether there was any.
     fn receive(&mut self) -> io::Result<bool> {
         match self.tls.read_tls(&mut self.stream) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -133,7 +135,8 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Has one connection after another until the attack is over: a new one soon after the server has ended the last.
+/// Opens one connection after another until the attack is over. A connection that the server ends is replaced after a
+/// pause.
 pub fn again_and_again(
     against: &Against<'_>,
     conversation: impl Fn(&mut Link<'_>) -> io::Result<()>,
@@ -147,19 +150,19 @@ pub fn again_and_again(
     }
 }
 
-/// A connection that does not block, from the attackers' address, with a receive buffer of so many bytes.
+/// Opens a non-blocking connection from the attackers' address, with a receive buffer of `buffer` bytes.
 ///
 /// # Errors
-/// The server refuses, or does not take it in time; or no descriptor is left.
+/// The server refuses or does not accept in time, or no descriptor is left.
 pub fn open(address: SocketAddr, buffer: Option<usize>) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     if let Some(bytes) = buffer {
-        // Before connecting, as the window is announced then.
+        // Before connecting, because the window is announced with the handshake.
         set_socket_recv_buffer_size(&socket, bytes)?;
     }
     bind(&socket, &SocketAddr::from((ATTACKERS, 0)))?;
-    // Also the time of connecting: where a server's queue is full it would be two minutes.
+    // The send timeout also bounds the time of connecting, which takes two minutes if the server's queue is full.
     set_socket_timeout(&socket, Timeout::Send, Some(TO_CONNECT))?;
     connect(&socket, &address)?;
     let stream = TcpStream::from(socket);
@@ -167,17 +170,17 @@ pub fn open(address: SocketAddr, buffer: Option<usize>) -> io::Result<TcpStream>
     Ok(stream)
 }
 
-/// Another address of the loopback interface than the victim's.
+/// The attackers' address on the loopback interface, which differs from the victim's.
 pub const ATTACKERS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// How long the kernel may keep an attacker waiting for a place in the server's queue.
+/// The time that an attacker waits for a place in the server's accept queue.
 const TO_CONNECT: Duration = Duration::from_millis(200);
 
-/// How long the server may be silent in a handshake.
+/// The longest silence of the server in a handshake.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a link that waits looks whether the attack is over.
+/// The interval at which a waiting link checks whether the attack is over.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
-/// Before the next connection.
+/// The time before the next connection.
 const PAUSE: Duration = Duration::from_millis(100);

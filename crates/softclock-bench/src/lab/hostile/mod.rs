@@ -1,10 +1,10 @@
-//! Attacks on servers, and another client beside them.
+//! Attacks on servers, and the service that another client gets meanwhile.
 //!
-//! A [`subject`] is a server with a configuration. A [`trial`] starts it on a processor of its own and measures what a
-//! [`victim`] sees without the attack, under it and after it. An attack is a function that threads run until its
-//! [`tally`] says that it is over: on raw HTTP/2 [`frames`] over a [`link`], or on many connections that [`hold`] what
-//! they have got. Behind a proxy stands the [`upstream`]. All of it stays on the loopback interface; attacks come from
-//! an address of their own, so that limits by client address can tell them from the victim.
+//! A [`subject`] is a server with a configuration. A [`trial`] starts it on its own processor and measures the service
+//! that a [`victim`] gets without the attack, under it and after it. An attack is a function that threads run until its
+//! [`tally`] ends it: it sends raw HTTP/2 [`frames`] over a [`link`], or opens many connections and [`hold`]s them.
+//! Proxies have the [`upstream`] behind them. All traffic stays on the loopback interface; attacks use a separate
+//! address, so that limits per client address distinguish them from the victim.
 
 pub mod frames;
 pub mod hold;

@@ -1,4 +1,4 @@
-//! Servers that are attacked: each with a configuration that is named in the results.
+//! Servers under attack, each with a configuration that the results name.
 
 use std::fs;
 use std::io;
@@ -17,18 +17,18 @@ use crate::servers::{
     Server, free_addresses, haproxy, nginx, readable_by_all, version, write_file,
 };
 
-/// A program with settings.
+/// A program with its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
-    /// Its name in tables: the program, and what differs from the first row of the same program.
+    /// The name in tables: the program, and its difference from the first row of the same program.
     pub name: &'static str,
-    /// What is started.
+    /// The program to start.
     pub program: Program,
-    /// Options of the command; else lines for nginx's `http` block, or HAProxy's section `defaults`.
+    /// Options of the command softclock, lines for nginx's `http` block, or lines for HAProxy's section `defaults`.
     pub settings: &'static str,
 }
 
-/// A program that is compared.
+/// A server program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// The command `softclock`.
@@ -39,36 +39,36 @@ pub enum Program {
     HaProxy,
 }
 
-/// What it does.
+/// The service of a server.
 #[derive(Clone, Copy, Debug)]
 pub enum Role<'a> {
     /// Serves the files of a directory, under a limit of open files of 1024.
     Files(&'a Path),
-    /// Passes requests on.
+    /// Passes requests to an upstream.
     Proxy {
-        /// Where to.
+        /// The upstream's address.
         upstream: SocketAddr,
-        /// So many at a time at most.
+        /// The most requests at a time.
         requests: usize,
     },
 }
 
-/// Where it listens.
+/// The addresses on which a server listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Front {
     /// HTTP/1 without TLS.
     pub plain: SocketAddr,
-    /// HTTP/1 and HTTP/2 with TLS; nothing listens there if it is a proxy.
+    /// HTTP/1 and HTTP/2 with TLS; unused by proxies.
     pub tls: SocketAddr,
-    /// Its own figures.
+    /// The server's metrics.
     pub metrics: SocketAddr,
 }
 
 impl Program {
-    /// All.
+    /// All programs.
     pub const ALL: [Self; 3] = [Self::Softclock, Self::Nginx, Self::HaProxy];
 
-    /// Its name and version, or that it is not there, for a report's notes.
+    /// Returns a report's note with the program's name and version, or that it is not installed.
     pub fn note(self) -> String {
         match (self, self.version()) {
             (Self::Softclock, _) => format!("softclock {}", env!("CARGO_PKG_VERSION")),
@@ -78,7 +78,7 @@ impl Program {
         }
     }
 
-    /// What it says of its version; `None` if it is not installed.
+    /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         match self {
             Self::Softclock => command::softclock().ok().map(|_| String::new()),
@@ -89,11 +89,13 @@ impl Program {
 }
 
 impl Subject {
-    /// Starts it; it takes connections when this returns. It stays on the processor that this thread is pinned to.
+    /// Starts the server, which accepts connections when this returns. It stays on the processor that this thread is
+    /// pinned to.
     ///
     /// # Errors
-    /// It does not start, with what it said.
+    /// The server does not start; the error has its output.
     pub fn start(&self, role: Role<'_>, identity: &Identity) -> io::Result<(Server, Front)> {
+        // The plain address comes from `Server::start`, which waits until the server listens there.
         let [tls, metrics] = free_addresses()?;
         let server = Server::start(|plain, directory| {
             let front = Front {
@@ -124,6 +126,7 @@ impl Subject {
             })
         })?;
         let plain = server.address();
+        // The other listeners may open later than the plain one.
         if let Role::Files(_) = role {
             wait_for(if self.program == Program::HaProxy {
                 metrics
@@ -209,7 +212,7 @@ impl Subject {
         )
     }
 
-    /// As a server of files it has nothing but its metrics.
+    /// Returns the configuration of HAProxy. It cannot serve files, and has only its metrics in that role.
     fn haproxy(&self, role: Role<'_>, front: &Front) -> String {
         let Front { plain, metrics, .. } = front;
         let (most, backend) = match role {
@@ -245,7 +248,7 @@ frontend m
     }
 }
 
-/// Runs a command with the limit of open files that shells and services mostly have.
+/// Runs a command with the limit of open files that shells and services usually have.
 fn with_few_descriptors(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell
@@ -266,7 +269,7 @@ fn wait_for(address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// A certificate for `localhost` that is made for a run, and clients' settings that trust it.
+/// A certificate for `localhost`, generated for a run, and a client configuration that trusts it.
 #[derive(Debug)]
 pub struct Identity {
     chain: PathBuf,
@@ -277,10 +280,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes it.
+    /// Generates the certificate.
     ///
     /// # Errors
-    /// There is no place for its files.
+    /// Its files cannot be written.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         readable_by_all(directory.path())?;
@@ -310,5 +313,5 @@ impl Identity {
     }
 }
 
-/// How long a second listener may take after the first.
+/// The longest time from a server's first listener to its second.
 const PATIENCE: Duration = Duration::from_secs(5);

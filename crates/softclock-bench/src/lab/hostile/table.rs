@@ -40,7 +40,7 @@ pub fn report(
     })
 }
 
-/// What other clients see under an attack.
+/// Compares the service that other clients get under an attack.
 const BESIDE_PEERS: Comparison = Comparison {
     is_ours: |variant| variant.starts_with("softclock"),
     is_peer: |variant| !variant.starts_with("softclock"),
@@ -52,7 +52,7 @@ const BESIDE_PEERS: Comparison = Comparison {
 
 const FAILED: &str = "share of requests that failed under it";
 
-/// Leaves out what is not installed, and all but the first row of each program in a smoke run.
+/// Removes programs that are not installed and, in a smoke run, all but the first row of each program.
 pub fn keep_installed(subjects: &mut Vec<Subject>, context: &Context) {
     subjects.retain(|subject| subject.program.version().is_some());
     if context.smoke {
@@ -136,6 +136,7 @@ fn all_notes(cases: &[Case], stage: &Stage, own: &[&str]) -> Vec<String> {
     }
     notes.extend(named.iter().filter_map(settings_note));
     let used = |program: &Program| named.iter().any(|subject| subject.program == *program);
+    // Name the programs of the rows, and those that are missing.
     let mentioned = |program: &Program| used(program) || program.version().is_none();
     notes.extend((Program::ALL.into_iter().filter(mentioned)).map(Program::note));
     notes.extend(NOTES.map(str::to_owned));
@@ -154,7 +155,7 @@ fn all_notes(cases: &[Case], stage: &Stage, own: &[&str]) -> Vec<String> {
     notes
 }
 
-/// What a row's name stands for.
+/// Returns a note with the settings behind a row's name.
 fn settings_note(subject: &Subject) -> Option<String> {
     let words: Vec<&str> = subject.settings.split_whitespace().collect();
     (!words.is_empty()).then(|| format!("\"{}\" has: {}", subject.name, words.join(" ")))

@@ -1,4 +1,4 @@
-//! What an attack has done so far, and whether it goes on.
+//! The counts of an attack, and its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -8,18 +8,18 @@ pub struct Tally {
     over: AtomicBool,
     /// Bytes sent, those of TLS included.
     pub bytes: Counter,
-    /// Frames, requests or connections, whatever the attack is made of.
+    /// Frames, requests or connections, by the kind of attack.
     pub units: Counter,
-    /// Connections that the server ended, refused or did not take in time.
+    /// Connections that the server ended, refused or did not accept in time.
     pub ended: Counter,
 }
 
-/// A number that threads add to.
+/// A number that several threads add to.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Tally {
-    /// Whether the attack is to go on: until its time is over, or until it has sent as much as it may.
+    /// Returns whether the attack continues: neither its time is over nor its limit of bytes is reached.
     pub fn goes_on(&self) -> bool {
         !self.over.load(Relaxed) && self.bytes.get() < MOST_BYTES
     }
@@ -31,18 +31,18 @@ impl Tally {
 }
 
 impl Counter {
-    /// Adds.
+    /// Adds to the sum.
     pub fn add(&self, number: usize) {
         self.0.fetch_add(number as u64, Relaxed);
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// An attack ends at so many bytes.
+/// The number of bytes at which an attack ends.
 const MOST_BYTES: u64 = 4 << 30;
 
 #[cfg(test)]

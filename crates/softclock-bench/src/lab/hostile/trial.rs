@@ -1,4 +1,4 @@
-//! One attack on one server: a victim without it, under it and after it.
+//! One attack on one server: the service to a victim without it, under it and after it.
 
 use std::error::Error;
 use std::io;
@@ -18,50 +18,50 @@ use crate::measure::processors::{Processors, pin};
 use crate::output::report::Context;
 use crate::servers::{Server, readable_by_all};
 
-/// An attack, the servers that meet it, and what is asked of them meanwhile.
+/// An attack, the servers that it meets, and their task.
 pub struct Case {
     /// Its name in tables.
     pub name: String,
-    /// What each of its threads does until the tally says that it is over.
+    /// The function that each of its threads runs until the tally ends the attack.
     pub attack: Box<dyn Fn(&Against<'_>) + Sync>,
-    /// How many threads; an attack has one connection or more in each.
+    /// The number of threads; each has one connection or more.
     pub threads: usize,
-    /// What the tally's units are: frames, requests.
+    /// The unit that the tally counts, such as frames or requests.
     pub units: &'static str,
-    /// The servers, ours first.
+    /// The servers, softclock first.
     pub subjects: Vec<Subject>,
-    /// What they do.
+    /// The servers' task.
     pub ground: Ground,
 }
 
-/// What servers do, and what a victim asks for.
+/// The task of the servers, and the victim's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// They serve files; the victim asks for one of 1 KB.
+    /// The servers serve files; the victim requests one of 1 KB.
     Files,
-    /// They serve files; the victim asks for metrics.
+    /// The servers serve files; the victim requests metrics.
     Metrics,
-    /// They pass so many requests on at a time; the victim's are answered at once.
+    /// The servers pass up to this many requests at a time to the upstream, which answers the victim's at once.
     Proxy(usize),
 }
 
-/// How long it all takes.
+/// The durations of a trial.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Pairs of phases, without and under the attack, of each server.
     pub rounds: usize,
-    /// Of a phase.
+    /// The length of a phase.
     pub phase: Duration,
-    /// Of a step in which the victim is looked at after the attack.
+    /// The length of a step in which the victim is measured after the attack.
     pub step: Duration,
-    /// So long after the attack at most.
+    /// The longest time of these steps.
     pub after: Duration,
-    /// The victim's.
+    /// The time after which a victim's request has failed.
     pub patience: Duration,
 }
 
 impl Plan {
-    /// The full one, or the smallest.
+    /// Returns the full plan, or the smallest one in a smoke run.
     pub fn of(context: &Context) -> Self {
         let ms = Duration::from_millis;
         if context.smoke {
@@ -84,49 +84,49 @@ impl Plan {
     }
 }
 
-/// What one pair of phases gave.
+/// The results of one pair of phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// What the victim saw before.
+    /// The victim's results before the attack.
     pub without: Seen,
-    /// What it saw under the attack.
+    /// Its results under the attack.
     pub under: Seen,
-    /// Share of the victim's requests that failed under it.
+    /// Share of the victim's requests that failed under the attack.
     pub failed: f64,
-    /// From the end of the attack to the end of the first step that was normal.
+    /// The time from the end of the attack to the end of the first normal step.
     pub recovery: Duration,
-    /// Share of a processor that the server took under the attack.
+    /// Share of a processor that the server used under the attack.
     pub busy: f64,
-    /// How long the attack took.
+    /// The duration of the attack.
     pub attack: Duration,
-    /// Its counts.
+    /// Bytes that the attack sent.
     pub bytes: u64,
     /// See [`Case::units`].
     pub units: u64,
-    /// Connections that the server ended or did not take.
+    /// Connections that the server ended or did not accept.
     pub ended: u64,
-    /// Requests that were open at the upstream, a second after the attack's end or after the first step.
+    /// Requests open at the upstream, a second after the attack's end or after the first step.
     pub open_upstream: usize,
 }
 
-/// What all trials of an experiment share.
+/// The parts that all trials of an experiment share.
 #[derive(Debug)]
 pub struct Stage {
-    /// The server has one, all others share the other.
+    /// One processor for the server, and one for everything else.
     pub processors: Processors,
     identity: Identity,
     site: tempfile::TempDir,
-    /// Behind proxies.
+    /// The upstream of proxies.
     pub upstream: Upstream,
 }
 
 impl Stage {
-    /// Writes files and starts the upstream.
+    /// Writes the files and starts the upstream.
     ///
     /// # Errors
-    /// There is no place for files.
+    /// The files cannot be written, or the upstream does not start.
     pub fn build() -> io::Result<Self> {
-        // For attackers; servers have a limit of their own.
+        // For the attackers; servers get their own limit.
         raise_descriptor_limit();
         let site = tempfile::tempdir()?;
         readable_by_all(site.path())?;
@@ -144,10 +144,10 @@ impl Stage {
         })
     }
 
-    /// A server on its processor.
+    /// Starts a server on its processor.
     ///
     /// # Errors
-    /// It does not start.
+    /// The server does not start.
     pub fn start(&self, subject: &Subject, ground: Ground) -> io::Result<(Server, Front)> {
         let role = match ground {
             Ground::Files | Ground::Metrics => Role::Files(self.site.path()),
@@ -160,10 +160,10 @@ impl Stage {
         self.processors.on(self.processors.server, start)
     }
 
-    /// A pair of phases, with a server of its own.
+    /// Runs a pair of phases with a new server.
     ///
     /// # Errors
-    /// The server does not start or ends; the victim cannot run.
+    /// The server does not start or ends early, or the victim cannot run.
     pub fn sample(&self, case: &Case, subject: &Subject, plan: &Plan) -> io::Result<Sample> {
         let (server, front) = self.start(subject, case.ground)?;
         let clients = self.processors.clients;
@@ -175,11 +175,12 @@ impl Stage {
             config: Arc::clone(&self.identity.clients),
             tally: &tally,
         };
+        // Server time counts from before the victim's phase, because the attack starts inside it.
         let (cpu, begun) = (server.cpu_time()?, Instant::now());
         let mut attack = Duration::ZERO;
         let under = thread::scope(|scope| {
             let seen = victim.watch(plan.phase, clients, || {
-                // The kept connections are there before the attack.
+                // Lets the victim open its kept connections before the attack.
                 thread::sleep(LEAD.min(plan.phase / 4));
                 attack = begun.elapsed();
                 for _ in 0..case.threads {
@@ -189,6 +190,7 @@ impl Stage {
                     });
                 }
             });
+            // The victim has finished its phase: end the attack at the same moment.
             attack = begun.elapsed() - attack;
             tally.end();
             seen
@@ -210,7 +212,8 @@ impl Stage {
         })
     }
 
-    /// Looks on until a step is normal.
+    /// Measures the victim in steps until one is normal; returns the time until then, and the requests open at the
+    /// upstream.
     fn recover(
         &self,
         victim: &Victim,
@@ -239,7 +242,7 @@ fn victim(ground: Ground, front: &Front, plan: &Plan) -> Victim {
         Ground::Metrics => (front.metrics, "/metrics"),
         Ground::Proxy(_) => (front.plain, "/"),
     };
-    // Scrapes are seldom.
+    // Scrapes are rare.
     let share = if ground == Ground::Metrics { 0.1 } else { 1.0 };
     Victim {
         address,
@@ -250,19 +253,20 @@ fn victim(ground: Ground, front: &Front, plan: &Plan) -> Victim {
     }
 }
 
-/// Attackers leave the victim its share of the processor: what it sees is to be the server's doing.
+/// Pins an attacker's thread and lowers its priority, so that it leaves the victim processor time and delays are the
+/// server's.
 fn attacker(processor: Option<usize>) {
     pin(processor);
-    // For this thread alone, as Linux takes it. It matters little where it is forbidden.
+    // On Linux this affects the calling thread only. If it is forbidden, the attack runs at ordinary priority.
     if let Ok(own) = getpriority_process(None) {
         let _ = setpriority_process(None, own + LESS_PRIORITY);
     }
 }
 
-/// Runs all cases: the servers take turns, and each has its pairs.
+/// Runs all cases: in each round the servers take turns.
 ///
 /// # Errors
-/// Those of the first sample that fails.
+/// That of the first sample that fails.
 pub fn run(
     context: &Context,
     stage: &Stage,
@@ -276,7 +280,7 @@ pub fn run(
     for round in 0..plan.rounds {
         for (case, samples) in cases.iter().zip(&mut samples) {
             for turn in 0..case.subjects.len() {
-                // Another one is first each time.
+                // Rotate the order, so that no server always runs first.
                 let index = (round + turn) % case.subjects.len();
                 let subject = &case.subjects[index];
                 let what = format!("{}: {}", case.name, subject.name);
@@ -292,19 +296,19 @@ pub fn run(
     Ok(samples)
 }
 
-/// What victims ask for.
+/// The file that victims request.
 const SMALL: &str = "/small.html";
 
-/// What attackers ask for.
+/// The file that attackers request.
 pub const LARGE: &str = "/large.bin";
 
 const SMALL_BYTES: usize = 1 << 10;
 
-/// More than socket buffers hold.
+/// Larger than socket buffers.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// The victim's, before the attack.
+/// The time that the victim runs before the attack.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// Steps of `nice(1)`.
+/// The increase of the nice value.
 const LESS_PRIORITY: i32 = 15;

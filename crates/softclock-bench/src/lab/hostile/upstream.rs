@@ -1,4 +1,4 @@
-//! A server behind proxies, which answers when it is told to: `/wait/300` after 300 ms, any other path at once.
+//! An upstream with adjustable delays: it answers `/wait/300` after 300 ms, any other path at once.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Threads of this process, one a connection, until this is dropped.
+/// An upstream in threads of this process, one per connection. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Upstream {
     address: SocketAddr,
@@ -18,15 +18,15 @@ pub struct Upstream {
 #[derive(Debug, Default)]
 struct State {
     over: AtomicBool,
-    /// Requests that are not answered.
+    /// Requests without an answer.
     open: AtomicUsize,
 }
 
 impl Upstream {
-    /// Begins to listen. Its threads stay on the processor that this thread is pinned to.
+    /// Starts to listen. The threads stay on the processor that this thread is pinned to.
     ///
     /// # Errors
-    /// No address is free.
+    /// No port is free.
     pub fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -40,12 +40,13 @@ impl Upstream {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Requests that have begun to arrive and are not answered, on connections that the proxy has not closed.
+    /// Returns the number of requests that have begun to arrive and are not answered, on connections that the proxy has
+    /// not closed.
     pub fn open_requests(&self) -> usize {
         self.state.open.load(Relaxed)
     }
@@ -54,7 +55,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.state.over.store(true, Relaxed);
-        // Wakes the acceptor up.
+        // Unblocks the acceptor.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -69,10 +70,10 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
         }
         let state = Arc::clone(state);
         let serve = move || {
-            // The proxy may close whenever it likes.
+            // The proxy may close a connection at any time.
             let _ = serve(stream, &state);
         };
-        // More threads than there can be: the proxy sees a connection that closes.
+        // If no thread can be started, the stream is dropped and the proxy sees a closed connection.
         let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(serve);
     }
 }
@@ -93,6 +94,7 @@ fn answer(reader: &mut BufReader<TcpStream>, state: &State) -> io::Result<()> {
     let (mut line, mut length) = (String::new(), 0);
     reader.read_line(&mut line)?;
     let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    // Of the fields only the body's length matters.
     while line.trim_end() != "" {
         line.clear();
         reader.read_line(&mut line)?;
@@ -102,6 +104,7 @@ fn answer(reader: &mut BufReader<TcpStream>, state: &State) -> io::Result<()> {
             length = value.trim().parse().unwrap_or(0);
         }
     }
+    // The request stays open until its whole body has arrived.
     let body = io::copy(&mut reader.take(length), &mut io::sink())?;
     if body < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -113,7 +116,7 @@ fn answer(reader: &mut BufReader<TcpStream>, state: &State) -> io::Result<()> {
     reader.get_mut().write_all(answer)
 }
 
-/// Waits, unless the proxy closes the connection or it is all over.
+/// Waits for `ms` milliseconds, or until the proxy closes the connection or the upstream ends.
 fn wait(reader: &mut BufReader<TcpStream>, ms: u64, state: &State) -> io::Result<()> {
     let mut left = Duration::from_millis(ms);
     while !left.is_zero() && !state.over.load(Relaxed) {
@@ -121,7 +124,7 @@ fn wait(reader: &mut BufReader<TcpStream>, ms: u64, state: &State) -> io::Result
         reader.get_ref().set_read_timeout(Some(step))?;
         match reader.get_ref().peek(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            // The next request is there already.
+            // The next request has arrived already.
             Ok(_) => thread::sleep(step),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),

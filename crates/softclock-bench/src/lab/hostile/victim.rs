@@ -1,4 +1,4 @@
-//! Another client of an attacked server: some requests on kept connections and some on new ones, in an open loop.
+//! Another client of an attacked server: it sends requests on kept and on new connections, in an open loop.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,22 +8,22 @@ use std::time::Duration;
 use crate::load::{self, HotOptions, HotResult};
 use crate::measure::processors::pin;
 
-/// What it asks for, and how often.
+/// The victim's requests and their rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Victim {
-    /// The server's.
+    /// The server's address.
     pub address: SocketAddr,
-    /// The file's.
+    /// The path to request.
     pub path: &'static str,
     /// Requests a second on kept connections.
     pub kept: f64,
-    /// Requests a second on a new connection each.
+    /// Requests a second, each on a new connection.
     pub new: f64,
-    /// After so long a request has failed.
+    /// The time after which a request has failed.
     pub patience: Duration,
 }
 
-/// What it has seen in a phase.
+/// The service in a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// On kept connections.
@@ -32,22 +32,22 @@ pub struct Seen {
     pub new: Latency,
 }
 
-/// Latencies in milliseconds, in which a request that failed counts as long as the client's patience.
+/// Latencies in milliseconds. A failed request counts as the client's patience.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
     /// The median.
     pub p50_ms: f64,
     /// The 99th percentile.
     pub p99_ms: f64,
-    /// Share of the requests without an answer of status 200, 0 to 1.
+    /// Share of the requests that were not answered with status 200, from 0 to 1.
     pub failed: f64,
 }
 
 impl Victim {
-    /// Asks for so long from `processor`, and calls `beside` at the same time.
+    /// Sends requests for `duration` from `processor`, and calls `beside` meanwhile.
     ///
     /// # Errors
-    /// There is no runtime to be had, or no first connection.
+    /// A runtime or the first connections cannot be created.
     pub fn watch(
         &self,
         duration: Duration,
@@ -68,6 +68,7 @@ impl Victim {
         let (kept, new) = thread::scope(|scope| {
             let kept = scope.spawn(|| ask(self.kept, true));
             let new = scope.spawn(|| ask(self.new, false));
+            // On this thread, so that the caller decides when the attack starts.
             beside();
             (kept.join(), new.join())
         });
@@ -83,13 +84,13 @@ impl Victim {
 }
 
 impl Seen {
-    /// Share of all requests that failed.
+    /// Returns the share of all requests that failed.
     pub fn failed(&self, victim: &Victim) -> f64 {
         let (kept, new) = (victim.kept, victim.new);
         (self.kept.failed * kept + self.new.failed * new) / (kept + new)
     }
 
-    /// Whether both kinds of requests are served as in a time without an attack.
+    /// Returns whether both kinds of requests are served as without an attack.
     pub fn is_normal(&self, without: &Seen) -> bool {
         self.kept.is_normal(without.kept) && self.new.is_normal(without.new)
     }
@@ -100,7 +101,8 @@ impl Latency {
         let patience_us = patience.as_micros() as u64;
         let refused = result.statuses.iter().filter(|(status, _)| **status != 200);
         let refused: u64 = refused.map(|(_, number)| number).sum();
-        // Refusals have a latency already, mostly a short one, which stays the lower share.
+        // Refusals already have a, mostly short, latency in the histogram, which they keep; the added failures are at
+        // the upper end.
         let failed = refused + result.failed();
         let mut latency = result.latency_us.clone();
         let _ = latency.record_n(patience_us, failed);
@@ -121,10 +123,11 @@ impl Latency {
 /// Connections that are kept, and opened before the attack.
 const KEPT: usize = 4;
 
-/// Times the p99 without an attack.
+/// The largest normal p99, as a multiple of that without an attack.
 const NORMAL: f64 = 3.0;
 
-/// A p99 of few requests is nearly their maximum, which the scheduler moves by so much at any time.
+/// A p99 in milliseconds that is always normal: with few requests it is close to their maximum, which the scheduler
+/// alone can raise this far.
 const ALWAYS_NORMAL_MS: f64 = 5.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sets of descriptors whose events are waited for, and rounds over all mechanisms (*Event Delivery*, section 7.2).
+//! Sets of descriptors to wait for, and measurements over all mechanisms in turn (*Event Delivery*, section 7.2).
 
 pub mod rounds;
 pub mod sets;

@@ -1,4 +1,4 @@
-//! Events by each mechanism of readiness and by libevent, in turn: what a noisy machine does to one, it does to all.
+//! Measurements of all readiness mechanisms and of libevent in turn, so that noise of the machine affects all alike.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,8 +11,9 @@ use crate::output::chart::{Mark, Series};
 use crate::output::report::{Context, Row};
 use crate::peers::libevent::Libevent;
 
-/// Has `ours` and `libevents` add samples for each number of descriptors in each round. Sets of descriptors are made anew each
-/// time, since not all of them fit into a process. `notes` say who could not.
+/// Calls `ours` and `libevents` in each round for each number of descriptors, to add their samples. They create their
+/// sets of descriptors anew each time, because not all sets fit into a process at once. A failure is added to `notes`,
+/// and ends the part of that mechanism or setting.
 pub fn in_turn(
     context: &Context,
     sizes: &[usize],
@@ -21,7 +22,7 @@ pub fn in_turn(
     ours: impl Fn(Mechanism, usize, &mut Samples<'_>) -> io::Result<()>,
     libevents: impl Fn(&Libevent, usize, &mut Samples<'_>) -> Result<(), String>,
 ) -> Found {
-    // What the limit is in the end shows when descriptors are made.
+    // The limit may stay lower; creating the descriptors shows it.
     raise_descriptor_limit();
     let mut found = Found::default();
     let mut libevent = Libevent::all(notes);
@@ -33,6 +34,7 @@ pub fn in_turn(
             let mut found = Found::default();
             for mechanism in Mechanism::ALL {
                 let has_failed = |&(who, with): &_| who == mechanism && size >= with;
+                // More descriptors cannot succeed where fewer failed.
                 if failed.iter().any(has_failed) {
                     continue;
                 }
@@ -55,7 +57,7 @@ pub fn in_turn(
     found
 }
 
-/// What all rounds found.
+/// The samples of all rounds.
 #[derive(Debug, Default)]
 pub struct Found(Vec<Kind>);
 
@@ -67,7 +69,7 @@ struct Kind {
     samples: Vec<f64>,
 }
 
-/// Where samples of one variant are put.
+/// The destination of a variant's samples.
 #[derive(Debug)]
 pub struct Samples<'a> {
     variant: &'static str,
@@ -75,7 +77,7 @@ pub struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// Adds some of one metric.
+    /// Adds samples of one metric.
     pub fn add(&mut self, metric: String, samples: &[f64]) {
         let kinds = &mut self.found.0;
         let known = kinds
@@ -93,7 +95,7 @@ impl Samples<'_> {
 }
 
 impl Found {
-    /// Adds what another round found.
+    /// Adds the samples of another round.
     fn merge(&mut self, other: Self) {
         for kind in other.0 {
             self.of(kind.variant).add(kind.metric, &kind.samples);
@@ -107,7 +109,7 @@ impl Found {
         }
     }
 
-    /// A row for each metric of each variant, those of the same metric together.
+    /// Returns a row for each metric of each variant, grouped by metric.
     pub fn rows(&self, unit: &'static str) -> Vec<Row> {
         let mut kinds: Vec<&Kind> = self
             .0
@@ -121,7 +123,8 @@ impl Found {
     }
 }
 
-/// Ours by the mechanisms that do not slow down with the number of descriptors, relative to libevent's best setting.
+/// Compares the mechanisms of softclock whose cost does not grow with the number of descriptors with the best setting
+/// of libevent.
 pub fn beside_libevent(rows: &[Row]) -> Vec<Row> {
     let comparison = Comparison {
         is_ours: |variant| {
@@ -135,7 +138,7 @@ pub fn beside_libevent(rows: &[Row]) -> Vec<Row> {
     comparison.rows(rows)
 }
 
-/// A curve for each variant: the values of what `metric` calls each number of descriptors.
+/// Returns a curve for each variant: its values of `metric(size)` for each number of descriptors.
 pub fn curves(rows: &[Row], sizes: &[usize], metric: impl Fn(usize) -> String) -> Vec<Series> {
     let ours = Mechanism::ALL.map(Mechanism::name);
     let variants = ours.into_iter().chain(Libevent::NAMES);
@@ -179,7 +182,7 @@ mod tests {
         let all = Mechanism::ALL.len();
         let place = rows.iter().position(|row| row.metric == "of 2");
         assert_eq!((rows.len(), place), (2 * all - 1, Some(all)));
-        // Each once, and that libevent is missing, or each of its settings.
+        // One note for select, and one or two for libevent: missing, or one for each of its settings.
         assert!((2..=3).contains(&notes.len()), "{notes:?}");
         let curves = curves(&rows, &[1, 2], |size| format!("of {size}"));
         let points: usize = curves.iter().map(|curve| curve.points.len()).sum();

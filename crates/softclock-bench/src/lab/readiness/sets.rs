@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use softclock::events::{EventQueue, Mechanism, Readiness, Source, SourceEvent};
 
-/// A queue with interest in the reading of cold sockets, and some hot ones.
+/// An event queue with interest in the readability of cold and hot sockets.
 pub struct EventSet {
     /// The queue.
     pub queue: EventQueue,
@@ -14,10 +14,10 @@ pub struct EventSet {
 }
 
 impl EventSet {
-    /// `cold` sockets on which nothing happens, and `hot` ones.
+    /// Creates `hot` sockets that become readable, and `cold` ones that never do.
     ///
     /// # Errors
-    /// The mechanism does not work, or not with so many descriptors.
+    /// The mechanism does not work, or not with this many descriptors.
     pub fn new(mechanism: Mechanism, hot: usize, cold: usize) -> io::Result<Self> {
         let queue = EventQueue::with_mechanism(mechanism)?;
         let watch = |stream: UnixStream| -> io::Result<Source<UnixStream>> {
@@ -26,7 +26,7 @@ impl EventSet {
             queue.declare_interest(&source, Readiness::READABLE, None)?;
             Ok(source)
         };
-        // First, so that their numbers are small enough for `select`.
+        // Hot sockets first, so that their numbers are below the limit of `select`.
         let hot = (0..hot)
             .map(|_| {
                 let (here, there) = UnixStream::pair()?;
@@ -34,6 +34,7 @@ impl EventSet {
             })
             .collect::<io::Result<_>>()?;
         let mut both = Vec::with_capacity(cold);
+        // Both ends of a cold pair count, which halves the descriptors.
         while both.len() < cold {
             let (one, other) = UnixStream::pair()?;
             both.push(watch(one)?);
@@ -46,7 +47,7 @@ impl EventSet {
             hot,
             _cold: both,
         };
-        // What the adding itself brought.
+        // Discard events of the registration itself.
         set.drain()?;
         Ok(set)
     }
@@ -60,7 +61,7 @@ impl EventSet {
         there.try_for_each(|(_, there)| there.write_all(b"x"))
     }
 
-    /// Takes all events, `array_max` at a time at most; gives their number.
+    /// Takes all events, at most `array_max` at a time; returns their number.
     ///
     /// # Errors
     /// Those of the mechanism.
@@ -73,7 +74,7 @@ impl EventSet {
         Ok(found)
     }
 
-    /// Reads what [`heat`](Self::heat) wrote.
+    /// Reads the bytes that [`heat`](Self::heat) wrote.
     ///
     /// # Errors
     /// Those of read(2).
@@ -94,7 +95,7 @@ impl EventSet {
     }
 }
 
-/// So many cold sockets there are in the figures of the paper, and as many as a process may have.
+/// Returns the numbers of cold sockets: those of the paper's figures, and larger ones up to the limit of a process.
 pub fn cold_counts(smoke: bool) -> &'static [usize] {
     if smoke {
         &[0, 200]

@@ -1,19 +1,19 @@
-//! Caches as cachegrind simulates them: two levels, the least recently used line of a set goes, writes allocate.
+//! Caches as cachegrind simulates them: two levels, least-recently-used replacement in each set, allocation on writes.
 
-/// What the caches are like.
+/// The sizes of the caches, for notes.
 pub const SIZES: &str = "32 KB in 8 ways for instructions and for data, 8 MB in 16 ways for both behind them, lines of 64 \
      bytes; 64 entries in 8 ways for pages of instructions";
 
-/// How often something was not where it was looked for.
+/// Counts of cache misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
-    /// Lines of instructions.
+    /// First-level misses of instruction lines.
     pub i1: u64,
-    /// Lines of data.
+    /// First-level misses of data lines.
     pub d1: u64,
-    /// Those of both that the second level did not have either.
+    /// Second-level misses of both.
     pub ll: u64,
-    /// Pages of instructions.
+    /// TLB misses of instruction pages.
     pub itlb: u64,
 }
 
@@ -38,7 +38,7 @@ impl Caches {
         }
     }
 
-    /// Instructions are fetched.
+    /// Simulates the fetch of an instruction.
     pub(super) fn fetch(&mut self, address: u64, bytes: u64) {
         if !self.itlb.has(address) {
             self.misses.itlb += 1;
@@ -51,7 +51,7 @@ impl Caches {
         }
     }
 
-    /// Data is read or written.
+    /// Simulates a read or write of data.
     pub(super) fn data(&mut self, address: u64, bytes: u64) {
         for line in lines(address, bytes) {
             if !self.d1.has(line) {
@@ -68,7 +68,7 @@ impl Caches {
     }
 }
 
-/// An address in each line that is touched.
+/// Returns an address in each line that an access touches.
 fn lines(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
     let (first, last) = (address / LINE, (address + bytes.max(1) - 1) / LINE);
     (first..=last).map(|line| line * LINE)
@@ -76,7 +76,7 @@ fn lines(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
 
 #[derive(Debug)]
 struct Cache {
-    /// Set after set; in a set, the most recently used block comes first.
+    /// The blocks, set after set; in each set, the most recently used comes first.
     blocks: Vec<u64>,
     ways: usize,
     block_bytes: u64,
@@ -91,13 +91,14 @@ impl Cache {
         }
     }
 
-    /// Whether the block of `address` is there. It is from now on.
+    /// Returns whether the block of `address` is cached, and caches it.
     fn has(&mut self, address: u64) -> bool {
         let block = address / self.block_bytes;
         let sets = (self.blocks.len() / self.ways) as u64;
         let start = (block % sets) as usize * self.ways;
         let set = &mut self.blocks[start..start + self.ways];
         let found = set.iter().position(|&other| other == block);
+        // Move the block, or on a miss the least recently used one, to the front.
         set[..=found.unwrap_or(self.ways - 1)].rotate_right(1);
         set[0] = block;
         found.is_some()
@@ -107,7 +108,7 @@ impl Cache {
 pub(super) const LINE: u64 = 64;
 pub(super) const PAGE: u64 = 4096;
 
-/// No block, as addresses do not reach so far.
+/// Marks an empty place: block numbers never get this large.
 const NOTHING: u64 = u64::MAX;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! What a handler's memory accesses cost a server in cache misses, by simulation: where it interrupts the server anywhere,
-//! and where it is called at trigger states (*Soft Timers*, section 5.1).
+//! Simulation of the cache misses that a handler's memory accesses cause in a server: if the handler interrupts the
+//! server anywhere, and if it is called at trigger states (*Soft Timers*, section 5.1).
 //!
-//! The server runs under valgrind, which tells each instruction and each access to memory. All caches are simulated
-//! side by side on this one sequence, with the handler's accesses put in at different places: so nothing but the place
-//! differs, and there is no noise. A trigger state shows in the sequence as a store to a known address.
+//! The server runs under valgrind, which reports each instruction and memory access. Several sets of caches are
+//! simulated side by side on this one sequence, with the handler's accesses inserted at different places: only the
+//! place differs, and there is no noise. A trigger state appears in the sequence as a store to a known address.
 //!
-//! - `cache`: sets of lines, the least recently used of which goes.
-//! - `replay`: the sequence, with the handler's accesses put in.
+//! - `cache`: sets of lines with least-recently-used replacement.
+//! - `replay`: the sequence, with the handler's accesses inserted.
 
 mod cache;
 mod replay;
@@ -27,37 +27,37 @@ use crate::load::closed_loop::{Load, Target, response_bytes};
 use crate::measure::processors::Processors;
 use replay::{Access, Replay};
 
-/// How much is simulated.
+/// The size of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Parts of the sequence that are counted, after one that is not.
+    /// Parts of the sequence that count, after a first one that warms the caches.
     pub parts: usize,
     /// Instructions in a part.
     pub part: u64,
-    /// It ends after this time, whatever has been counted.
+    /// The time after which the simulation ends in any case.
     pub patience: Duration,
 }
 
-/// What was found.
+/// The results of a simulation.
 #[derive(Debug)]
 pub struct Outcome {
-    /// For each place, in the given order.
+    /// The results of each place, in the given order.
     pub simulated: Vec<Simulated>,
-    /// Of the program, not the kernel.
+    /// Instructions of the program per request, without the kernel's.
     pub instructions_per_request: f64,
 }
 
-/// Whether valgrind is there.
+/// Returns whether valgrind is installed.
 pub fn is_possible() -> bool {
     let version = Command::new(VALGRIND).arg("--version").output();
     version.is_ok()
 }
 
-/// Runs the server under a few clients, and simulates it with a handler at each of `places`, which is called when so
-/// many instructions have passed since it was called before.
+/// Runs the server under a few clients, and simulates for each of `places` a handler that is called every `every`
+/// instructions.
 ///
 /// # Errors
-/// A valgrind or a server that does not work, and [`io::ErrorKind::TimedOut`] when patience was too short.
+/// valgrind or the server fails, and [`io::ErrorKind::TimedOut`] if the plan's patience is too short.
 pub fn simulate(plan: &Plan, places: &[Place], every: u64) -> io::Result<Outcome> {
     let processors = Processors::detect();
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
@@ -68,11 +68,12 @@ pub fn simulate(plan: &Plan, places: &[Place], every: u64) -> io::Result<Outcome
     let replay = Replay::new(places, every, plan.part, plan.parts);
     thread::scope(|scope| {
         let reader = scope.spawn(|| read(trace, replay, &mark, &enough));
+        // The reader ignores all accesses until the mark is known.
         let requests = server.mark().and_then(|address_of_mark| {
             mark.store(address_of_mark, Relaxed);
             ask(address, plan, &enough)
         });
-        // Its standard error ends with it, and so does the reader.
+        // This closes the server's standard error, at which the reader ends.
         drop(server);
         let replay = reader.join().expect("the reader does not panic");
         let requests = requests?;
@@ -99,7 +100,7 @@ fn start(address: SocketAddr) -> io::Result<Child> {
         .spawn()
 }
 
-/// Asks until there is enough, or for too long; gives the number of requests.
+/// Sends requests until the replay is complete or the time is over; returns their number.
 fn ask(address: SocketAddr, plan: &Plan, enough: &AtomicBool) -> io::Result<f64> {
     let target = Target {
         address,
@@ -114,11 +115,11 @@ fn ask(address: SocketAddr, plan: &Plan, enough: &AtomicBool) -> io::Result<f64>
     Ok(outcome.bytes as f64 / response as f64)
 }
 
-/// A process that does not outlive its owner.
+/// A child process that is killed when this is dropped.
 struct Server(Child);
 
 impl Server {
-    /// It says where its mark is when it listens.
+    /// Reads the address of the mark, which the server prints when it listens.
     fn mark(&mut self) -> io::Result<u64> {
         let stdout = self.0.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut line = String::new();
@@ -135,8 +136,8 @@ impl Drop for Server {
     }
 }
 
-/// Replays what valgrind tells from when the mark is known until there is enough, then reads on, so that the server is
-/// not held up.
+/// Replays valgrind's output from the moment at which the mark is known until the replay is complete; then only drains
+/// it, so that the server does not block.
 fn read(trace: ChildStderr, mut replay: Replay, mark: &AtomicU64, enough: &AtomicBool) -> Replay {
     let mut trace = BufReader::with_capacity(1 << 20, trace);
     let mut line = Vec::new();
@@ -160,8 +161,8 @@ fn read(trace: ChildStderr, mut replay: Replay, mark: &AtomicU64, enough: &Atomi
 
 const VALGRIND: &str = "valgrind";
 
-/// No store is to address 0.
+/// Marks an unknown address: no store goes to address 0.
 const UNKNOWN: u64 = 0;
 
-/// A simulated server is busy with few.
+/// Connections; few suffice to keep a simulated server busy.
 const CONNECTIONS: usize = 16;

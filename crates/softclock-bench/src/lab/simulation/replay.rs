@@ -1,12 +1,12 @@
-//! A sequence of memory accesses, replayed for several processors at once, in each of which the paper's synthetic handler
-//! is called at other places.
+//! Replay of a sequence of memory accesses on several simulated processors, each of which calls the paper's synthetic
+//! handler at different places.
 
 use super::cache::{Caches, LINE, Misses, PAGE};
 
-/// Where a handler is called that is due.
+/// The place at which a due handler is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere.
+    /// Never.
     Never,
     /// At the next trigger state, as a soft event.
     TriggerState,
@@ -14,7 +14,7 @@ pub enum Place {
     Anywhere,
 }
 
-/// One line of valgrind's.
+/// A line of valgrind's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Instruction { address: u64, bytes: u64 },
@@ -23,8 +23,8 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// `I  0045fa27,3` is an instruction, and loads, stores and both (`L`, `S`, `M`) are indented; `None` for whatever
-    /// else is in the stream.
+    /// Parses a line. `I  0045fa27,3` is an instruction; loads, stores and both (`L`, `S`, `M`) are indented. Returns
+    /// `None` for other output.
     pub(super) fn parse(line: &[u8], mark: u64) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?.trim_end();
         let (kind, place) = line.split_at_checked(3)?;
@@ -40,7 +40,7 @@ impl Access {
     }
 }
 
-/// Processors that all do the same, but for the handler.
+/// Processors that replay the same sequence and differ in the place of the handler.
 pub(super) struct Replay {
     processors: Vec<Processor>,
     instructions: u64,
@@ -49,12 +49,12 @@ pub(super) struct Replay {
     most_parts: usize,
 }
 
-/// What the processor of one place did.
+/// The results of one place.
 #[derive(Debug)]
 pub struct Simulated {
-    /// Where the handler was called.
+    /// The place of the handler's calls.
     pub place: Place,
-    /// For each part of the sequence the misses, and how often the handler was called.
+    /// The misses and the handler's calls in each part of the sequence.
     pub parts: Vec<(Misses, u64)>,
 }
 
@@ -62,7 +62,7 @@ struct Processor {
     place: Place,
     caches: Caches,
     handler: Handler,
-    /// Counts instructions.
+    /// The instruction count at which the handler is due next.
     due: u64,
     fired: u64,
     parts: Vec<(Misses, u64)>,
@@ -94,6 +94,7 @@ impl Replay {
                 let ends_part = self.instructions.is_multiple_of(self.part);
                 for processor in &mut self.processors {
                     processor.caches.fetch(address, bytes);
+                    // After the fetch, as an interrupt is taken between instructions.
                     processor.may_fire(Place::Anywhere, self.instructions, self.every);
                     if ends_part {
                         processor.end_part();
@@ -113,12 +114,12 @@ impl Replay {
         }
     }
 
-    /// Those replayed.
+    /// Returns the number of instructions replayed.
     pub(super) fn instructions(&self) -> u64 {
         self.instructions
     }
 
-    /// Those that are over; in the first the caches were filled, and it does not count.
+    /// Returns the number of complete parts, without the first, which only warms the caches.
     pub(super) fn parts(&self) -> usize {
         let over = self.instructions / self.part;
         over.saturating_sub(1) as usize
@@ -131,6 +132,7 @@ impl Replay {
     pub(super) fn finish(self) -> Vec<Simulated> {
         let simulated = |mut processor: Processor| Simulated {
             place: processor.place,
+            // Without the first part, which warmed the caches.
             parts: processor.parts.split_off(1),
         };
         self.processors.into_iter().map(simulated).collect()
@@ -155,8 +157,8 @@ impl Processor {
     }
 }
 
-/// The synthetic handler: 50 lines of data, others each time, going round 4 pages; and 2 lines of instructions on 2
-/// pages.
+/// The synthetic handler: it touches 50 data lines, different ones each time, cycling through 4 pages, and 2
+/// instruction lines on 2 further pages.
 #[derive(Default)]
 struct Handler {
     next: u64,
@@ -174,7 +176,7 @@ impl Handler {
     }
 }
 
-/// Where a program has nothing.
+/// An address range that the program does not use.
 const HANDLERS_PAGES: u64 = 1 << 46;
 
 #[cfg(test)]
@@ -209,7 +211,7 @@ mod tests {
         assert!(replay.is_complete());
         let simulated = replay.finish();
         let fired = simulated.iter().map(|simulated| simulated.parts[0].1);
-        // The state at the end of a part is after it.
+        // A trigger state at the end of a part falls into the next part.
         assert_eq!(fired.collect::<Vec<_>>(), [0, 4, 10]);
         let d1 = simulated.iter().map(|simulated| simulated.parts[0].0.d1);
         assert_eq!(d1.collect::<Vec<_>>(), [0, 106, 0]);

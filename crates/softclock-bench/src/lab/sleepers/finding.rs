@@ -1,49 +1,49 @@
-//! What a sleeper found, as lines of a name and numbers: `cpu_ns 1234`, and `late NS COUNT` for each bucket of the
-//! lateness.
+//! The results of a sleeper, printed as lines of a name and numbers: `cpu_ns 1234`, and `late NS COUNT` for each bucket
+//! of the lateness.
 
 use std::fmt;
 
 use softclock_core::Histogram;
 use softclock_core::histogram::{BUCKETS, bucket_of};
 
-/// What a sleeper found.
+/// The results of a sleeper.
 #[derive(Clone, Default, Debug)]
 pub struct Finding {
-    /// How late sleeps ended; early ones count as 0.
+    /// Lateness of sleeps; early ones count as 0.
     pub lateness: Histogram,
-    /// How many of them ended early.
+    /// Sleeps that ended early.
     pub early: u64,
-    /// CPU time of the process.
+    /// Processor time of the process.
     pub cpu_ns: u64,
-    /// How long it was measured.
+    /// The length of the measurement.
     pub elapsed_ns: u64,
     /// Bursts of the load.
     pub bursts: u64,
-    /// Their own CPU time.
+    /// Processor time of the bursts themselves.
     pub burst_ns: u64,
 }
 
 impl Finding {
-    /// How many sleeps ended.
+    /// Returns the number of sleeps that ended.
     pub fn events(&self) -> u64 {
         self.lateness.count()
     }
 
-    /// The CPU time that is not the bursts' own: sleeps, and turns of the loop for bursts.
+    /// Returns the processor time besides the bursts: of the sleeps, and of the loop's turns for bursts.
     pub fn overhead_ns(&self) -> f64 {
         self.cpu_ns as f64 - self.burst_ns as f64
     }
 
-    /// Reads what a sleeper printed.
+    /// Parses the output of a sleeper.
     ///
     /// # Errors
-    /// The first line that is none of a finding, or what is missing.
+    /// The first line that does not belong to a finding, or a missing value.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut counts = [0; BUCKETS];
         let mut largest_ns = 0;
         let mut finding = Self::default();
         for line in text.lines() {
-            let bad = || format!("a sleeper said '{line}'");
+            let bad = || format!("unexpected line from a sleeper: '{line}'");
             let mut words = line.split_whitespace();
             let name = words.next().ok_or_else(bad)?;
             let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
@@ -61,7 +61,7 @@ impl Finding {
             }
         }
         if finding.elapsed_ns == 0 {
-            return Err("a sleeper said not how long it slept".to_owned());
+            return Err("a sleeper printed no elapsed_ns".to_owned());
         }
         finding.lateness = Histogram::from_parts(counts, 0, largest_ns);
         Ok(finding)

@@ -1,9 +1,9 @@
-//! Work for the thread that sleeps, as a server has it: requests that come when they like.
+//! A load for the thread that sleeps, like a server's: requests that arrive independently of the sleeps.
 //!
-//! The program that measures writes a byte to the sleeper's standard input each `50 us / share`. The sleeper waits for
-//! it in its loop, as for a socket, and for each byte computes until it has used 50 us of CPU time; it takes one byte a
-//! turn of its loop. No byte is written while four have not been taken: a thread that cannot keep up is busy
-//! all the time but does not fall behind without end.
+//! The measuring program writes a byte to the sleeper's standard input every `50 us / share`. The sleeper waits for it
+//! in its loop, as for a socket, and for each byte computes until it has used 50 us of processor time, one byte per
+//! turn of its loop. No byte is written while four wait: a thread that cannot keep up is busy all the time, but its
+//! backlog is bounded.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -20,16 +20,16 @@ use softclock_linux::clock::{cpu_time_ns, set_timer_slack_ns};
 
 use super::{Finding, Order, tally};
 
-/// A burst's CPU time.
+/// The processor time of a burst.
 const BURST: Duration = Duration::from_micros(50);
 
-/// How many bytes may wait to be taken.
+/// The most bytes that wait in the pipe.
 const WAITING: u64 = 4;
 
 /// Runs a sleeper with a load of `percent` of its thread's time, and with a timer slack of 1 ns.
 ///
 /// # Errors
-/// When it does not start, fails, or prints what cannot be read.
+/// The sleeper does not start, fails, or prints lines that cannot be parsed.
 pub fn run(mut program: Command, order: &Order, percent: u32) -> io::Result<Finding> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     program.args(order.arguments());
@@ -37,12 +37,12 @@ pub fn run(mut program: Command, order: &Order, percent: u32) -> io::Result<Find
         .stdin(reader)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // A child inherits that of the thread that starts it; where it cannot be set, the usual one stays.
+    // A child inherits the timer slack of the thread that starts it. If it cannot be set, the usual slack remains.
     let _ = set_timer_slack_ns(1);
     let child = program.spawn();
     let _ = set_timer_slack_ns(0);
     let child = child?;
-    // It holds the reading end too.
+    // The command still holds the pipe's reading end, which would keep it open after the sleeper ends.
     drop(program);
     let over = AtomicBool::new(false);
     let output = thread::scope(|scope| {
@@ -60,38 +60,39 @@ pub fn run(mut program: Command, order: &Order, percent: u32) -> io::Result<Find
     Finding::parse(&String::from_utf8_lossy(&output.stdout)).map_err(io::Error::other)
 }
 
-/// Writes a byte each `period`, until told that it is over.
+/// Writes a byte every `period` until the run is over.
 fn feed(writer: &OwnedFd, period: Duration, over: &AtomicBool) {
-    // Where that is forbidden, bytes come in pairs.
+    // If this is forbidden, bytes may arrive in pairs.
     let _ = set_timer_slack_ns(1);
     let mut next = Instant::now();
     while !over.load(Ordering::Relaxed) {
         let now = Instant::now();
+        // Catch up with missed bytes, but only with as many as may wait.
         next = (next + period).max(now - period * WAITING as u32);
         thread::sleep(next.saturating_duration_since(now));
         if ioctl_fionread(writer).is_ok_and(|waiting| waiting < WAITING) {
-            // A sleeper that is gone needs no load.
+            // An error means that the sleeper has ended.
             let _ = write(writer, b"x");
         }
     }
 }
 
-/// The sleeper's end: standard input, not blocking.
+/// Returns the sleeper's end of the pipe: its non-blocking standard input.
 pub(super) fn input() -> io::Result<File> {
     Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
 }
 
-/// Takes a byte; false when none will come any more.
+/// Takes a byte; returns false at the end of the input.
 pub(super) fn take(mut input: &File) -> io::Result<bool> {
     Ok(input.read(&mut [0])? > 0)
 }
 
-/// As [`take`], for runtimes that hand out a descriptor.
+/// Like [`take`], for runtimes that pass a descriptor.
 pub(super) fn take_from(input: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::io::read(input, &mut [0])? > 0)
 }
 
-/// Computes for the time of a burst.
+/// Computes for the time of a burst, and counts it.
 pub(super) fn burst() {
     let start = cpu_time_ns();
     let mut used = 0;
@@ -105,5 +106,5 @@ pub(super) fn burst() {
     tally::count_burst(used);
 }
 
-/// Steps between two looks at the clock, about a microsecond.
+/// Steps between two clock readings, about a microsecond.
 const COMPUTE: u32 = 500;

@@ -1,11 +1,11 @@
-//! Programs that only sleep, each by another runtime, so that they can be compared.
+//! Programs that only sleep, each with another runtime, for comparison.
 //!
-//! A sleeper is a process of its own: whatever threads a runtime keeps for its timers count. It is told what to do by
-//! its arguments (an [`Order`]), gets its load through standard input ([`load`]), and prints what it found (a
-//! [`Finding`]). Those in Rust are this program itself with a hidden subcommand; those in C and Go are in `peers/`.
+//! A sleeper is a separate process, so that all threads that a runtime keeps for its timers count. Its arguments are an
+//! [`Order`], its load arrives on standard input ([`load`]), and it prints a [`Finding`]. Sleepers in Rust are hidden
+//! subcommands of this program; those in C and Go are in `peers/`.
 //!
-//! - `tally`: what a sleeper counts while it runs.
-//! - [`finding`]: what it prints, and how that is read.
+//! - `tally`: the counts of a sleeper while it runs.
+//! - [`finding`]: its output, and the parser of it.
 //! - [`load`]: bursts of work between the sleeps.
 //! - `softclock`, `tokio`, `async_io`, `uring`: the sleepers in Rust.
 
@@ -24,24 +24,24 @@ use std::time::{Duration, Instant};
 use crate::random::Random;
 pub use finding::Finding;
 
-/// How many timers, of which lengths, for how long. Each sleeps a time between the two lengths anew as soon as it has
-/// slept.
+/// The number of timers, their lengths and the duration. Each timer sleeps again and again, each time for a random time
+/// between the two lengths.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Order {
-    /// How many timers; with none the sleeper measures what the load alone costs.
+    /// Number of timers; 0 measures the cost of the load alone
     pub timers: u32,
-    /// The shortest sleep, in microseconds.
+    /// Shortest sleep in microseconds
     pub shortest_us: u64,
-    /// The longest.
+    /// Longest sleep in microseconds
     pub longest_us: u64,
-    /// How long not to count, in milliseconds.
+    /// Time before the measurement, in milliseconds
     pub warm_up_ms: u64,
-    /// How long to count then.
+    /// Length of the measurement, in milliseconds
     pub milliseconds: u64,
 }
 
 impl Order {
-    /// The same as arguments of a program.
+    /// Returns the order as arguments of a program.
     pub fn arguments(&self) -> [String; 5] {
         [
             u64::from(self.timers),
@@ -53,7 +53,7 @@ impl Order {
         .map(|number| number.to_string())
     }
 
-    /// The sleeps of one timer.
+    /// Returns the lengths of a timer's sleeps.
     fn lengths(&self, timer: u32) -> Lengths {
         Lengths {
             random: Random(u64::from(timer) + 1),
@@ -62,7 +62,7 @@ impl Order {
     }
 }
 
-/// One sleep after the other, without end.
+/// An endless sequence of lengths of sleeps.
 struct Lengths {
     random: Random,
     order: Order,
@@ -83,13 +83,13 @@ impl Lengths {
 /// The sleepers in Rust, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Kind {
-    /// softclock, with its settings as they are.
+    /// softclock with its defaults.
     Softclock,
-    /// softclock that does not spin.
+    /// softclock without spinning.
     SoftclockNoSpin,
-    /// tokio's timers, of one thread.
+    /// tokio's timers on its current-thread runtime.
     Tokio,
-    /// A timerfd each, on tokio.
+    /// A timerfd per timer, on tokio.
     TokioTimerfd,
     /// async-io's timers, on async-executor.
     AsyncIo,
@@ -97,10 +97,10 @@ pub enum Kind {
     IoUring,
 }
 
-/// Sleeps as ordered, prints the finding and ends the process.
+/// Sleeps as ordered and prints the finding.
 ///
 /// # Errors
-/// When a runtime cannot be made.
+/// The runtime cannot be created.
 pub fn sleep(kind: Kind, order: Order) -> io::Result<()> {
     match kind {
         Kind::Softclock => softclock::sleep_as(order, None),
@@ -114,7 +114,7 @@ pub fn sleep(kind: Kind, order: Order) -> io::Result<()> {
     Ok(())
 }
 
-/// One timer's task.
+/// Runs one timer's task.
 async fn sleep_forever<F: Future>(mut lengths: Lengths, sleep: impl Fn(Duration) -> F) {
     loop {
         let length = lengths.next();
@@ -124,7 +124,7 @@ async fn sleep_forever<F: Future>(mut lengths: Lengths, sleep: impl Fn(Duration)
     }
 }
 
-/// The main task: counts from the end of the warm-up on.
+/// Runs the main task: the warm-up, then the measurement.
 async fn measure<F: Future>(order: Order, sleep: impl Fn(Duration) -> F) {
     sleep(Duration::from_millis(order.warm_up_ms)).await;
     tally::begin();

@@ -1,4 +1,4 @@
-//! What a sleeper counts. It has one thread that does so, and the counts are that thread's.
+//! The counts of a sleeper. They are thread-local, because one thread sleeps and counts.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -17,7 +17,7 @@ struct Tally {
     finding: Finding,
 }
 
-/// Forgets the warm-up.
+/// Starts the measurement; discards the counts of the warm-up.
 pub(super) fn begin() {
     TALLY.with_borrow_mut(|tally| {
         tally.finding = Finding::default();
@@ -35,7 +35,7 @@ pub(super) fn end() {
     });
 }
 
-/// Counts a sleep that was to end at `due` and ends now.
+/// Counts a sleep that was due at `due` and ends now.
 pub(super) fn count(due: Instant) {
     let now = Instant::now();
     TALLY.with_borrow_mut(|tally| {
@@ -55,12 +55,12 @@ pub(super) fn count_burst(cpu_ns: u64) {
     });
 }
 
-/// What was counted.
+/// Returns the counts.
 pub(super) fn finding() -> Finding {
     TALLY.take().finding
 }
 
-/// Of all threads.
+/// Returns the processor time of all threads.
 fn process_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

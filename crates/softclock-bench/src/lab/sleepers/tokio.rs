@@ -1,4 +1,4 @@
-//! tokio's timers, of its runtime of one thread; and a timerfd for each timer, which it waits for.
+//! tokio's timers on its current-thread runtime, and a timerfd per timer on the same runtime.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -45,7 +45,7 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// It is there until the process ends, so that tasks need not share it.
+/// Creates a timer descriptor that lives until the process ends, so that tasks need not share its ownership.
 #[allow(
     deprecated,
     reason = "an OwnedFd keeps what the replacement has its caller promise"

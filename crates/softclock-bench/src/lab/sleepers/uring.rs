@@ -9,7 +9,7 @@ use softclock_linux::uring_timeout::TimeoutRing;
 use super::{Lengths, Order, load, tally};
 
 pub(super) fn sleep_as(order: Order) -> io::Result<()> {
-    // What the indices beyond the timers' stand for.
+    // Indices beyond the timers': the phase's timeout, and the readable input.
     let (phase, readable) = (order.timers, order.timers + 1);
     let mut ring = TimeoutRing::new(order.timers + 1)?;
     let mut timers: Vec<Timer> = (0..order.timers)
@@ -35,6 +35,7 @@ pub(super) fn sleep_as(order: Order) -> io::Result<()> {
             } else if index == readable {
                 work(&input)?;
                 ring.watch(input.as_fd(), readable)?;
+            // The phase's timeout: the end of the warm-up, then the end of the measurement.
             } else if counting {
                 tally::end();
                 return Ok(());
@@ -47,7 +48,7 @@ pub(super) fn sleep_as(order: Order) -> io::Result<()> {
     }
 }
 
-/// A timer, and when it is due.
+/// A timer and its due time.
 struct Timer {
     lengths: Lengths,
     due: Instant,

@@ -1,6 +1,6 @@
-//! What asks a server for files: `wrk` where it is installed, else a few dozen lines of our own.
+//! Closed-loop clients: `wrk` if it is installed, otherwise a simple loop in this process.
 //!
-//! Both keep so many requests outstanding, each on a connection of its own, for as long as they are told to.
+//! Both keep a number of requests outstanding, each on a separate connection, until they are stopped.
 
 mod own;
 mod wrk;
@@ -11,43 +11,43 @@ use std::time::Duration;
 
 pub use own::response_bytes;
 
-/// Who makes the load.
+/// A generator of closed-loop load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// The program `wrk`, with one thread.
     Wrk,
-    /// Clients in this process, which do not look at the responses.
+    /// Clients in this process, which do not check the responses.
     Own,
 }
 
-/// What is asked for, and how.
+/// The requests to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// The server's.
+    /// The server's address.
     pub address: SocketAddr,
-    /// The file's.
+    /// The path to request.
     pub path: &'a str,
     /// Requests outstanding at a time.
     pub connections: usize,
-    /// Whether a connection carries request after request; else each has one of its own.
+    /// Whether a connection carries request after request; otherwise each request opens one.
     pub keep_alive: bool,
 }
 
-/// What came of it.
+/// The results of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Bytes of responses, those that were not complete at the end included.
+    /// Bytes of responses, including those that were incomplete at the end.
     pub bytes: u64,
-    /// For how long.
+    /// The duration of the load.
     pub elapsed: Duration,
-    /// 99 % of the responses were complete within this time, if that was measured.
+    /// The time within which 99 % of the responses were complete, if measured.
     pub p99: Option<Duration>,
-    /// Connections that were refused or broke, and responses that took more than 2 seconds.
+    /// Connections that were refused or failed, and responses that took more than 2 seconds.
     pub errors: u64,
 }
 
 impl Load {
-    /// `wrk`, if it is there.
+    /// Returns `wrk` if it is installed.
     pub fn detect() -> Self {
         if wrk::is_installed() {
             Self::Wrk
@@ -56,10 +56,10 @@ impl Load {
         }
     }
 
-    /// Asks until it is over.
+    /// Sends requests until `over` returns true.
     ///
     /// # Errors
-    /// A server that does not listen, or refuses what it is asked for.
+    /// The server does not listen, or answers with another status than 200.
     pub fn run(self, target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Outcome> {
         match self {
             Self::Wrk => wrk::run(target, over),
@@ -67,7 +67,7 @@ impl Load {
         }
     }
 
-    /// For a report's notes.
+    /// Returns the note on the generator for a report.
     pub fn note(self) -> &'static str {
         match self {
             Self::Wrk => "the load is wrk's, with one thread",

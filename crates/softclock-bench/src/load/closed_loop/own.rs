@@ -1,4 +1,4 @@
-//! Closed-loop clients: cheap, so that it is the server that limits the throughput.
+//! Closed-loop clients, so cheap that the server limits the throughput.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,10 +22,10 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
     })
 }
 
-/// The length of a response, head included: the same each time. Asks once.
+/// Requests the target once; returns the length of the response with its head. All responses must have this length.
 ///
 /// # Errors
-/// Those of the socket, and a response that is no success.
+/// Those of the socket, and a response without status 200.
 pub fn response_bytes(target: &Target<'_>) -> io::Result<usize> {
     measure_response(&TcpStream::connect(target.address)?, &request(target))
 }
@@ -47,20 +47,20 @@ struct Clients {
     address: SocketAddr,
     keep_alive: bool,
     request: Vec<u8>,
-    /// Head and body: the same for every request.
+    /// The length of every response, head and body.
     response_bytes: usize,
-    /// What was read.
+    /// The bytes read so far.
     bytes: u64,
 }
 
 struct Connection {
     stream: TcpStream,
-    /// Bytes of the response that have not come yet.
+    /// Bytes of the response that have not arrived.
     missing: usize,
 }
 
 impl Clients {
-    /// Connects, and asks once to learn how long a response is.
+    /// Opens the connections, after one request that shows the length of a response.
     fn connect(target: &Target<'_>) -> io::Result<Self> {
         let mut clients = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -78,7 +78,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// A connection that is known as number `index`. Over loopback it does not wait.
+    /// Opens a connection and registers it as number `index`. Connecting blocks, but not for long over loopback.
     fn open(&self, index: usize) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(self.address)?;
         stream.set_nodelay(true)?;
@@ -88,7 +88,7 @@ impl Clients {
         Ok(stream)
     }
 
-    /// Asks and asks until it is over.
+    /// Sends requests until `over` returns true.
     fn run(&mut self, over: impl Fn() -> bool) -> io::Result<()> {
         let mut events = Vec::with_capacity(self.connections.len());
         let mut buffer = vec![0; BUFFER_BYTES];
@@ -107,7 +107,7 @@ impl Clients {
             };
             for event in &events {
                 let answered = self.read_and_ask(event.data.u64() as usize, &mut buffer);
-                // The server may close while it ends.
+                // At the end, errors are expected: the server may close connections first.
                 if over() {
                     return Ok(());
                 }
@@ -117,11 +117,12 @@ impl Clients {
         Ok(())
     }
 
-    /// Reads what has come; asks again if the response is complete.
+    /// Reads the available bytes; sends the next request if the response is complete.
     fn read_and_ask(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         let before = self.connections[index].missing;
         let answered = self.connections[index].read(buffer, self.keep_alive)?;
         self.bytes += (before - self.connections[index].missing) as u64;
+        // The server has closed the connection after its response.
         if answered && !self.keep_alive {
             self.connections[index].stream = self.open(index)?;
         }
@@ -133,13 +134,13 @@ impl Clients {
 }
 
 impl Connection {
-    /// The send buffer is empty, so that it takes all of a request.
+    /// Sends a request. It always fits, because the send buffer is empty.
     fn ask(&mut self, request: &[u8], response_bytes: usize) -> io::Result<()> {
         self.missing = response_bytes;
         self.stream.write_all(request)
     }
 
-    /// Whether the response is complete, and the connection closed unless it is to be kept.
+    /// Returns whether the response is complete, and the connection closed if it is not to be reused.
     fn read(&mut self, buffer: &mut [u8], keep_alive: bool) -> io::Result<bool> {
         let read = match self.stream.read(buffer) {
             Ok(0) if self.missing == 0 && !keep_alive => return Ok(true),
@@ -155,7 +156,7 @@ impl Connection {
     }
 }
 
-/// Asks once and gives the length of the response, which must be a success with a Content-Length.
+/// Sends one request; returns the length of the response, which must have status 200 and a Content-Length.
 fn measure_response(mut stream: &TcpStream, request: &[u8]) -> io::Result<usize> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request)?;
@@ -174,7 +175,7 @@ fn measure_response(mut stream: &TcpStream, request: &[u8]) -> io::Result<usize>
     }
 }
 
-/// Of head and body; `None` while the head is not complete.
+/// Returns the length of head and body, or `None` while the head is incomplete.
 fn response_length(response: &[u8]) -> io::Result<Option<usize>> {
     let Some(head_bytes) = response.windows(4).position(|end| end == b"\r\n\r\n") else {
         return Ok(None);
@@ -190,13 +191,13 @@ fn response_length(response: &[u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// Larger than a response, so that one read takes all that is there.
+/// Larger than usual responses, so that one read takes all available bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long the first response may take.
+/// The time within which the first response must be complete.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it may take to notice the end.
+/// The longest time until `over` is checked again.
 const LOOK_UP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,

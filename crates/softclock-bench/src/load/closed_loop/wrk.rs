@@ -1,4 +1,4 @@
-//! The load of `wrk`, ended by SIGINT, as its own durations are whole seconds.
+//! Load by `wrk`. SIGINT ends it, because its own durations are whole seconds.
 
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
@@ -40,6 +40,7 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
             .stderr(Stdio::piped())
             .spawn()?,
     ));
+    // Poll rather than wait: `over` is the caller's condition.
     while start.elapsed() < SHORTEST || !over() {
         if wrk.has_ended()? {
             break;
@@ -49,7 +50,7 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
     wrk.finish()
 }
 
-/// A process that does not outlive its owner.
+/// A process that is killed when this is dropped.
 struct Wrk(Option<Child>);
 
 impl Wrk {
@@ -60,7 +61,7 @@ impl Wrk {
 
     fn finish(mut self) -> io::Result<Outcome> {
         let child = self.0.take().ok_or(io::ErrorKind::NotFound)?;
-        // It may have ended by itself, and tells why below.
+        // If it has ended by itself, its output below has the reason.
         let _ = kill_process(Pid::from_child(&child), Signal::INT);
         let output = child.wait_with_output()?;
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -81,7 +82,7 @@ impl Drop for Wrk {
     }
 }
 
-/// The line that [`SCRIPT`] writes.
+/// Parses the line that [`SCRIPT`] prints.
 fn parse(line: &str) -> Option<io::Result<Outcome>> {
     let numbers = line.strip_prefix("outcome ")?.split(' ');
     let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -89,7 +90,7 @@ fn parse(line: &str) -> Option<io::Result<Outcome>> {
         return None;
     };
     if refused > 0 {
-        let message = format!("wrk: {refused} responses were no success");
+        let message = format!("wrk: {refused} responses had an error status");
         return Some(Err(io::Error::other(message)));
     }
     Some(Ok(Outcome {
@@ -100,7 +101,7 @@ fn parse(line: &str) -> Option<io::Result<Outcome>> {
     }))
 }
 
-/// Runs once, at the end.
+/// A script of wrk that prints the results at the end.
 const SCRIPT: &str = r#"
 function done(summary, latency)
   local e = summary.errors
@@ -109,7 +110,7 @@ function done(summary, latency)
 end
 "#;
 
-/// Before, wrk may not have prepared for the signal.
+/// The shortest run: before this, wrk may not have installed its signal handler.
 const SHORTEST: Duration = Duration::from_millis(150);
 
 const LOOK_UP: Duration = Duration::from_millis(5);

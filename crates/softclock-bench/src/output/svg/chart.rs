@@ -15,7 +15,7 @@ impl Canvas {
         self.body.push_str(&frame.grid());
         let (paper, ours): (Vec<_>, Vec<_>) =
             (chart.series.iter().enumerate()).partition(|(_, series)| series.mark == Mark::Paper);
-        // The first is what the others are compared with, and the paper's are few: both go on top.
+        // Draw the first series, to which the others are compared, and the paper's few points last, on top.
         for (index, series) in ours.into_iter().rev().chain(paper) {
             frame.draw(&mut self.body, series, index);
         }
@@ -45,6 +45,7 @@ impl Canvas {
         let middle = "text-anchor=\"middle\" fill=\"#555\"";
         self.text(LEFT + BREADTH / 2.0, &axis_label(&frame.chart.x), middle);
         let (x, y) = (LEFT - 46.0, frame.top + HEIGHT / 2.0);
+        // `text` draws at `self.y`: move it to the middle of the axis, and back.
         let below = std::mem::replace(&mut self.y, y);
         let turned = format!("{middle} transform=\"rotate(-90 {x} {y})\"");
         self.text(x, &axis_label(&frame.chart.y), &turned);
@@ -79,7 +80,7 @@ impl Canvas {
     }
 }
 
-/// Where a chart is on the canvas.
+/// The position of a chart on the canvas.
 struct Frame<'a> {
     chart: &'a Chart,
     top: f64,
@@ -138,7 +139,7 @@ fn axis_label(axis: &Axis) -> String {
 fn ticks(axis: &Axis) -> Vec<f64> {
     let mut ticks = Vec::new();
     let mut tick = axis.low;
-    // Tolerance, as sums of steps are inexact.
+    // With tolerance, because sums of steps are inexact.
     while tick <= axis.low + (axis.high - axis.low) * 1.001 {
         ticks.push(tick);
         tick = if axis.log {
@@ -157,7 +158,7 @@ fn color(series: &Series, index: usize) -> &'static str {
     }
 }
 
-/// Dashes, once the colours are used up.
+/// Returns a pattern of dashes for series that repeat a colour.
 fn dashes(index: usize) -> &'static str {
     match index / COLORS.len() {
         0 => "",
@@ -166,13 +167,13 @@ fn dashes(index: usize) -> &'static str {
     }
 }
 
-/// Colours that colour-blind readers can tell apart (Okabe and Ito; grey in place of their yellow).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito; grey instead of their yellow).
 const COLORS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000", "#d55e00", "#999999",
 ];
 
 const LINE: f64 = 18.0;
-/// What is left of the frame: the vertical axis's labels.
+/// The space left of the frame, for the labels of the vertical axis.
 const LEFT: f64 = 76.0;
 const BREADTH: f64 = WIDTH - LEFT - 40.0;
 const HEIGHT: f64 = 300.0;

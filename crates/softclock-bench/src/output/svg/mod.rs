@@ -1,5 +1,5 @@
-//! Reports as a picture: their charts, then horizontal bars with the spread as whiskers and the paper's value as a
-//! mark.
+//! Reports as SVG pictures: their charts, then horizontal bars with the spread as whiskers and the paper's value as a
+//! diamond.
 
 mod chart;
 
@@ -27,10 +27,10 @@ pub fn document(figures: &[(&str, &Report)]) -> String {
     )
 }
 
-/// What is drawn so far and where the next line goes.
+/// The drawing so far, and the vertical position of the next element.
 struct Canvas {
     y: f64,
-    /// The width kept for the variants' names; bars begin behind it.
+    /// The width of the variants' names; bars start right of it.
     labels: f64,
     body: String,
 }
@@ -52,14 +52,14 @@ impl Canvas {
         self.y += 12.0;
     }
 
-    /// All rows of one unit, on one axis, so that lengths can be compared.
+    /// Draws all rows of one unit on one axis, so that lengths are comparable.
     fn panel(&mut self, unit: &str, rows: &[Row]) {
         let scale = Scale::of(rows, self.labels);
         let top = self.y;
         let gridlines = self.body.len();
         for metric in metrics(rows) {
             self.y += LINE;
-            // The grid must not cross it.
+            // A white outline keeps the grid from crossing the text.
             let halo = "fill=\"#555\" stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\"";
             self.text(MARGIN, metric, halo);
             self.y += 4.0;
@@ -68,7 +68,7 @@ impl Canvas {
             }
         }
         let grid = grid(&scale, top, self.y);
-        // Bars go over the grid, whose height is known only now.
+        // The grid goes behind the bars, but its height is known only after them.
         self.body.insert_str(gridlines, &grid);
         self.axis_labels(unit, &scale, rows);
     }
@@ -141,17 +141,17 @@ impl Canvas {
     }
 }
 
-/// From a value to a place on the axis.
+/// A mapping from values to positions on the axis.
 struct Scale {
     low: f64,
     high: f64,
     log: bool,
-    /// Where the axis begins; it ends at [`PLOT_END`].
+    /// The position at which the axis begins; it ends at [`PLOT_END`].
     start: f64,
 }
 
 impl Scale {
-    /// Linear from zero; by decades if the values span more than [`LOG_FROM`].
+    /// Chooses a linear scale from zero, or a logarithmic one if the values span more than [`LOG_FROM`].
     fn of(rows: &[Row], start: f64) -> Self {
         let values = || {
             let all = rows
@@ -161,6 +161,7 @@ impl Scale {
         };
         let low = values().fold(f64::INFINITY, f64::min);
         let high = values().fold(0.0, f64::max);
+        // Nothing to draw: any scale will do, but not one that divides by zero.
         if high == 0.0 {
             return Self {
                 low: 0.0,
@@ -199,7 +200,7 @@ impl Scale {
     fn ticks(&self) -> Vec<f64> {
         let mut ticks = Vec::new();
         let mut tick = self.low;
-        // Half a step of tolerance: sums of steps are inexact.
+        // With tolerance, because sums of steps are inexact.
         while tick <= self.high * 1.001 {
             ticks.push(tick);
             tick = if self.log {
@@ -220,7 +221,7 @@ fn grid(scale: &Scale, top: f64, bottom: f64) -> String {
     lines.collect()
 }
 
-/// 1, 2 or 5 times a power of ten, so that `high` is four to ten steps away.
+/// Returns 1, 2 or 5 times a power of ten, so that there are four to ten steps up to `high`.
 fn tick_step(high: f64) -> f64 {
     let power = 10f64.powf(high.log10().floor() - 1.0);
     let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
@@ -228,14 +229,14 @@ fn tick_step(high: f64) -> f64 {
     fitting.unwrap_or(10.0 * power)
 }
 
-/// The width that the longest of the variants' names takes.
+/// Returns the width of the longest of the variants' names, within bounds.
 fn labels(rows: &[Row]) -> f64 {
     let longest = rows.iter().map(|row| row.variant.chars().count()).max();
     let width = MARGIN + longest.unwrap_or(0) as f64 * LETTER;
     width.clamp(LABELS_LEAST, LABELS_MOST)
 }
 
-/// The units in order of first appearance.
+/// Returns the units in order of first appearance.
 fn units(rows: &[Row]) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for row in rows {
@@ -254,16 +255,17 @@ pub(crate) fn escape(text: &str) -> String {
 
 const WIDTH: f64 = 890.0;
 const MARGIN: f64 = 16.0;
-/// Where bars end and their values begin.
+/// The position at which bars end and their values begin.
 const PLOT_END: f64 = WIDTH - 116.0;
 const LABELS_LEAST: f64 = 180.0;
-/// Bars need the rest.
+/// The widest names; the bars need the remaining width.
 const LABELS_MOST: f64 = 500.0;
-/// What a letter takes on average.
+/// The average width of a letter.
 const LETTER: f64 = 6.4;
-/// The height of a bar's line.
+/// The height of a bar with its margins.
 const LINE: f64 = 18.0;
-/// Beyond this range short bars of a linear scale cannot be told from nothing.
+/// The ratio of values from which a logarithmic scale is used, since the shortest bars of a linear one would be
+/// invisible.
 const LOG_FROM: f64 = 50.0;
 const BAR: &str = "#6d9eeb";
 const PAPER: &str = "#c0392b";

@@ -1,11 +1,11 @@
-//! A proxy's upstreams, a line each.
+//! Formats a proxy's upstreams, one on each line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Change, number, quantile, time};
 
-/// A table of the upstreams; nothing of a server that has none.
+/// Appends a table of the upstreams; nothing for a server without upstreams.
 pub(super) fn table(text: &mut String, change: &Change<'_>, width: usize) {
     let upstreams = upstreams(change);
     if upstreams.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn table(text: &mut String, change: &Change<'_>, width: usize) {
         .unwrap_or(0)
         .max(TITLE.len() - INDENT)
         .min(room);
-    // Writing to memory does not fail.
+    // Writing to a `String` does not fail.
     let _ = writeln!(
         text,
         "\n{TITLE:<title$} {:<7}{:>9}{:>9}{:>6}{:>6}{:>9}{:>9}",
@@ -49,23 +49,23 @@ pub(super) fn table(text: &mut String, change: &Change<'_>, width: usize) {
         let out = rest.iter().filter(|upstream| upstream.state != IN).count();
         let _ = writeln!(
             text,
-            "{:INDENT$}and {} more, of which {out} are out",
+            "{:INDENT$}and {} more, of which {out} are left out",
             "",
             rest.len()
         );
     }
 }
 
-/// What is shown of an upstream.
+/// The columns of one upstream.
 struct Upstream<'a> {
     name: &'a str,
     state: String,
-    /// In a second.
+    /// Requests per second.
     requests: f64,
     failures: f64,
-    /// Requests that it has now.
+    /// Requests in progress.
     active: f64,
-    /// Connections kept.
+    /// Idle connections.
     idle: f64,
 }
 
@@ -92,14 +92,14 @@ fn upstreams<'a>(change: &'a Change<'_>) -> Vec<Upstream<'a>> {
     requests.into_iter().map(upstream).collect()
 }
 
-/// Median and 99th percentile of the times to an upstream's responses, in seconds. It looks through those of all upstreams,
-/// and so is asked only of some.
+/// Median and 99th percentile of the times to an upstream's responses, in seconds. Searches the histograms of all
+/// upstreams, so call it for displayed ones only.
 fn quantiles(change: &Change<'_>, name: &str) -> [Option<f64>; 2] {
     let times = change.histogram("softclock_upstream_response_seconds", Some((LABEL, name)));
     [0.5, 0.99].map(|share| quantile(&times, share))
 }
 
-/// Each thread judges for itself.
+/// Formats an upstream's state. The threads judge it independently, so some may use it while others do not.
 fn state(up: f64, threads: f64) -> String {
     match up {
         0.0 => "out".into(),
@@ -112,7 +112,7 @@ fn per_second(rate: f64) -> String {
     format!("{} /s", number(rate))
 }
 
-/// The ends tell upstreams apart that are called alike: `…` takes the place of what is too much before.
+/// Shortens a name at its beginning, with `…`: similar upstreams usually differ at the end.
 fn shortened(name: &str, width: usize) -> String {
     let excess = name.chars().count().saturating_sub(width);
     match excess {
@@ -129,10 +129,10 @@ const TITLE: &str = "upstreams";
 const IN: &str = "in";
 const INDENT: usize = 2;
 
-/// All that stands beside the names.
+/// Width of the columns beside the names.
 const COLUMNS: usize = INDENT + 1 + 7 + 9 + 9 + 6 + 6 + 9 + 9;
 
-/// So many lines leave room for what stands below.
+/// Limit of the lines, which leaves room for the histograms below.
 const MOST: usize = 12;
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
 
     use crate::top::sample::Sample;
 
-    /// A page of a proxy of two threads after `n` seconds.
+    /// A page of a proxy with two threads, `n` seconds after the start.
     fn page(upstreams: &[(&str, u32)], n: u32) -> String {
         let mut page = "softclock_threads 2\n".to_owned();
         for (name, up) in upstreams {
@@ -221,8 +221,8 @@ mod tests {
         );
     }
 
-    /// If the histograms of all were looked for among those of all, a thousand would take a hundred times what reading
-    /// their page takes.
+    /// Searching the histograms of all upstreams for each of them would take a hundred times as long as parsing the
+    /// page, with a thousand upstreams.
     #[test]
     fn those_that_are_not_shown_cost_little() {
         let names: Vec<_> = (0..1000).map(|n| format!("http://a:{n}")).collect();

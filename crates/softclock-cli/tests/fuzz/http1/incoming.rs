@@ -1,4 +1,4 @@
-//! Responses as they come, read strictly.
+//! Parses responses strictly.
 
 use std::io;
 use std::time::Duration;
@@ -17,20 +17,20 @@ pub(crate) struct Incoming {
     reader: Reader,
     reading: Reading,
     buffer: Vec<u8>,
-    /// The start of all that came, for reports.
+    /// The start of all received bytes, for reports.
     pub(crate) all: Vec<u8>,
 }
 
-/// Why there is no more.
+/// The reason why no response follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
-    /// The end of the connection, or a reset, before the first byte of a response.
+    /// The connection ended, or was reset, before the first byte of a response.
     End,
-    /// The same later.
+    /// The connection ended within a response.
     Within,
-    /// Nothing came for longer than any limit.
+    /// No byte arrived for longer than any limit.
     Late,
-    /// What came is no response.
+    /// The bytes are not a valid response.
     Fault(String),
 }
 
@@ -83,7 +83,7 @@ impl Incoming {
         Ok(n > 0)
     }
 
-    /// The next response that is not interim, to a request of this method; `upgrade` if 101 may be one.
+    /// The next final response to a request of this method; `upgrade` if it may be 101.
     pub(crate) async fn response(&mut self, method: &str) -> Result<Response, Stop> {
         loop {
             let head = self.head().await?;
@@ -123,7 +123,7 @@ impl Incoming {
         Ok(Response { answer, is_last })
     }
 
-    /// Reads to the end of the connection; what came, if it should have been nothing.
+    /// Reads to the end of the connection, and returns the bytes, which should be none.
     pub(crate) async fn end(&mut self) -> Result<Vec<u8>, Stop> {
         while self.fill().await? {}
         Ok(std::mem::take(&mut self.buffer))
@@ -230,7 +230,7 @@ impl Head {
         self.fields.iter().filter(|(own, _)| own == name).count()
     }
 
-    /// What no reader of it could be sure of.
+    /// A violation of the format that readers could resolve in different ways.
     fn fault(&self) -> Option<&'static str> {
         let (lengths, codings) = (
             self.count("content-length"),
@@ -250,5 +250,5 @@ impl Head {
     }
 }
 
-/// Of what came, for reports.
+/// Received bytes to keep for reports.
 const KEPT: usize = 8 << 10;

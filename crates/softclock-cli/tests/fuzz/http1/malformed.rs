@@ -1,4 +1,4 @@
-//! Heads that must be refused, and requests that were changed at random.
+//! Heads that must be refused, and randomly changed requests.
 
 use crate::random::Random;
 
@@ -14,7 +14,7 @@ pub(crate) fn head(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Beside Host.
+/// Malformed fields, sent beside Host.
 const FIELDS: &[&str] = &[
     "Content-Length: 4\r\nTransfer-Encoding: chunked",
     "Transfer-Encoding: chunked\r\nContent-Length: 4",

@@ -1,4 +1,4 @@
-//! What a session of HTTP/1 sends, and what it may expect for it.
+//! The bytes that a session of HTTP/1 sends, and the answers that it may expect.
 
 use crate::asked::{Asked, MUTANT, Mode};
 use crate::limits::is_without;
@@ -7,13 +7,13 @@ use crate::target::Target;
 
 use super::malformed;
 
-/// Chosen by the session's seed before it begins.
+/// A plan, which the session's seed determines.
 pub(crate) struct Plan {
-    /// Bytes, each with a pause behind it in milliseconds.
+    /// Bytes, each followed by a pause in milliseconds.
     pub(crate) pieces: Vec<(Vec<u8>, u64)>,
-    /// The requests at the start that are complete and well-formed.
+    /// The complete and well-formed requests at the start.
     pub(crate) asked: Vec<Asked>,
-    /// What follows on them.
+    /// The bytes that follow the requests.
     pub(crate) tail: Tail,
     pub(crate) reading: Reading,
     pub(crate) end: End,
@@ -24,11 +24,11 @@ pub(crate) enum Tail {
     Nothing,
     /// A request that asks for the end of the connection; it is the last that was asked.
     SaysClose,
-    /// What must be refused, and some more that must not be answered.
+    /// A request that must be refused, and some more that must not be answered.
     Refused,
-    /// A request without its end.
+    /// An incomplete request.
     Incomplete,
-    /// A request that was changed at random.
+    /// A randomly changed request.
     Mutant,
     /// An upgrade, and these bytes for the tunnel.
     Tunnel(Vec<u8>),
@@ -37,22 +37,22 @@ pub(crate) enum Tail {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
     Eager,
-    /// In small pieces with pauses.
+    /// Reads in small pieces with pauses.
     Slow,
-    /// First after so many milliseconds.
+    /// Waits this many milliseconds first.
     Late(u64),
 }
 
-/// What the client does when it has sent all.
+/// The client's action when it has sent everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// Closes once the answers are there.
     Close,
-    /// Closes its side at once.
+    /// Closes its sending side at once.
     HalfClose,
-    /// Resets the connection after so many milliseconds.
+    /// Resets the connection after this many milliseconds.
     Reset(u64),
-    /// Closes without reading after so many milliseconds.
+    /// Closes without reading after this many milliseconds.
     Leave(u64),
     /// Waits for the server to close.
     Stay,
@@ -82,7 +82,7 @@ impl Plan {
             end: choose_end(random),
         };
         if mode.is_tls() && plan.end == End::HalfClose {
-            // futures-rustls gives no more of what has come once its own side is closed and the other's end is there.
+            // futures-rustls returns no more received bytes once its own side is closed and the other side has ended.
             plan.end = End::Close;
         }
         plan.add_tail(mode, session * 1_000 + count, &mut bytes, random);
@@ -90,7 +90,7 @@ impl Plan {
             && plan.is_patient()
             && bytes.windows(SILENT.len()).any(|part| part == SILENT)
         {
-            // The proxy would wait with it for longer than this program does.
+            // The proxy would keep this connection for longer than this program waits.
             plan.end = End::Leave(random.next() % 100);
         }
         let most = random.pick(&[1, 1, 2, 4, 12]);
@@ -143,19 +143,19 @@ impl Plan {
             "GET /tunnel HTTP/1.1\r\nHost: fuzz\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
         let len = random.pick(&[0, 1, 60, 5_000, 40_000]);
         let through = random.bytes(len);
-        // What comes before it would be answered before it; that is tried elsewhere.
+        // Requests before this one would be answered first; another test covers that.
         self.asked.clear();
         *bytes = [head.as_bytes(), &through].concat();
         self.tail = Tail::Tunnel(through);
         self.end = End::Close;
     }
 
-    /// Whether the client lets the server give all answers.
+    /// Whether the client waits until the server has sent all answers.
     pub(crate) fn is_patient(&self) -> bool {
         !matches!(self.end, End::Reset(_) | End::Leave(_))
     }
 
-    /// As it stands in a report.
+    /// Describes the plan for a report.
     pub(crate) fn describe(&self) -> String {
         let sent: Vec<u8> = self
             .pieces
@@ -181,10 +181,11 @@ impl Plan {
     }
 }
 
-/// How the target of a request begins whose upstream is silent.
+/// The beginning of the targets for which the upstream is silent.
 const SILENT: &[u8] = b" /15/";
 
-/// The same request for a target that no other has in a proxy: whatever becomes of it is no fault of the proxy's.
+/// The same request, through a proxy for a target that no other request has, so that its outcome is not blamed on the
+/// proxy.
 fn as_mutant(whole: Vec<u8>, asked: &Asked, mode: Mode) -> Vec<u8> {
     if !mode.is_proxy() {
         return whole;
@@ -234,7 +235,7 @@ fn encode(asked: &Asked, mode: Mode, more: &[&str], random: &mut Random) -> Vec<
     } else if asked.upload.is_some() {
         lines.push(format!("Content-Length: {}", upload.len()));
     }
-    // The order of fields means nothing here.
+    // The order of fields has no meaning here.
     for index in (1..lines.len()).rev() {
         lines.swap(index, random.within(0..=index));
     }

@@ -1,4 +1,4 @@
-//! A client: sends as its plan says, and checks what comes.
+//! A client that sends as its plan says, and checks the answers.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,29 +9,42 @@ use softclock::{sleep, timeout};
 use crate::asked::Asked;
 use crate::limits::{ANSWER, DELAY};
 use crate::random::Random;
-use crate::recorder::{count, printable};
+use crate::recorder::{Recorder, count, printable};
 use crate::target::Target;
 use crate::transport::{Writer, connect};
 
 use super::incoming::{Incoming, Response, Stop};
 use super::plan::{End, Plan, Tail};
 
-/// What the two halves of a session know of each other.
-#[derive(Default)]
-struct Shared {
-    /// This program was so late that the server's timeouts may have struck.
+/// The state that the two halves of a session share.
+struct Shared<'a> {
+    recorder: &'a Recorder,
+    begun: Instant,
+    /// This program was so late that the server's timeouts may have expired.
     is_delayed: Cell<bool>,
-    /// All is sent.
+    /// Everything is sent.
     is_sent: Cell<bool>,
 }
 
-/// What the session of this number does.
+impl Shared<'_> {
+    fn is_delayed(&self) -> bool {
+        self.is_delayed.get() || self.recorder.was_held_up_since(self.begun)
+    }
+
+    /// Whether this status says that the client was late, and it was.
+    fn is_excused(&self, status: u16) -> bool {
+        status == 408 && self.is_delayed()
+    }
+}
+
+/// Describes the session of this number.
 pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> String {
     Plan::choose(target, session, random).describe()
 }
 
 /// Runs the session of this number, which its seed determines.
 pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
+    let begun = Instant::now();
     let plan = Plan::choose(target, session, random);
     let resets = matches!(plan.end, End::Reset(_));
     let tls = target.trust.as_ref().map(|trust| (trust, "http/1.1"));
@@ -41,7 +54,12 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
             .recorder
             .violation(Some(session), "no connection", &plan.describe());
     };
-    let shared = Shared::default();
+    let shared = Shared {
+        recorder: &target.recorder,
+        begun,
+        is_delayed: Cell::default(),
+        is_sent: Cell::default(),
+    };
     let mut incoming = Incoming::new(reader, plan.reading);
     let sending = async {
         let writer = send(&plan, writer, &shared).await;
@@ -50,13 +68,13 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
             sleep(Duration::from_millis(pause)).await;
             return Ok(());
         }
-        // The connection is open until the answers are there.
+        // Keep the sending side open until the answers have arrived.
         let _open = writer;
         future::pending().await
     };
     let receiving = check(target, &plan, &mut incoming, &shared);
     let result = future::or(receiving, sending).await;
-    if shared.is_delayed.get() {
+    if shared.is_delayed() {
         count(&target.recorder.tally.delayed);
     }
     if let Err(fault) = result {
@@ -66,10 +84,10 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
     }
 }
 
-async fn send(plan: &Plan, mut writer: Writer, shared: &Shared) -> Option<Writer> {
+async fn send(plan: &Plan, mut writer: Writer, shared: &Shared<'_>) -> Option<Writer> {
     for (bytes, pause) in &plan.pieces {
         let begun = Instant::now();
-        // A server that has said its last word may close.
+        // A server that has sent its last response may close the connection.
         if !matches!(timeout(ANSWER, writer.write_all(bytes)).await, Ok(Ok(()))) {
             return None;
         }
@@ -86,12 +104,12 @@ async fn send(plan: &Plan, mut writer: Writer, shared: &Shared) -> Option<Writer
     Some(writer)
 }
 
-/// Reads all that must come; an error says what is wrong with it.
+/// Reads all expected answers; an error describes the first wrong one.
 async fn check(
     target: &Target,
     plan: &Plan,
     incoming: &mut Incoming,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     let begun = Instant::now();
     for (number, asked) in plan.asked.iter().enumerate() {
@@ -101,6 +119,9 @@ async fn check(
         };
         if !response.answer.is_complete && breaks_off_behind(target, plan, number) {
             return asked.judge_start(target.mode, &response.answer);
+        }
+        if shared.is_excused(response.answer.status) {
+            return Ok(());
         }
         judge(target, number, asked, &response)?;
         if response.is_last || !response.answer.is_complete {
@@ -112,7 +133,7 @@ async fn check(
     }
     match &plan.tail {
         Tail::Refused => refused(target, plan, incoming, shared).await,
-        Tail::Tunnel(bytes) => tunnel(target, bytes, incoming).await,
+        Tail::Tunnel(bytes) => tunnel(target, bytes, incoming, shared).await,
         Tail::Mutant | Tail::Incomplete => whatever(plan, incoming).await,
         Tail::Nothing | Tail::SaysClose => nothing(plan, incoming).await,
     }
@@ -133,7 +154,8 @@ fn judge(target: &Target, number: usize, asked: &Asked, response: &Response) -> 
     verdict.map_err(|fault| format!("answer {number}: {fault}"))
 }
 
-/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are lost.
+/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are
+/// lost.
 fn breaks_off_behind(target: &Target, plan: &Plan, number: usize) -> bool {
     let mut later = plan.asked[number + 1..].iter();
     target.mode.is_proxy() && later.any(|asked| asked.reply.breaks_off())
@@ -145,7 +167,7 @@ fn early(
     plan: &Plan,
     number: usize,
     stop: &Stop,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     match stop {
         Stop::Fault(fault) => return Err(format!("answer {number}: {fault}")),
@@ -158,7 +180,7 @@ fn early(
     }
     let half_closed = plan.end == End::HalfClose && target.mode.is_proxy();
     let after_upload = plan.asked[..=number].iter().any(Asked::may_end_connection);
-    let is_excused = shared.is_delayed.get() || breaks_off_behind(target, plan, number);
+    let is_excused = shared.is_delayed() || breaks_off_behind(target, plan, number);
     if half_closed || after_upload || is_excused {
         return Ok(());
     }
@@ -197,12 +219,12 @@ async fn refused(
     target: &Target,
     plan: &Plan,
     incoming: &mut Incoming,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     let response = match incoming.response("POST").await {
         Ok(response) => response,
         Err(Stop::End | Stop::Within)
-            if shared.is_delayed.get() || !plan.asked.is_empty() || !shared.is_sent.get() =>
+            if shared.is_delayed() || !plan.asked.is_empty() || !shared.is_sent.get() =>
         {
             return Ok(());
         }
@@ -222,12 +244,18 @@ async fn refused(
     }
 }
 
-async fn tunnel(target: &Target, bytes: &[u8], incoming: &mut Incoming) -> Result<(), String> {
+async fn tunnel(
+    target: &Target,
+    bytes: &[u8],
+    incoming: &mut Incoming,
+    shared: &Shared<'_>,
+) -> Result<(), String> {
     let response = match incoming.response("GET").await {
         Ok(response) => response,
         Err(stop) => return Err(format!("the upgrade: {stop:?}")),
     };
-    if matches!(response.answer.status, 502..=504) {
+    let status = response.answer.status;
+    if matches!(status, 502..=504) || shared.is_excused(status) {
         return Ok(());
     }
     if response.answer.status != 101 {

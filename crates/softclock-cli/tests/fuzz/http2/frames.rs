@@ -50,7 +50,7 @@ pub(crate) fn block(fields: &[(String, String)]) -> Vec<u8> {
         bytes.push(0x10);
         for text in [name, value] {
             push_length(&mut bytes, text.len());
-            // Each character is a byte, so that any byte can stand there.
+            // Each character stands for one byte, so that any byte is possible.
             bytes.extend(text.chars().map(|char| char as u8));
         }
     }
@@ -71,7 +71,7 @@ fn push_length(bytes: &mut Vec<u8>, len: usize) {
     bytes.push(rest as u8);
 }
 
-/// A field block in HEADERS and perhaps CONTINUATION frames, at most so many in all.
+/// A field block in a HEADERS frame and perhaps CONTINUATION frames, at most `most` frames together.
 pub(crate) fn headers(
     stream: u32,
     block: &[u8],

@@ -1,4 +1,4 @@
-//! Frames as the server sends them, read strictly.
+//! Parses the server's frames strictly.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Why there is none.
+/// The reason why no further frame arrives.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     End,
@@ -48,7 +48,8 @@ pub(crate) async fn next(reader: &mut Reader) -> Result<Frame, Stop> {
     }
 }
 
-/// What a field block says, as far as it can be read without Huffman's table: servers must not index anything here.
+/// The contents of a field block, as far as they are readable without Huffman's table: servers must not index anything
+/// here.
 #[derive(Default, Debug)]
 pub(crate) struct Fields {
     pub(crate) status: u16,

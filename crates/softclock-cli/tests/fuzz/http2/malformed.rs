@@ -7,7 +7,7 @@ use super::frames::{
     RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
 };
 
-/// Changes the fields of a request so that it must be refused; says how.
+/// Changes the fields of a request so that it must be refused; returns the name of the change.
 pub(crate) fn spoil(fields: &mut Vec<(String, String)>, random: &mut Random) -> String {
     match random.within(0..=5) {
         0..=2 => {
@@ -41,7 +41,7 @@ pub(crate) fn spoil(fields: &mut Vec<(String, String)>, random: &mut Random) -> 
     }
 }
 
-/// That no request may have.
+/// Fields that no request may have.
 pub(crate) const FIELDS: &[(&str, &str)] = &[
     ("X-Upper", "a"),
     ("x y", "a"),
@@ -104,7 +104,7 @@ pub(crate) fn fatal(next_stream: u32, random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Frames that change nothing.
+/// Frames without an effect.
 pub(crate) fn harmless(random: &mut Random) -> Vec<u8> {
     match random.within(0..=5) {
         0 => frame(PING, 0, 0, &random.next().to_be_bytes()),
@@ -121,7 +121,7 @@ pub(crate) fn harmless(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Many frames that change nothing.
+/// Many frames without an effect.
 pub(crate) fn flood(random: &mut Random) -> Vec<u8> {
     let one = harmless(random);
     one.repeat(random.pick(&[1_000, 20_000]))

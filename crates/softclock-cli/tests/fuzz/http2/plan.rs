@@ -1,4 +1,4 @@
-//! What a session of HTTP/2 sends, and what it may expect for it.
+//! The frames that a session of HTTP/2 sends, and the answers that it may expect.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use crate::target::Target;
 use super::{frames, malformed};
 
 pub(crate) struct Plan {
-    /// Bytes, each with a pause behind it in milliseconds.
+    /// Bytes, each followed by a pause in milliseconds.
     pub(crate) pieces: Vec<(Vec<u8>, u64)>,
     pub(crate) streams: BTreeMap<u32, Expected>,
-    /// Of each stream, before the client makes more room.
+    /// The initial window of each stream.
     pub(crate) window: u32,
     pub(crate) credit: Credit,
-    /// What is sent must end the connection.
+    /// Whether the frames must end the connection.
     pub(crate) is_fatal: bool,
-    /// More control frames are sent than the server takes, which may end the connection.
+    /// The plan sends more control frames than the server allows, which may end the connection.
     pub(crate) floods: bool,
     /// The client answers PING and SETTINGS.
     pub(crate) acknowledges: bool,
     pub(crate) end: End,
 }
 
-/// What may come of a stream.
+/// The permitted outcomes of a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Expected {
     /// The answer to this.
     Answer(Asked),
-    /// Anything but an answer like those to good requests; with what is wrong.
+    /// Any outcome but an answer as for a good request; with the mistake in the request.
     Refusal(String),
-    /// The client has reset it.
+    /// The client has reset the stream.
     Anything,
 }
 
@@ -131,7 +131,7 @@ impl Plan {
             let fault = malformed::spoil(&mut fields, random);
             self.streams.insert(stream, Expected::Refusal(fault));
         }
-        // The crate h2 forgets what is wrong with a field if another one is cut by the end of the frame.
+        // The crate h2 forgets that a field is malformed if the end of the frame cuts another field.
         let most = if is_spoilt && is_without("continuation") {
             1
         } else {

@@ -1,4 +1,4 @@
-//! What came on the streams of a connection, held against what may come.
+//! Compares the frames on the streams of a connection with the permitted outcomes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Received<'a> {
     streams: BTreeMap<u32, Stream>,
     /// Bytes that the server may still send on all streams.
     window: i64,
-    /// A block whose CONTINUATION frames are still to come, and whether the stream ends with it.
+    /// A block whose CONTINUATION frames have not arrived yet, and whether the stream ends with it.
     block: Option<(u32, Vec<u8>, bool)>,
     /// The last stream that the server has worked on, and why there are no more.
     goaway: Option<(u32, u32)>,
@@ -52,7 +52,7 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Takes a frame; gives what the client answers.
+    /// Takes a frame, and returns the frames that the client answers with.
     pub(crate) fn take(&mut self, frame: Frame) -> Result<Vec<u8>, String> {
         if frame.payload.len() > 16_384 {
             return Err(format!("a frame of {} bytes", frame.payload.len()));
@@ -209,13 +209,17 @@ fn refused(stream: &Stream, fault: &str, tally: &Tally) -> Result<(), String> {
 
 fn answered(target: &Target, asked: &Asked, stream: &Stream, may_lack: bool) -> Result<(), String> {
     if !stream.has_head {
-        // A reset takes with it what waits to be sent of the stream, the head too.
+        // A reset discards all frames of the stream that wait to be sent, even the head.
         let may_end = may_lack || asked.upload.is_some() || asked.reply.breaks_off();
         return if may_end {
             Ok(())
         } else {
             Err(format!("reset without an answer: {:?}", stream.reset))
         };
+    }
+    if stream.answer.status == 408 && may_lack {
+        // The client was late, as `may_lack` says.
+        return Ok(());
     }
     let tally = &target.recorder.tally;
     count(&tally.answers);
@@ -229,7 +233,7 @@ fn answered(target: &Target, asked: &Asked, stream: &Stream, may_lack: bool) -> 
     }
     let verdict = asked.judge(target.mode, &stream.answer);
     match verdict {
-        // What came of it must still be right.
+        // The received part must still be correct.
         Err(_) if may_lack && !stream.is_ended => asked.judge_start(target.mode, &stream.answer),
         verdict => verdict.map_err(|fault| format!("{fault}, reset: {:?}", stream.reset)),
     }

@@ -1,4 +1,4 @@
-//! A client: sends as its plan says, answers what it must, and checks what comes.
+//! A client that sends as its plan says, answers control frames, and checks the responses.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use softclock::{sleep, timeout};
 
 use crate::limits::{ANSWER, DELAY};
 use crate::random::Random;
-use crate::recorder::count;
+use crate::recorder::{Recorder, count};
 use crate::target::Target;
 use crate::transport::{Reader, Writer, connect};
 
@@ -16,20 +16,22 @@ use super::incoming::{Stop, next};
 use super::plan::{Credit, End, Plan};
 use super::received::Received;
 
-/// What the parts of a session know of each other.
-#[derive(Default)]
-struct Shared {
+/// The state that the parts of a session share.
+struct Shared<'a> {
+    recorder: &'a Recorder,
+    begun: Instant,
     is_delayed: Cell<bool>,
     is_sent: Cell<bool>,
 }
 
-/// What the session of this number does.
+/// Describes the session of this number.
 pub(crate) fn describe(target: &Target, session: u64, random: &mut Random) -> String {
     Plan::choose(target, session, random).describe()
 }
 
 /// Runs the session of this number, which its seed determines.
 pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
+    let begun = Instant::now();
     let plan = Plan::choose(target, session, random);
     let resets = matches!(plan.end, End::Reset(_));
     let tls = target.trust.as_ref().map(|trust| (trust, "h2"));
@@ -39,13 +41,18 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
             .recorder
             .violation(Some(session), "no connection", &plan.describe());
     };
-    let shared = Shared::default();
+    let shared = Shared {
+        recorder: &target.recorder,
+        begun,
+        is_delayed: Cell::default(),
+        is_sent: Cell::default(),
+    };
     let mut received = Received::new(&plan);
     let (answers, waiting) = async_channel::unbounded();
     let sending = send(&plan, writer, &waiting, &shared);
     let receiving = receive(target, &plan, &mut received, &mut reader, &answers, &shared);
     let result = future::or(receiving, sending).await;
-    if shared.is_delayed.get() {
+    if shared.is_delayed() {
         count(&target.recorder.tally.delayed);
     }
     if let Err(fault) = result {
@@ -58,7 +65,12 @@ pub(crate) async fn run(target: &Target, session: u64, random: &mut Random) {
 type Outgoing = async_channel::Sender<Vec<u8>>;
 type Incoming = async_channel::Receiver<Vec<u8>>;
 
-impl Shared {
+impl Shared<'_> {
+    /// Whether this program was so late that the server's timeouts may have struck.
+    fn is_delayed(&self) -> bool {
+        self.is_delayed.get() || self.recorder.was_held_up_since(self.begun)
+    }
+
     fn note_time(&self, late: Duration) {
         if late > DELAY {
             self.is_delayed.set(true);
@@ -66,12 +78,12 @@ impl Shared {
     }
 }
 
-/// Sends what the plan says, then the answers that had to wait so as not to come within a frame.
+/// Sends the frames of the plan, then the answers that had to wait so as not to interrupt a frame.
 async fn send(
     plan: &Plan,
     mut writer: Writer,
     answers: &Incoming,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     for (bytes, pause) in &plan.pieces {
         write(&mut writer, bytes, shared).await;
@@ -93,7 +105,7 @@ async fn send(
 }
 
 /// A server that has said its last word may have closed.
-async fn write(writer: &mut Writer, bytes: &[u8], shared: &Shared) {
+async fn write(writer: &mut Writer, bytes: &[u8], shared: &Shared<'_>) {
     let begun = Instant::now();
     let written = timeout(ANSWER, async {
         writer.write_all(bytes).await?;
@@ -109,12 +121,12 @@ async fn receive(
     received: &mut Received<'_>,
     reader: &mut Reader,
     answers: &Outgoing,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     loop {
         let is_done = shared.is_sent.get() && received.is_complete();
         if is_done && plan.end == End::Close && !plan.is_fatal {
-            return received.judge(target, false);
+            return received.judge(target, shared.is_delayed());
         }
         match next(reader).await {
             Ok(frame) => {
@@ -125,8 +137,8 @@ async fn receive(
             }
             Err(Stop::End) => return ended(target, plan, received, shared),
             Err(Stop::Late) => {
-                // What has come may tell why.
-                received.judge(target, false)?;
+                // The frames received before the failure may explain it.
+                received.judge(target, shared.is_delayed())?;
                 return Err("the connection neither goes on nor ends".into());
             }
         }
@@ -138,11 +150,11 @@ fn ended(
     target: &Target,
     plan: &Plan,
     received: &mut Received<'_>,
-    shared: &Shared,
+    shared: &Shared<'_>,
 ) -> Result<(), String> {
     let may_stall = plan.credit == Credit::Never || !plan.acknowledges;
     // h2 ends the connection for some fields that no request may have, as a server may (RFC 9113, section 8.1.1).
     let may_end = plan.is_fatal || plan.floods || may_stall || plan.has_refusals();
-    let is_excused = may_end || shared.is_delayed.get();
+    let is_excused = may_end || shared.is_delayed();
     received.judge(target, is_excused)
 }

@@ -17,7 +17,7 @@ use super::malformed::FIELDS;
 
 type Field = (String, String);
 
-/// What comes of one request on a connection of its own: its status, or 0 if it was reset.
+/// The status of one request on a separate connection, or 0 if it was reset.
 async fn status(
     target: &Target,
     fields: &[Field],
@@ -86,7 +86,7 @@ fn with(mut fields: Vec<Field>, name: &str, value: &str) -> Vec<Field> {
     fields
 }
 
-/// Runs `test` against a proxy whose upstream fails the test if it gets what no client sent as such.
+/// Runs `test` against a proxy whose upstream fails the test if it gets a request that no client sent.
 fn with_proxy(test: impl AsyncFnOnce(&Target)) {
     let recorder = Rc::new(Recorder::new(Mode::ProxyTls, 0));
     let runtime = softclock::Runtime::new().expect("a runtime");
@@ -121,7 +121,7 @@ fn fields_in_several_frames_smuggle_nothing() {
         for (name, value) in FIELDS {
             for frames in 2..6 {
                 let fields = with(request("POST"), name, value);
-                // The crate h2 accepts some of them here; what it makes of them is one request.
+                // The crate h2 accepts some of them here, but must treat each as one request.
                 status(target, &fields, Some(SMUGGLED), frames).await;
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A packet: when, how long it was, and what was kept of it.
+/// A packet: its time, its length, and its captured bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) at_ns: u64,
@@ -41,7 +41,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// All that hold nanoseconds.
+    /// The formats that hold nanoseconds.
     pub(super) const EXACT: [Self; 4] = [
         Self::PcapNanoseconds { big: false },
         Self::PcapNanoseconds { big: true },
@@ -101,8 +101,7 @@ fn pcap(order: Order, magic: u32, unit_ns: u64, packets: &[Packet]) -> Vec<u8> {
     capture
 }
 
-/// With an interface of microseconds that nothing came from, and one of nanoseconds; a name, and a block of a kind that
-/// nobody knows.
+/// With an interface of microseconds without packets, and one of nanoseconds; a name, and a block of an unknown type.
 fn pcapng(order: Order, packets: &[Packet]) -> Vec<u8> {
     let section = [
         order.words(&[0x1a2b_3c4d]),

@@ -1,4 +1,4 @@
-//! Files that are cut off, wrong or not there: what was read, an error, and never a panic.
+//! Truncated, malformed and missing files: figures of the readable part, an error, and never a panic.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn cut_at_every_byte() {
 fn what_was_read_is_told() {
     let files = Files::new();
     let mut capture = small(PCAP);
-    // The third record's length.
+    // Corrupts the length of the third record.
     capture[24 + 2 * 19 + 11] = 0xff;
     let damaged = files.write("damaged", &capture);
     let good = files.write("good", &small(PCAP));
@@ -104,8 +104,11 @@ fn mistakes_are_one_line() {
     for (arguments, part) in [
         (&["x", "--rate", "5furlongs"][..], "unknown unit"),
         (&["x", "--rate", "0"], "out of range"),
-        (&["x", "--filter", "colour red"], "'colour' is no condition"),
-        (&["x", "--window", "0"], "a window has a length"),
+        (
+            &["x", "--filter", "colour red"],
+            "'colour' is not a condition",
+        ),
+        (&["x", "--window", "0"], "a window must be longer than 0"),
         (&["x", "--overhead", "1mb"], "at most 65535"),
         (&[], "FILE"),
     ] {

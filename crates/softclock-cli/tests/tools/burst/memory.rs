@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::capture::{BEGIN_NS, Format, Packet};
 use super::{PCAP, burst};
 
-/// Several times what may be used for them.
+/// Several times the memory that the analysis may use.
 const CAPTURE_BYTES: usize = 200_000_000;
 
 /// A reader's buffer, the longest queue, and the program itself.
@@ -29,7 +29,7 @@ fn memory_does_not_grow_with_the_capture() {
             .expect("the program starts");
         let packets = write(&mut child, format);
         let peak = softclock_testing::peak_resident_kb(child.id()).expect("it runs");
-        // This closes its input.
+        // This closes the child's input.
         let output = child.wait_with_output().expect("our own child");
         let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(figures["packets"], packets);
@@ -37,7 +37,7 @@ fn memory_does_not_grow_with_the_capture() {
     }
 }
 
-/// Writes a capture, made as it is written; how many packets it has.
+/// Writes a capture while it is generated; returns its number of packets.
 fn write(child: &mut Child, format: Format) -> u64 {
     let mut input = child.stdin.as_ref().expect("piped");
     let head_bytes = format.encode(&[]).len();
@@ -53,7 +53,7 @@ fn write(child: &mut Child, format: Format) -> u64 {
     packets
 }
 
-/// Packets whose lengths differ from those before, so that no two are kept as one.
+/// Packets with lengths that differ from those before, so that none can be shared.
 fn piece(begin: u64) -> Vec<Packet> {
     let packet = |index: u64| Packet {
         at_ns: BEGIN_NS + index * EACH_NS,

@@ -25,7 +25,7 @@ fn burst<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// The figures of a run that went well.
+/// The figures of a successful run.
 fn json(command: &mut Command) -> Value {
     let (output, text) = run(command.arg("--json"));
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -175,7 +175,7 @@ fn standard_input_needs_a_rate() {
     assert_eq!(figures["burstiness"]["max"], 4);
     assert_eq!(figures["name"], "standard input");
     let output = burst(["-"]).stdin(input()).output().expect("it runs");
-    assert!(errors(&output, 2)[0].contains("tell the --rate"));
+    assert!(errors(&output, 2)[0].contains("give its rate with --rate"));
     let twice = burst(["-", "-", "--rate", "1mbit"])
         .output()
         .expect("it runs");

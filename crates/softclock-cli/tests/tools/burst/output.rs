@@ -1,4 +1,4 @@
-//! What is printed, drawn and written.
+//! The output: text, JSON, drawing and page.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -52,7 +52,10 @@ fn a_rate_that_is_too_low_is_noted() {
     assert!(!text.contains("note:"), "{text}");
     let backwards = files.write("backwards", &PCAP.encode(&packets([9_000, 0, 10_000], 60)));
     let (_, text) = run(&mut burst([&backwards]));
-    assert!(text.contains("count as at the same time: 1\n"), "{text}");
+    assert!(
+        text.contains("treated as simultaneous with it: 1\n"),
+        "{text}"
+    );
 }
 
 #[test]

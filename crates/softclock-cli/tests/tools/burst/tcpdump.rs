@@ -15,7 +15,7 @@ use super::{burst, json};
 
 const PACKETS: u16 = 120;
 
-/// Between two packets.
+/// Time between two packets.
 const PAUSE_NS: u64 = 100_000;
 
 /// Ethernet, IPv4 and UDP, as on the loopback interface.
@@ -51,7 +51,7 @@ fn a_capture_by_tcpdump() {
     }
 }
 
-/// Captures what comes to `port` from when this returns.
+/// Captures packets to `port`; the capture runs when this returns.
 fn start(port: u16, precision: &str, output: File) -> Result<Child, String> {
     let program = softclock_testing::find("tcpdump").expect("it is there");
     let mut tcpdump = Command::new(program)
@@ -72,12 +72,12 @@ fn start(port: u16, precision: &str, output: File) -> Result<Child, String> {
             return Err(told.trim().to_owned());
         }
     }
-    // It says more at its end, and would wait for a reader.
+    // tcpdump prints more at its end, and would block without a reader.
     thread::spawn(move || errors.read_to_string(&mut String::new()));
     Ok(tcpdump)
 }
 
-/// Until it has captured all, or for so long that it never will.
+/// Waits until tcpdump has captured all packets, or fails after a time limit.
 fn wait(tcpdump: &mut Child) {
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {

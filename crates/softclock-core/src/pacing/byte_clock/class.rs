@@ -1,43 +1,43 @@
-//! A class: how it is treated, its packets, its clock, and what it did.
+//! A class of packets: its options, queue, clock and statistics.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::units::Rate;
 
-/// A class of a [`ByteClock`](super::ByteClock).
+/// The id of a class of a [`ByteClock`](super::ByteClock).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClassId(pub(super) u32);
 
 impl ClassId {
-    /// Classes are numbered from 0 in the order in which they were added.
+    /// Returns the index of the class. Classes are numbered from 0 in the order in which they were added.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// How a class is treated.
+/// The options of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassOptions {
-    /// The rate it keeps on average, of bytes on the wire.
+    /// Average rate, in bits on the wire.
     pub rate: Rate,
-    /// The rate at which it catches up; `None` for the link's. Below the rate it is the rate.
+    /// Rate at which the class catches up; `None` for the link's rate. Raised to `rate` if it is lower.
     pub peak: Option<Rate>,
-    /// How many bytes it may be behind after it was idle, and still catch up. A bottleneck of its rate will hold as
-    /// many. `None` for what is made up for by default.
+    /// Bytes that the class may make up for after it was idle; a bottleneck of its rate will queue as many. `None`
+    /// for the default limits (see the [module](super)).
     pub burst_bytes: Option<u64>,
-    /// How far it may be behind because its packets were not taken in time, and still catch up. A bottleneck of its
-    /// rate will hold what it sends in this time. `None` for what is made up for by default; never less than
-    /// `burst_bytes`.
+    /// Time that the class may make up for after its packets were sent late; a bottleneck of its rate will queue the
+    /// bytes of this time. At least the time of `burst_bytes`. `None` for the default limits (see the
+    /// [module](super)).
     pub most_behind: Option<Duration>,
-    /// Packets that may wait.
+    /// Capacity of the queue in packets.
     pub most_packets: usize,
-    /// Bytes on the wire that may wait.
+    /// Capacity of the queue in bytes on the wire.
     pub most_bytes: u64,
 }
 
 impl ClassOptions {
-    /// This rate, catching up as by default, and queues of 1000 packets or 1 MiB.
+    /// Returns options with this rate, default limits for catching up, and a queue of 1000 packets or 1 MiB.
     pub const fn of_rate(rate: Rate) -> Self {
         Self {
             rate,
@@ -50,35 +50,36 @@ impl ClassOptions {
     }
 }
 
-/// What a class did so far.
+/// The statistics of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassStatistics {
     /// Packets sent.
     pub sent_packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire sent.
     pub sent_bytes: u64,
-    /// Packets not taken because as many waited as may.
+    /// Packets rejected since the queue held the maximum number of packets.
     pub dropped_for_packets: u64,
-    /// Packets not taken because as many bytes waited as may.
+    /// Packets rejected since they would have exceeded the maximum number of bytes in the queue.
     pub dropped_for_bytes: u64,
-    /// Bytes that its rate had for packets that were not taken in time, and that it does not make up for.
+    /// Bytes that the rate allowed while packets were late, and that the class did not make up for.
     pub forgotten_bytes: u64,
-    /// Packets that wait.
+    /// Packets in the queue.
     pub queued_packets: usize,
-    /// Their bytes on the wire.
+    /// Bytes on the wire in the queue.
     pub queued_bytes: u64,
 }
 
-/// A class, and its packets.
+/// A class and its queued packets.
 #[derive(Debug)]
 pub(super) struct Class<P> {
     pub(super) options: ClassOptions,
     pub(super) clock: u64,
-    /// When the packet came that found none before it, and what the peak rate allows; in bytes of the global clock.
+    /// Value of the global clock before which the next packet must not be sent: when it arrived at an empty queue, or
+    /// as the peak rate allows.
     pub(super) not_before: u64,
-    /// What was left of the last division, in units of a byte times the scale over the class's rate.
+    /// Remainder of the last division of `advance`, in units of 1 / class rate.
     remainder: u64,
-    /// The longest packet of late.
+    /// Size of the longest recent packet.
     pub(super) longest: u64,
     pub(super) queue: VecDeque<(P, u64)>,
     pub(super) statistics: ClassStatistics,
@@ -102,7 +103,7 @@ impl<P> Class<P> {
         self.remainder = 0;
     }
 
-    /// The first packet, which is counted as sent.
+    /// Takes the first packet and counts it as sent.
     pub(super) fn take(&mut self) -> (P, u64) {
         let first = self.queue.pop_front();
         let (packet, bytes) = first.expect("active classes have packets");
@@ -113,17 +114,17 @@ impl<P> Class<P> {
         (packet, bytes)
     }
 
-    /// The value of the global clock at which its next packet may go.
+    /// Returns the value of the global clock at which the next packet may be sent.
     pub(super) fn due(&self) -> u64 {
         self.clock.max(self.not_before)
     }
 
-    /// What its clock moves by for so many bytes.
+    /// Returns by how much the clock advances for `bytes`.
     pub(super) fn time_of(&self, bytes: u64, scale: u64) -> u64 {
         time_of(bytes, scale, self.options.rate)
     }
 
-    /// A packet of so many bytes is sent.
+    /// Advances the clock for a packet of `bytes`.
     pub(super) fn advance(&mut self, bytes: u64, scale: u64) {
         let rate = u128::from(self.options.rate.bps());
         let total = u128::from(bytes) * u128::from(scale) + u128::from(self.remainder);
@@ -132,13 +133,13 @@ impl<P> Class<P> {
         self.clock = self.clock.saturating_add(time);
     }
 
-    /// The next packet goes so much after this one was due, or after `earliest`.
+    /// Delays the next packet until `apart` after this one was due, or after `earliest` if that is later.
     pub(super) fn keep_apart(&mut self, apart: u64, earliest: u64) {
         self.not_before = self.not_before.max(earliest).saturating_add(apart);
     }
 
-    /// A class that is behind by more than is allowed loses the rest: gives how many of its bytes that is since its
-    /// packet was due. What the class had from before, while it was idle, was not lost to lateness.
+    /// Advances the clock of a class that is behind by more than `allowed`. Returns how many of its bytes are lost
+    /// since its packet was due: time from before, while it was idle, was not lost to lateness.
     pub(super) fn move_up(&mut self, present: u64, allowed: u64, scale: u64) -> u64 {
         let earliest = present.saturating_sub(allowed);
         if self.clock >= earliest {
@@ -152,13 +153,15 @@ impl<P> Class<P> {
     }
 }
 
-/// What a clock moves by for so many bytes at a rate, where one at the rate `scale` moves by as many; rounded down.
+/// Returns by how much a clock advances for `bytes` at `rate`, if a class of the rate `scale` advances by `bytes`.
+/// Rounded down.
 pub(super) fn time_of(bytes: u64, scale: u64, rate: Rate) -> u64 {
     let time = u128::from(bytes) * u128::from(scale) / u128::from(rate.bps());
     u64::try_from(time).unwrap_or(u64::MAX)
 }
 
-/// The longest packet of late: longer ones count at once, and are forgotten over some hundred shorter ones.
+/// Returns the size of the longest recent packet: longer ones count at once, and are forgotten over some hundred
+/// shorter ones.
 pub(super) const fn longest(before: u64, bytes: u64) -> u64 {
     let fading = before - before.div_ceil(1 << 8);
     if bytes > fading { bytes } else { fading }

@@ -1,5 +1,4 @@
-//! Callers that are late, in virtual time: what a bottleneck would hold, what is left of the rate, and what a second
-//! has.
+//! Late callers in virtual time: the queue at a bottleneck, the rate that remains, and the most bytes in a second.
 
 use super::*;
 use alloc::collections::VecDeque;
@@ -7,22 +6,22 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use proptest::prelude::*;
 
-/// What makes a caller late.
+/// A cause of lateness.
 #[derive(Clone, Copy, Debug)]
 enum Late {
-    /// Each wait, by some nanoseconds from the one to the other.
+    /// Each wait is late by a time in this range, in nanoseconds.
     Waits(u64, u64),
-    /// So many of a hundred parts of the time are stolen, in slices of so many nanoseconds.
+    /// A percentage of the time is stolen, in slices within this range, in nanoseconds.
     Stolen { percent: u64, from: u64, to: u64 },
-    /// It is away for so long, every so often.
+    /// The caller is away for `for_ns`, every `every_ns`.
     Away { for_ns: u64, every_ns: u64 },
 }
 
-/// A caller, who looks at the clock when it does what it waits for, and is late as its `late` says.
+/// A caller that waits for instants, reads the clock when it acts, and is late for the reasons in `late`.
 struct Caller {
     random: u64,
     late: Vec<Late>,
-    /// When it is stolen next.
+    /// For each reason, when the caller is next kept away.
     next: Vec<u64>,
 }
 
@@ -44,7 +43,7 @@ impl Caller {
         from + (z ^ (z >> 31)) % (to - from + 1)
     }
 
-    /// Until it is kept away again, after it was for so long.
+    /// Returns the time until the caller is next kept away, after an absence of `slice`.
     fn pause(&mut self, late: Late, slice: u64) -> u64 {
         match late {
             Late::Waits(..) => u64::MAX,
@@ -60,7 +59,7 @@ impl Caller {
         }
     }
 
-    /// When it is awake, that wanted to be at `at`.
+    /// Returns when a caller that waits for `at` is awake.
     fn wake(&mut self, at: u64) -> u64 {
         let mut now = at;
         for place in 0..self.late.len() {
@@ -83,9 +82,9 @@ impl Caller {
     }
 }
 
-/// What came of it.
+/// The packets sent in a run.
 struct Outcome {
-    /// Times in nanoseconds, and bytes.
+    /// Times in nanoseconds, and sizes in bytes.
     sent: Vec<(u64, u64)>,
     forgotten: u64,
 }
@@ -95,18 +94,18 @@ impl Outcome {
         self.sent.iter().map(|&(_, bytes)| bytes).sum()
     }
 
-    /// The part of its rate that was sent in this time.
+    /// Returns the sent bytes as a share of those that the rate allowed in this time.
     fn share(&self, rate: Rate, time: Duration) -> f64 {
         self.bytes() as f64 / rate.bytes_in(time) as f64
     }
 
-    /// The most packets and bytes that wait at a bottleneck of this rate, which takes whole packets, first in, first
-    /// out. A packet waits until its last bit has left.
+    /// Returns the largest queue, in packets and bytes, at a bottleneck of this rate that handles whole packets,
+    /// first in, first out. A packet is queued until its last bit has left.
     fn bottleneck(&self, rate: Rate) -> (u64, u64) {
         let mut waiting = VecDeque::new();
         let (mut free_at, mut bytes_waiting, mut most) = (0, 0, (0, 0));
         for &(at_ns, bytes) in &self.sent {
-            // Times are exact: in bits over 10^9, of which a rate of r bits a second sends r each nanosecond.
+            // Times are exact: in bits over 10^9, of which a rate of r bits per second sends r each nanosecond.
             let now = u128::from(at_ns) * u128::from(rate.bps());
             while let Some((_, left)) = waiting.pop_front_if(|(leaves, _)| *leaves <= now) {
                 bytes_waiting -= left;
@@ -119,7 +118,7 @@ impl Outcome {
         most
     }
 
-    /// The most bytes in a second, wherever that begins.
+    /// Returns the most bytes sent in any period of a second.
     fn most_in_a_second(&self) -> u64 {
         let (mut first, mut sum, mut most) = (0, 0, 0);
         for &(at, bytes) in &self.sent {
@@ -134,7 +133,7 @@ impl Outcome {
     }
 }
 
-/// A class that always has packets, of sizes in turn, served for so long by a caller that is late.
+/// Runs a class that always has packets, with these sizes in turn, served by a late caller.
 fn serve(
     clock: &mut ByteClock<u64>,
     class: ClassId,
@@ -185,8 +184,8 @@ const STOLEN: Late = Late::Stolen {
     to: 10 * MS,
 };
 
-/// No lateness sends more than eight packets at once, and no second has more than the rate and what is made up for,
-/// which is a thousandth or two packets, and one that begins in it.
+/// No lateness causes a burst of more than eight packets, and no second exceeds the rate by more than a thousandth or
+/// two packets, and one packet that begins in it.
 fn assert_bounded(outcome: &Outcome, class: Rate, bytes: u64, what: &str) {
     let (packets, _) = outcome.bottleneck(class);
     assert!(packets <= 8, "{what}: {packets} wait");
@@ -200,7 +199,7 @@ fn assert_bounded(outcome: &Outcome, class: Rate, bytes: u64, what: &str) {
 fn lateness_is_bounded_and_costs_what_it_must() {
     let time = Duration::from_secs(4);
     for (class, bytes, late, least) in [
-        // A gap is 1.2 ms, 120 us and 12 us.
+        // A gap is 1.2 ms, 120 us or 12 us.
         ("10mbit", 1500, &[Late::Waits(10 * US, 100 * US)][..], 0.999),
         ("10mbit", 1500, &[Late::Waits(0, 2_300 * US)], 0.999),
         ("100mbit", 1500, &[Late::Waits(10 * US, 100 * US)], 0.999),
@@ -251,7 +250,7 @@ fn lateness_is_bounded_and_costs_what_it_must() {
             assert!(share >= least, "{what}: {share}");
             let all = (outcome.bytes() + outcome.forgotten) as f64;
             let expected = class.bytes_in(time) as f64;
-            // What was sent, and what was forgotten, is what there was; but for the last absence.
+            // Sent and forgotten bytes add up to those of the rate, except for the last absence.
             assert!(
                 (all / expected - 1.0).abs() < 0.08,
                 "{what}: {all} of {expected}"
@@ -260,8 +259,7 @@ fn lateness_is_bounded_and_costs_what_it_must() {
     }
 }
 
-/// The link is full, and each wait late by more than a packet takes: its own clock counts from when packets were due,
-/// too.
+/// On a full link where each wait is late by more than a packet takes, the link's clock also counts from due times.
 #[test]
 fn a_class_of_the_link_s_rate_keeps_it() {
     let time = Duration::from_secs(1);
@@ -273,7 +271,7 @@ fn a_class_of_the_link_s_rate_keeps_it() {
     }
 }
 
-/// What is gathered in a tolerance is made up for, whatever the rate.
+/// The packets gathered in a tolerance are made up for, at any rate.
 #[test]
 fn a_tolerance_costs_no_rate() {
     let time = Duration::from_secs(1);
@@ -302,7 +300,7 @@ fn a_tolerance_costs_no_rate() {
     }
 }
 
-/// An option makes up for all of it, at the peak rate, and a bottleneck holds that.
+/// With the option, the class makes up for all lateness at the peak rate, and a bottleneck queues it.
 #[test]
 fn more_is_made_up_for_where_a_class_says_so() {
     let (class, time) = (rate("100mbit"), Duration::from_secs(4));
@@ -320,7 +318,7 @@ fn more_is_made_up_for_where_a_class_says_so() {
     assert!(bytes > 8 * 1500 && bytes <= class.bytes_in(Duration::from_millis(100)));
 }
 
-/// Packets of all lengths: a bottleneck holds no more bytes than eight of the longest.
+/// With packets of all sizes, a bottleneck queues at most the bytes of eight of the longest.
 #[test]
 fn packets_of_all_lengths_are_bounded_by_the_longest() {
     let time = Duration::from_secs(2);
@@ -329,7 +327,7 @@ fn packets_of_all_lengths_are_bounded_by_the_longest() {
     for late in [&[STOLEN][..], &[Late::Waits(10 * US, 100 * US)]] {
         let outcome = serve_late("1gbit", class, &sizes, time, late);
         let (_, bytes) = outcome.bottleneck(class);
-        // The one that is leaving counts as a whole.
+        // The packet that is leaving counts as a whole.
         assert!(bytes <= 9 * 1500, "{late:?}: {bytes}");
     }
     let outcome = serve_late(
@@ -342,7 +340,7 @@ fn packets_of_all_lengths_are_bounded_by_the_longest() {
     assert!(outcome.share(class, time) > 0.999);
 }
 
-/// Idleness of a class is no reason for more either.
+/// An idle class causes no larger burst either.
 #[test]
 fn an_idle_class_catches_up_by_as_much() {
     let class = rate("100mbit");
@@ -381,7 +379,7 @@ fn a_peak_below_the_rate_is_the_rate() {
     assert!(outcome.share(class, time) > 0.999);
 }
 
-/// Sizes without sense are counted, and break nothing.
+/// Extreme sizes are counted and cause no failure.
 #[test]
 fn no_size_overflows() {
     for class in ["1bit", "1gbit"] {
@@ -414,7 +412,7 @@ fn no_size_overflows() {
     }
 }
 
-/// Times of callers that are late in all ways at once.
+/// Waits of callers that are late for all reasons at once.
 fn any_late() -> impl Strategy<Value = Vec<Late>> {
     let waits =
         (0u64..100, 0u64..400).prop_map(|(from, more)| Late::Waits(from * US, (from + more) * US));
@@ -431,7 +429,8 @@ fn any_late() -> impl Strategy<Value = Vec<Late>> {
     prop::collection::vec(prop_oneof![waits, stolen, away], 0..3)
 }
 
-/// A class that is idle between its packets loses nothing to lateness, whatever their sizes, and what others send.
+/// A class that is idle between its packets loses no bytes to lateness, for any sizes and any packets of other
+/// classes.
 #[test]
 fn idleness_is_not_lateness() {
     let mut clock = ByteClock::new(rate("1Gbit"), Instant::ORIGIN);
@@ -459,7 +458,7 @@ fn idleness_is_not_lateness() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// However late the caller is.
+    /// Holds for any lateness of the caller.
     #[test]
     fn at_most_eight_wait(
         late in any_late(),
@@ -473,8 +472,8 @@ proptest! {
         prop_assert!(outcome.share(class, time) < 1.0 + 8.0 * bytes as f64 / outcome.bytes() as f64);
     }
 
-    /// Where waits are late by up to two gaps, and up to 7 in a millisecond, nothing is lost but what one wait is late
-    /// by.
+    /// With waits late by up to two gaps, and up to 7 within a millisecond, the class loses at most the lateness of
+    /// one wait.
     #[test]
     fn lateness_by_about_a_gap_costs_nothing(
         late_percent in 0u64..200,
@@ -490,7 +489,7 @@ proptest! {
         prop_assert_eq!(outcome.forgotten, 0);
     }
 
-    /// Classes that were promised no more than the link has keep their rates beside each other, all packets waiting.
+    /// Classes whose rates fit into the link keep their rates beside each other when all have packets.
     #[test]
     fn classes_within_the_link_keep_their_rates(
         parts in prop::collection::vec((1u64..100, 60u64..1600), 1..20),

@@ -17,7 +17,7 @@ fn unbounded(rate: Rate, burst_bytes: u64) -> ClassOptions {
     }
 }
 
-/// Sends everything, always at the first instant possible; gives class and time of each packet.
+/// Sends all packets, each at the first possible instant. Returns class, packet and time of each.
 fn run<P: Copy>(clock: &mut ByteClock<P>, mut now: Instant) -> Vec<(ClassId, P, Instant)> {
     let mut sent = Vec::new();
     loop {
@@ -61,7 +61,7 @@ fn classes_take_turns_and_the_link_is_never_exceeded() {
     for pair in sent.windows(2) {
         assert!(pair[1].2.ns_since(pair[0].2) >= 80_000, "{pair:?}");
     }
-    // While both have packets, they share as their rates are.
+    // While both have packets, they share the link in proportion to their rates.
     let first = sent[..500].iter().filter(|sent| sent.0 == classes[0]);
     assert!((298..=302).contains(&first.count()));
 }
@@ -78,7 +78,7 @@ fn it_catches_up_at_the_peak_rate() {
     }
     let at = |us: u64| Instant::from_ns(us * 1000);
     assert_eq!(clock.dequeue(at(0)), Dequeued::Send(class, 0));
-    // Nobody asks for 600 us: five packets are due. Due times at the peak rate are moved by two packets at most.
+    // No call is made for 600 us: five packets are due. At the peak rate, due times move by two packets at most.
     let sent = run(&mut clock, at(600));
     let times: Vec<u64> = sent.iter().map(|sent| sent.2.as_ns() / 1000).collect();
     assert_eq!(times[..6], [600, 600, 600, 660, 720, 780]);
@@ -87,8 +87,8 @@ fn it_catches_up_at_the_peak_rate() {
     assert_eq!(*times.last().unwrap(), 29 * 120, "the average is kept");
 }
 
-/// A sender that is late by up to 50 us each time keeps the rate, though the peak is hardly above it; and the peak rate
-/// holds over any time longer than that.
+/// A sender that is late by up to 50 us each time keeps the rate, even with a peak rate slightly above it, and the
+/// peak rate holds over any longer time.
 #[test]
 fn lateness_costs_no_rate() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
@@ -121,7 +121,7 @@ fn lateness_costs_no_rate() {
     assert!(sent.windows(2).all(|pair| pair[1] - pair[0] >= 50_000));
 }
 
-/// What nobody sent in time is made up for; what a class did not want to send is not.
+/// Late packets are made up for; time in which a class had no packets is not.
 #[test]
 fn lateness_is_not_idleness() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
@@ -145,8 +145,8 @@ fn lateness_is_not_idleness() {
     assert!((98 * 120_000..=99 * 120_000).contains(&took), "{took}");
 }
 
-/// Idleness is not lateness either where transmissions have due times of their own: what comes after it leaves at the peak
-/// rate from the first packet on, also if that is taken late, or what is due is gathered.
+/// Idle time is not lateness, even with due times for transmissions: after it, packets leave at the peak rate from
+/// the first one on, even if they are taken late or gathered.
 #[test]
 fn after_idleness_the_peak_rate_holds_from_the_first_packet_on() {
     for (tolerance_us, late_us) in [(0, 0), (0, 30), (200, 0), (200, 90)] {
@@ -182,7 +182,7 @@ fn an_idle_class_keeps_its_burst_and_no_more() {
     }
     let sent = run(&mut clock, late);
     let times: Vec<u64> = sent.iter().map(|sent| sent.2.ns_since(late)).collect();
-    // Two of the burst and the one that is due, at the link's rate.
+    // Two packets of the burst and the one that is due, at the link's rate.
     assert_eq!(times[..4], [0, 12_000, 24_000, 120_000]);
 }
 
@@ -216,7 +216,7 @@ fn a_tolerance_gathers_classes_and_keeps_their_rates() {
     let wakes_and_end = |tolerance: u64| {
         let mut clock = ByteClock::new(rate("10gbit"), Instant::ORIGIN);
         clock.set_tolerance(Duration::from_micros(tolerance));
-        // Out of step with each other.
+        // Rates that keep the classes out of step.
         for class in 0..200u64 {
             let rate = Rate::from_bps(1_000_000 + class * 1_009).unwrap();
             let id = clock.add_class(unbounded(rate, 3000));
@@ -236,14 +236,14 @@ fn a_tolerance_gathers_classes_and_keeps_their_rates() {
 const SLOWEST: u64 = 1_000;
 const FASTEST: u64 = 400_000_000_000;
 
-/// Rates of all magnitudes alike.
+/// Rates with all magnitudes equally likely.
 fn any_rate() -> impl Strategy<Value = u64> {
     (SLOWEST.ilog2()..=FASTEST.ilog2(), any::<u64>())
         .prop_map(|(bits, low)| ((1 << bits) | (low % (1 << bits))).clamp(SLOWEST, FASTEST))
 }
 
-/// Packet n of a class that always has packets goes at the instant that one division of all bytes before it gives. A rate
-/// above the link's is the link's.
+/// Packet n of a class that always has packets is sent at the instant that a single division of all preceding bytes
+/// gives. A rate above the link's is limited to it.
 fn goes_when_one_division_says(
     link: u64,
     class_rate: u64,
@@ -268,7 +268,7 @@ fn goes_when_one_division_says(
 }
 
 proptest! {
-    /// No rounding adds up, whatever the rates.
+    /// Rounding errors do not accumulate, at any rates.
     #[test]
     fn the_arithmetic_is_exact(
         link in any_rate(),
@@ -278,7 +278,7 @@ proptest! {
         goes_when_one_division_says(link, class, &sizes)?;
     }
 
-    /// Neither do they at the ends of what rates there are.
+    /// Nor at the extremes of the rates.
     #[test]
     fn the_arithmetic_is_exact_at_the_extremes(
         sizes in prop::collection::vec(60u64..70_000, 1..60),
@@ -292,8 +292,8 @@ proptest! {
         }
     }
 
-    /// However badly the times are chosen at which packets come and are asked for, no class gets more than its rate and
-    /// its burst, the link is not exceeded, the order within a class is kept, and nothing is lost.
+    /// For any times of arrivals and calls, no class exceeds its rate and its burst, the link is not exceeded, the
+    /// order within a class is kept, and no packet is lost.
     #[test]
     fn no_class_gets_more_than_its_rate(
         steps in prop::collection::vec((0u64..400_000, 0usize..3, 60u64..1600, any::<bool>()), 1..300),
@@ -329,8 +329,8 @@ proptest! {
     }
 }
 
-/// Bytes that each class sent, and the time that took: all classes always have packets of their sizes, or, where a
-/// class is given bytes a second to send, as many as that.
+/// Returns the bytes that each class sent in `time`. Classes always have packets of their size, or, if a rate is
+/// given, as many as that rate offers.
 fn run_for(
     clock: &mut ByteClock<u64>,
     offered: &[(ClassId, u64, Option<Rate>)],
@@ -350,7 +350,7 @@ fn run_for(
                 given[place] += bytes;
             }
         }
-        // Often enough for every offer.
+        // Often enough for every offered rate.
         let next = now.add_ns(20_000);
         loop {
             match clock.dequeue(now) {
@@ -364,7 +364,7 @@ fn run_for(
     sent
 }
 
-/// Asserts that each of `sent` is `share` of what its rate gives in `time`.
+/// Asserts that each class sent `share` of the bytes that its rate allows in `time`.
 fn assert_shares(rates: &[Rate], sent: &[u64], time: Duration, share: f64) {
     for (rate, &sent) in rates.iter().zip(sent) {
         let ratio = sent as f64 / rate.bytes_in(time) as f64;
@@ -392,7 +392,7 @@ fn a_link_promised_several_times_over_is_shared_as_rates_are() {
     }
 }
 
-/// 5 % more is promised than there is, in classes of all sizes of rates and packets.
+/// The link is overbooked by 5 %, by classes with various rates and sizes of packets.
 #[test]
 fn a_little_too_much_costs_each_class_a_little() {
     let time = Duration::from_secs(4);
@@ -406,7 +406,7 @@ fn a_little_too_much_costs_each_class_a_little() {
     assert_shares(&rates, &sent, time, 100.0 / 105.0);
 }
 
-/// Classes without packets do not count: what is promised to them is there for the others.
+/// Classes without packets do not count: other classes get the link.
 #[test]
 fn classes_without_packets_take_no_share() {
     let time = Duration::from_secs(4);
@@ -419,7 +419,7 @@ fn classes_without_packets_take_no_share() {
     offered.truncate(1);
     let sent = run_for(&mut clock, &offered, time);
     assert_shares(&rates[..1], &sent, time, 1.0);
-    // One that sends less than its share leaves the rest.
+    // A class that sends less than its share leaves the rest to others.
     let mut clock = ByteClock::new(rate("100mbit"), Instant::ORIGIN);
     let offered: Vec<_> = [None, Some(rate("20mbit"))]
         .into_iter()
@@ -433,8 +433,8 @@ fn classes_without_packets_take_no_share() {
     assert_shares(&[rate("80mbit")], &sent[..1], time, 1.0);
 }
 
-/// However little the classes offer beside it, and however the link is promised over, a class that always has packets
-/// gets the part that is its own, and the link is never idle while a class is behind its rate.
+/// For any load of other classes and any overbooking, a class that always has packets gets its own share, and the
+/// link is never idle while a class is behind its rate.
 #[test]
 fn no_offer_of_others_starves_a_class() {
     let time = Duration::from_secs(2);
@@ -462,7 +462,7 @@ fn no_offer_of_others_starves_a_class() {
     }
 }
 
-/// Many slow classes whose packets come due together do not keep a fast one from its rate.
+/// Many slow classes whose packets are due at the same time do not reduce the rate of a fast one.
 #[test]
 fn slow_classes_do_not_hold_up_a_fast_one() {
     let time = Duration::from_secs(2);

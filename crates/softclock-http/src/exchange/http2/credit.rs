@@ -30,7 +30,7 @@ impl Credit {
         })
     }
 
-    /// Charges for a request that will be refused for having too many `fields`. Others only say which streams were seen.
+    /// Records a request with this many `fields`. Charges for it if it will be refused because of them.
     pub(super) fn on_request(&self, stream: u32, fields: usize) {
         let mut meter = self.meter.borrow_mut();
         meter.on_request(stream);

@@ -13,15 +13,15 @@ enum Stage {
     Start,
     /// Inside an integer of several bytes, which this many strings follow.
     Number { strings: u8 },
-    /// Before the length of the next of this many strings.
+    /// Before the length of a string; it and its successors are this many strings.
     Length { strings: u8 },
-    /// Inside a length of several bytes of the next string.
+    /// Inside a string's length of several bytes.
     LongLength {
         strings: u8,
         length: u32,
         shift: u32,
     },
-    /// Inside the next string, with `left` bytes to come.
+    /// Inside a string, with `left` bytes to come.
     String { strings: u8, left: u32 },
 }
 
@@ -67,7 +67,7 @@ impl FieldLines {
                     }
                 }
                 Stage::String { strings, left } => {
-                    // This byte is one of them.
+                    // `byte` is the first of the bytes to come; skip the others that are here.
                     let now = (left as usize - 1).min(bytes.len());
                     bytes = &bytes[now..];
                     Stage::inside(strings, left - 1 - now as u32)
@@ -78,7 +78,8 @@ impl FieldLines {
 
     fn begin(&mut self, byte: u8) -> Stage {
         self.count += 1;
-        // The number's bits, and how many strings follow it if it is zero, or is not.
+        // The bits of the index or size, and the number of strings that follow an index of zero (a literal name) and
+        // any other index.
         let (mask, unnamed, named) = match byte {
             0x80.. => (0x7f, 0, 0),
             0x40.. => (0x3f, 2, 1),
@@ -112,7 +113,7 @@ impl Stage {
 /// Set in each byte of a long integer but the last.
 const MORE: u8 = 0x80;
 
-/// Set in the first byte of a string's length if the string is in Huffman's code.
+/// Set in the first byte of a string's length if the string is Huffman-coded.
 const HUFFMAN: u8 = 0x80;
 
 #[cfg(test)]
@@ -136,14 +137,14 @@ mod tests {
             (b"\x04\x0c/sample/path", 1),
             (b"\x10\x08password\x06secret", 1),
             (b"\x82", 1),
-            // C.4.1, with Huffman's code.
+            // C.4.1, Huffman-coded.
             (
                 b"\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
                 4,
             ),
-            // Sizes of the table, and an index of two bytes.
+            // Updates of the table's size, and an index of two bytes.
             (b"\x3f\xe1\x1f\x20\xff\x00\x82", 4),
-            // Names by indices of two bytes, and empty strings.
+            // Names with indices of two bytes, and empty strings.
             (b"\x7f\x00\x00\x0f\x11\x01v\x40\x00\x00", 3),
             (&long, 1),
         ] {

@@ -24,17 +24,17 @@ pub(super) struct Flows {
     transport: Rc<Transport>,
     live: RefCell<HashMap<u32, Rc<State>>>,
     next: Cell<u32>,
-    /// When [`judge`](Self::judge) last ran, or when the first response began to wait; `None` while none waits.
+    /// The time at which [`judge`](Self::judge) last ran or the first response began to wait; `None` while none waits.
     judged: Cell<Option<Instant>>,
     /// Wakes the connection's task when a response begins to wait.
     waker: Cell<Option<Waker>>,
-    /// When any response last made progress, or the first one began to wait.
+    /// The time at which a response last made progress, or the first one began to wait.
     progress: Cell<Instant>,
-    /// Responses that wait for room.
+    /// The number of responses that wait for room.
     waiting: Cell<usize>,
 }
 
-/// How far a connection's output has come. The socket updates it; streams and
+/// The progress of a connection's output. The socket updates it; streams and
 /// [`KeepAlive`](super::keep_alive::KeepAlive) read it.
 #[derive(Default)]
 pub(super) struct Transport {
@@ -47,22 +47,22 @@ pub(super) struct Transport {
     pub(super) is_held_back: Cell<bool>,
     /// Bytes that the client's kernel had acknowledged, when the socket was last asked.
     pub(super) acknowledged: Cell<u64>,
-    /// Whether the client's kernel had acknowledged all that there was to write, when the socket was last asked.
+    /// Whether the client's kernel had acknowledged all output, when the socket was last asked.
     pub(super) is_delivered: Cell<bool>,
-    /// Whether the socket was given up, as its client took nothing, or too little.
+    /// Whether the socket was given up because its client read nothing, or too little.
     pub(super) is_stuck: Cell<bool>,
-    /// When bytes last arrived from the client.
+    /// The time at which bytes last arrived from the client.
     pub(super) heard: Cell<Option<Instant>>,
 }
 
-/// How much of a connection's output has reached the client.
+/// The part of a connection's output that has reached the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Delivery {
     /// At least this many bytes of [`Transport::written`] were delivered.
     pub(super) bytes: u64,
     /// This many bytes of the socket were acknowledged; encrypted ones under TLS.
     pub(super) acknowledged: u64,
-    /// Everything that the kernel was given is acknowledged: the rest waits for pacing only.
+    /// Whether the client has acknowledged all that the kernel was given, so that the rest waits for pacing only.
     pub(super) is_held_back: bool,
 }
 
@@ -75,22 +75,23 @@ pub(super) enum Verdict {
     AllStalled,
 }
 
+/// The progress of one response.
 struct State {
     transport: Rc<Transport>,
     /// Bytes given to h2 that it has not yet written to the socket.
     unwritten: Cell<usize>,
     /// The value of [`Transport::written`] when bytes of this stream were last written.
     position: Cell<u64>,
-    /// Since when the stream has waited for room without progress.
+    /// The time since which the stream has waited for room without progress.
     waits: Cell<Option<Instant>>,
     rate: Cell<Rate>,
-    /// Since when the stream has waited with nothing left to write, for time that is not in `rate` yet.
+    /// The begin of a wait with no bytes left to write that is not included in `rate` yet.
     uncounted: Cell<Option<Instant>>,
     /// Bytes acknowledged when the wait was last excused as not the client's fault.
     excused_at: Cell<Option<u64>>,
     is_stalled: Cell<bool>,
     waker: Cell<Option<Waker>>,
-    /// When bytes of the stream were last written, or its wait was last excused.
+    /// The time at which bytes of the stream were last written, or its wait was last excused.
     progress: Cell<Option<Instant>>,
 }
 
@@ -142,6 +143,7 @@ impl Flows {
     /// Returns when to call [`judge`](Self::judge) next; `None` if no response waits, or waits are not limited. `cx` is
     /// woken when one begins to wait.
     pub(super) fn next_look(&self, now: Instant, cx: &Context<'_>) -> Option<Instant> {
+        // Without waiting responses there are no checks, and the first one that waits wakes the task.
         let Some(judged) = self.judged.get() else {
             self.waker.set(Some(cx.waker().clone()));
             if self.waiting.get() == 0 {
@@ -161,11 +163,12 @@ impl Flows {
 
     /// Finds the stalled responses and wakes their tasks, which reset them. O(streams).
     pub(super) fn judge(&self, now: Instant, delivery: Delivery) -> Verdict {
-        // While nothing waits, no check is scheduled.
+        // While no response waits, no check is scheduled.
         self.judged.set((self.waiting.get() > 0).then_some(now));
         let live = self.live.borrow();
         let (mut stalled, mut waiting) = (0, 0);
         let mut progress = self.progress.get();
+        // Counted first, as waiting streams share the minimum rate.
         for state in live.values() {
             waiting += usize::from(state.waits.get().is_some());
         }
@@ -181,6 +184,7 @@ impl Flows {
         self.progress.set(progress);
         let limit = self.shortest_limit();
         let is_idle = limit.is_some_and(|limit| now.since(progress) >= limit);
+        // While one stream goes on, resetting the stalled ones is enough.
         match stalled > 0 && waiting == live.len() && is_idle {
             true => Verdict::AllStalled,
             false => Verdict::Stalled(stalled),
@@ -203,6 +207,7 @@ impl State {
         if now.since(since) < limit {
             return false;
         }
+        // All of the stream's bytes were delivered, so that it waits for a window that the client does not open.
         if delivery.bytes >= self.turn(streams) {
             return true;
         }
@@ -213,6 +218,7 @@ impl State {
         if !goes_on && !delivery.is_held_back {
             return true;
         }
+        // Excused: the wait begins anew.
         self.excused_at.set(Some(acknowledged));
         self.waits.set(Some(now));
         self.progress.set(Some(now));
@@ -261,12 +267,14 @@ impl State {
         self.position.get() + others
     }
 
+    /// Records that h2 has written bytes of the stream to the socket.
     fn on_written(&self, bytes: usize) {
         let now = softclock::now();
         self.unwritten.set(self.unwritten.get() - bytes);
         self.position.set(self.transport.written.get());
         self.progress.set(Some(now));
         self.excused_at.set(None);
+        // Progress restarts a wait.
         if self.waits.get().is_some() {
             self.waits.set(Some(now));
         }
@@ -318,6 +326,7 @@ impl Flow {
             true => waiting + 1,
             false => waiting - 1,
         });
+        // The first response that waits starts the checks: time before that does not count as lack of progress.
         if waits && waiting == 0 {
             flows.progress.set(now);
             if flows.judged.get().is_none()
@@ -326,6 +335,7 @@ impl Flow {
                 waker.wake();
             }
         }
+        // Closes the period under the old state, and opens one under the new.
         state.count_wait(now);
         state.waits.set(waits.then_some(now));
         state.count_wait(now);
@@ -373,14 +383,15 @@ impl Buf for Piece {
     }
 }
 
-/// How often streams are checked within the shortest limit.
+/// The number of checks within the shortest limit.
 const LOOKS: u32 = 4;
 
+/// The shortest pause between two checks.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// More of a response is read only while its unwritten bytes are no more than this. With one chunk of a file in
 /// addition, it bounds a stream's memory.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
 
-/// How much every stream may write before a stream has its turn: two frames.
+/// The bytes that every other stream may write before a stream has its turn: two frames.
 const TURN_BYTES: u64 = 32 << 10;

@@ -15,15 +15,16 @@ pub(super) struct Frames {
 /// A part of a frame, from [`Frames::next`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part<'a> {
-    /// The header of a frame is complete.
+    /// The complete header of the next frame.
     Header(Header),
-    /// Some of its payload.
+    /// Some bytes of the current frame's payload.
     Payload(&'a [u8]),
 }
 
 /// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
+    /// The length of the payload.
     pub(super) bytes: usize,
     pub(super) kind: u8,
     pub(super) flags: u8,
@@ -31,12 +32,12 @@ pub(super) struct Header {
 }
 
 impl Frames {
-    /// At the start of what a client sends.
+    /// Creates a parser of a client's output, which begins with the preface.
     pub(super) const fn from_client() -> Self {
         Self::behind(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len())
     }
 
-    /// At the start of what a server sends.
+    /// Creates a parser of a server's output.
     pub(super) const fn from_server() -> Self {
         Self::behind(0)
     }
@@ -54,11 +55,13 @@ impl Frames {
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
         let preface = take(bytes, self.preface);
         self.preface -= preface.len();
+        // Inside a payload: pass on as much of it as has arrived.
         if self.left > 0 {
             let payload = take(bytes, self.left);
             self.left -= payload.len();
             return (!payload.is_empty()).then_some(Part::Payload(payload));
         }
+        // Collect the header, which may arrive in pieces.
         let more = take(bytes, HEADER_BYTES - self.have);
         self.header[self.have..self.have + more.len()].copy_from_slice(more);
         self.have += more.len();

@@ -1,7 +1,7 @@
 //! The socket below h2: tokio's traits over a [`Stream`], with checks of the client's progress and credit.
 //!
-//! As in HTTP/1, writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the client takes nothing, or too little,
-//! for too long. When asked, the socket also reports how much of the output has reached the client, for
+//! As in HTTP/1, writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the client reads nothing, or too little,
+//! for too long. On request, the socket also reports how much of the output has reached the client, for
 //! [`Flows`](super::flow::Flows).
 
 use std::io::{self, IoSlice};
@@ -26,9 +26,9 @@ pub(super) struct Watched {
     patience: ClientPatience,
     transport: Rc<Transport>,
     credit: Rc<Credit>,
-    /// Bytes of [`Transport::written`] that were encrypted and passed on to the kernel.
+    /// The value of [`Transport::written`] at the last complete flush: so many bytes were passed to the kernel.
     flushed: u64,
-    /// Whether the last write or flush has to wait.
+    /// Whether the last write or flush had to wait.
     is_blocked: bool,
 }
 
@@ -49,7 +49,7 @@ impl Watched {
         }
     }
 
-    /// Records the result of a write and returns it, or an error when the client has taken too little for too long.
+    /// Records the result of a write and returns it, or an error when the client has read too little for too long.
     fn watch<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -59,6 +59,7 @@ impl Watched {
         self.report_delivery();
         self.is_blocked = written.is_pending();
         match &written {
+            // A flush counts as a write of no bytes: it ends a blocked state, too.
             Poll::Ready(Ok(taken)) => {
                 let bytes = bytes(taken);
                 let transport = &self.transport;
@@ -70,6 +71,7 @@ impl Watched {
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
                 ready!(self.patience.poll_blocked(&self.stream, cx));
+                // Resets the connection at its close, so that the kernel does not keep the unread output.
                 self.stream.give_up();
                 self.transport.is_stuck.set(true);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -85,15 +87,16 @@ impl Watched {
         }
     }
 
-    /// Reports how much was delivered, if asked.
+    /// Reports how much output was delivered, if [`Transport::is_asked`] is set.
     fn report_delivery(&self) {
         if !self.transport.is_asked.replace(false) {
             return;
         }
         let underway = self.stream.unacknowledged();
         let paced = self.stream.paced_bytes();
+        // All bytes underway wait for pacing: the kernel has none that the client has not acknowledged.
         let is_held_back = paced > 0 && underway == paced;
-        // While there is always more to write, no flush ever completes: `flushed` alone would lag behind.
+        // While h2 always has more to write, no flush completes, and `flushed` alone would lag behind.
         let passed_on =
             (self.transport.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);
         let acknowledged = self.stream.bytes_written().saturating_sub(underway);
@@ -119,11 +122,12 @@ impl AsyncRead for Watched {
         if self.credit.overdrawn().is_some() {
             return Poll::Pending;
         }
-        // h2's buffers are not initialised.
+        // h2's buffer is uninitialised memory, from which the meter cannot read: charge first, then copy.
         let read = buffers::with_scratch(|received| {
             let max = buffer.remaining().min(received.len());
             let read = ready!(self.stream.poll_receive(cx, &mut received[..max]))?;
-            // Charged before h2 decodes it. If the credit does not cover it, the connection reads no more and ends.
+            // Charged before h2 decodes the bytes. If the credit does not cover them, the connection reads no more, and
+            // its task ends it.
             if !self.credit.covers(&received[..read]) {
                 return Poll::Pending;
             }
@@ -170,8 +174,8 @@ impl AsyncWrite for Watched {
         self.watch(flushed, |()| 0, cx)
     }
 
-    /// Ready when the kernel has all that was written: until then a paced connection holds its descriptor, and so its
-    /// place.
+    /// Ready when the kernel has taken all output. Until then a paced connection keeps its descriptor, and counts
+    /// against the limit of connections.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
         let sent = self.stream.poll_sent(cx);
@@ -185,5 +189,6 @@ impl Drop for Watched {
     }
 }
 
-/// The most encrypted bytes that wait for the kernel: rustls buffers at most 64 KiB, and each record adds a header.
+/// The most bytes that can wait in the TLS layer for the kernel: rustls buffers at most 64 KiB, and each record adds a
+/// header.
 const ENCRYPTED_BYTES: u64 = 96 << 10;

@@ -1,4 +1,4 @@
-//! Pings a silent client, to find out whether it is still there.
+//! Pings a silent client to detect a dead connection.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,14 +13,14 @@ use crate::net::late_timer::LateTimer;
 /// Sends a ping when nothing has arrived for a while.
 pub(super) struct KeepAlive {
     pings: PingPong,
-    /// How long the client may be silent before a ping is sent, and again before the ping's answer is late.
+    /// The silence after which a ping is sent, and the time that the client has to answer it.
     limit: Duration,
     transport: Rc<Transport>,
-    /// When the ping was sent that has no answer yet.
+    /// The time at which the unanswered ping was sent.
     sent: Option<Instant>,
-    /// Whether the answer is late, so that the socket was asked for its progress.
+    /// Whether the answer is late, and the socket was asked for its progress.
     is_suspect: bool,
-    /// Bytes acknowledged when a ping was last late.
+    /// The bytes that the client had acknowledged when a ping was last late.
     taken: u64,
     begun: Instant,
     timer: LateTimer,
@@ -40,14 +40,15 @@ impl KeepAlive {
         }
     }
 
-    /// Returns whether the client has acknowledged bytes since the last call, or our own pacing holds the output back.
+    /// Returns whether the client has acknowledged bytes since the last call, or this server's pacing holds the output
+    /// back.
     fn goes_on(&mut self) -> bool {
         let taken = self.transport.acknowledged.get();
         let before = std::mem::replace(&mut self.taken, taken);
         taken > before || self.transport.is_held_back.get()
     }
 
-    /// Ready when the client counts as gone: silent, with a late answer to a ping, and without progress in reading.
+    /// Ready when the client counts as gone: it is silent, its answer to a ping is late, and it acknowledges no output.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.pings.poll_pong(cx).is_ready() {
@@ -55,8 +56,8 @@ impl KeepAlive {
                 self.is_suspect = false;
             }
             let heard = self.transport.heard.get().unwrap_or(self.begun);
-            // Any bytes from the client prove as much as an answer, before which a ping may wait behind all other
-            // output.
+            // Any bytes from the client prove that it is alive. The ping itself may be queued behind much other output,
+            // so that its answer can be late without a fault of the client.
             let since = self.sent.map_or(heard, |sent| sent.max(heard));
             let now = softclock::now();
             if self

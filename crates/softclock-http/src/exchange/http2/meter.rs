@@ -1,11 +1,11 @@
 //! Limits how much work a client may cause beyond the responses that it receives.
 //!
 //! Each HTTP/2 frame costs the server some work, and the protocol lets a client send any number of most kinds: SETTINGS
-//! and PING, which are answered, PRIORITY and unknown frames, which are not, requests that are refused, header fields
-//! by the thousand. So each frame costs the connection credit, charged before h2 reads it. Responses give credit back,
-//! enough for the frames that a client needs to receive them: a WINDOW_UPDATE or two for each piece, and a PING. Time
-//! gives a little, too, for clients that check whether an idle connection is alive. DATA is bounded by h2's flow
-//! control.
+//! and PING, which require an answer; PRIORITY and unknown frames, which do not; requests that are refused; and
+//! thousands of header fields. So each frame costs the connection credit, charged before h2 reads it. Responses give
+//! credit back, enough for the frames that a client needs to receive them: a WINDOW_UPDATE or two for each piece, and a
+//! PING. Time gives a little, too, for clients that check whether an idle connection is alive. DATA is bounded by h2's
+//! flow control.
 //!
 //! Pure: no I/O, no clock, no allocation.
 
@@ -23,13 +23,13 @@ pub(super) struct Meter {
     sent: Frames,
     refused: RefusedHeads,
     block: Block,
-    /// Field lines of a header block that are free.
+    /// The number of field lines in each header block that cost nothing.
     free_fields: usize,
     /// The credit at the start; 0 turns the meter off.
     allowance: u32,
     /// Negative once overdrawn.
     credit: i64,
-    /// When credit was last given for time.
+    /// The time at which credit was last given for time.
     refilled: Instant,
 }
 
@@ -39,7 +39,7 @@ struct Block {
     lines: FieldLines,
     /// Bytes of the current frame still to come before those of the block.
     skip: usize,
-    /// Whether the first of these is the length of the padding.
+    /// Whether the first byte of `skip` is the length of the padding.
     is_padded: bool,
     /// Bytes of the block still to come in the current frame; 0 in frames of other kinds.
     left: usize,
@@ -79,7 +79,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Gives credit for what was sent to the client. Returns how many heads h2 has refused by it.
+    /// Gives credit for bytes that were sent to the client. Returns the number of heads that h2 refused with them.
     pub(super) fn on_sent(&mut self, mut bytes: &[u8]) -> usize {
         let mut refused = 0;
         while let Some(part) = self.sent.next(&mut bytes) {
@@ -92,13 +92,14 @@ impl Meter {
                 DATA if header.bytes > 0 => FOR_DATA + (header.bytes / BYTES_A_READ) as i64,
                 _ => continue,
             };
+            // Bounded, so that a long download does not pay for a later flood.
             let most = i64::from(self.allowance) * MOST_SAVED;
             self.credit = most.min(self.credit + credit);
         }
         refused
     }
 
-    /// A request has come on this stream.
+    /// Records that h2 has reported a request on this stream.
     pub(super) fn on_request(&mut self, stream: u32) {
         self.refused.on_request(stream);
     }
@@ -109,9 +110,11 @@ impl Meter {
         self.credit -= fields as i64;
     }
 
+    /// Charges for a frame from the client, given its header.
     fn on_frame(&mut self, header: Header) -> Result<(), Limit> {
         self.refused.on_received(header);
         match header.kind {
+            // Bounded by h2's flow control.
             DATA => return Ok(()),
             HEADERS => self.block = Block::of(header),
             CONTINUATION => self.block.go_on(header),
@@ -140,8 +143,10 @@ impl Meter {
         let (allowance, passed) = (i64::from(self.allowance), now.since(self.refilled));
         let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
         let more = passed.saturating_mul(allowance) / 100_000;
+        // Fractions of a credit add up: `refilled` advances only with a whole one.
         if more > 0 {
             self.refilled = now;
+            // Time alone never raises the credit above the allowance, and never takes credit from responses away.
             let refilled = allowance.min(self.credit.saturating_add(more));
             self.credit = self.credit.max(refilled);
         }
@@ -170,6 +175,7 @@ impl Block {
 
     /// Takes the next bytes of a frame's payload.
     fn push(&mut self, payload: &[u8]) {
+        // The first byte of a padded frame is the length of the padding at its end.
         if self.is_padded {
             self.is_padded = false;
             self.left = self.left.saturating_sub(payload[0].into());
@@ -183,7 +189,7 @@ impl Block {
 }
 
 /// Field lines are free up to this multiple of the fields that a request may have: HTTP/2 clients send each cookie in a
-/// field of its own, and may have 180 of them.
+/// separate field, and may have 180 of them.
 const FREE_FIELDS: usize = 4;
 
 /// Credit for the head of a response: it covers the request, the end of its stream, its priority and a window update.
@@ -210,7 +216,7 @@ mod tests {
         Instant::from_ns(1) + Duration::from_secs(seconds)
     }
 
-    /// Of 100 fields and 1000 frames, behind the preface.
+    /// A meter of 100 fields and 1000 frames, which has received the preface.
     fn meter() -> Meter {
         let mut meter = Meter::new(1_000, 100, at(0));
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -225,7 +231,7 @@ mod tests {
         frame
     }
 
-    /// How many of these a client may send at once.
+    /// Returns how many of these frames a client may send at once, and the limit that stops it.
     fn allowed(meter: &mut Meter, frame: &[u8]) -> (usize, Limit) {
         for count in 0..100_000 {
             if let Err(limit) = meter.on_received(frame, at(0)) {
@@ -273,18 +279,18 @@ mod tests {
         let ping = frame(PING, 0, 0, &[0; 8]);
         let response = frame(HEADERS, 4, 1, b"\x88");
         for _ in 0..10_000 {
-            // Small, as a stream of messages.
+            // Small pieces, as in a stream of messages.
             let asked = [&request[..], &update, &update, &ping].concat();
             assert_eq!(meter.on_received(&asked, at(0)), Ok(()));
             meter.on_sent(&response);
             meter.on_sent(&frame(DATA, 0, 1, &[0; 6]));
         }
         for _ in 0..1_000 {
-            // Read in pieces of 4 KiB.
+            // Large pieces, read 4 KiB at a time, with two updates for each read.
             meter.on_sent(&frame(DATA, 0, 1, &[0; 16 << 10]));
             assert_eq!(meter.on_received(&update.repeat(8), at(0)), Ok(()));
         }
-        // Acknowledgements make up for nothing, and what is saved is bounded.
+        // Sent acknowledgements give no credit, and saved credit is bounded.
         meter.on_sent(&frame(PING, 1, 0, &[0; 8]).repeat(100));
         assert!(allowed(&mut meter, &ping).0 <= 10_000);
     }

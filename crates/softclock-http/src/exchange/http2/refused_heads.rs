@@ -1,25 +1,25 @@
-//! Requests that h2 answers itself with 431, as their head is too long: it does not show them to its user.
+//! Detects requests that h2 itself answers with 431 because their head is too long. h2 does not report them.
 //!
-//! They are seen from outside: streams with a head from the client that never became a request, and a head from the server.
-//! Pure: no I/O.
+//! They are visible in the frames: a stream with a head from the client that never became a request, but has a head
+//! from the server. Pure: no I/O.
 
 use super::frames::{HEADERS, Header, RST_STREAM};
 
-/// Streams that the client has opened, and that h2 has not shown yet.
+/// The streams that the client has opened and that h2 has neither reported nor answered.
 #[derive(Debug, Default)]
 pub(super) struct RefusedHeads {
-    /// The last stream that the client has opened.
+    /// The last stream that the client has opened. Identifiers only increase (RFC 9113, section 5.1.1).
     last: u32,
     unseen: Vec<u32>,
 }
 
 impl RefusedHeads {
-    /// The client has sent a frame.
+    /// Records a frame from the client.
     pub(super) fn on_received(&mut self, header: Header) {
         match header.kind {
             HEADERS if header.stream > self.last => {
                 self.last = header.stream;
-                // Where h2 ignores new streams, as the connection ends, the oldest are forgotten.
+                // A connection that is shutting down ignores new streams, which therefore stay unseen: drop the oldest.
                 if self.unseen.len() >= MOST {
                     self.unseen.remove(0);
                 }
@@ -32,12 +32,12 @@ impl RefusedHeads {
         }
     }
 
-    /// The stream has become a request.
+    /// Records that h2 has reported the stream as a request.
     pub(super) fn on_request(&mut self, stream: u32) {
         self.take(stream);
     }
 
-    /// The server has sent a frame; true if it is an answer to a head that h2 has refused.
+    /// Records a frame from the server. Returns true if it answers a head that h2 has refused.
     pub(super) fn on_sent(&mut self, header: Header) -> bool {
         match header.kind {
             HEADERS => self.take(header.stream),
@@ -49,7 +49,7 @@ impl RefusedHeads {
         }
     }
 
-    /// Forgets the stream; true if it was there.
+    /// Removes the stream. Returns true if it was there.
     fn take(&mut self, stream: u32) -> bool {
         let place = self.unseen.iter().position(|&unseen| unseen == stream);
         let is_there = place.map(|place| self.unseen.swap_remove(place)).is_some();
@@ -61,7 +61,7 @@ impl RefusedHeads {
     }
 }
 
-/// Twice the streams of a connection.
+/// The most streams remembered: twice the streams that a connection may have at a time.
 const MOST: usize = 256;
 
 #[cfg(test)]
@@ -87,10 +87,10 @@ mod tests {
         assert!(heads.on_sent(header(HEADERS, 3)));
         assert!(!heads.on_sent(header(HEADERS, 3)), "counted once");
         assert!(!heads.on_sent(header(HEADERS, 1)));
-        // Trailers of a request, and of its response.
+        // The trailers of a request, and of its response.
         heads.on_received(header(HEADERS, 1));
         assert!(!heads.on_sent(header(HEADERS, 1)));
-        // Malformed, or given up.
+        // A malformed request, and one that the client has reset.
         assert!(!heads.on_sent(header(RST_STREAM, 5)));
         heads.on_received(header(RST_STREAM, 7));
         assert_eq!(heads.unseen, []);

@@ -1,4 +1,4 @@
-//! Sends the response of one stream, as fast as its client takes it.
+//! Sends the response of one stream as fast as the client's windows and the socket allow.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,13 +24,15 @@ pub(super) async fn send(
     let mut answer = pin!(answer);
     let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
-        // A client that has reset the stream has no use for the answer.
+        // The client has reset the stream: dropping the answer ends the exchange.
         Poll::Pending => stream.poll_reset(cx).map(|_| None),
     })
     .await;
     let Some(response) = response else { return };
     let (mut head, body) = response.into_parts();
     let has_ended = body.is_end_stream();
+    // Not added to responses that end with their head: some of them, such as 204, must not have a length (RFC 9110,
+    // section 8.6).
     let length = body.size_hint().exact().filter(|_| !has_ended);
     head::complete(&mut head.headers, length);
     match stream.send_response(Response::from_parts(head, ()), has_ended) {
@@ -51,7 +53,7 @@ pub(super) async fn send(
     }
 }
 
-/// A response's body that is being sent.
+/// A response whose body is being sent.
 struct Sending {
     stream: SendStream<Piece>,
     body: CountedBody,
@@ -61,7 +63,7 @@ struct Sending {
 }
 
 impl Sending {
-    /// Ready when the stream has ended, for whatever reason.
+    /// Ready when the stream has ended: sent completely, reset by either side, or failed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.stream.poll_reset(cx).is_ready() {
@@ -131,6 +133,7 @@ impl Sending {
         }
     }
 
+    /// Passes data to h2, and ends the stream if it `is_last`.
     fn give(&mut self, data: Bytes, is_last: bool) -> Step {
         let piece = self.flow.piece(data);
         match self.stream.send_data(piece, is_last) {
@@ -154,6 +157,7 @@ impl Sending {
             0 => self.body.size_hint().lower().clamp(1, CHUNK_BYTES as u64) as usize,
             held => held,
         };
+        // Tried with the full length first, which succeeds while the connection's window is free.
         self.stream.reserve_capacity(wanted);
         if self.stream.capacity() == 0 {
             // Streams that wait for the connection's window take turns. Small reservations keep the turns short, so
@@ -171,16 +175,18 @@ impl Sending {
     }
 }
 
-/// What to do next.
+/// The state of sending after a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
+    /// Read the next frame of the body.
     GoOn,
     /// Data is held until there is room.
     Held,
+    /// The stream has ended.
     Ended,
 }
 
-/// How much of the connection's window a stream that has waited for it takes, before others have their turn.
+/// The share of the connection's window that a stream takes after a wait for it, before other streams have their turn.
 const WINDOW_TURN_BYTES: usize = 1 << 10;
 
 /// The limit of h2's own buffer for a stream, above the most that this module gives it.

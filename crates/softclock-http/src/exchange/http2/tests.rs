@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that take their time, on one runtime with the server and without TLS.
+//! Slow HTTP/2 clients, on one runtime with the server and without TLS.
 
 use std::convert::Infallible;
 use std::fs;
@@ -23,7 +23,8 @@ use crate::site::content::Site;
 
 type Served = JoinHandle<Result<(), h2::Error>>;
 
-/// A connection to a server of the files `big` and `part`, as a task; and the members that the connection is one of.
+/// Connects to a server of the files `big` and `part`. Returns the client's socket, the server's task, and the members
+/// among which the connection counts.
 async fn connect(timeouts: Timeouts) -> (TcpStream, Served, Rc<Members>) {
     let (client, server) = pair().await;
     let (site, directory) = site();
@@ -32,7 +33,7 @@ async fn connect(timeouts: Timeouts) -> (TcpStream, Served, Rc<Members>) {
     (client, serve(server, worker, directory).await, members)
 }
 
-/// Both ends of a connection.
+/// Returns both ends of a new connection.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -64,7 +65,7 @@ fn worker(served: impl Into<crate::exchange::served::Served>, timeouts: Timeouts
     })
 }
 
-/// Has `worker` serve a connection, with which `kept` is dropped.
+/// Serves a connection by `worker`. Drops `kept` when the connection ends.
 async fn serve(stream: TcpStream, worker: Rc<Worker>, kept: impl Sized + 'static) -> Served {
     let membership = worker.members.admit().await;
     let options = worker.exchanges.live().options.connection;
@@ -75,7 +76,7 @@ async fn serve(stream: TcpStream, worker: Rc<Worker>, kept: impl Sized + 'static
     })
 }
 
-/// A client of hyper's, which takes so much of each response before it is read.
+/// Returns a hyper client whose window for each stream is `window` bytes.
 async fn speak<B>(stream: TcpStream, window: u32) -> SendRequest<B>
 where
     B: Body<Data = Bytes, Error = Infallible> + Unpin + 'static,
@@ -92,7 +93,8 @@ fn get(path: &str) -> Request<Empty<Bytes>> {
     request.body(Empty::new()).unwrap()
 }
 
-/// Timeouts of this length, at a rate at which a chunk takes no time.
+/// Returns timeouts of this length. The minimum rate is so high that it adds no time for the bytes of a response, and
+/// its window is longer than the tests.
 fn all(limit: Duration) -> Timeouts {
     Timeouts {
         idle: Some(limit),
@@ -110,7 +112,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// More than a frame, less than a piece.
+/// A length of more than one frame, and less than one piece.
 const PART_BYTES: usize = 40_000;
 
 #[test]
@@ -151,7 +153,7 @@ fn a_client_that_asks_no_more_is_let_go() {
     });
 }
 
-/// Of the second there is one piece only, all of which hyper has at once.
+/// The second file is a single piece, which h2 has completely at once.
 #[test]
 fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
     run(reset_while_others_go_on("/big", 1 << 16));
@@ -225,7 +227,7 @@ fn a_request_that_comes_with_the_end_is_answered() {
         let (client, server) = pair().await;
         let mut requests = speak(client, 1 << 16).await;
         let response = softclock::spawn_local(requests.send_request(get("/part")));
-        // The server finds both at its first look.
+        // The server finds the request and the end in its first poll.
         sleep(SHORT).await;
         let (site, directory) = site();
         let worker = worker(site, Timeouts::default());
@@ -241,7 +243,7 @@ fn a_request_that_comes_with_the_end_is_answered() {
     });
 }
 
-/// A body of which one piece comes, and then nothing.
+/// A body that yields one piece and then stays pending.
 struct Stuck(Option<Bytes>);
 
 impl Body for Stuck {
@@ -259,7 +261,7 @@ impl Body for Stuck {
     }
 }
 
-/// An upstream that says this to a request; over when its connection is.
+/// Starts an upstream that answers a request with `says`. Its task ends with its connection.
 fn upstream(says: &'static [u8]) -> (Proxy, JoinHandle<()>) {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -278,7 +280,8 @@ fn upstream(says: &'static [u8]) -> (Proxy, JoinHandle<()>) {
     (proxy.unwrap(), softclock::spawn_local(serve))
 }
 
-/// The status for an upload that stops, at an upstream that says this, and whether that is in use still.
+/// Returns the status of an upload that stops, at an upstream that answers `says`, and whether the upstream is still in
+/// use.
 async fn status_of_stuck(says: &'static [u8]) -> (StatusCode, bool) {
     let (proxy, over) = upstream(says);
     let timeouts = Timeouts {
@@ -313,7 +316,7 @@ fn an_upload_that_stops_frees_its_upstream() {
     });
 }
 
-/// A body that goes on for ever, a byte at a time.
+/// An endless body that yields one byte at a time.
 struct Trickle(Sleep);
 
 impl Body for Trickle {
@@ -330,7 +333,7 @@ impl Body for Trickle {
     }
 }
 
-/// The status for an upload that is slower than it may be.
+/// Returns the status of an upload that is slower than the minimum rate.
 async fn status_of_slow(upload_buffer: usize, expected_connections: u64) -> StatusCode {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -386,7 +389,7 @@ fn trailers_that_may_be_none_are_dropped() {
     });
 }
 
-/// RFC 9110, section 8.6. Clients take a 204 with a length for a broken stream.
+/// RFC 9110, section 8.6. Clients treat a 204 response with a length as a broken stream.
 #[test]
 fn a_length_comes_only_where_one_may_be() {
     run(async {
@@ -414,7 +417,7 @@ fn a_length_comes_only_where_one_may_be() {
             assert_eq!(told, length, "{}", response.status());
             response.into_body().collect().await.unwrap();
         }
-        // Ours, too: the answer to OPTIONS.
+        // The server's own answers, too, such as that to OPTIONS.
         let (stream, _served, _) = connect(Timeouts::default()).await;
         let mut requests = speak(stream, 1 << 16).await;
         let options = Request::options("http://t/big").body(Empty::new()).unwrap();

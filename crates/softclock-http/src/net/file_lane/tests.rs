@@ -1,4 +1,5 @@
-//! hyper over a socket that takes what it likes, when it likes: whatever hyper's buffers do, the right bytes leave.
+//! hyper over a socket that accepts random numbers of bytes at random times: in all modes of hyper's buffers, the right
+//! bytes must be sent.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -24,13 +25,14 @@ use crate::client::options::{BUFFER_BYTES, ConnectionOptions};
 use crate::exchange::session::Session;
 use crate::exchange::stream::GuardedStream;
 
-/// What has left by a socket.
+/// The bytes that a socket has sent.
 #[derive(Default)]
 struct Sent {
     bytes: RefCell<Vec<u8>>,
     from_files: Cell<usize>,
 }
 
+/// A socket that accepts random numbers of bytes at random times.
 struct Capricious {
     requests: Vec<u8>,
     sent: Rc<Sent>,
@@ -38,7 +40,7 @@ struct Capricious {
 }
 
 impl Capricious {
-    /// So many of `offered` bytes, or none for now.
+    /// Accepts a random number of `offered` bytes, or is pending.
     fn poll_some(&mut self, cx: &Context<'_>, offered: usize) -> Poll<usize> {
         match self.random.below(4) {
             0 => {
@@ -106,7 +108,7 @@ impl Socket for Capricious {
     ) -> Poll<io::Result<usize>> {
         let taken = ready!(self.poll_some(cx, len));
         let mut bytes = vec![0; taken];
-        // A read that may wait: not all file systems read at once what is in memory.
+        // A blocking read, as some file systems cannot read cached bytes without waiting.
         let read =
             std::fs::File::from(file.as_fd().try_clone_to_owned()?).read_at(&mut bytes, offset)?;
         self.sent.bytes.borrow_mut().extend(&bytes[..read]);
@@ -133,7 +135,7 @@ impl Socket for Capricious {
     fn give_up(&self) {}
 }
 
-/// A body that sends parts of a file, reads others, and waits at times.
+/// A body that randomly sends parts of its file, sends copied bytes, or waits.
 struct Mixed {
     site: Rc<Site>,
     entrance: Option<Entrance>,
@@ -197,13 +199,13 @@ impl http_body::Body for Mixed {
 
 struct Site {
     content: Bytes,
-    /// Has the same.
+    /// A file with the same content.
     file: File,
-    /// How much of it was loaded.
+    /// The number of bytes of the file that were loaded into the lane.
     loaded: Cell<usize>,
 }
 
-/// Answers with what the target names: first byte, length, and whether the file may be sent.
+/// Responds with the range that the target names: first byte, length, and whether the file may be sent.
 fn answer(
     request: &Request<Incoming>,
     site: &Rc<Site>,
@@ -224,7 +226,7 @@ fn answer(
     response
 }
 
-/// What hyper sends when asked for this.
+/// Returns the bytes that hyper sends in response to `requests`.
 async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
     let sent = Rc::new(Sent::default());
     let socket = Capricious {
@@ -244,7 +246,7 @@ async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
         async move { Ok::<_, Infallible>(response) }
     });
     let mut builder = Builder::new();
-    // Without vectors it copies all into one buffer.
+    // Without vectored writes hyper copies everything into one buffer.
     let copying = seed.is_multiple_of(2);
     builder.half_close(true).writev(!copying);
     if seed.is_multiple_of(3) {
@@ -256,7 +258,7 @@ async fn sent(requests: Vec<u8>, site: &Rc<Site>, seed: u64) -> Rc<Sent> {
     sent
 }
 
-/// Takes the next response's body off `bytes`.
+/// Removes the next response from `bytes` and returns its body.
 fn next_body<'a>(bytes: &mut &'a [u8], method: &str) -> &'a [u8] {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, rest) = bytes.split_at(end.expect("a head") + 4);
@@ -338,7 +340,7 @@ fn a_part_that_is_not_written_ends_the_connection() {
     assert!(lane.on_flush(|| true).is_err());
 }
 
-/// As one does whose rate was set meanwhile.
+/// As for a connection whose rate was set in the meantime.
 #[test]
 fn a_socket_may_send_no_files_from_some_flush_on() {
     let lane = Rc::new(FileLane::default());
@@ -352,7 +354,7 @@ fn a_socket_may_send_no_files_from_some_flush_on() {
     assert_eq!(entrance.poll_open(cx), Poll::Ready(true));
 }
 
-/// xorshift.
+/// The xorshift generator.
 struct Random(u64);
 
 impl Random {

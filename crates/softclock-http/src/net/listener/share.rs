@@ -1,8 +1,8 @@
-//! Listening sockets that stay open as long as any thread has a share of them.
+//! Listening sockets that stay open while any thread has a share of them.
 //!
-//! Before a thread closes a listener it accepts the connections that wait in the kernel's queue, which takes a while
-//! when it is at its limit of connections. If a reload brings the address back meanwhile, it gets a share of the same
-//! socket: a new socket could not be bound beside it, and clients in the queue would be reset.
+//! Before a thread closes a listener, it accepts the connections in the kernel's queue, which takes a while when the
+//! thread is at its limit of connections. If a reload adds the address again meanwhile, the new listener gets a share
+//! of the same socket: a new socket could not be bound beside it, and clients in the queue would be reset.
 
 use std::fs;
 use std::io;
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::net::address::Place;
 
-/// A listener of either family.
+/// A TCP or Unix variant of a listener.
 #[derive(Debug)]
 pub(super) enum Either<T, U> {
     Tcp(T),
     Unix(U),
 }
 
-/// A socket that listens, and its path if it has one.
+/// An open listening socket, and its path if it is a Unix socket.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) socket: Either<StdTcp, StdUnix>,
@@ -37,7 +37,7 @@ pub(super) struct Share(Arc<Shared>);
 #[derive(Debug)]
 pub(super) struct WeakShare(Arc<Shared>);
 
-/// The socket with its number of shares. The count of an `Arc` would not do: it drops to zero before the socket is
+/// The socket with its number of shares. The count of an `Arc` would not suffice: it drops to zero before the socket is
 /// closed, and the address can be bound again only after that.
 #[derive(Debug)]
 struct Shared(Mutex<State>);
@@ -45,12 +45,12 @@ struct Shared(Mutex<State>);
 #[derive(Debug)]
 struct State {
     shares: usize,
-    /// `None` once closed.
+    /// `None` when closed.
     open: Option<Open>,
 }
 
 impl Open {
-    /// Where it listens, with its real port.
+    /// Returns the place at which the socket listens, with its real port.
     pub(super) fn place(&self) -> io::Result<Place> {
         Ok(match &self.socket {
             Either::Tcp(listener) => Place::One(listener.local_addr()?),
@@ -61,7 +61,7 @@ impl Open {
         })
     }
 
-    /// The same socket by another descriptor.
+    /// Duplicates the socket's descriptor.
     pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
         match &self.socket {
             Either::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
@@ -81,13 +81,13 @@ impl Share {
         WeakShare(Arc::clone(&self.0))
     }
 
-    /// Calls `f` with the socket, which is open while there is a share.
+    /// Calls `f` with the socket, which is open while a share exists.
     pub(super) fn with<T>(&self, f: impl FnOnce(&Open) -> T) -> T {
         let state = self.0.lock();
         f(state.open.as_ref().expect("this share keeps it open"))
     }
 
-    /// Changes which file the end of the socket removes; returns the one of before.
+    /// Sets the file that is removed when the socket closes; returns the previous one.
     pub(super) fn set_path(&self, path: Option<SocketPath>) -> Option<SocketPath> {
         let mut state = self.0.lock();
         let open = state.open.as_mut().expect("this share keeps it open");
@@ -107,7 +107,8 @@ impl Drop for Share {
         let mut state = self.0.lock();
         state.shares -= 1;
         if state.shares == 0 {
-            // Closed before the lock is released.
+            // The socket must be closed before the lock is released, so that no other thread finds it open without
+            // shares.
             state.open = None;
         }
     }
@@ -118,7 +119,7 @@ impl WeakShare {
         self.0.lock().open.is_some()
     }
 
-    /// Returns another share, unless the socket is closed or its path does not lead to it any more.
+    /// Returns a share, unless the socket is closed or its path leads to another file.
     pub(super) fn upgrade(&self) -> Option<Share> {
         let mut state = self.0.lock();
         let is_found = |open: &Open| open.path.as_ref().is_none_or(SocketPath::is_own);
@@ -134,7 +135,7 @@ impl Shared {
     }
 }
 
-/// The path of a Unix socket. Dropping it removes the file, unless the path leads to another one by then.
+/// The path of a Unix socket. Dropping it removes the file, unless the path leads to another file by then.
 #[derive(Debug)]
 pub(super) struct SocketPath {
     path: PathBuf,
@@ -150,7 +151,7 @@ impl SocketPath {
         })
     }
 
-    /// Keeps the file.
+    /// Keeps the file when the socket closes.
     pub(super) fn leave(self) {
         std::mem::forget(self);
     }

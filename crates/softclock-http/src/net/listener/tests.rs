@@ -3,7 +3,7 @@ use std::os::unix::net::{UnixListener as StdUnix, UnixStream};
 
 use super::*;
 
-/// What the process that replaces this one gets.
+/// The sockets as a successor process inherits them.
 fn passed(binder: &Binder) -> Vec<Inherited> {
     let sockets = binder.sockets().unwrap().into_iter();
     let inherited = |(name, fd): (String, OwnedFd)| Inherited {
@@ -77,7 +77,7 @@ fn the_file_of_a_socket_belongs_to_one_process() {
     ];
     let exist = || ["a", "b"].map(|name| path(name).exists());
 
-    // One that does not start leaves them alone.
+    // A successor that fails to start leaves the files.
     let mut failing = Binder::taking_over(passed(&old));
     drop((bind(&mut failing, &place("a"), 2), failing));
     assert_eq!(exist(), [true, true]);

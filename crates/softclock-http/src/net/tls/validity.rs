@@ -1,7 +1,7 @@
-//! When the certificates of a chain are valid.
+//! The time in which the certificates of a chain are valid.
 //!
-//! rustls checks a certificate's dates before it looks for the issuer, and its errors contain them. So it is asked to
-//! verify each certificate at the earliest and at the latest possible time, which saves another parser of X.509.
+//! rustls checks a certificate's dates before it looks for the issuer, and its errors contain them. So verifying each
+//! certificate at the earliest and at the latest possible time reveals its dates, without another X.509 parser.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,18 +13,18 @@ use rustls::{CertificateError, Error, RootCertStore};
 
 use super::TlsError;
 
-/// Whether the dates of a chain's certificates let clients accept it at some time.
+/// Whether the dates of a chain's certificates let clients accept it at a certain time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// All are valid, and will be for two weeks.
+    /// All certificates are valid now and for the next two weeks.
     Valid,
-    /// All are valid, but one of them expires within two weeks.
+    /// All certificates are valid, but one of them expires within two weeks.
     ExpiresSoon(TlsError),
-    /// One has expired or is not valid yet, so that clients refuse the chain.
+    /// A certificate has expired or is not valid yet, so clients refuse the chain.
     Invalid(TlsError),
 }
 
-/// Returns the validity of a `chain` that was read from `file`.
+/// Returns the validity at `now` of a `chain` that was read from `file`. The worst certificate decides.
 pub(super) fn of_chain(chain: &[CertificateDer<'_>], file: &Path, now: SystemTime) -> Validity {
     let of_certificate = |(index, certificate)| {
         let name = match index {
@@ -60,7 +60,7 @@ fn of_certificate(certificate: &CertificateDer<'_>, name: &str, now: SystemTime)
     Validity::Valid
 }
 
-/// Returns the first and the last moment at which a certificate is valid, if rustls can read them.
+/// Returns the first and the last moment at which a certificate is valid, if rustls can parse them.
 fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
     let certificate = ParsedCertificate::try_from(certificate).ok()?;
     let roots = RootCertStore::empty();
@@ -71,10 +71,12 @@ fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
             _ => None,
         }
     };
+    // At time 0 a certificate is not valid yet, unless it is valid from 1970 on.
     let begin = match error_at(0)? {
         CertificateError::NotValidYetContext { not_before, .. } => not_before.as_secs(),
         _ => 0,
     };
+    // At the latest possible time every certificate has expired.
     let CertificateError::ExpiredContext { not_after, .. } = error_at(u64::MAX)? else {
         return None;
     };
@@ -82,7 +84,7 @@ fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
     Some((system(begin)?, system(not_after.as_secs())?))
 }
 
-/// Automatic renewal comes weeks before the end, so a certificate this close to it is a failure to renew.
+/// Automatic renewal happens weeks before the end, so a certificate this close to it was not renewed.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Dates as logs write them, in UTC.
+//! Dates in the formats of logs, in UTC.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ pub(super) struct Date {
 }
 
 impl Date {
-    /// Times before 1970 count as its beginning.
+    /// Converts `time`; times before 1970 count as its beginning.
     pub(super) fn of(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (year, month, day) = civil(since.as_secs() / DAY);
@@ -27,7 +27,7 @@ impl Date {
         }
     }
 
-    /// `10/Oct/2000:13:55:36 +0000`, of the common log format.
+    /// Displays as `10/Oct/2000:13:55:36 +0000`, for the common log format.
     pub(super) fn common(self) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             let month = MONTHS[self.month - 1];
@@ -37,7 +37,7 @@ impl Date {
         })
     }
 
-    /// `2000-10-10T13:55:36.000000Z`, of RFC 3339.
+    /// Displays as `2000-10-10T13:55:36.000000Z` (RFC 3339).
     pub(super) fn rfc3339(self) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             write!(f, "{}-{:02}-{:02}T", self.year, self.month, self.day)?;
@@ -53,14 +53,19 @@ impl Date {
     }
 }
 
-/// Year, month and day of a day since 1970. Years begin in March here, so that leap days come last.
+/// Returns the year, month and day of a day since 1970-01-01.
+///
+/// Internally years begin in March, so that leap days come last, and days count from 0000-03-01. An era is the
+/// calendar's period of 400 years.
 fn civil(days: u64) -> (u64, usize, u64) {
     const ERA_DAYS: u64 = 146_097;
     const TO_1970: u64 = 719_468;
     let day = days + TO_1970;
     let (era, day) = (day / ERA_DAYS, day % ERA_DAYS);
+    // Subtracting the leap days leaves years of 365 days.
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
+    // From March on, each five months have 153 days.
     let month = (5 * day + 2) / 153;
     let first = (153 * month + 2) / 5;
     let (month, carry) = if month < 10 {

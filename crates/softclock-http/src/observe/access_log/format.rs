@@ -1,6 +1,6 @@
-//! One line of the access log.
+//! Formats a line of the access log.
 //!
-//! Whatever a client sends appears escaped: no request can end a line, close a quote or move a terminal's cursor.
+//! All bytes from clients are escaped: a request cannot end a line, close a quote or control a terminal.
 
 use std::fmt;
 use std::io::Write;
@@ -12,15 +12,22 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use super::date::Date;
 use crate::net::carrier::Peer;
 
-/// How lines look.
+/// The format of an access log.
+///
+/// ```
+/// use softclock_http::LogFormat;
+///
+/// assert_eq!("json".parse(), Ok(LogFormat::Json));
+/// assert!("xml".parse::<LogFormat>().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// The common log format of NCSA's server.
+    /// The common log format of the NCSA server.
     #[default]
     Common,
-    /// The same with Referer and User-Agent.
+    /// The common log format, followed by Referer and User-Agent.
     Combined,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -37,7 +44,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// The name of no format.
+/// The error for text that names no [`LogFormat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFormat;
 
@@ -49,25 +56,25 @@ impl fmt::Display for UnknownFormat {
 
 impl std::error::Error for UnknownFormat {}
 
-/// What is told of a response.
+/// The logged properties of a request and its response.
 pub(crate) struct Entry<'a> {
-    /// When the request came.
+    /// When the request arrived.
     pub(crate) time: SystemTime,
     pub(crate) peer: Peer,
-    /// Nothing of a request that was refused before it was understood.
+    /// `None` if the request was refused before it could be parsed.
     pub(crate) request: Option<RequestLine<'a>>,
     pub(crate) status: StatusCode,
-    /// Of the body, handed to the connection.
+    /// Bytes of the response body handed to the connection.
     pub(crate) bytes: u64,
-    /// From the request's head to the end of the response's body.
+    /// The time from the request's head to the end of the response's body.
     pub(crate) duration: Duration,
     pub(crate) referer: Option<&'a HeaderValue>,
     pub(crate) user_agent: Option<&'a HeaderValue>,
-    /// Who has made the response, and how long its head took.
+    /// The upstream that answered, and the time from its request to the head of its response.
     pub(crate) upstream: Option<(String, Duration)>,
 }
 
-/// How a request begins.
+/// The request line.
 pub(crate) struct RequestLine<'a> {
     pub(crate) method: &'a Method,
     pub(crate) target: &'a Uri,
@@ -103,6 +110,7 @@ fn common(entry: &Entry<'_>, line: &mut Vec<u8>) {
         None => line.push(b'-'),
     }
     append(line, format_args!("\" {} ", entry.status.as_u16()));
+    // The format requires `-` for an empty body.
     match entry.bytes {
         0 => line.push(b'-'),
         bytes => append(line, format_args!("{bytes}")),
@@ -142,7 +150,7 @@ fn json(entry: &Entry<'_>, line: &mut Vec<u8>) {
 }
 
 impl RequestLine<'_> {
-    /// The target as HTTP/1 writes it; HTTP/2 sends scheme and host apart.
+    /// Returns the target in HTTP/1 form; HTTP/2 sends scheme and host separately, so only the path.
     fn target(&self) -> String {
         let path = self.target.path_and_query();
         match self.version {
@@ -157,7 +165,8 @@ fn append(line: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     let _ = line.write_fmt(text);
 }
 
-/// As nginx and Apache do: `\xHH` for what is not printable ASCII, quotes and backslashes among it.
+/// Appends `text`, escaped as nginx and Apache do: `\xHH` for quotes, backslashes, and bytes other than printable
+/// ASCII.
 fn escape(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         match byte {
@@ -167,13 +176,13 @@ fn escape(text: &[u8], line: &mut Vec<u8>) {
     }
 }
 
-/// `,"name":"value"`; bytes that are no UTF-8 become U+FFFD.
+/// Appends `,"name":"value"`. Invalid UTF-8 becomes U+FFFD.
 fn member(line: &mut Vec<u8>, name: &str, value: &[u8]) {
     append(line, format_args!(",\"{name}\":\""));
     for char in String::from_utf8_lossy(value).chars() {
         match char {
             '"' | '\\' => append(line, format_args!("\\{char}")),
-            // JSON allows DEL, the C1 controls and U+2028 and the like; terminals and scripts are less robust.
+            // JSON allows DEL, C1 controls and U+2028 to U+202E, but terminals and scripts may interpret them.
             '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}'..='\u{202e}' => {
                 append(line, format_args!("\\u{:04x}", u32::from(char)));
             }

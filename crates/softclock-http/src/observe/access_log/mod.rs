@@ -1,7 +1,7 @@
-//! The access log: a line for each response, written off the loop.
+//! The access log: one line for each response, written by a thread of the log.
 //!
-//! [`format`](mod@format) makes a line, in the thread that served. A [`LineLog`] writes all that has gathered once a
-//! second, or sooner when there is much.
+//! [`format`](mod@format) formats a line in the thread that served the request. A [`LineLog`] writes the collected
+//! lines once a second, or sooner when they are many.
 
 mod date;
 mod format;
@@ -17,7 +17,7 @@ use crate::observe::line_log::{Flusher, LineCounts, LineLog, LogTarget, LogUse};
 pub(crate) use format::{Entry, RequestLine};
 pub use format::{LogFormat, UnknownFormat};
 
-/// An access log. Clones write to the same one. After the last clone is dropped the remaining lines are still written;
+/// An access log. Clones share it. After the last clone is dropped, the remaining lines are still written;
 /// [`flush_all`](Self::flush_all) waits for that.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
@@ -26,23 +26,23 @@ pub struct AccessLog {
     lines: Arc<LineLog>,
 }
 
-/// Lines of the access logs of this process.
+/// Line counts of all access logs of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct LogCounts {
     /// Lines handed to the operating system.
     pub(crate) written: u64,
-    /// Lines that found the buffer full.
+    /// Lines dropped because the buffer was full.
     pub(crate) dropped: u64,
     /// Lines that could not be written.
     pub(crate) failed: u64,
 }
 
 impl AccessLog {
-    /// Opens the file and starts the thread that writes. Does not wait for the reader of a named pipe: lines are lost
-    /// until there is one.
+    /// Opens the file and starts the writing thread. Does not wait for a reader of a named pipe: lines are lost until
+    /// there is one.
     ///
     /// # Errors
-    /// Those of `open(2)`, and of starting a thread.
+    /// Those of `open(2)` and of starting a thread.
     pub fn open(target: LogTarget, format: LogFormat) -> io::Result<Self> {
         let log = LogUse {
             name: "access log",
@@ -62,26 +62,27 @@ impl AccessLog {
         })
     }
 
-    /// The same log in another format.
+    /// Returns the same log with another format.
     #[must_use]
     pub fn with_format(self, format: LogFormat) -> Self {
         Self { format, ..self }
     }
 
-    /// Where it writes.
+    /// Returns the destination.
     pub const fn target(&self) -> &LogTarget {
         &self.target
     }
 
-    /// Reopens the file, after it was renamed (logrotate). Lines so far go to the old one.
+    /// Reopens the file after it was renamed, as by logrotate. Lines recorded before go to the old file.
     pub fn reopen(&self) {
         self.lines.reopen();
     }
 
     /// Waits up to `limit` until the lines of all access logs of this process are written, including logs that were
-    /// dropped. Logs how many lines are lost. To be called before the process ends. Blocks the thread.
+    /// dropped. If some are not, logs their number. Call this before the process ends. Blocks the thread.
     pub fn flush_all(limit: Duration) {
         let deadline = Instant::now() + limit;
+        // The lock is not held while waiting, so that other threads can open logs.
         let all = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
         for log in &all {
             log.flush(deadline.saturating_duration_since(Instant::now()));
@@ -95,7 +96,8 @@ impl AccessLog {
             .push(|line| format::write(self.format, entry, line));
     }
 
-    /// Returns the counts of all access logs so far: a counter must not fall when a reload names another file.
+    /// Returns the counts of all access logs since the start, so that counters do not fall when a reload names another
+    /// file.
     pub(crate) fn counts() -> LogCounts {
         LogCounts {
             written: COUNTS.written.load(Relaxed),
@@ -106,7 +108,7 @@ impl AccessLog {
 }
 
 impl From<&Path> for LogTarget {
-    /// `-` is standard output.
+    /// `-` means standard output.
     fn from(path: &Path) -> Self {
         if path == Path::new("-") {
             Self::Stdout
@@ -118,8 +120,8 @@ impl From<&Path> for LogTarget {
 
 static COUNTS: LineCounts = LineCounts::new();
 
-/// The logs whose threads run, including those that were dropped but still have lines to write.
+/// The logs whose threads run, including dropped ones that still have lines to write.
 static RUNNING: Mutex<Vec<Flusher>> = Mutex::new(Vec::new());
 
-/// How long lines gather.
+/// How long lines are collected before they are written.
 const GATHER: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! A log that a thread of its own writes, so that a slow or blocked destination never delays the caller.
+//! A log written by its own thread, so that a slow or blocked destination never delays the caller.
 //!
-//! Lines gather in a bounded buffer, which the thread empties. Lines that find the buffer full are dropped and counted.
-//! While the thread waits for room in a pipe or a terminal ([`sink`]), an order to reopen, flush or end interrupts the
-//! wait, so a log that no program reads can still be reopened and ended.
+//! Lines are collected in a bounded buffer, which the thread empties. Lines that find the buffer full are dropped and
+//! counted. While the thread waits for room in a pipe or a terminal ([`sink`]), an order to reopen, flush or end
+//! interrupts the wait, so a log that no program reads can still be reopened and ended.
 
 mod sink;
 
@@ -18,10 +18,10 @@ use softclock::output::Interrupt;
 use crate::observe::limit::Limit;
 use sink::Sink;
 
-/// Where lines are written.
+/// The destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// Appended to this file.
+    /// Appends to this file.
     File(PathBuf),
     /// Standard output.
     Stdout,
@@ -35,28 +35,28 @@ pub struct LineLog {
     shared: Arc<Shared>,
 }
 
-/// What one kind of log has that others have not.
+/// The properties in which kinds of logs differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogUse {
-    /// The name in messages.
+    /// The name of the log in messages.
     pub(crate) name: &'static str,
     /// The thread's name.
     pub(crate) thread: &'static str,
-    /// How long lines gather before they are written, unless there are many.
+    /// How long lines are collected before they are written, unless there are many.
     pub(crate) gather: Duration,
     /// The limit that is reached when a line is dropped.
     pub(crate) limit: Limit,
     pub(crate) counts: &'static LineCounts,
 }
 
-/// Lines of all logs of a kind, by outcome.
+/// Line counts of all logs of a kind, by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct LineCounts {
-    /// Handed to the operating system.
+    /// Lines handed to the operating system.
     pub(crate) written: AtomicU64,
-    /// Found the buffer full.
+    /// Lines dropped because the buffer was full.
     pub(crate) dropped: AtomicU64,
-    /// Could not be written.
+    /// Lines that could not be written.
     pub(crate) failed: AtomicU64,
 }
 
@@ -70,7 +70,7 @@ impl LineCounts {
     }
 }
 
-/// Flushes a log, even after it was dropped, while its thread writes the remaining lines.
+/// Flushes a log. It also works after the log was dropped, while its thread writes the remaining lines.
 #[derive(Debug)]
 pub(crate) struct Flusher(Weak<Shared>);
 
@@ -82,21 +82,21 @@ struct Shared {
     work: Condvar,
     /// Wakes the thread while it waits for room.
     interrupt: Interrupt,
-    /// Signals that the thread has flushed, or ended.
+    /// Signals that the thread has flushed or ended.
     flushed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whole lines.
+    /// Complete lines.
     lines: Vec<u8>,
-    /// Lines that the thread has taken and not written yet.
+    /// The number of lines that the thread has taken but not written yet.
     taken: u64,
     orders: Orders,
     ended: bool,
 }
 
-/// What the thread must do after it has written the lines at hand.
+/// Orders that the thread executes after it has written the lines at hand.
 #[derive(Clone, Copy, Debug, Default)]
 struct Orders {
     reopen: bool,
@@ -112,10 +112,10 @@ impl Orders {
 }
 
 impl LineLog {
-    /// Starts the program's own log, on standard error. Each line is written as soon as there is room for it.
+    /// Starts the program's own log, on standard error. Lines are written as soon as the destination has room.
     ///
     /// # Errors
-    /// Those of starting a thread, or of opening a descriptor.
+    /// Those of starting a thread and of opening a descriptor.
     pub fn stderr() -> io::Result<Self> {
         static COUNTS: LineCounts = LineCounts::new();
         let log = LogUse {
@@ -145,7 +145,7 @@ impl LineLog {
     }
 
     /// Appends a line, which `write` must end with a line feed. If the buffer is full, drops and counts the line
-    /// instead. Never waits for the disk or a reader.
+    /// instead. Never blocks on the disk or a reader.
     pub fn push(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let log = &self.shared.log;
         let mut state = self.shared.lock();
@@ -154,7 +154,7 @@ impl LineLog {
             drop(state);
             log.counts.dropped.fetch_add(1, Relaxed);
             match log.limit {
-                // A message about it would be dropped as well; the thread logs one when there is room.
+                // A message about it would be dropped as well; the thread logs one when the buffer has room.
                 Limit::Log => Limit::Log.count_one(),
                 limit => limit.reached("lines are written too slowly", "lines dropped"),
             }
@@ -163,19 +163,19 @@ impl LineLog {
         write(&mut state.lines);
         let after = state.lines.len();
         drop(state);
-        // With an empty buffer the thread waits until it is woken, otherwise until lines have gathered or there are
-        // many.
+        // With an empty buffer the thread waits to be woken; otherwise until the lines are old enough or many.
         if before == 0 || (before < PLENTY && after >= PLENTY) {
             self.shared.work.notify_one();
         }
     }
 
-    /// Reopens the file, after it was renamed. Lines so far go to the old file, unless it has no room for them.
+    /// Reopens the file after it was renamed. Lines pushed before go to the old file if it has room for them.
     pub(crate) fn reopen(&self) {
         self.shared.order(|orders| orders.reopen = true);
     }
 
-    /// Waits up to `limit` until all lines so far are written; returns how many are not. Blocks the thread.
+    /// Waits up to `limit` until all lines pushed before are written; returns the number of those that are not. Blocks
+    /// the thread.
     pub fn flush(&self, limit: Duration) -> u64 {
         self.shared.flush(limit)
     }
@@ -198,7 +198,7 @@ impl Flusher {
         self.0.strong_count() > 0
     }
 
-    /// As [`LineLog::flush`]; logs how many lines are lost if the process ends now.
+    /// Like [`LineLog::flush`]; logs the number of lines that would be lost if the process ended.
     pub(crate) fn flush(&self, limit: Duration) {
         let Some(shared) = self.0.upgrade() else {
             return;
@@ -227,6 +227,7 @@ impl Shared {
 
     fn flush(&self, limit: Duration) -> u64 {
         self.order(|orders| orders.flush = true);
+        // A thread that has ended clears no orders.
         let unflushed = |state: &mut State| state.orders.flush && !state.ended;
         let waited = self
             .flushed
@@ -241,18 +242,18 @@ impl Shared {
         let mut said = (counts.dropped.load(Relaxed), None);
         loop {
             let orders = self.take(&mut lines);
-            // Now the buffer has room.
+            // Only here the buffer certainly has room for another line.
             if self.log.limit == Limit::Log {
                 say_dropped(counts.dropped.load(Relaxed), &mut said);
             }
             self.write(&mut sink, &lines);
             lines.clear();
-            // Gives back the memory that a flood of lines took.
+            // Frees the memory that a flood of lines took.
             lines.shrink_to(PLENTY);
             let mut state = self.lock();
             state.taken = 0;
             if orders.end.is_some() {
-                // Lines that were pushed while the last ones were given up are lost, too.
+                // Lines pushed after the last ones were taken are lost.
                 let rest = std::mem::take(&mut state.lines);
                 counts.failed.fetch_add(count(&rest), Relaxed);
                 state.ended = true;
@@ -260,7 +261,8 @@ impl Shared {
             if orders.flush {
                 state.orders.flush = false;
             }
-            // Unless it was obeyed while waiting for room. One given since then waits for the lines before it.
+            // An order that `wait_for_room` has executed is cleared already. One given since then waits for the lines
+            // pushed before it.
             let reopen = orders.reopen && std::mem::take(&mut state.orders.reopen);
             drop(state);
             self.flushed.notify_all();
@@ -273,8 +275,8 @@ impl Shared {
         }
     }
 
-    /// Waits for lines or an order, then takes all lines there are. Orders stay until they are obeyed, as what is written next
-    /// may have to wait for room, which a file opened anew makes.
+    /// Waits for lines or an order, then takes all lines. Orders stay set until they are executed: writing the lines
+    /// may have to wait for room, which reopening the file can provide.
     fn take(&self, lines: &mut Vec<u8>) -> Orders {
         let state = self
             .work
@@ -282,6 +284,7 @@ impl Shared {
                 state.lines.is_empty() && !state.orders.any()
             })
             .unwrap_or_else(PoisonError::into_inner);
+        // Waits for more lines after the first, so that one call writes them all.
         let (mut state, _) = self
             .work
             .wait_timeout_while(state, self.log.gather, |state| {
@@ -293,7 +296,7 @@ impl Shared {
         state.orders
     }
 
-    /// Writes whole lines, or counts them as failed.
+    /// Writes all lines, or counts those that cannot be written as failed.
     fn write(&self, sink: &mut Sink, lines: &[u8]) {
         let mut rest = lines;
         while !rest.is_empty() {
@@ -324,12 +327,15 @@ impl Shared {
         sink.note_failure(lines, error);
     }
 
-    /// Waits for room in the sink, or for an order. An order to reopen the file is carried out, as that may make room.
-    /// Fails when the time to end is up.
+    /// Waits for room in the sink, or for an order. Reopens the file if ordered, as that may provide room.
+    ///
+    /// # Errors
+    /// When the time to end is over.
     fn wait_for_room(&self, sink: &mut Sink) -> io::Result<()> {
         let orders = {
             let mut state = self.lock();
             let orders = state.orders;
+            // Executed here, so `run` must not execute it again.
             state.orders.reopen = false;
             orders
         };
@@ -347,7 +353,7 @@ impl Shared {
     }
 }
 
-/// Logs how many lines were dropped, but no more than once a second.
+/// Logs the number of dropped lines, at most once a second.
 fn say_dropped(dropped: u64, said: &mut (u64, Option<Instant>)) {
     let (before, when) = *said;
     let is_early = when.is_some_and(|when| when.elapsed() < Duration::from_secs(1));
@@ -363,18 +369,18 @@ fn say_dropped(dropped: u64, said: &mut (u64, Option<Instant>)) {
     }
 }
 
-/// How many lines end in `bytes`.
+/// Returns the number of lines that end in `bytes`.
 fn count(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Bytes that may wait for the thread: a second of some 10 000 lines.
+/// The most bytes that may wait for the thread: about a second at 10 000 lines per second.
 const CAPACITY: usize = 1 << 20;
 
-/// Bytes at which the thread is woken at once.
+/// The number of bytes at which the thread is woken at once.
 const PLENTY: usize = 64 << 10;
 
-/// How long a log that is dropped may take to write the rest.
+/// How long a dropped log may take to write its remaining lines.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

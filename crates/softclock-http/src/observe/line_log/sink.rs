@@ -14,11 +14,11 @@ pub(super) struct Sink {
     name: &'static str,
     /// `None` for a named pipe that no program reads.
     output: Option<Output>,
-    /// The last write ended within a line.
+    /// Whether the last write ended within a line.
     is_within_line: bool,
-    /// The rest of that line was lost.
+    /// Whether the rest of that line was lost.
     is_torn: bool,
-    /// Lines lost since writing began to fail.
+    /// The number of lines lost since writing began to fail.
     failing: Option<u64>,
 }
 
@@ -60,13 +60,14 @@ impl Sink {
         }
     }
 
-    /// Writes as many of `lines` as there is room for; returns how many bytes.
+    /// Writes as much of `lines` as there is room for; returns the number of bytes.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let output = match &mut self.output {
             Some(output) => output,
-            // A program may have opened the pipe to read since.
+            // A program may have begun to read the pipe since the last attempt.
             output => output.insert(open(&self.target)?),
         };
+        // A line feed separates the torn line from the next.
         if self.is_torn {
             output.write(b"\n")?;
             self.is_torn = false;
@@ -95,6 +96,7 @@ impl Sink {
 
     /// Records that this many lines were lost. Logs only the first failure until a batch is written again.
     pub(super) fn note_failure(&mut self, lines: u64, error: &io::Error) {
+        // The next line must not be appended to the part of a line that was written.
         self.is_torn = self.is_within_line;
         if self.failing.is_none() {
             let (name, target) = (self.name, &self.target);

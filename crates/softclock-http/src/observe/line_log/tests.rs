@@ -3,7 +3,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// A log that gathers lines for a second, with counts of its own.
+/// A log that collects lines for a second and has its own counts.
 fn to_file(path: &Path) -> LineLog {
     let log = LogUse {
         name: "test",
@@ -15,7 +15,7 @@ fn to_file(path: &Path) -> LineLog {
     LineLog::start(LogTarget::File(path.into()), log).unwrap()
 }
 
-/// Lines written, dropped and failed.
+/// The numbers of lines written, dropped and failed.
 fn counted(log: &LineLog) -> (u64, u64, u64) {
     let counts = log.shared.log.counts;
     let [written, dropped, failed] =
@@ -45,6 +45,14 @@ fn push(log: &LineLog, text: &str) {
         line.extend_from_slice(text.as_bytes());
         line.push(b'\n');
     });
+}
+
+/// 500 lines of a kilobyte.
+fn push_more_than_a_pipe_holds(log: &LineLog) {
+    let line = "x".repeat(1023);
+    for _ in 0..500 {
+        push(log, &line);
+    }
 }
 
 #[test]
@@ -104,12 +112,12 @@ fn a_full_disk_costs_lines_only() {
     assert_eq!(counted(&log), (0, 0, 2));
 }
 
-/// A named pipe, and its reader.
+/// Creates a named pipe; returns its path and its reader.
 fn pipe(directory: &Path) -> (PathBuf, File) {
     let path = directory.join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.unwrap().success());
-    // Opened for both, so that it does not wait for a writer.
+    // Opened for reading and writing, so that the call does not wait for a writer.
     let reader = File::options().read(true).write(true).open(&path).unwrap();
     (path, reader)
 }
@@ -128,7 +136,7 @@ fn a_pipe_that_is_not_read_costs_lines_only() {
     let (written, dropped, failed) = counted(&log);
     assert!(written > 0 && left > 0 && dropped > 0 && failed == 0);
     assert_eq!(written + left + dropped, all as u64);
-    // It is read again.
+    // A reader appears.
     let expected = (written + left) * 1024;
     let read = thread::spawn(move || {
         let mut lines = vec![0; expected as usize];
@@ -147,10 +155,7 @@ fn a_pipe_that_is_not_read_is_left_for_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _reader) = pipe(directory.path());
     let log = to_file(&path);
-    let line = "x".repeat(1023);
-    for _ in 0..500 {
-        push(&log, &line);
-    }
+    push_more_than_a_pipe_holds(&log);
     let left = log.flush(Duration::from_millis(10));
     assert!(left > 0);
     fs::remove_file(&path).unwrap();
@@ -160,13 +165,13 @@ fn a_pipe_that_is_not_read_is_left_for_a_file() {
     assert_eq!(counted(&log), (500, 0, 0));
 }
 
-/// The order finds the thread gathering lines, which the pipe then has no room for.
+/// The order arrives while the thread collects lines for which the pipe has no room.
 #[test]
 fn a_pipe_that_is_full_is_left_for_a_file_while_lines_gather() {
     let directory = tempfile::tempdir().unwrap();
     let (path, mut filler) = pipe(directory.path());
     let log = to_file(&path);
-    // As much as a pipe holds by default.
+    // The default capacity of a pipe.
     filler.write_all(&[b'y'; 64 << 10]).unwrap();
     push(&log, &"x".repeat(1023));
     fs::remove_file(&path).unwrap();
@@ -181,10 +186,7 @@ fn a_log_that_is_dropped_ends_though_nothing_takes_its_lines() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _reader) = pipe(directory.path());
     let log = to_file(&path);
-    let line = "x".repeat(1023);
-    for _ in 0..500 {
-        push(&log, &line);
-    }
+    push_more_than_a_pipe_holds(&log);
     let flusher = log.flusher();
     let counts = log.shared.log.counts;
     drop(log);

@@ -1,4 +1,4 @@
-//! `GET /metrics`, on listeners apart from the site's: what goes on inside is not for everybody.
+//! `GET /metrics`, on separate listeners: metrics are internal and should not be served to the site's visitors.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -30,16 +30,16 @@ use crate::net::listener::{Binder, Bound, Listener};
 use crate::observe::access_log::AccessLog;
 use crate::observe::telemetry::Report;
 
-/// What the pages are made of.
+/// The source of the data on metrics pages.
 pub(crate) trait Reporter: Clone + 'static {
-    /// The reports of all threads that answer soon.
+    /// Returns the reports of all threads that answer in time.
     fn reports(&self) -> impl Future<Output = Vec<Report>>;
 
-    /// Whether responses are told to an access log.
+    /// Returns whether responses are logged to an access log.
     fn has_access_log(&self) -> bool;
 }
 
-/// The listeners at which metrics are told. They live in the first thread's runtime.
+/// The listeners of the metrics endpoint. They run in the runtime of the first thread.
 #[derive(Default)]
 pub(crate) struct Endpoints {
     all: RefCell<Vec<Endpoint>>,
@@ -48,13 +48,13 @@ pub(crate) struct Endpoints {
 struct Endpoint {
     asked: ListenAddress,
     real: Vec<ListenAddress>,
-    /// Until it is started.
+    /// Bound sockets that are not accepting yet.
     bound: Vec<Bound>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Endpoints {
-    /// Binds those that are new and closes those that are not wanted any more; none of it after an error.
+    /// Binds new addresses and closes those that are no longer wanted. After an error nothing has changed.
     pub(crate) fn prepare(
         &self,
         wanted: &[ListenAddress],
@@ -77,12 +77,13 @@ impl Endpoints {
                 tasks: Vec::new(),
             });
         }
+        // All binds have succeeded, so the change cannot fail half-way.
         all.retain(|own| wanted.contains(&own.asked));
         all.append(&mut new);
         Ok(())
     }
 
-    /// Accepts at those that were prepared since, in the current runtime.
+    /// Accepts connections on the listeners prepared before, in the current runtime.
     pub(crate) fn start(&self, reporter: &impl Reporter) {
         for endpoint in self.all.borrow_mut().iter_mut() {
             for bound in std::mem::take(&mut endpoint.bound) {
@@ -99,7 +100,7 @@ impl Endpoints {
         }
     }
 
-    /// Closes all.
+    /// Closes all listeners and their connections.
     pub(crate) fn close(&self) {
         self.all.take();
     }
@@ -134,12 +135,13 @@ async fn accept_loop(listener: Listener, reporter: impl Reporter) {
                 let serve = serve(carrier, reporter.clone(), Rc::clone(&visit));
                 places.take(visit, softclock::spawn_local(serve));
                 if made_room {
-                    // In a flood, each connection gets a turn before another may replace it.
+                    // In a flood, each connection gets a turn before the next may replace it.
                     softclock::yield_now().await;
                 }
             }
             Err(error) => {
                 tracing::debug!(%error, "metrics: cannot accept");
+                // The cause, such as a lack of descriptors, may last; trying again at once would spin.
                 softclock::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -148,7 +150,7 @@ async fn accept_loop(listener: Listener, reporter: impl Reporter) {
 
 async fn serve(carrier: Carrier, reporter: impl Reporter, visit: Rc<Visit>) {
     if let Carrier::Tcp(stream) = &carrier {
-        // Otherwise the kernel takes dozens of pages for a client that reads none.
+        // Otherwise the kernel buffers dozens of pages for a client that reads none.
         let _ = stream.set_notsent_lowat(UNSENT_BYTES);
     }
     let stream = ObservedStream::new(Stream::Plain(carrier), Rc::clone(&visit));
@@ -165,7 +167,7 @@ async fn serve(carrier: Carrier, reporter: impl Reporter, visit: Rc<Visit>) {
     builder.timer(SoftTimer).header_read_timeout(TIMEOUT);
     let mut connection = pin!(builder.serve_connection(stream, service));
     let mut timer = LateTimer::default();
-    // The end of the server ends it too, with the runtime.
+    // Connections are not drained when the server ends: this task ends with its runtime.
     poll_fn(|cx| {
         if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
             if let Err(error) = result {
@@ -173,6 +175,7 @@ async fn serve(carrier: Carrier, reporter: impl Reporter, visit: Rc<Visit>) {
             }
             return Poll::Ready(());
         }
+        // Stricter than hyper's timeout for the first head, and the only limit on the time for reading a response.
         visit.poll_late(&mut timer, cx).map(|()| visit.on_late())
     })
     .await;
@@ -200,12 +203,12 @@ async fn respond(reporter: &impl Reporter, request: &Request<Incoming>) -> Respo
     response
 }
 
-/// About a page.
+/// About the size of a page, in bytes.
 const UNSENT_BYTES: u32 = 64 << 10;
 
 const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// For a head behind the first, and between requests: scrapers that ask every minute keep their connection.
+/// The longest wait for a later request, so that a scraper with an interval of a minute keeps its connection.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Which metrics there are.
+//! The metrics on the page.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::observe::access_log::LogCounts;
 use crate::observe::limit::Limit;
 use crate::observe::telemetry::{CLASSES, Counts, METHODS, Report, UpstreamReport};
 
-/// The page that tells what the threads have done; one report a thread.
+/// Returns the page of metrics. `reports` has one report for each thread.
 pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
     let mut page = Page::default();
     page.family(
@@ -20,12 +20,12 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
         "The program's version; always 1.",
     );
     page.labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    page.family(
+    page.single(
         "softclock_threads",
         Gauge,
         "Threads that serve and have answered in time.",
+        reports.len(),
     );
-    page.value(reports.len());
     server(&mut page, reports, log);
     upstreams(&mut page, reports);
     timers(&mut page, reports);
@@ -38,43 +38,54 @@ pub(super) fn page(reports: &[Report], log: Option<LogCounts>) -> String {
 fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     let mut counts = Counts::default();
     reports.iter().for_each(|report| counts.add(&report.counts));
-    let help = "Responses by method and by class of status; class 4xx includes clients that left before theirs.";
+    let help = "Responses by method and by class of status; class 4xx includes clients that left before a response.";
     page.family("softclock_http_responses_total", Counter, help);
     for (method, classes) in METHODS.iter().zip(&counts.responses) {
         for (class, &count) in CLASSES.iter().zip(classes) {
-            // All of GET, so that rates start at zero; of the others what there is.
+            // GET has all classes, so that rates start at zero; other methods only those that occurred.
             if count > 0 || *method == "GET" {
                 page.labelled(&[("method", method), ("class", class)], count);
             }
         }
     }
-    let help = "Bytes of response bodies handed to connections.";
-    page.family("softclock_http_body_bytes_total", Counter, help);
-    page.value(counts.body_bytes);
-    page.family(
+    page.single(
+        "softclock_http_body_bytes_total",
+        Counter,
+        "Bytes of response bodies handed to connections.",
+        counts.body_bytes,
+    );
+    page.single(
         "softclock_connections_accepted_total",
         Counter,
         "Connections accepted.",
+        counts.accepted,
     );
-    page.value(counts.accepted);
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
-    let help = "Connections open now.";
-    page.family("softclock_connections_open", Gauge, help);
-    page.value(sum(|report| report.open));
-    let help = "Connections that may be open at a time; more wait in the kernel.";
-    page.family("softclock_connections_limit", Gauge, help);
-    page.value(sum(|report| report.limit));
-    let help = "TLS handshakes that failed or took too long.";
-    page.family("softclock_tls_handshakes_failed_total", Counter, help);
-    page.value(counts.handshakes_failed);
+    page.single(
+        "softclock_connections_open",
+        Gauge,
+        "Connections open now.",
+        sum(|report| report.open),
+    );
+    page.single(
+        "softclock_connections_limit",
+        Gauge,
+        "Connections that may be open at a time; more wait in the kernel.",
+        sum(|report| report.limit),
+    );
+    page.single(
+        "softclock_tls_handshakes_failed_total",
+        Counter,
+        "TLS handshakes that failed or took too long.",
+        counts.handshakes_failed,
+    );
     let help = "Times a limit was reached, by its name in docs/limits.md.";
     page.family("softclock_limits_reached_total", Counter, help);
     for limit in Limit::ALL {
         page.labelled(&[("limit", limit.name())], limit.count());
     }
     if let Some(log) = log {
-        let help =
-            "Lines of the access log: written, dropped for want of room, failed to be written.";
+        let help = "Lines of the access log: written, dropped as the buffer was full, failed to be written.";
         page.family("softclock_access_log_lines_total", Counter, help);
         page.labelled(&[("outcome", "written")], log.written);
         page.labelled(&[("outcome", "dropped")], log.dropped);
@@ -82,8 +93,9 @@ fn server(page: &mut Page, reports: &[Report], log: Option<LogCounts>) {
     }
 }
 
-/// By name, those of all threads together.
+/// Adds the metrics of upstreams by name, summed over all threads.
 fn upstreams(page: &mut Page, reports: &[Report]) {
+    // Each thread has its own connections and counts; sorting by name keeps the page stable.
     let mut all: BTreeMap<&str, Vec<&UpstreamReport>> = BTreeMap::new();
     for upstream in reports.iter().flat_map(|report| &report.upstreams) {
         all.entry(&upstream.name).or_default().push(upstream);
@@ -125,7 +137,7 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
     family(
         "softclock_upstream_active",
         Gauge,
-        "Requests and tunnels that are with an upstream now.",
+        "Requests and tunnels in progress at an upstream.",
         |report| report.active as u64,
     );
     family(
@@ -137,10 +149,10 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
     family(
         "softclock_upstream_up_threads",
         Gauge,
-        "Threads that send requests there; the others leave it out for a while.",
+        "Threads that send requests to an upstream; the others avoid it for a while after failures.",
         |report| u64::from(report.is_up),
     );
-    let help = "Time from when an upstream was given a request to the head of its response, connecting included.";
+    let help = "Time from sending a request to an upstream to the head of its response, connecting included.";
     page.family(
         "softclock_upstream_response_seconds",
         MetricType::Histogram,
@@ -156,18 +168,24 @@ fn upstreams(page: &mut Page, reports: &[Report]) {
 
 fn timers(page: &mut Page, reports: &[Report]) {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
-    let help = "Soft events pending now, sleeping tasks included.";
-    page.family("softclock_events_pending", Gauge, help);
-    page.value(sum(|report| report.statistics.pending as u64));
-    let help = "Soft events scheduled, rescheduling included.";
-    page.family("softclock_events_scheduled_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.scheduled));
-    let help = "Soft events cancelled before they fired.";
-    page.family("softclock_events_cancelled_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.cancelled));
-    let help = "Soft events fired after their deadline.";
-    page.family("softclock_deadlines_missed_total", Counter, help);
-    page.value(sum(|report| report.statistics.events.deadlines_missed));
+    page.single(
+        "softclock_events_pending",
+        Gauge,
+        "Soft events pending now, sleeping tasks included.",
+        sum(|report| report.statistics.pending as u64),
+    );
+    page.single(
+        "softclock_events_scheduled_total",
+        Counter,
+        "Soft events scheduled, rescheduling included.",
+        sum(|report| report.statistics.events.scheduled),
+    );
+    page.single(
+        "softclock_events_cancelled_total",
+        Counter,
+        "Soft events cancelled before they fired.",
+        sum(|report| report.statistics.events.cancelled),
+    );
 }
 
 fn pacing(page: &mut Page, reports: &[Report]) {
@@ -175,25 +193,42 @@ fn pacing(page: &mut Page, reports: &[Report]) {
         let pacing = reports.iter().map(|report| &report.statistics.pacing);
         pacing.map(of).sum::<u64>()
     };
-    let help = "Trains of pieces begun on paced connections: responses, or several in a row.";
-    page.family("softclock_paced_trains_total", Counter, help);
-    page.value(sum(|pacing| pacing.trains));
-    let help = "Pieces that paced connections gave to the kernel.";
-    page.family("softclock_paced_pieces_total", Counter, help);
-    page.value(sum(|pacing| pacing.pieces));
-    let help = "Bytes of these pieces.";
-    page.family("softclock_paced_bytes_total", Counter, help);
-    page.value(sum(|pacing| pacing.bytes));
-    let help = "Times the kernel had no room for a piece, because the client was slow.";
-    page.family("softclock_paced_blocked_total", Counter, help);
-    page.value(sum(|pacing| pacing.blocked));
-    let help =
-        "Bytes that the rates had time for while streams were late by more than they make up for.";
-    page.family("softclock_paced_forgotten_bytes_total", Counter, help);
-    page.value(sum(|pacing| pacing.forgotten_bytes));
-    let help = "Bytes that wait for their time now.";
-    page.family("softclock_paced_pending_bytes", Gauge, help);
-    page.value(sum(|pacing| pacing.pending_bytes));
+    page.single(
+        "softclock_paced_trains_total",
+        Counter,
+        "Trains of pieces begun on paced connections: responses, or several in a row.",
+        sum(|pacing| pacing.trains),
+    );
+    page.single(
+        "softclock_paced_pieces_total",
+        Counter,
+        "Pieces that paced connections gave to the kernel.",
+        sum(|pacing| pacing.pieces),
+    );
+    page.single(
+        "softclock_paced_bytes_total",
+        Counter,
+        "Bytes of these pieces.",
+        sum(|pacing| pacing.bytes),
+    );
+    page.single(
+        "softclock_paced_blocked_total",
+        Counter,
+        "Times the kernel had no room for a piece, because the client was slow.",
+        sum(|pacing| pacing.blocked),
+    );
+    page.single(
+        "softclock_paced_forgotten_bytes_total",
+        Counter,
+        "Bytes that the pacing rates allowed, unused because streams were too late to catch up.",
+        sum(|pacing| pacing.forgotten_bytes),
+    );
+    page.single(
+        "softclock_paced_pending_bytes",
+        Gauge,
+        "Bytes that wait for their time to be sent.",
+        sum(|pacing| pacing.pending_bytes),
+    );
 }
 
 fn triggers(page: &mut Page, reports: &[Report]) {
@@ -204,7 +239,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     page.family("softclock_trigger_states_total", Counter, help);
     for state in TriggerState::ALL {
         let count = of_source(state, |report, state| {
-            report.statistics.triggers.source(state).count()
+            report.statistics.triggers.of(state).count()
         });
         page.labelled(&[("source", state.name())], count);
     }
@@ -212,7 +247,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     page.family("softclock_events_fired_total", Counter, help);
     for state in TriggerState::ALL {
         let fired = of_source(state, |report, state| {
-            report.statistics.triggers.source(state).fired()
+            report.statistics.triggers.of(state).fired()
         });
         page.labelled(&[("source", state.name())], fired);
     }
@@ -221,8 +256,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
         reports.iter().for_each(|report| all.merge(&of(report)));
         all
     };
-    let help =
-        "Time from one trigger state of a thread to its next; long ones are of idle threads.";
+    let help = "Time between trigger states of a thread; long intervals are those of idle threads.";
     page.family(
         "softclock_trigger_interval_seconds",
         MetricType::Histogram,
@@ -230,7 +264,7 @@ fn triggers(page: &mut Page, reports: &[Report]) {
     );
     let intervals = merged(|report| report.statistics.triggers.intervals());
     page.distribution(&[], &intervals);
-    let help = "Time from when a soft event was due to when it was fired.";
+    let help = "Time by which soft events fired after they were due.";
     page.family(
         "softclock_event_lateness_seconds",
         MetricType::Histogram,
@@ -246,36 +280,48 @@ fn threads(page: &mut Page, reports: &[Report]) {
         let total: std::time::Duration = reports.iter().map(of).sum();
         seconds(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
     };
-    page.family(
+    page.single(
         "softclock_turns_total",
         Counter,
         "Turns of the threads' loops.",
+        sum(|report| report.statistics.turns),
     );
-    page.value(sum(|report| report.statistics.turns));
-    page.family("softclock_task_polls_total", Counter, "Polls of tasks.");
-    page.value(sum(|report| report.statistics.tasks));
-    page.family(
+    page.single(
+        "softclock_task_polls_total",
+        Counter,
+        "Polls of tasks.",
+        sum(|report| report.statistics.tasks),
+    );
+    page.single(
         "softclock_blocks_total",
         Counter,
-        "Times a thread blocked for want of work.",
+        "Times a thread had no work and blocked.",
+        sum(|report| report.statistics.blocks),
     );
-    page.value(sum(|report| report.statistics.blocks));
-    let help = "Time that threads were blocked for want of work.";
-    page.family("softclock_blocked_seconds_total", Counter, help);
-    page.value(time(|report| report.statistics.blocked));
-    let help = "Time that threads spun before an event, to fire it on time.";
-    page.family("softclock_spun_seconds_total", Counter, help);
-    page.value(time(|report| report.statistics.spun));
-    let help =
-        "Time in which threads wanted to run but did not: preempted, or their processor stolen.";
-    page.family("softclock_not_running_seconds_total", Counter, help);
-    page.value(time(|report| report.statistics.not_running));
+    page.single(
+        "softclock_blocked_seconds_total",
+        Counter,
+        "Time that threads had no work and were blocked.",
+        time(|report| report.statistics.blocked),
+    );
+    page.single(
+        "softclock_spun_seconds_total",
+        Counter,
+        "Time that threads spun before an event, to fire it on time.",
+        time(|report| report.statistics.spun),
+    );
+    page.single(
+        "softclock_not_running_seconds_total",
+        Counter,
+        "Time in which threads were runnable but did not run: preempted, or steal time.",
+        time(|report| report.statistics.not_running),
+    );
+    // All threads use the same clock and mechanism.
     if let Some(report) = reports.first() {
-        let help =
-            "Where time is read from, and at which rate or why not from a counter; always 1.";
+        let help = "The clock in use, and its counter's rate or the reason for not using a counter; always 1.";
         page.family("softclock_clock_info", Gauge, help);
         page.labelled(&[("source", &report.statistics.clock.to_string())], 1);
-        let help = "How threads learn which sockets are ready; always 1.";
+        let help = "The mechanism that reports which sockets are ready; always 1.";
         page.family("softclock_readiness_info", Gauge, help);
         page.labelled(&[("mechanism", report.statistics.mechanism.name())], 1);
     }

@@ -1,8 +1,8 @@
-//! Metrics in the text format of Prometheus, version 0.0.4, on listeners of their own.
+//! Metrics in the Prometheus text format, version 0.0.4, on separate listeners.
 //!
 //! - [`endpoint`]: `GET /metrics` over HTTP.
-//! - [`families`]: which metrics there are, and what they mean.
-//! - [`places`]: which connections the endpoint keeps when there are too many.
+//! - [`families`]: the metrics and their meanings.
+//! - [`places`]: the connections that the endpoint keeps when there are too many.
 //! - [`text`]: the format.
 
 pub(crate) mod endpoint;

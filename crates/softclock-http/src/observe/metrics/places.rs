@@ -1,9 +1,8 @@
-//! The connections of a metrics endpoint: a bounded set in which a stalled one makes room for a new one.
+//! The connections of a metrics endpoint: a bounded set in which a stalled connection makes room for a new one.
 //!
-//! When all places are taken, a new connection replaces the one that has been without progress (bytes received or sent)
-//! for longest. A connection whose page is being made waits for the server, not for its client, and is replaced last.
-//! So a scraper that sends its request and reads the answer is served, however many other connections are held open or
-//! newly made.
+//! When all places are taken, a new connection replaces the one whose last progress (bytes received or sent) is oldest.
+//! A connection whose page is being made waits for the server, not for its client, and is replaced last. So a scraper
+//! that sends its request and reads the response is served, however many other connections are held open or newly made.
 
 use std::cell::Cell;
 use std::io;
@@ -35,7 +34,7 @@ struct Taken {
 #[derive(Debug)]
 pub(super) struct Visit {
     peer: Peer,
-    /// When bytes were last received or sent, or the connection was accepted.
+    /// The time of the last bytes received or sent; until a request is complete, the time of acceptance.
     progress: Cell<Instant>,
     state: Cell<State>,
 }
@@ -44,21 +43,23 @@ pub(super) struct Visit {
 enum State {
     /// No request has arrived.
     New,
-    /// A page is being made for it.
+    /// The page is being made.
     Served,
-    /// The response is being sent, or was.
+    /// The response is being sent, or has been sent.
     Answered,
     /// The client does not read the rest of the response.
     Stuck,
 }
 
 impl Places {
-    /// Makes room for one more connection; returns true if another was ended for it. O(places).
+    /// Makes room for one more connection; returns true if another one was ended for it. O(n) in the number of
+    /// connections.
     pub(super) fn make_room(&mut self) -> bool {
         self.all.retain(|taken| !taken.task.is_finished());
         if self.all.len() < PLACES {
             return false;
         }
+        // `false` sorts first, so connections that wait for the server are the last choice.
         let stillest = (self.all.iter().enumerate()).min_by_key(|(_, taken)| {
             let visit = &taken.visit;
             (visit.state.get() == State::Served, visit.progress.get())
@@ -99,10 +100,10 @@ impl Visit {
         self.state.set(State::Answered);
     }
 
-    /// Ready when the client has taken too long to send its first request, or to read of its response.
+    /// Ready when the client has taken too long to send its first request, or to read a response.
     pub(super) fn poll_late(&self, timer: &mut LateTimer, cx: &mut Context<'_>) -> Poll<()> {
         match self.state.get() {
-            // Progress does not lengthen the first head's time: it may come by the byte.
+            // Progress does not extend the time for the first head, as a slow client could send it byte by byte.
             State::New | State::Stuck => timer.poll_until(self.deadline(), softclock::now(), cx),
             State::Served | State::Answered => Poll::Pending,
         }
@@ -118,6 +119,7 @@ impl Visit {
     }
 
     fn note<T>(&self, result: &Poll<io::Result<T>>) {
+        // A partial head is no progress; see `poll_late`.
         if matches!(result, Poll::Ready(Ok(_))) && self.state.get() != State::New {
             self.progress.set(softclock::now());
         }
@@ -133,8 +135,8 @@ impl Visit {
     }
 }
 
-/// A connection that records its progress. If it is stuck when dropped it is reset, so that the kernel discards its
-/// unsent bytes.
+/// A connection that records its progress. If the client is not reading when it is dropped, the connection is reset, so
+/// that the kernel discards its unsent bytes.
 pub(super) struct ObservedStream {
     stream: Stream,
     visit: Rc<Visit>,
@@ -186,8 +188,8 @@ impl Write for ObservedStream {
     }
 }
 
-/// Enough for a scraper or two and a person.
+/// Enough for a few scrapers and a person.
 const PLACES: usize = 32;
 
-/// How long a client may take to send its first request, or to read some of a response.
+/// How long a client may take to send its first request, or may pause while reading a response.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,29 +1,29 @@
-//! The text format of Prometheus, version 0.0.4.
+//! The Prometheus text format, version 0.0.4.
 
 use std::fmt::{Display, Write};
 
 use softclock::Histogram;
 
-/// A page of metrics, family after family.
+/// A page of metrics, built family by family.
 #[derive(Default)]
 pub(super) struct Page {
     text: String,
     family: &'static str,
 }
 
-/// What a metric's value means.
+/// The type of a metric.
 #[derive(Clone, Copy)]
 pub(super) enum MetricType {
-    /// Only rises.
+    /// A total that only rises.
     Counter,
-    /// A state.
+    /// A current value.
     Gauge,
-    /// How values are distributed.
+    /// A distribution of values.
     Histogram,
 }
 
 impl Page {
-    /// Begins a family: its name, and what it tells in one sentence.
+    /// Begins a family with its name and one sentence of help.
     pub(super) fn family(&mut self, name: &'static str, metric_type: MetricType, help: &str) {
         let metric_type = match metric_type {
             MetricType::Counter => "counter",
@@ -39,17 +39,24 @@ impl Page {
         );
     }
 
-    /// A value of the family without labels.
-    pub(super) fn value(&mut self, value: impl Display) {
+    /// A family of one value without labels.
+    pub(super) fn single(
+        &mut self,
+        name: &'static str,
+        metric_type: MetricType,
+        help: &str,
+        value: impl Display,
+    ) {
+        self.family(name, metric_type, help);
         self.labelled(&[], value);
     }
 
-    /// A value of the family with these labels.
+    /// Adds a value of the family with these labels.
     pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.sample("", labels, value);
     }
 
-    /// A histogram of the family with these labels: cumulative counts below bounds in seconds.
+    /// Adds a histogram of the family with these labels: cumulative counts up to bounds in seconds.
     pub(super) fn distribution(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let mut buckets = histogram.buckets().peekable();
         let mut below = 0;
@@ -58,11 +65,13 @@ impl Page {
             page.sample("_bucket", &labels, count);
         };
         for bound in bounds() {
+            // Buckets are cumulative: each bound counts all values up to it.
             while let Some((_, count)) = buckets.next_if(|&(upper, _)| upper <= bound) {
                 below += count;
             }
             bucket(self, &seconds(bound), below);
         }
+        // The remaining values are above the last bound.
         let count = below + buckets.map(|(_, count)| count).sum::<u64>();
         bucket(self, "+Inf", count);
         self.sample("_sum", labels, seconds(histogram.sum_ns()));
@@ -89,13 +98,13 @@ impl Page {
     }
 }
 
-/// Two bounds an octave from a quarter of a microsecond to 17 s, in nanoseconds: the last value of a bucket of
-/// [`Histogram`], so that the counts are exact.
+/// Returns the bounds of buckets in nanoseconds: two per octave from 255 ns to 26 s. Each is the last value of a bucket
+/// of [`Histogram`], so that the counts are exact.
 fn bounds() -> impl Iterator<Item = u64> {
     (8..=34).flat_map(|octave| [(1 << octave) - 1, (3 << (octave - 1)) - 1])
 }
 
-/// Exact, without an exponent.
+/// Formats nanoseconds as seconds, exactly and without an exponent.
 pub(super) fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -110,9 +119,9 @@ mod tests {
         let mut page = Page::default();
         page.family("a_total", MetricType::Counter, "Counts\nthings.");
         page.labelled(&[("x", "1"), ("y", "\"\\\n")], 5);
-        page.value(1.5);
+        page.single("b", MetricType::Gauge, "B.", 1.5);
         let expected = "# HELP a_total Counts\\nthings.\n# TYPE a_total counter\n\
-            a_total{x=\"1\",y=\"\\\"\\\\\\n\"} 5\na_total 1.5\n";
+            a_total{x=\"1\",y=\"\\\"\\\\\\n\"} 5\n# HELP b B.\n# TYPE b gauge\nb 1.5\n";
         assert_eq!(page.into_text(), expected);
     }
 

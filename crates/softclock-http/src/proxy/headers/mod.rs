@@ -1,4 +1,4 @@
-//! What becomes of header fields on their way through (RFC 9110, section 7.6).
+//! The header fields of forwarded messages (RFC 9110, section 7.6).
 
 mod request;
 mod response;
@@ -12,7 +12,7 @@ pub(super) use request::{
 };
 pub(super) use response::{prepare_response, prepare_trailers};
 
-/// The values of a field that Connection does not name, if there are any fields to look at.
+/// Returns the values of a field unless Connection names it; none without `headers`.
 fn passed<'a>(
     headers: Option<&'a HeaderMap>,
     name: &HeaderName,
@@ -23,7 +23,8 @@ fn passed<'a>(
     all.into_iter().flatten().map(HeaderValue::as_bytes)
 }
 
-/// The fields that Connection names. Lengths and hosts are for everybody, whatever it says.
+/// The fields that Connection names, and that are therefore not forwarded. Content-Length and Host are forwarded even
+/// if named: recipients need them to find the end and the target of a message.
 #[derive(Default)]
 struct Named<'a>(Vec<&'a [u8]>);
 
@@ -43,11 +44,13 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Returns whether the list in a field contains `token`, in any case of letters.
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     tokens(headers, name).any(|own| own.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// The words of a list, without parameters. Bytes, since a value may hold some that are no text.
+/// Returns the elements of the list in a field, without parameters. They are bytes, as a value may contain bytes that
+/// are not text.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let values = headers.get_all(name).into_iter();
     let words = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
@@ -57,6 +60,7 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
     })
 }
 
+/// Returns whether a field concerns one connection only, and is not forwarded (RFC 9110, section 7.6.1).
 fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
@@ -72,7 +76,8 @@ fn is_hop_by_hop(name: &str) -> bool {
     )
 }
 
-/// RFC 9110, section 6.5.1: nothing that decides how a message is framed, routed, or who asks.
+/// Returns whether a field may be in trailers. Fields that determine framing, routing or authentication may not (RFC
+/// 9110, section 6.5.1).
 fn may_be_trailer(name: &str) -> bool {
     let is_refused = matches!(
         name,

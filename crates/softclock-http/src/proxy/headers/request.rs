@@ -1,4 +1,4 @@
-//! Requests, as they are written for an upstream.
+//! Writes the header fields of requests for an upstream.
 
 use http::Version;
 use http::header::{
@@ -8,49 +8,51 @@ use http::header::{
 use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
 use crate::syntax::head::{is_token, parse_length};
 
-/// What is known of a request beside its fields.
+/// The properties of a received request apart from its fields.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct Received<'a> {
     pub(in crate::proxy) version: Version,
-    /// What is appended to Via.
+    /// The element to append to Via.
     pub(in crate::proxy) via: &'a [u8],
-    /// From which address; nothing of a process of this machine.
+    /// The client's address; `None` for a client on a Unix socket.
     pub(in crate::proxy) peer: Option<&'a HeaderValue>,
-    /// Whether it came through TLS.
+    /// Whether the request came over TLS.
     pub(in crate::proxy) secure: bool,
-    /// The host in the target, which counts more than the field.
+    /// The host in the target, which takes precedence over the Host field.
     pub(in crate::proxy) authority: Option<&'a str>,
     pub(in crate::proxy) length: Length,
-    /// What the client [wants](wanted_upgrade) to change to.
+    /// The protocol to which the client [wants](wanted_upgrade) to upgrade.
     pub(in crate::proxy) upgrade: Option<&'a HeaderValue>,
 }
 
-/// How long a request's body is.
+/// The length of a request's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::proxy) enum Length {
-    /// There is none.
+    /// The request has no body.
     None,
+    /// The body has this many bytes.
     Sized(u64),
-    /// It is not known before.
+    /// The length is unknown before the end of the body.
     Chunked,
 }
 
-/// What an upstream is called itself.
+/// The host that an upstream receives in the Host field.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct Host<'a> {
+    /// The host in the upstream's URL.
     pub(in crate::proxy) upstream: &'a HeaderValue,
-    /// Whether it is told that in place of what the client asked for.
+    /// Whether to send that in place of the host that the client requested.
     pub(in crate::proxy) is_rewritten: bool,
 }
 
-/// Content-Length can be read in several ways.
+/// The error of a Content-Length that has several interpretations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) struct Ambiguous;
 
-/// How long the body of a request is, if it `has_body`.
+/// Returns the length of the body of a request, if it `has_body`.
 ///
 /// # Errors
-/// [`Ambiguous`].
+/// [`Ambiguous`] for several lengths, an invalid one, or one that contradicts `has_body`.
 pub(in crate::proxy) fn length_of(
     headers: &HeaderMap,
     has_body: bool,
@@ -69,8 +71,8 @@ pub(in crate::proxy) fn length_of(
     }
 }
 
-/// What the client of a request wants to change to, if that can be passed on. An upgrade to HTTP/2 would be one past
-/// us: what comes behind it would not be looked at.
+/// Returns the protocol to which the client wants to upgrade, if the upgrade can be forwarded. An upgrade to HTTP/2 is
+/// not: the requests in its tunnel would bypass this proxy's checks.
 pub(in crate::proxy) fn wanted_upgrade(
     headers: &HeaderMap,
     version: Version,
@@ -82,14 +84,15 @@ pub(in crate::proxy) fn wanted_upgrade(
     (possible && !refused && has_token(headers, &CONNECTION, "upgrade")).then_some(protocol)
 }
 
-/// Writes the fields of a request for an upstream, and the line that ends them.
+/// Appends the fields of a request for an upstream to `head`, and the empty line that ends them.
 pub(in crate::proxy) fn write_request(
     head: &mut Vec<u8>,
     headers: &HeaderMap,
     received: &Received<'_>,
     host: Host<'_>,
 ) {
-    // Most requests have nothing that needs a look, and lookups cost more than all the rest.
+    // Most requests contain only Host and fields that are copied. One pass over the names finds that out; the lookups
+    // that other requests need would cost more than the whole function.
     let needs_look = |name: &str| is_hop_by_hop(name) || is_written_apart(name, received);
     let (mut own_host, mut is_plain) = (None, true);
     for (name, value) in headers {
@@ -103,6 +106,7 @@ pub(in crate::proxy) fn write_request(
     let asked = received.authority.map(str::as_bytes).or(own_host);
     let upstream = host.upstream.as_bytes();
     let told = asked.filter(|_| !host.is_rewritten).unwrap_or(upstream);
+    // Host comes first, as RFC 9110, section 7.2 recommends.
     write_field(head, "host", told);
     for (name, value) in headers.iter().filter(|(name, _)| **name != HOST) {
         let name = name.as_str();
@@ -114,12 +118,14 @@ pub(in crate::proxy) fn write_request(
         // HTTP/2 may send cookies in several fields, HTTP/1.1 may not (RFC 9113, section 8.2.3).
         write_list(head, "cookie", b"; ", passed(others, &COOKIE, &named));
     }
+    // Lists of forwarders: the client's elements, then this hop.
     write_forwarded(head, others, received, asked, &named);
     let peer = received.peer.map(HeaderValue::as_bytes);
     let senders = passed(others, &X_FORWARDED_FOR, &named).chain(peer);
     write_list(head, "x-forwarded-for", b", ", senders);
     let via = passed(others, &VIA, &named).chain([received.via]);
     write_list(head, "via", b", ", via);
+    // Connection describes this proxy's own connection to the upstream, not the client's.
     if let Some(protocol) = received.upgrade {
         write_field(head, "upgrade", protocol.as_bytes());
         write_field(head, "connection", b"upgrade");
@@ -143,8 +149,8 @@ fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
     }
 }
 
-/// Tells how and for which host the request came. Only of a process of this machine, which may be a proxy before us, is
-/// believed what it says itself.
+/// Writes X-Forwarded-Proto and X-Forwarded-Host: the scheme and the host of the client's request. Copies the client's
+/// own fields of these names only if it is local, as it may be another proxy on this machine.
 fn write_forwarded(
     head: &mut Vec<u8>,
     headers: Option<&HeaderMap>,
@@ -164,7 +170,8 @@ fn write_forwarded(
     }
 }
 
-/// Writes the fields behind a chunked body, those that may be there, and the line that ends them.
+/// Appends the trailers of a chunked body to `lines`, except fields that may not be trailers, and the empty line that
+/// ends them.
 pub(in crate::proxy) fn write_trailers(lines: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
     for (name, value) in trailers.into_iter().flatten() {
         if may_be_trailer(name.as_str()) && is_token(name.as_str()) {
@@ -181,7 +188,7 @@ fn write_field(head: &mut Vec<u8>, name: &str, value: &[u8]) {
     head.extend_from_slice(b"\r\n");
 }
 
-/// One field with all the values, if there are any.
+/// Appends one field that joins all values, if there are any.
 fn write_list<'a>(
     head: &mut Vec<u8>,
     name: &str,

@@ -1,11 +1,11 @@
-//! Responses, as the client gets them.
+//! Adapts the header fields of responses for the client.
 
 use http::header::{CONNECTION, Entry, HeaderMap, HeaderName, HeaderValue, UPGRADE, VIA};
 
 use super::{Named, is_hop_by_hop, may_be_trailer};
 
-/// Prepares the fields of a response for the client: `via` is appended to Via, and `upgraded` is whether the connection
-/// changes to another protocol.
+/// Adapts the fields of a response for the client: removes those of the upstream's connection, and appends `via` to
+/// Via. Keeps Upgrade if `upgraded`, that is, if the connection becomes a tunnel.
 pub(in crate::proxy) fn prepare_response(
     headers: &mut HeaderMap,
     via: &HeaderValue,
@@ -23,9 +23,9 @@ pub(in crate::proxy) fn prepare_response(
     }
 }
 
-/// Removes what concerns one connection only, and what Connection names.
+/// Removes the fields that concern one connection only, and those that Connection names.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    // Most messages have one such field or none, and a look is cheaper than a removal.
+    // Most messages have at most one such field, and a pass over the names is cheaper than a removal of each.
     let mut present: Vec<HeaderName> = Vec::new();
     let known = headers.keys().filter(|name| is_hop_by_hop(name.as_str()));
     present.extend(known.cloned());
@@ -39,8 +39,8 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Prepares the fields behind a body for the client: those that may be there, if there are any. Of others HTTP/2 would
-/// make an error, and an intermediary a part of the head.
+/// Removes fields that may not be trailers; returns `None` if no field remains. HTTP/2 treats such fields as an error,
+/// and intermediaries may merge them into the head.
 pub(in crate::proxy) fn prepare_trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
     let names = trailers.keys();
     let refused: Vec<HeaderName> = names
@@ -53,7 +53,7 @@ pub(in crate::proxy) fn prepare_trailers(mut trailers: HeaderMap) -> Option<Head
     (!trailers.is_empty()).then_some(trailers)
 }
 
-/// Continues the list of those the response has passed.
+/// Appends an element to Via, and joins several Via fields into one.
 fn append_via(headers: &mut HeaderMap, last: &HeaderValue) {
     match headers.entry(VIA) {
         Entry::Vacant(entry) => drop(entry.insert(last.clone())),

@@ -26,7 +26,7 @@ fn map(fields: &[(&str, &str)]) -> HeaderMap {
     fields.iter().map(field).collect()
 }
 
-/// What an upstream called `own` reads.
+/// Returns the fields that an upstream named `own` receives.
 fn request(fields: &[(&str, &str)], received: Received<'_>) -> HeaderMap {
     let host = Host {
         upstream: &HeaderValue::from_static("own"),

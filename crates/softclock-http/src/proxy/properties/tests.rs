@@ -1,4 +1,4 @@
-//! Random input of the kinds that go wrong, and every failure with every method.
+//! Random input of the kinds that are likely to fail, and every failure with every method.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use proptest::sample::select;
 use super::super::failure::{Failure, Sent};
 use super::*;
 
-/// Fields, and the ends of some, from which lists and contradictions are likely.
+/// Fields and parts of fields, whose combinations are likely to be lists and contradictions.
 const LINES: &[&[u8]] = &[
     b"Host: h",
     b"Accept: */*",
@@ -51,7 +51,7 @@ const LINES: &[&[u8]] = &[
     b"Close: y",
 ];
 
-/// Pieces of upstreams and targets.
+/// Parts of upstreams and targets.
 const PIECES: &[&str] = &[
     "http://",
     "https://",
@@ -162,7 +162,8 @@ fn what_is_tried_again() {
                 assert!(!failure.may_retry(method, sent), "{failure}");
             }
             for failure in &others {
-                // What nobody has seen; or what is whole still, unanswered, and one of the first six.
+                // Requests of which nothing was sent; or unanswered ones of the first six methods, which are
+                // idempotent. Neither if part of the body is gone.
                 let again = !sent.body && !sent.answered && (!sent.any || place < 6);
                 let found = failure.may_retry(method, sent);
                 assert_eq!(found, again, "{failure} {method} {sent:?}");

@@ -1,10 +1,10 @@
-//! Host and port, in a target and in Host.
+//! Host and port, in a target or in Host.
 
 use super::class::{self, HOST, LITERAL};
 use super::fault::Fault;
 
-/// `uri-host [ ":" port ]`, byte by byte. User names and escapes are refused: the first are an attack, and nobody needs
-/// the second.
+/// A parser of `uri-host [ ":" port ]`, byte by byte. It refuses user names, which serve attacks, and percent-encoding,
+/// which valid host names do not need.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Authority {
     part: Part,
@@ -15,15 +15,15 @@ enum Part {
     #[default]
     Start,
     Name,
-    /// An IPv6 address, with this many colons so far.
+    /// An IPv6 address, after this number of colons.
     Literal(u8),
     AfterLiteral,
-    /// With this many digits so far.
+    /// After this number of digits.
     Port(u8),
 }
 
 impl Authority {
-    /// Takes the bytes at the start of `bytes` that need no more than a look at each; gives how many.
+    /// Consumes the bytes at the start of `bytes` that cannot change the state; returns their number.
     pub(super) fn push_run(&mut self, bytes: &[u8]) -> usize {
         let run = match self.part {
             Part::Start | Part::Name => class::run(bytes, HOST),
@@ -39,7 +39,7 @@ impl Authority {
         self.part = match (self.part, byte) {
             (Part::Start, b'[') => Part::Literal(0),
             (Part::Start | Part::Name, byte) if class::is(byte, HOST) => Part::Name,
-            // An address has two colons at least, and eight at most.
+            // An IPv6 address has at least two colons and at most eight.
             (Part::Literal(2..=8), b']') => Part::AfterLiteral,
             (Part::Literal(colons @ ..8), b':') => Part::Literal(colons + 1),
             (Part::Literal(colons), byte) if byte != b':' && class::is(byte, LITERAL) => {
@@ -63,7 +63,7 @@ impl Authority {
         bytes.all(|&byte| authority.push(byte, Fault::Host).is_ok()) && authority.is_complete()
     }
 
-    /// Whether it may end here.
+    /// Returns whether the authority may end here.
     pub(super) const fn is_complete(&self) -> bool {
         !matches!(self.part, Part::Start | Part::Literal(_))
     }

@@ -6,23 +6,23 @@ use super::fault::Fault;
 use super::fields::Fields;
 use super::length::MAX_BODY_BYTES;
 
-/// A chunked body, as far as it was scanned.
+/// The state of scanning a chunked body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunked {
     part: Part,
-    /// Whether white space may follow on a size.
+    /// Whether white space may follow a size.
     padded: bool,
-    /// The size of the current chunk, then what is left of it.
+    /// The size of the current chunk; within the chunk, the bytes left of it.
     size: u64,
-    /// Bytes of extensions and trailers so far: nobody reads them, so there should be few.
+    /// Bytes of extensions and trailers so far. Servers ignore most of them, so they are limited.
     extra: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
-    /// So many digits.
+    /// After this number of digits.
     Size(u8),
-    /// So many blanks.
+    /// After this number of blanks.
     Padding(u8),
     Extension,
     SizeEnd,
@@ -43,7 +43,7 @@ impl Chunked {
         }
     }
 
-    /// As old servers write it: with sizes padded to a fixed width.
+    /// Creates a scanner that also accepts sizes padded with blanks to a fixed width, as old servers send them.
     pub(crate) fn padded() -> Self {
         Self {
             padded: true,
@@ -51,12 +51,12 @@ impl Chunked {
         }
     }
 
-    /// Whether the next bytes are content.
+    /// Returns whether the next bytes are content.
     pub(crate) fn is_in_data(&self) -> bool {
         self.part == Part::Data
     }
 
-    /// Whether the next bytes are lines behind the last chunk.
+    /// Returns whether the next bytes are trailers, after the last chunk.
     pub(crate) fn is_in_trailers(&self) -> bool {
         self.part == Part::Trailers
     }
@@ -65,7 +65,8 @@ impl Chunked {
         self.part == Part::Complete
     }
 
-    /// Takes what belongs together; `bytes` is not empty. `trailers` are ready to be scanned.
+    /// Consumes a run of bytes in the same state. `bytes` must not be empty, and `trailers` must be ready to be
+    /// scanned.
     pub(crate) fn step(&mut self, bytes: &[u8], trailers: &mut Fields) -> Result<Step, Fault> {
         let consumed = match self.part {
             Part::Data => {
@@ -79,6 +80,8 @@ impl Chunked {
                     pass: true,
                 });
             }
+            // Only content, and the end of the body, may be passed on by itself: framing is withheld until its line is
+            // complete.
             Part::Extension => self.in_extension(bytes)?,
             Part::Trailers => self.in_trailers(bytes, trailers)?,
             _ => {
@@ -107,6 +110,7 @@ impl Chunked {
             (Part::Size(1..) | Part::Padding(_), b';') => Part::Extension,
             (Part::Size(1..), b' ' | b'\t') if self.padded => Part::Padding(1),
             (Part::Padding(blanks @ ..MAX_PADDING), b' ' | b'\t') => Part::Padding(blanks + 1),
+            // The last chunk has size 0 and no data.
             (Part::SizeEnd, b'\n') if self.size == 0 => Part::Trailers,
             (Part::SizeEnd, b'\n') => Part::Data,
             (Part::DataEnd, b'\r') => Part::DataEndLine,
@@ -160,8 +164,8 @@ impl Chunked {
     }
 }
 
-/// Behind one size: nobody pads to more than the longest.
+/// The most blanks after one size: sizes have at most 16 digits, so none is padded by more.
 const MAX_PADDING: u8 = 16;
 
-/// Of extensions and trailers of one body together.
+/// The most bytes of extensions and trailers of a body together.
 const MAX_EXTRA_BYTES: usize = 8 << 10;

@@ -1,24 +1,24 @@
-//! Classes of bytes, and how far they go.
+//! Classes of bytes, and fast scanning of runs within a class.
 
-/// RFC 9110, section 5.6.2: methods and field names.
+/// Tokens (RFC 9110, section 5.6.2): methods and field names.
 pub(super) const TOKEN: u8 = 1;
-/// What a path may hold. Browsers send more than RFC 3986 allows, such as `|` and `^`; what they always escape is
-/// refused, and `#`, which some would cut off with all that follows.
+/// Bytes of a path. Browsers send more than RFC 3986 allows, such as `|` and `^`. Bytes that browsers always escape are
+/// refused, and so is `#`, at which some servers would cut off the rest.
 pub(super) const PATH: u8 = 1 << 1;
-/// The same for a query.
+/// Bytes of a query.
 pub(super) const QUERY: u8 = 1 << 2;
-/// RFC 9110, section 5.5: field values, with white space and bytes beyond ASCII.
+/// Bytes of field values (RFC 9110, section 5.5), including white space and bytes beyond ASCII.
 pub(super) const VALUE: u8 = 1 << 3;
-/// A registered name or an IPv4 address (RFC 3986, section 3.2.2), without escapes, and without commas, at which some
-/// servers split it as a list.
+/// Bytes of a registered name or an IPv4 address (RFC 3986, section 3.2.2), except escapes, and except commas, at which
+/// some servers split the host as a list.
 pub(super) const HOST: u8 = 1 << 4;
-/// An IPv6 address between its brackets.
+/// Bytes of an IPv6 address within its brackets.
 pub(super) const LITERAL: u8 = 1 << 5;
 
-/// How many bytes at the start of `bytes` are of `class`.
+/// Returns the length of the run of `class` at the start of `bytes`.
 pub(super) fn run(bytes: &[u8], class: u8) -> usize {
     let mut at = 0;
-    // Eight lookups and one branch, which also tells where in the eight it ends.
+    // Eight lookups need only one branch, and their bits show where the run ends.
     while let Some(eight) = bytes[at..].first_chunk::<8>() {
         let mut others = 0;
         for (place, &byte) in eight.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn run(bytes: &[u8], class: u8) -> usize {
     at + end.unwrap_or(rest.len())
 }
 
-/// As [`run`] for [`VALUE`], with arithmetic in place of lookups: values are most of a head.
+/// Like [`run`] for [`VALUE`], but with arithmetic in place of lookups, as values make up most of a head.
 pub(super) fn value_run(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(word) = bytes[at..].first_chunk() {
@@ -44,6 +44,7 @@ pub(super) fn value_run(bytes: &[u8]) -> usize {
             continue;
         }
         at += controls.trailing_zeros() as usize / 8;
+        // A tab is the only control character that a value may contain.
         if bytes[at] != b'\t' {
             return at;
         }
@@ -56,8 +57,8 @@ pub(super) fn is(byte: u8, class: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
 }
 
-/// The highest bit of each byte that is below 0x20 or is 0x7f. Exact up to the first of them: the arithmetic carries
-/// into the next byte only from one that it has told of.
+/// Returns a word with the highest bit set in each byte that is below 0x20 or is 0x7f. It is exact up to the first such
+/// byte: the subtraction borrows only from bytes after it.
 const fn controls(word: u64) -> u64 {
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
     let delete = word ^ (ONES * 0x7f);
@@ -111,11 +112,11 @@ const fn in_set(byte: u8, set: &[u8]) -> bool {
     false
 }
 
-/// The beginning of a name or value, for comparing with names that are short.
+/// The beginning of a name or value, for comparison with short names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word<const N: usize> {
     bytes: [u8; N],
-    /// All bytes, also those that had no room.
+    /// The number of all bytes, including those that did not fit.
     len: usize,
 }
 
@@ -137,7 +138,7 @@ impl<const N: usize> Word<N> {
         self.len = self.len.saturating_add(bytes.len());
     }
 
-    /// Makes it empty.
+    /// Makes the word empty.
     pub(super) fn clear(&mut self) {
         self.len = 0;
     }
@@ -158,7 +159,7 @@ impl<const N: usize> Word<N> {
         self.len == 0
     }
 
-    /// The word, unless it had no room.
+    /// Returns the word, unless it was too long.
     pub(super) fn get(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len)
     }

@@ -1,52 +1,52 @@
-//! Why a request is refused.
+//! The reasons to refuse a request.
 
 use std::fmt;
 
 use http::StatusCode;
 
-/// What is wrong with a request.
+/// An error in a request, for which it is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The request line is longer than the limit.
     LineTooLong,
     /// The head is longer than the limit.
     HeadTooLong,
-    /// More field lines than the limit.
+    /// The head has more field lines than the limit.
     TooManyFields,
-    /// The method is no token.
+    /// The method is not a token.
     Method,
-    /// The target is none of the forms of RFC 9112, section 3.2, or holds what no target may.
+    /// The target has none of the forms of RFC 9112, section 3.2, or contains a byte that no target may contain.
     Target,
-    /// There is no version behind the target.
+    /// No version follows the target.
     Version,
-    /// A version, but neither HTTP/1.1 nor HTTP/1.0.
+    /// The version is neither HTTP/1.1 nor HTTP/1.0.
     UnsupportedVersion,
-    /// CR without LF, or LF without CR.
+    /// A line ends with CR without LF, or with LF without CR.
     LineEnd,
-    /// A field's name is empty, no token, or not followed by a colon at once.
+    /// A field name is empty, not a token, or not directly followed by a colon.
     Name,
-    /// A line starts with white space.
+    /// A field line starts with white space (obsolete folding).
     Folding,
-    /// A control character in a field's value.
+    /// A field value contains a control character.
     Value,
-    /// Content-Length is no number, or there are several.
+    /// Content-Length is not a number, or occurs more than once.
     Length,
-    /// Transfer-Encoding is repeated, in HTTP/1.0, or `chunked` is not all it says.
+    /// Transfer-Encoding is repeated, is used in HTTP/1.0, or lists more than `chunked`.
     Coding,
-    /// Transfer-Encoding names codings other than `chunked`.
+    /// Transfer-Encoding lists codings other than `chunked`.
     UnknownCoding,
-    /// Both Content-Length and Transfer-Encoding.
+    /// The head has both Content-Length and Transfer-Encoding.
     LengthAndCoding,
-    /// Host is missing, repeated, or no host.
+    /// Host is missing, repeated, or not a host.
     Host,
-    /// The framing of a chunked body.
+    /// The framing of a chunked body is malformed.
     Chunk,
-    /// A field that may not be a trailer, or trailers too long.
+    /// A field is not allowed as a trailer, or the trailers are too long.
     Trailer,
 }
 
 impl Fault {
-    /// The status of the response.
+    /// Returns the status of the response.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::LineTooLong => StatusCode::URI_TOO_LONG,
@@ -57,7 +57,7 @@ impl Fault {
         }
     }
 
-    /// A sentence for whoever wrote the client.
+    /// Returns a sentence for the response's page, addressed to the developer of the client.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::LineTooLong => "the request line is too long.",
@@ -66,18 +66,18 @@ impl Fault {
             Self::Method => "the method is malformed.",
             Self::Target => "the target is malformed.",
             Self::Version => "the request line does not end with a version.",
-            Self::UnsupportedVersion => "only HTTP/1.1 and HTTP/1.0 are understood here.",
+            Self::UnsupportedVersion => "only HTTP/1.1 and HTTP/1.0 are supported.",
             Self::LineEnd => "lines end with CR LF.",
             Self::Name => "a field's name is malformed.",
             Self::Folding => "fields may not be folded.",
-            Self::Value => "a field's value has control characters.",
+            Self::Value => "a field's value contains control characters.",
             Self::Length => "Content-Length is not one number.",
-            Self::Coding => "Transfer-Encoding is misused.",
-            Self::UnknownCoding => "only the transfer coding chunked is understood here.",
-            Self::LengthAndCoding => "both Content-Length and Transfer-Encoding are there.",
+            Self::Coding => "Transfer-Encoding must be chunked, once, in HTTP/1.1.",
+            Self::UnknownCoding => "only the transfer coding chunked is supported.",
+            Self::LengthAndCoding => "the request has both Content-Length and Transfer-Encoding.",
             Self::Host => "a request needs one Host field that names a host.",
             Self::Chunk => "the framing of the chunks is broken.",
-            Self::Trailer => "the trailers are not acceptable.",
+            Self::Trailer => "the trailers are too long or contain a field that is not allowed.",
         }
     }
 }

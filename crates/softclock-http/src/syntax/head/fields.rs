@@ -6,14 +6,14 @@ use super::fault::Fault;
 use super::length::append_digit;
 use super::line::Version;
 
-/// Field lines, as far as they were scanned, to the empty line that ends them.
+/// The state of scanning field lines, up to the empty line that ends them.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     section: Section,
     part: Part,
-    /// Lines that may still come.
+    /// The number of lines that may still follow.
     room: usize,
-    /// The start of a name whose rest is in another slice.
+    /// The start of a name that continues in the next slice.
     name: Word<20>,
     value: Value,
     length: Option<u64>,
@@ -22,14 +22,14 @@ pub(crate) struct Fields {
     upgrade: bool,
 }
 
-/// Where the lines are.
+/// The section that the lines belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Section {
     Head(Version),
     Trailers,
 }
 
-/// How long the body is.
+/// The length of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Framing {
     Sized(u64),
@@ -41,13 +41,13 @@ enum Part {
     LineStart,
     Name,
     Value,
-    /// The CR of a field line was seen.
+    /// After the CR of a field line.
     LineEnd,
-    /// The CR of the empty line was seen.
+    /// After the CR of the empty line.
     End,
 }
 
-/// What is kept of the value being scanned.
+/// The state of the value being scanned.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Ignored,
@@ -56,21 +56,21 @@ enum Value {
     Host(Trimmed<Authority>),
 }
 
-/// Digits.
+/// A decimal number in a value.
 #[derive(Clone, Copy, Default, Debug)]
 struct Number {
     value: u64,
     white: White,
 }
 
-/// A value that white space may surround.
+/// A value that may be surrounded by white space.
 #[derive(Clone, Copy, Default, Debug)]
 struct Trimmed<T> {
     inner: T,
     white: White,
 }
 
-/// Where white space is in relation to a value.
+/// The position relative to a value and the white space around it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 enum White {
     #[default]
@@ -80,7 +80,7 @@ enum White {
 }
 
 impl Fields {
-    /// To be [restarted](Self::restart) before use.
+    /// Creates the state; call [`restart`](Self::restart) before use.
     pub(crate) fn new() -> Self {
         Self {
             section: Section::Trailers,
@@ -95,7 +95,7 @@ impl Fields {
         }
     }
 
-    /// Before a section of at most `max` lines.
+    /// Restarts for a section of at most `max` lines.
     pub(crate) fn restart(&mut self, section: Section, max: usize) {
         self.section = section;
         self.part = Part::LineStart;
@@ -106,7 +106,8 @@ impl Fields {
         self.upgrade = false;
     }
 
-    /// How many bytes completed the section; `None` if it goes on behind them.
+    /// Scans field lines; returns the number of bytes that completed the section, or `None` if it continues after
+    /// `bytes`.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -125,11 +126,12 @@ impl Fields {
         Ok(None)
     }
 
-    /// How long the body is, once the head is complete.
+    /// Returns the length of the body when the head is complete.
     pub(super) fn framing(&self) -> Result<Framing, Fault> {
         let Section::Head(version) = self.section else {
             return Ok(Framing::Sized(0));
         };
+        // HTTP/1.1 requires Host (RFC 9112, section 3.2).
         if version == Version::Http11 && !self.host {
             return Err(Fault::Host);
         }
@@ -140,12 +142,12 @@ impl Fields {
         }
     }
 
-    /// Returns whether the head may ask for an upgrade: it is HTTP/1.1, and has an Upgrade field.
+    /// Returns whether the head may ask for an upgrade: it is HTTP/1.1 and has an Upgrade field.
     pub(super) fn may_upgrade(&self) -> bool {
         self.upgrade && self.section == Section::Head(Version::Http11)
     }
 
-    /// Takes the first byte of a line, unless it is that of a name.
+    /// Consumes the first byte of a line, unless it belongs to a name.
     fn start_line(&mut self, byte: u8) -> Result<usize, Fault> {
         self.part = match byte {
             b'\r' => Part::End,
@@ -170,6 +172,7 @@ impl Fields {
                 Ok(run)
             }
             Some(b':') => {
+                // A name within one slice, as nearly all are, is compared without copying it.
                 self.value = if self.name.is_empty() {
                     self.expected_value(name)?
                 } else {
@@ -185,8 +188,9 @@ impl Fields {
         }
     }
 
-    /// Decides by the name what its value must be.
+    /// Returns the scanner of a value by the name of its field, and refuses fields that may not occur here.
     fn expected_value(&mut self, name: &[u8]) -> Result<Value, Fault> {
+        // Comparing lengths first rejects most names without reading them.
         let value = match name.len() {
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
                 self.upgrade = true;
@@ -199,6 +203,7 @@ impl Fields {
             }
             _ => return Ok(Value::Ignored),
         };
+        // Fields that frame or route a message are not allowed as trailers (RFC 9110, section 6.5.1).
         let Section::Head(version) = self.section else {
             return Err(Fault::Trailer);
         };
@@ -233,7 +238,7 @@ impl Fields {
                 is_chunked(&coding.inner)?;
                 self.chunked = true;
             }
-            // An empty Host is what a client without a host must send.
+            // Clients of a target without a host must send an empty Host (RFC 9112, section 3.2).
             Value::Host(host) if host.inner.is_empty() || host.inner.is_complete() => {
                 self.host = true;
             }
@@ -254,6 +259,7 @@ impl Value {
             if let Self::Host(host) = self
                 && host.white == White::Inside
             {
+                // The rest of the host's name is scanned as a run, not byte by byte.
                 bytes = &bytes[host.inner.push_run(bytes)..];
             }
         }
@@ -268,7 +274,7 @@ impl Value {
                 if coding.white.takes(byte) {
                     coding.inner.push(&[byte]);
                 } else if coding.white == White::After && !is_white(byte) {
-                    // Kept as one space, with which it is no word that is known.
+                    // White space within the value is kept as one space, so that the value equals no known word.
                     coding.inner.push(&[b' ', byte]);
                     coding.white = White::Inside;
                 }
@@ -284,7 +290,7 @@ impl Value {
 }
 
 impl White {
-    /// Whether this byte belongs to the value; moves on.
+    /// Advances by `byte`; returns whether it belongs to the value.
     fn takes(&mut self, byte: u8) -> bool {
         *self = match (*self, is_white(byte)) {
             (Self::Before, true) => Self::Before,
@@ -316,8 +322,8 @@ impl Number {
     }
 }
 
-/// RFC 9112, section 6.1: `chunked` comes last and once, so a list that starts with it is wrong. Others are codings
-/// that we lack.
+/// Checks a transfer coding. `chunked` must be the last and occur once (RFC 9112, section 6.1), so a list that starts
+/// with it is wrong. Other codings are not supported.
 fn is_chunked(coding: &Word<8>) -> Result<(), Fault> {
     match coding {
         coding if coding.is(b"chunked") => Ok(()),

@@ -1,6 +1,6 @@
 //! Lengths of bodies.
 
-/// What Content-Length says (RFC 9110, section 8.6): digits and nothing else; none where it is no length.
+/// Parses the value of Content-Length (RFC 9110, section 8.6): digits only; `None` if it is not a valid length.
 pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     let (&first, rest) = value.split_first()?;
     let first = append_digit(0, first)?;
@@ -8,7 +8,7 @@ pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
         .try_fold(first, |length, &digit| append_digit(length, digit))
 }
 
-/// `length` with one digit more.
+/// Appends a digit to `length`; `None` if it is not a digit or the length becomes too large.
 pub(super) fn append_digit(length: u64, digit: u8) -> Option<u64> {
     let digit = (digit as char).to_digit(10)?;
     let tens = length.checked_mul(10)?;
@@ -16,7 +16,7 @@ pub(super) fn append_digit(length: u64, digit: u8) -> Option<u64> {
         .filter(|&length| length <= MAX_BODY_BYTES)
 }
 
-/// What file offsets can express; parsers differ about more.
+/// The largest length that file offsets can express; parsers differ about larger ones.
 pub(super) const MAX_BODY_BYTES: u64 = i64::MAX as u64;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! The request line, and the empty line that may come before it.
+//! The request line, and the empty line that may precede it.
 
 use super::authority::Authority;
 use super::class::{self, PATH, QUERY, TOKEN, Word};
 use super::fault::Fault;
 
-/// A request line, as far as it was scanned.
+/// The state of scanning a request line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestLine {
     part: Part,
     method: Word<8>,
-    /// Bytes of the line itself.
+    /// The number of bytes of the line itself.
     bytes: usize,
     version: Version,
 }
 
-/// The versions that are understood.
+/// The supported versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Version {
     Http10,
@@ -26,29 +26,29 @@ pub(crate) enum Version {
 enum Part {
     #[default]
     Start,
-    /// The CR of an empty line was seen.
+    /// After the CR of an empty line.
     Empty,
-    /// An empty line was seen; a second one is one too many.
+    /// After an empty line; a second one is refused.
     AfterEmpty,
     Method,
     Target(Target),
-    /// So many bytes of the version were as they should be.
+    /// After this number of valid bytes of the version.
     Version(usize),
     End,
 }
 
-/// Where in a target, in any of its forms.
+/// The position within a target of any form.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Start,
     Asterisk,
     Path,
     Query,
-    /// So many letters of `https`.
+    /// After this number of letters of `https`.
     Scheme(u8),
-    /// So many of the slashes behind a scheme.
+    /// After this number of slashes behind the scheme.
     Slashes(u8),
-    /// That of a CONNECT, or one with a scheme.
+    /// In the authority of a CONNECT, or of a target with a scheme.
     Authority(Authority, Form),
 }
 
@@ -59,7 +59,7 @@ enum Form {
 }
 
 impl RequestLine {
-    /// Back to the start, without writing what need not be.
+    /// Returns to the start, without clearing parts that are overwritten anyway.
     pub(super) fn restart(&mut self) {
         self.part = Part::Start;
         self.method.clear();
@@ -67,25 +67,26 @@ impl RequestLine {
         self.version = Version::Http11;
     }
 
-    /// Bytes of the line so far.
+    /// Returns the number of bytes of the line so far.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Once the line is complete.
+    /// Returns the version when the line is complete.
     pub(super) const fn version(&self) -> Version {
         self.version
     }
 
-    /// How many bytes completed the line; `None` if it goes on behind them.
+    /// Scans the line; returns the number of bytes that completed it, or `None` if it continues after `bytes`.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            // What nearly every request ends with, at once.
+            // Nearly all requests end with this, so it is compared at once.
             if matches!(self.part, Part::Version(0)) && bytes[at..].starts_with(COMMON_END) {
                 self.bytes += COMMON_END.len();
                 return Ok(Some(at + COMMON_END.len()));
             }
+            // Within these parts most bytes change nothing, so they are scanned as runs.
             let run = match self.part {
                 Part::Method => class::run(&bytes[at..], TOKEN),
                 Part::Target(Target::Path) => class::run(&bytes[at..], PATH),
@@ -108,7 +109,7 @@ impl RequestLine {
         Ok(None)
     }
 
-    /// Checks a target on its own, for HTTP/2, whose requests have no request line.
+    /// Checks a target by itself, for HTTP/2, whose requests have no request line.
     pub(super) fn check_target(method: &[u8], target: &[u8]) -> Result<(), Fault> {
         let mut line = Self {
             part: Part::Target(Target::Start),
@@ -122,12 +123,13 @@ impl RequestLine {
         }
     }
 
-    /// Takes one byte; true if it completed the line.
+    /// Consumes one byte; returns true if it completed the line.
     fn step(&mut self, byte: u8) -> Result<bool, Fault> {
         self.bytes += 1;
         self.part = match (self.part, byte) {
             (Part::Start, b'\r') => Part::Empty,
             (Part::Empty, b'\n') => {
+                // The empty line does not count towards the limit.
                 self.bytes = 0;
                 Part::AfterEmpty
             }
@@ -153,8 +155,9 @@ impl RequestLine {
     fn in_target(&self, target: Target, byte: u8) -> Result<Target, Fault> {
         let connect = self.method.is(b"CONNECT");
         Ok(match (target, byte) {
-            // A request without a version is HTTP/0.9's.
+            // A request without a version is HTTP/0.9.
             (_, b'\r' | b'\n') => return Err(Fault::Version),
+            // The target of CONNECT has a form of its own, so its method decides before the first byte.
             (Target::Start, byte) if connect => {
                 Target::Authority(Authority::default(), Form::Connect).in_authority(byte)?
             }
@@ -184,6 +187,7 @@ impl RequestLine {
             (0..5, byte) if byte == NAME[place] => {}
             (5, b'1') | (6, b'.') | (7, b'1') => {}
             (7, b'0') => self.version = Version::Http10,
+            // Another version is well-formed, so the response is 505, not 400.
             (5 | 7, b'0'..=b'9') => return Err(Fault::UnsupportedVersion),
             (8, b'\r') => return Ok(Part::End),
             (8, b'\n') => return Err(Fault::LineEnd),

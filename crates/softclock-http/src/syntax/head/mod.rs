@@ -1,14 +1,13 @@
 //! A strict scanner of HTTP/1 requests as bytes, for use in front of a parser.
 //!
-//! A parser reads the request that a client meant; what smuggles a second request past a proxy is that two parsers read
-//! two different ones. So this scanner refuses whatever parsers are known to disagree about, before one sees it: doubt
-//! about lengths, line ends, white space, names. It is a state machine over slices of any size: no allocation, no I/O,
-//! no clock, a bounded amount of work for each byte. It follows the framing of messages and so finds the next head by
-//! itself.
+//! Request smuggling works because two parsers read the same bytes as different requests. So before a parser gets a
+//! request, this scanner refuses everything that parsers are known to disagree about: lengths, line ends, white space,
+//! names. It is a state machine over slices of any size, without allocation, I/O or a clock, and does a bounded amount
+//! of work for each byte. It follows the framing of messages and so finds the next head by itself.
 //!
 //! | part | file |
 //! |---|---|
-//! | framing: heads, bodies, what may be passed on | this one |
+//! | framing: heads, bodies, bytes that may be passed on | this one |
 //! | request line (RFC 9112, section 3) | `line.rs` |
 //! | field lines (section 5), lengths and codings (section 6) | `fields.rs` |
 //! | lengths of bodies, for responses too | `length.rs` |
@@ -18,14 +17,26 @@
 //! | reasons to refuse | `fault.rs` |
 //! | requests of HTTP/2, by the same rules | `parsed.rs` |
 //!
-//! After a request for an upgrade the scanner stops ([`Position::Upgrade`]) until its user calls [`Scanner::resume`],
-//! as the bytes that follow are HTTP only if the upgrade is refused. It stops after each HTTP/1.1 head that has an
-//! Upgrade field and no body, whatever its other fields say. A needless stop is cheap: it delays the scan of a
-//! pipelined request until the response before it.
+//! After a request for an upgrade the scanner stops ([`Position::Upgrade`]) until [`Scanner::resume`] is called, as the
+//! bytes that follow are HTTP only if the upgrade is refused. It stops after each HTTP/1.1 head that has an Upgrade
+//! field and no body, regardless of its other fields. A needless stop is cheap: it delays the scan of a pipelined
+//! request until the response before it.
 //!
-//! Where it is stricter than RFC 9112 asks: a line ends with CR LF, never with LF alone; no field is folded; one
-//! Content-Length and no second, equal or not; no coding but `chunked`, and not beside a length; no white space after a
-//! chunk's size. One empty line before a request line is let through, as section 2.2 recommends.
+//! It is stricter than RFC 9112 in these points: a line ends with CR LF, never with LF alone; no field is folded;
+//! Content-Length occurs once, as even equal repetitions are refused; the only coding is `chunked`, and not together
+//! with a length; no white space follows a chunk's size. One empty line before a request line is accepted, as section
+//! 2.2 recommends.
+//!
+//! ```
+//! use softclock_http::head::{Fault, HeadLimits, Scanner};
+//!
+//! let mut scanner = Scanner::new(HeadLimits::default());
+//! let good = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+//! assert_eq!(scanner.scan(good).passed, good.len());
+//!
+//! let bad = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n";
+//! assert_eq!(scanner.scan(bad).fault, Some(Fault::Length));
+//! ```
 
 mod authority;
 mod chunked;
@@ -45,14 +56,14 @@ pub(crate) use parsed::{check_parsed, field_count, is_token};
 use fields::Framing;
 use line::RequestLine;
 
-/// How long heads may be.
+/// Limits of request heads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadLimits {
-    /// A request line without its end, in bytes; more is 414.
+    /// The most bytes of a request line, without its line end; a longer one gets 414.
     pub line_bytes: usize,
-    /// A head from its first byte to the end of its empty line; more is 431.
+    /// The most bytes of a head, from its first byte to the end of its empty line; a longer one gets 431.
     pub head_bytes: usize,
-    /// Field lines of a head; more is 431.
+    /// The most field lines of a head; more get 431.
     pub fields: usize,
 }
 
@@ -66,40 +77,40 @@ impl Default for HeadLimits {
     }
 }
 
-/// What a call of [`Scanner::scan`] found.
+/// The result of a call of [`Scanner::scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scanned {
-    /// So many bytes of the slice may be passed on, and before them all that was withheld of earlier slices. If this is
-    /// zero, what was withheld stays so.
+    /// The number of bytes of the slice that may be passed on, after all bytes that were withheld from earlier slices.
+    /// If it is zero, those stay withheld.
     pub passed: usize,
-    /// Why nothing that follows may be passed on.
+    /// The error for which no later bytes may be passed on.
     pub fault: Option<Fault>,
 }
 
-/// Where in the stream of requests the scanner is.
+/// The position of a scanner in the stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     /// Before the first byte of a request.
     Between,
-    /// Inside a head, none of which was passed on.
+    /// Inside a head, no byte of which may be passed on yet.
     Head,
     /// Inside a body.
     Body,
     /// After a head that asks for an upgrade. Nothing is scanned until [`Scanner::resume`].
     Upgrade,
-    /// Behind a fault.
+    /// After an error.
     Refused,
 }
 
-/// Follows the requests of one connection.
+/// Scans the requests of one connection.
 #[derive(Clone, Debug)]
 pub struct Scanner {
     limits: HeadLimits,
     stage: Stage,
-    /// Bytes of the current head.
+    /// The number of bytes of the current head so far.
     head_bytes: usize,
     line: RequestLine,
-    /// Those of a head, then the trailers.
+    /// The fields of the head, then the trailers.
     fields: Fields,
     /// Whether any request has had a body.
     had_body: bool,
@@ -109,7 +120,7 @@ pub struct Scanner {
 enum Stage {
     Line,
     Fields,
-    /// A body with so many bytes to come.
+    /// In a body, with this number of bytes left.
     Sized(u64),
     Chunked(Chunked),
     Upgrade,
@@ -119,15 +130,15 @@ enum Stage {
     },
 }
 
-/// Bytes that belong together.
+/// A run of bytes that were scanned together.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
-    /// Whether they, and what was withheld before them, may be passed on.
+    /// Whether they, and the bytes withheld before them, may be passed on.
     pass: bool,
 }
 
 impl Scanner {
-    /// At the start of a connection.
+    /// Creates a scanner at the start of a connection.
     pub fn new(limits: HeadLimits) -> Self {
         Self {
             limits,
@@ -139,15 +150,15 @@ impl Scanner {
         }
     }
 
-    /// Whether any request so far has had a body.
+    /// Returns whether any request so far had a body.
     pub(crate) const fn had_body(&self) -> bool {
         self.had_body
     }
 
-    /// Scans what follows on the bytes scanned before.
+    /// Scans the bytes that follow those scanned before.
     ///
-    /// A head is withheld until it is complete and found to be good, so that a parser sees whole heads only; so are the
-    /// lines between the chunks of a body. Bytes after a request for an upgrade are not scanned; pass them again after
+    /// A head is withheld until it is complete and valid, so that a parser gets only whole heads; so are the lines
+    /// between the chunks of a body. Bytes after a request for an upgrade are not scanned; pass them again after
     /// [`resume`](Self::resume).
     pub fn scan(&mut self, bytes: &[u8]) -> Scanned {
         let mut at = 0;
@@ -161,6 +172,7 @@ impl Scanner {
                     }
                 }
                 Err(fault) => {
+                    // In a body, the head was passed on before, so a response may have begun.
                     let in_body = matches!(self.stage, Stage::Chunked(_));
                     self.refuse(fault, in_body);
                     return Scanned {
@@ -176,14 +188,14 @@ impl Scanner {
         }
     }
 
-    /// Continues after a request for an upgrade that was refused. Does nothing at other positions.
+    /// Continues after a request for an upgrade that was refused. Has no effect at other positions.
     pub fn resume(&mut self) {
         if matches!(self.stage, Stage::Upgrade) {
             self.start_head();
         }
     }
 
-    /// Where it is now.
+    /// Returns the current position.
     pub const fn position(&self) -> Position {
         match self.stage {
             Stage::Line if self.head_bytes == 0 => Position::Between,
@@ -194,13 +206,13 @@ impl Scanner {
         }
     }
 
-    /// Whether the fault was in the framing of a body, whose head was passed on.
+    /// Returns whether the error is in the framing of a body, whose head was passed on already.
     pub const fn broke_in_body(&self) -> bool {
         matches!(self.stage, Stage::Refused { in_body: true, .. })
     }
 
     fn refuse(&mut self, fault: Fault, in_body: bool) {
-        // A later slice finds the same fault, in the same place.
+        // The first fault stays: later slices report it again, with the same position.
         if !matches!(self.stage, Stage::Refused { .. }) {
             self.stage = Stage::Refused { fault, in_body };
         }
@@ -239,6 +251,7 @@ impl Scanner {
     fn step_line(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
         let max = self.limits.line_bytes + LINE_END;
         let room = max - self.line.bytes();
+        // No more than the limit is scanned, which bounds the work for an overlong line.
         let offered = &bytes[..bytes.len().min(room)];
         match self.line.scan(offered)? {
             Some(consumed) => {
@@ -247,7 +260,7 @@ impl Scanner {
                 self.stage = Stage::Fields;
                 self.in_head(consumed)
             }
-            // An empty line before it does not count.
+            // The count excludes an empty line before the request line.
             None if self.line.bytes() == max => Err(Fault::LineTooLong),
             None => self.in_head(offered.len()),
         }
@@ -261,6 +274,7 @@ impl Scanner {
                 let framing = self.fields.framing()?;
                 self.had_body |= framing != Framing::Sized(0);
                 match framing {
+                    // The bytes after this head may belong to another protocol.
                     Framing::Sized(0) if self.fields.may_upgrade() => self.stage = Stage::Upgrade,
                     Framing::Sized(0) => self.start_head(),
                     Framing::Sized(length) => self.stage = Stage::Sized(length),
@@ -274,6 +288,7 @@ impl Scanner {
                     pass: true,
                 })
             }
+            // The head has reached the limit and is still incomplete.
             None if offered.len() == room => Err(Fault::HeadTooLong),
             None => self.in_head(offered.len()),
         }

@@ -1,9 +1,9 @@
-//! Checks requests that are already parsed, as HTTP/2's are, by the rules of the HTTP/1 scanner.
+//! Checks requests that are already parsed, as those of HTTP/2 are, by the rules of the HTTP/1 scanner.
 //!
-//! An HTTP/2 request has no lines that could be split, but its parser ([`http`]'s types) accepts requests that HTTP/1
-//! forbids: a target without a slash, a host with a user name or spaces, bytes beyond ASCII, names with quotes. A proxy
-//! that wrote such a request as HTTP/1 would send what no HTTP/1 client could have sent through it. So the same rules
-//! apply to both versions.
+//! An HTTP/2 request has no lines that could be split, but its parser (the types of the crate `http`) accepts requests
+//! that HTTP/1 forbids: a target without a slash, a host with a user name or spaces, bytes beyond ASCII, names with
+//! quotes. A proxy that wrote such a request as HTTP/1 would send a request that no HTTP/1 client could have sent
+//! through it. So the same rules apply to both versions.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::Uri;
@@ -32,9 +32,10 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && class::run(text.as_bytes(), TOKEN) == text.len()
 }
 
-/// Returns how many field lines `headers` would be in HTTP/1. Cookies count as one line (RFC 9113, section 8.2.3), as
-/// browsers send each in a field of its own in HTTP/2.
+/// Returns the number of field lines that `headers` would have in HTTP/1. Cookies count as one line (RFC 9113, section
+/// 8.2.3), as browsers send each in a separate field in HTTP/2.
 pub(crate) fn field_count(headers: &HeaderMap) -> usize {
+    // Several cookies need a repeated name, which few heads have.
     let cookies = match headers.len() > headers.keys_len() {
         true => headers.get_all(COOKIE).iter().count(),
         false => 0,
@@ -49,6 +50,7 @@ fn check_target(method: &Method, uri: &Uri, limits: HeadLimits) -> Result<(), Fa
     if !matches!(uri.scheme_str(), None | Some("http" | "https")) {
         return Err(Fault::Target);
     }
+    // The target as HTTP/1 would write it.
     let target = match (method, uri.path_and_query()) {
         (&Method::CONNECT, None) => uri.authority().map_or("", |authority| authority.as_str()),
         (_, Some(path)) if path.as_str().starts_with(['/', '*']) => path.as_str(),
@@ -71,6 +73,7 @@ fn check_hosts(uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
         .authority()
         .map(|authority| authority.as_str().as_bytes());
     let is_valid = |name: Option<&[u8]>| name.is_none_or(Authority::is_valid);
+    // A client may write the default port in one place and omit it in the other.
     let default_port: &[u8] = match uri.scheme_str() {
         Some("http") => b":80",
         _ => b":443",
@@ -100,7 +103,7 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Fault> {
             return Err(Fault::Name);
         }
         let value = value.as_bytes();
-        // RFC 9113, section 8.2.1.
+        // Control characters and surrounding white space are forbidden (RFC 9113, section 8.2.1).
         if class::value_run(value) < value.len() || value.trim_ascii().len() < value.len() {
             return Err(Fault::Value);
         }

@@ -6,26 +6,26 @@ use httparse::{EMPTY_HEADER, Status};
 use super::{Fault, Framing};
 use crate::syntax::head::{Chunked, Fields, Section};
 
-/// A body, as far as it was read.
+/// The state of reading a body.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// Its head has not come.
+    /// The head has not been read yet.
     Awaited,
-    /// So many bytes to come.
+    /// A body with this number of bytes left.
     Sized(u64),
     Chunked(Box<Chunks>),
     Close,
-    /// With trailers, if there were any.
+    /// The body is complete, with its trailers if it has any.
     Complete(Option<Box<HeaderMap>>),
     Failed(Fault),
 }
 
-/// What is between chunks and behind them.
+/// The framing and trailers of a chunked body.
 #[derive(Debug)]
 pub(super) struct Chunks {
     framing: Chunked,
     fields: Fields,
-    /// The lines behind the last chunk.
+    /// The lines after the last chunk.
     trailers: Vec<u8>,
 }
 
@@ -39,7 +39,8 @@ impl Body {
         }
     }
 
-    /// How many bytes belong to the body; `take` gets each piece of content.
+    /// Decodes the body, and passes each piece of content to `take`; returns the number of bytes that belong to the
+    /// body.
     pub(super) fn decode(&mut self, received: &[u8], mut take: impl FnMut(&[u8])) -> usize {
         let mut at = 0;
         while at < received.len() {
@@ -67,6 +68,7 @@ impl Body {
                     }
                     Err(fault) => *self = Self::Failed(fault),
                 },
+                // The remaining bytes do not belong to the body.
                 Self::Awaited | Self::Complete(_) | Self::Failed(_) => break,
             }
         }
@@ -94,6 +96,7 @@ impl Chunks {
     }
 
     fn step(&mut self, bytes: &[u8], take: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
+        // The state before the step determines the kind of the bytes that it consumes.
         let (in_data, in_trailers) = (self.framing.is_in_data(), self.framing.is_in_trailers());
         let step = self.framing.step(bytes, &mut self.fields);
         let piece = &bytes[..step.map_err(|_| Fault::Chunk)?.consumed];
@@ -105,8 +108,9 @@ impl Chunks {
         Ok(piece.len())
     }
 
-    /// The body is complete, if its trailers can be understood.
+    /// Returns the complete body, or the fault if its trailers cannot be parsed.
     fn end(&self) -> Body {
+        // Nearly all chunked bodies have no trailers.
         if self.trailers == b"\r\n" {
             return Body::Complete(None);
         }
@@ -128,5 +132,5 @@ impl Chunks {
     }
 }
 
-/// Field lines behind a body.
+/// The most field lines after a body.
 const MAX_TRAILERS: usize = 100;

@@ -1,21 +1,21 @@
-//! Why a response is refused.
+//! The reasons to refuse a response.
 
 use std::fmt;
 
-/// What is wrong with a response.
+/// An error in a response, for which it is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It does not begin with a version and a status.
+    /// The response does not begin with a version and a status.
     StatusLine,
     /// A field line is malformed.
     Field,
-    /// Its head is longer than [`HEAD_BYTES`](super::HEAD_BYTES), or has more than 100 fields.
+    /// The head is longer than [`HEAD_BYTES`](super::HEAD_BYTES), or has more than 100 fields.
     TooLong,
-    /// Content-Length is no number, or there are several that differ.
+    /// Content-Length is not a number, or occurs more than once with different values.
     Length,
-    /// Transfer-Encoding is not `chunked` alone, or in HTTP/1.0.
+    /// Transfer-Encoding is not `chunked` alone, or is used in HTTP/1.0.
     Coding,
-    /// The framing of a chunked body, or its trailers.
+    /// The framing of a chunked body, or its trailers, are malformed.
     Chunk,
     /// The connection ended before the response did.
     Truncated,
@@ -28,9 +28,9 @@ impl Fault {
             Self::Field => "a field is malformed",
             Self::TooLong => "the head is too long",
             Self::Length => "Content-Length is not one number",
-            Self::Coding => "a transfer coding that is not known",
+            Self::Coding => "Transfer-Encoding is not chunked alone, or is used in HTTP/1.0",
             Self::Chunk => "the framing of the chunks is broken",
-            Self::Truncated => "it ended too soon",
+            Self::Truncated => "the connection ended before the response did",
         }
     }
 }

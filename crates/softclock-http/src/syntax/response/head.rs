@@ -1,4 +1,4 @@
-//! Heads of responses, and where the responses end.
+//! Heads of responses, and the framing of their bodies.
 
 use std::mem::MaybeUninit;
 
@@ -12,48 +12,49 @@ use httparse::{Error, Header, ParserConfig, Status};
 use super::Fault;
 use crate::syntax::head::parse_length;
 
-/// What a head says, beside its fields.
+/// The head of a response, without its fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The status.
     pub status: StatusCode,
-    /// What the upstream calls the status, where that is not its usual name.
+    /// The reason phrase, if it is not the usual one of the status.
     pub reason: Option<Bytes>,
     /// HTTP/1.1 or HTTP/1.0.
     pub version: Version,
-    /// Where the body ends.
+    /// The framing of the body.
     pub framing: Framing,
-    /// Whether the connection is to be kept behind it.
+    /// Whether the connection persists after the response.
     pub(super) persists: bool,
 }
 
-/// How a body is framed.
+/// The framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
-    /// So many bytes; none where there is no body.
+    /// This number of bytes; 0 if there is no body.
     Sized(u64),
-    /// In chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// To the end of the connection.
+    /// The body ends with the connection.
     Close,
 }
 
 impl Head {
-    /// Whether the response proper is still to come.
+    /// Returns whether this is an interim response, which another response follows.
     pub(super) fn is_interim(&self) -> bool {
         self.status.is_informational() && self.status != StatusCode::SWITCHING_PROTOCOLS
     }
 }
 
-/// The head at the start of `bytes`, if it is complete, and how long it is. `fields` is replaced by its fields, without
-/// Transfer-Encoding and lengths that do not count; those of interim heads are left out.
+/// Parses the head at the start of `bytes`; returns it with its length, or `None` if it is incomplete. Replaces
+/// `fields` by the fields of the head, without Transfer-Encoding and without lengths that do not apply; fields of
+/// interim heads are ignored.
 pub(super) fn parse(
     bytes: &[u8],
     is_head: bool,
     known: &mut Known,
     fields: &mut HeaderMap,
 ) -> Result<Option<(Head, usize)>, Fault> {
-    // httparse lets empty lines pass.
+    // httparse would skip empty lines.
     if bytes.first().is_some_and(|&byte| byte != b'H') {
         return Err(Fault::StatusLine);
     }
@@ -80,6 +81,7 @@ pub(super) fn parse(
         framing: Framing::Sized(0),
         persists: false,
     };
+    // Interim responses are not passed on, so their fields are not read.
     if !head.is_interim() {
         (head.framing, head.persists) = read_fields(
             &bytes[..length],
@@ -119,7 +121,7 @@ fn read_fields(
             }
             CONTENT_LENGTH => match (length, parse_length(header.value)) {
                 (None, Some(one)) => length = Some(one),
-                // Several that are equal count as one.
+                // Repeated equal lengths count as one.
                 (Some(first), Some(other)) if first == other => continue,
                 _ => return Err(Fault::Length),
             },
@@ -134,31 +136,34 @@ fn read_fields(
     if chunked && head.version == Version::HTTP_10 {
         return Err(Fault::Coding);
     }
+    // A message with both may be an attempt at smuggling (RFC 9112, section 6.3).
     let has_both = chunked && fields.remove(CONTENT_LENGTH).is_some();
-    // An upstream that announces content here may send it, perhaps later than its head: the connection is not used
-    // again.
+    // An upstream that announces content for this status may send it, perhaps after the head, so the connection is not
+    // reused.
     let mut brings_content = false;
     if has_no_length(head.status) {
         fields.remove(CONTENT_LENGTH);
         brings_content = chunked || length.is_some_and(|bytes| bytes > 0);
     }
     let framing = match (chunked, length) {
+        // Responses without a body, regardless of their fields.
         _ if is_head || has_no_body(head.status) => Framing::Sized(0),
         (true, _) => Framing::Chunked,
         (false, Some(length)) => Framing::Sized(length),
         (false, None) => Framing::Close,
     };
+    // After 101 the connection carries another protocol.
     let goes_on = head.status != StatusCode::SWITCHING_PROTOCOLS && framing != Framing::Close;
     let persists = goes_on && !has_both && !brings_content && connection.persists(head.version);
     Ok((framing, persists))
 }
 
-/// The fields of the head before. One upstream's responses have much in common, and what is the same in the same place
-/// was checked already.
+/// The fields of the previous head. The heads of one upstream have much in common, and a field that is the same in the
+/// same place is not validated again.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     fields: Vec<KnownField>,
-    /// Bytes of the heads that any of them may keep in memory.
+    /// The bytes of heads that the fields may keep in memory.
     pinned: usize,
 }
 
@@ -183,7 +188,9 @@ impl Known {
             value.map_err(|_| Fault::Field)
         };
         match self.fields.get_mut(place) {
+            // The name was validated when it was stored.
             Some(known) if known.spelling == spelling => {
+                // Equal values share the stored one, without a copy.
                 if known.value.as_bytes() != header.value {
                     known.value = value_of(copy)?;
                 }
@@ -206,8 +213,8 @@ impl Known {
         }
     }
 
-    /// Fields of a head that is so long were remembered. Which head which field came with is not: when those since the
-    /// beginning are too much to keep, all is forgotten.
+    /// Records that fields of a head of this length were stored. As it is not tracked which head each field belongs to,
+    /// all fields are dropped when the heads since then may use too much memory.
     fn on_copied(&mut self, head_bytes: usize) {
         self.pinned += head_bytes;
         if self.pinned > KNOWN_BYTES {
@@ -217,7 +224,7 @@ impl Known {
     }
 }
 
-/// A copy of a head that its fields share, made when the first asks for it.
+/// A copy of a head that its fields share, made when the first field needs it.
 struct LazyCopy<'a> {
     bytes: &'a [u8],
     copy: Option<Bytes>,
@@ -232,7 +239,7 @@ impl<'a> LazyCopy<'a> {
         self.copy.is_some()
     }
 
-    /// A part of the head.
+    /// Returns a part of the head.
     fn slice(&mut self, part: &[u8]) -> Bytes {
         if part.is_empty() {
             return Bytes::new();
@@ -246,25 +253,25 @@ impl<'a> LazyCopy<'a> {
     }
 }
 
-/// A phrase that is not the status' usual one; an empty one, too, where it has none.
+/// Returns the phrase if it is not the usual one of the status; an empty phrase counts as a different one.
 fn own_reason(status: StatusCode, said: Option<&str>) -> Option<Bytes> {
     let said = said.unwrap_or_default();
     let is_own = status.canonical_reason() != Some(said);
     is_own.then(|| Bytes::copy_from_slice(said.as_bytes()))
 }
 
-/// RFC 9112, section 6.3.
+/// Returns whether responses with this status have no body (RFC 9112, section 6.3).
 fn has_no_body(status: StatusCode) -> bool {
     status.is_informational() || matches!(status.as_u16(), 204 | 304)
 }
 
 /// Returns whether heads with this status have neither Content-Length nor Transfer-Encoding (RFC 9110, section 8.6; RFC
-/// 9112, section 6.1). Responses to HEAD and with 304 may have a length: that of a body that is not sent.
+/// 9112, section 6.1). Responses to HEAD and with 304 may have a length: that of the body that is not sent.
 fn has_no_length(status: StatusCode) -> bool {
     status.is_informational() || status == StatusCode::NO_CONTENT
 }
 
-/// What was said about the connection.
+/// The options in a head's Connection fields.
 #[derive(Clone, Copy, Default)]
 struct Connection {
     close: bool,
@@ -293,10 +300,10 @@ fn fault_of(error: Error) -> Fault {
     }
 }
 
-/// Field lines of a head.
+/// The most field lines of a head.
 const MAX_FIELDS: usize = 100;
 
-/// A field that is remembered keeps the head it came with in memory, so that of longer ones none are.
+/// A stored field keeps the whole head that it came with in memory, so fields of longer heads are not stored.
 const KNOWN_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
@@ -310,7 +317,7 @@ mod tests {
     const NAME: &str = "x-00: ";
     const FIELD_BYTES: usize = NAME.len() + 30 + 2;
 
-    /// Each head changes another field, so that each is kept in memory by one.
+    /// Each head changes another field, so that each head is kept in memory by one field.
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut known = Known::default();

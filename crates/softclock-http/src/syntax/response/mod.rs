@@ -1,23 +1,23 @@
 //! A strict reader of HTTP/1 responses as bytes, for a client that passes them on.
 //!
-//! Heads are parsed by httparse; what decides where a response ends is decided here, and in doubt it is refused: a proxy
-//! that takes for a response's end what its upstream did not mean as one gives the rest to the wrong client. No I/O, no
-//! clock, and the same outcome however the bytes are cut into reads.
+//! httparse parses the heads; this module decides where a response ends, and refuses responses for which this is in
+//! doubt. A proxy that assumes another end than its upstream meant would give the remaining bytes to the wrong client.
+//! The reader does no I/O, has no clock, and its result does not depend on how the bytes are divided into reads.
 //!
 //! | part | file |
 //! |---|---|
 //! | a response from its first byte to its last, and the interim ones before it | this one |
 //! | status line and fields (RFC 9112, sections 4 and 5), lengths and codings (section 6.3) | `head.rs` |
-//! | what a body holds | `body.rs` |
+//! | content of bodies, and trailers | `body.rs` |
 //! | reasons to refuse | `fault.rs` |
 //!
-//! As strict as the scanner of requests ([`head`](crate::syntax::head)), but for what servers do send and what leaves
-//! no doubt of where a response ends: lines of a head that end with LF alone, a Content-Length that is repeated with
-//! the same number, and spaces behind the size of a chunk.
+//! It is as strict as the scanner of requests ([`head`](crate::syntax::head)), except for some deviations that servers
+//! do send and that leave no doubt about the end of a response: lines of a head that end with LF alone, a
+//! Content-Length that is repeated with the same number, and spaces after the size of a chunk.
 //!
-//! Refused are: empty lines before a status line, folded fields, lengths that differ or are no numbers, codings but
-//! `chunked`, any in HTTP/1.0, broken chunks, heads over [`HEAD_BYTES`]. Where there are both a coding and a length, the
-//! coding counts (section 6.3), and the connection is not used again.
+//! It refuses empty lines before a status line, folded fields, lengths that differ or are not numbers, codings other
+//! than `chunked`, any coding in HTTP/1.0, malformed chunks, and heads over [`HEAD_BYTES`]. If a response has both a
+//! coding and a length, the coding applies (section 6.3), and the connection is not used again.
 
 mod body;
 mod fault;
@@ -31,23 +31,41 @@ use head::Known;
 use http::header::HeaderMap;
 
 /// Reads the responses of one connection, one after the other.
+///
+/// ```
+/// use http::HeaderMap;
+/// use softclock_http::response::ResponseReader;
+///
+/// let received = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+/// let mut reader = ResponseReader::new();
+/// let mut fields = HeaderMap::new();
+/// reader.begin(false);
+/// let (head, end) = reader.read_head(received, &mut fields)?.expect("the head is complete");
+/// assert_eq!((head.status.as_u16(), &fields["content-length"]), (200, &"5".parse().unwrap()));
+///
+/// let mut content = Vec::new();
+/// reader.read_body(&received[end..], |piece| content.extend_from_slice(piece));
+/// assert_eq!(content, b"hello");
+/// assert!(reader.is_reusable());
+/// # Ok::<(), softclock_http::response::Fault>(())
+/// ```
 #[derive(Debug)]
 pub struct ResponseReader {
-    /// Whether the request was a HEAD, so that no body follows.
+    /// Whether the request is a HEAD, so that no body follows.
     is_head: bool,
-    /// A head that is not complete yet.
+    /// The bytes of a head that is not complete yet.
     partial: Vec<u8>,
-    /// Bytes of the heads of this response, those of interim ones included.
+    /// The bytes of this response's heads so far, including interim ones.
     head_bytes: usize,
     known: Known,
     persists: bool,
     body: Body,
-    /// More came than belongs to the response.
+    /// Whether bytes arrived that do not belong to the response.
     has_excess: bool,
 }
 
 impl ResponseReader {
-    /// Before the first response of a connection.
+    /// Creates the reader of a new connection.
     pub fn new() -> Self {
         Self {
             is_head: false,
@@ -60,23 +78,24 @@ impl ResponseReader {
         }
     }
 
-    /// The response to another request is to come; `is_head` tells whether that is a HEAD.
+    /// Prepares for the response to the next request. `is_head` states whether that request is a HEAD.
     pub fn begin(&mut self, is_head: bool) {
         self.is_head = is_head;
         self.head_bytes = 0;
         self.body = Body::Awaited;
     }
 
-    /// Whether a head has begun and is not complete.
+    /// Returns whether a head has begun and is not complete.
     pub const fn is_in_head(&self) -> bool {
         !self.partial.is_empty()
     }
 
-    /// Takes what was received, until it gives a head and tells how much of `received` belongs to heads; interim ones are
-    /// left out, but for that of an upgrade. `fields` is replaced then, and else not touched unless there is a fault.
+    /// Reads the head of a response. Returns it when it is complete, with the number of bytes of `received` that belong
+    /// to heads, and `None` before. Interim heads are skipped, except that of an upgrade (101). A complete head
+    /// replaces `fields`; otherwise they are unchanged unless there is a fault.
     ///
     /// # Errors
-    /// What came is no response.
+    /// If the received bytes are not an acceptable response.
     pub fn read_head(
         &mut self,
         received: &[u8],
@@ -84,7 +103,7 @@ impl ResponseReader {
     ) -> Result<Option<(Head, usize)>, Fault> {
         let known = self.partial.len();
         if known == 0 {
-            // As nearly all do, it may come whole.
+            // Nearly all heads arrive in one piece, and are parsed without copying them.
             let (head, end) = self.take_heads(received, fields)?;
             if let Some(head) = head {
                 return Ok(Some((head, end)));
@@ -93,21 +112,23 @@ impl ResponseReader {
             return self.wait();
         }
         self.partial.extend_from_slice(received);
-        // What comes in pieces is not parsed for each.
+        // A head that arrives in pieces is parsed only when its end may have arrived, not for each piece.
         if !has_end(&self.partial[known.saturating_sub(LONGEST_END - 1)..]) {
             return self.wait();
         }
         let mut bytes = std::mem::take(&mut self.partial);
         let (head, end) = self.take_heads(&bytes, fields)?;
         if let Some(head) = head {
+            // The bytes of earlier calls were reported as consumed then.
             return Ok(Some((head, end - known)));
         }
+        // Interim heads are done; the rest is the start of the next head.
         bytes.drain(..end);
         self.partial = bytes;
         self.wait()
     }
 
-    /// The response's head, if it is complete, and where it and the interim ones before it end.
+    /// Returns the response's head if it is complete, and the end of the last complete head, interim ones included.
     fn take_heads(
         &mut self,
         bytes: &[u8],
@@ -131,7 +152,7 @@ impl ResponseReader {
         Ok((None, end))
     }
 
-    /// The head is not complete.
+    /// Checks the length of an incomplete head.
     fn wait(&self) -> Result<Option<(Head, usize)>, Fault> {
         match self.partial.len() > HEAD_BYTES - self.head_bytes {
             true => Err(Fault::TooLong),
@@ -139,24 +160,24 @@ impl ResponseReader {
         }
     }
 
-    /// Decodes what was received behind the head; `take` gets each piece of content.
+    /// Decodes bytes received after the head; `take` gets each piece of content.
     pub fn read_body(&mut self, received: &[u8], take: impl FnMut(&[u8])) {
         let consumed = self.body.decode(received, take);
         self.has_excess |= consumed < received.len();
     }
 
-    /// The connection has ended, and with it a body that lasts until then.
+    /// Records that the connection has ended, which also ends a body without other framing.
     pub fn on_close(&mut self) {
         self.persists = false;
         self.body.on_close();
     }
 
-    /// Whether all of the body was read.
+    /// Returns whether the whole body was read.
     pub const fn is_complete(&self) -> bool {
         matches!(self.body, Body::Complete(_))
     }
 
-    /// Why no more of the body can be read.
+    /// Returns the error for which no more of the body can be read.
     pub const fn fault(&self) -> Option<Fault> {
         match self.body {
             Body::Failed(fault) => Some(fault),
@@ -164,7 +185,7 @@ impl ResponseReader {
         }
     }
 
-    /// Bytes of content to come, where that is known and nothing else follows.
+    /// Returns the number of content bytes left, if it is known and no trailers follow.
     pub const fn remaining(&self) -> Option<u64> {
         match self.body {
             Body::Sized(left) => Some(left),
@@ -173,7 +194,7 @@ impl ResponseReader {
         }
     }
 
-    /// Fields behind a complete body, once.
+    /// Returns the trailers of a complete body, once.
     pub fn take_trailers(&mut self) -> Option<HeaderMap> {
         match &mut self.body {
             Body::Complete(trailers) => trailers.take().map(|trailers| *trailers),
@@ -181,12 +202,13 @@ impl ResponseReader {
         }
     }
 
-    /// Whether there are any.
+    /// Returns whether the body is complete and has trailers.
     pub const fn has_trailers(&self) -> bool {
         matches!(self.body, Body::Complete(Some(_)))
     }
 
-    /// Whether another request may be sent: the response is complete, and nothing was said or sent against it.
+    /// Returns whether another request may be sent: the response is complete, and neither a field nor excess bytes
+    /// prevent reuse.
     pub const fn is_reusable(&self) -> bool {
         self.persists && !self.has_excess && self.is_complete()
     }
@@ -198,7 +220,7 @@ impl Default for ResponseReader {
     }
 }
 
-/// Whether an empty line ends here, with or without CR.
+/// Returns whether an empty line ends within `bytes`, with or without CR.
 fn has_end(bytes: &[u8]) -> bool {
     let ends = |place: usize| {
         let line = &bytes[place + 1..];
@@ -207,8 +229,8 @@ fn has_end(bytes: &[u8]) -> bool {
     (0..bytes.len()).any(|place| bytes[place] == b'\n' && ends(place))
 }
 
-/// LF CR LF.
+/// The longest end of a head that a piece may divide: LF CR LF.
 const LONGEST_END: usize = 3;
 
-/// As long as a head may be, together with the interim ones before it.
+/// The most bytes of a head, together with the interim heads before it.
 pub const HEAD_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Receiving: many frames by one recvmmsg(2).
+//! Receives a batch of frames by one recvmmsg(2).
 
 use std::io;
 use std::mem::zeroed;
@@ -10,52 +10,50 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use softclock_wire::packet::Offload;
 
 use super::{AUXILIARY_DATA, MOST_BYTES};
-use crate::link::{BATCH, Received, Refused};
+use crate::link::buffer::{Landing, Tag};
+use crate::link::{BATCH, Pool, Received, Refused};
 
-/// Room for a batch of frames, and its description for the kernel. Pages that no frame reaches are never touched.
+/// The buffers for a batch of frames, and their descriptions for the kernel. Pages that no frame reaches are never
+/// touched, and so take no memory.
 pub(super) struct Inbox {
     messages: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
-    /// [`MOST_BYTES`] for each slot.
-    frames: Vec<u8>,
 }
 
-/// What belongs to one frame.
-#[derive(Clone)]
+/// The buffers of one frame.
 struct Slot {
     offload: [u8; Offload::BYTES],
     control: Control,
-    parts: [libc::iovec; 2],
+    landing: Landing,
+    /// The addresses of the offload header and of the two parts of the frame.
+    parts: [libc::iovec; 3],
 }
 
 impl Inbox {
-    pub(super) fn new() -> Self {
-        let empty = Slot {
+    /// Creates an inbox that receives into buffers of this pool.
+    pub(super) fn new(pool: &Pool) -> Self {
+        let nowhere = libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        };
+        let slot = || Slot {
             offload: [0; Offload::BYTES],
             control: Control([0; CONTROL_BYTES]),
-            parts: [libc::iovec {
-                iov_base: ptr::null_mut(),
-                iov_len: 0,
-            }; 2],
+            landing: Landing::new(pool),
+            parts: [nowhere; 3],
         };
-        let mut slots = vec![empty; BATCH];
-        let mut frames = vec![0; BATCH * MOST_BYTES];
-        let places = slots.iter_mut().zip(frames.chunks_exact_mut(MOST_BYTES));
-        let messages = places.map(|(slot, frame)| slot.message(frame)).collect();
-        Self {
-            messages,
-            slots,
-            frames,
-        }
+        let mut slots: Vec<_> = (0..BATCH).map(|_| slot()).collect();
+        let messages = slots.iter_mut().map(Slot::message).collect();
+        Self { messages, slots }
     }
 
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
-        mut on_frame: impl FnMut(Result<Received<'_>, Refused>),
+        mut on_frame: impl FnMut(Result<Received, Refused>),
     ) -> io::Result<usize> {
-        // SAFETY: the messages describe slots and frames, whose places on the heap stay the same as long as `self` lives
-        // and which nobody else refers to now.
+        // SAFETY: the messages describe the slots and their landings. Both are on the heap and do not move while `self`
+        // lives and no frame is taken, and `&mut self` excludes other references.
         let taken = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -66,27 +64,26 @@ impl Inbox {
             )
         };
         let taken = usize::try_from(taken).map_err(|_| io::Error::last_os_error())?;
+        // One reading for the whole batch. The kernel's time stamps are of the same clock.
         let now = clock_gettime(ClockId::Realtime);
-        let messages = self.messages[..taken].iter_mut().zip(&self.slots);
-        let frames = self.frames.chunks_exact_mut(MOST_BYTES);
-        for ((message, slot), frame) in messages.zip(frames) {
+        let messages = self.messages[..taken].iter_mut();
+        for (message, slot) in messages.zip(&mut self.slots) {
             // SAFETY: the kernel has just filled the message in, and its slot is alive.
-            on_frame(unsafe { received(message, slot, frame, now) });
-            // The kernel says here how much it wrote, and reads how much it may write.
+            let received = unsafe { received(message, slot, now) };
+            // The frame may have taken its memory along, and the landing has new memory then.
+            slot.describe_parts();
+            // The kernel has overwritten the capacity of the control buffer with the length used.
             message.msg_hdr.msg_controllen = CONTROL_BYTES;
+            on_frame(received);
         }
         Ok(taken)
     }
 }
 
 impl Slot {
-    /// Describes itself and room for its frame.
-    fn message(&mut self, frame: &mut [u8]) -> libc::mmsghdr {
-        self.parts = [
-            vector(&mut self.offload),
-            // Room for a tag is left behind it.
-            vector(&mut frame[..MOST_BYTES - TAG_BYTES]),
-        ];
+    /// The kernel's description of this slot. Valid while the slot does not move.
+    fn message(&mut self) -> libc::mmsghdr {
+        self.describe_parts();
         // SAFETY: zero is valid for this structure of integers and pointers.
         let mut message: libc::mmsghdr = unsafe { zeroed() };
         message.msg_hdr.msg_iov = self.parts.as_mut_ptr();
@@ -95,18 +92,23 @@ impl Slot {
         message.msg_hdr.msg_controllen = CONTROL_BYTES;
         message
     }
+
+    /// Points `parts` to the slot's buffers.
+    fn describe_parts(&mut self) {
+        let [first, rest] = self.landing.parts();
+        self.parts = [vector(&mut self.offload), vector(first), vector(rest)];
+    }
 }
 
-/// The frame that a message brought, with its tag where it belongs.
+/// The frame of a received message, with a stripped VLAN tag inserted again.
 ///
 /// # Safety
 /// `message` was filled in by recvmmsg(2), and its control data is alive.
-unsafe fn received<'a>(
+unsafe fn received(
     message: &libc::mmsghdr,
-    slot: &Slot,
-    frame: &'a mut [u8],
+    slot: &mut Slot,
     now: Timespec,
-) -> Result<Received<'a>, Refused> {
+) -> Result<Received, Refused> {
     let bytes = (message.msg_len as usize).saturating_sub(Offload::BYTES);
     if bytes > MOST_BYTES - TAG_BYTES {
         return Err(Refused::TooLong);
@@ -115,17 +117,16 @@ unsafe fn received<'a>(
     // SAFETY: the caller's promise.
     let notes = unsafe { Notes::of(&message.msg_hdr) };
     let age = notes.received.map_or(Duration::ZERO, |then| age(then, now));
-    let (bytes, offload) = match notes.tag {
-        Some(tag) if bytes >= ADDRESSES_BYTES => {
-            frame.copy_within(ADDRESSES_BYTES..bytes, ADDRESSES_BYTES + TAG_BYTES);
-            frame[ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES].copy_from_slice(&tag);
-            (bytes + TAG_BYTES, offload.shifted(TAG_BYTES as u16))
-        }
-        _ => (bytes, offload),
-    };
+    // With the tag back in place, the offsets of the offload are those of the whole frame.
+    let tag = notes.tag.filter(|_| bytes >= ADDRESSES_BYTES);
+    let tag = tag.map(|tag| Tag {
+        at: ADDRESSES_BYTES,
+        bytes: tag,
+    });
+    let shift = if tag.is_some() { TAG_BYTES as u16 } else { 0 };
     Ok(Received {
-        bytes: &frame[..bytes],
-        offload,
+        bytes: slot.landing.take(bytes, tag),
+        offload: offload.shifted(shift),
         age,
     })
 }
@@ -137,16 +138,18 @@ fn vector(bytes: &mut [u8]) -> libc::iovec {
     }
 }
 
-/// What the kernel notes of a frame.
+/// The control messages of a frame.
 #[derive(Default)]
 struct Notes {
-    /// The tag of a VLAN that it took out of the frame.
+    /// The VLAN tag that the kernel or the device stripped from the frame.
     tag: Option<[u8; TAG_BYTES]>,
-    /// When it received the frame, by CLOCK_REALTIME.
+    /// The time of arrival, by CLOCK_REALTIME.
     received: Option<libc::timespec>,
 }
 
 impl Notes {
+    /// Reads the control messages.
+    ///
     /// # Safety
     /// `message` was filled in by recvmsg(2), and its control data is alive.
     unsafe fn of(message: &libc::msghdr) -> Self {
@@ -177,6 +180,7 @@ impl Notes {
     }
 }
 
+/// The VLAN tag in the auxiliary data, as its four bytes on the wire.
 fn stripped_tag(data: &libc::tpacket_auxdata) -> Option<[u8; TAG_BYTES]> {
     if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
@@ -190,22 +194,22 @@ fn stripped_tag(data: &libc::tpacket_auxdata) -> Option<[u8; TAG_BYTES]> {
     Some([a, b, c, d])
 }
 
-/// How long before `now` that was; zero if it was after.
+/// The time from `then` to `now`; zero if `then` is later.
 fn age(then: libc::timespec, now: Timespec) -> Duration {
     let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
     let age = ns(now.tv_sec, now.tv_nsec) - ns(then.tv_sec, then.tv_nsec);
     Duration::from_nanos(u64::try_from(age).unwrap_or(0))
 }
 
-/// Room for both notes and their headers, which it is aligned for.
+/// The buffer for both control messages, aligned for their headers.
 #[derive(Clone)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
 const CONTROL_BYTES: usize = 128;
 
-/// Destination and source, behind which a VLAN's tag stands.
+/// The length of both addresses of a frame; a VLAN tag follows them.
 const ADDRESSES_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
-/// The type of such a tag where the kernel names none (IEEE 802.1Q).
+/// The type of a tag if the kernel gives none (IEEE 802.1Q).
 const VLAN: u16 = 0x8100;

@@ -1,4 +1,4 @@
-//! Sending: many frames by one sendmmsg(2).
+//! Sends a batch of frames by one sendmmsg(2).
 
 use std::io;
 use std::mem::zeroed;
@@ -8,13 +8,13 @@ use softclock_wire::packet::Offload;
 
 use crate::link::BATCH;
 
-/// The description of a batch for the kernel.
+/// The descriptions of a batch of frames for the kernel.
 pub(super) struct Outbox {
     messages: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
 }
 
-/// What belongs to one frame: the header that is sent before it, and where both are.
+/// The offload header of one frame, and the addresses of header and frame.
 #[derive(Clone)]
 struct Slot {
     offload: [u8; Offload::BYTES],
@@ -46,8 +46,8 @@ impl Outbox {
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: the first `count` messages describe slots, whose places on the heap stay the same as long as `self`
-        // lives, and frames that outlive the call; the kernel only reads both.
+        // SAFETY: the first `count` messages describe slots, which are on the heap and do not move while `self` lives,
+        // and frames that outlive the call; the kernel only reads both.
         let sent = unsafe {
             let messages = self.messages.as_mut_ptr();
             libc::sendmmsg(socket.as_raw_fd(), messages, count, 0)
@@ -57,7 +57,7 @@ impl Outbox {
 }
 
 impl Slot {
-    /// Describes itself.
+    /// The kernel's description of this slot. Valid while the slot does not move.
     fn message(&mut self) -> libc::mmsghdr {
         self.parts[0] = part(&self.offload);
         // SAFETY: zero is valid for this structure of integers and pointers.

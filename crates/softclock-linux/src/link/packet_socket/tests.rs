@@ -11,7 +11,7 @@ fn sockets(cable: &Cable) -> [PacketSocket; 2] {
         .map(|link| PacketSocket::open(&link, 1 << 20).unwrap())
 }
 
-/// Sends a frame until it arrives: the kernel sets new links up at leisure. The host sends frames of its own, too.
+/// Sends a frame until it arrives, since a new link takes some time to come up. Skips the frames that the host sends.
 fn exchange(
     sockets: &[PacketSocket; 2],
     frame: &[u8],
@@ -31,7 +31,7 @@ fn exchange(
     panic!("no frame")
 }
 
-/// Frames of ours that have arrived.
+/// The frames of this test that have arrived.
 fn all_there(socket: &PacketSocket) -> Vec<(Vec<u8>, Offload, Duration)> {
     let mut frames = Vec::new();
     loop {
@@ -71,7 +71,7 @@ fn frames_arrive_as_they_were_sent() {
     assert_eq!(b.take_lost().unwrap(), 0);
 }
 
-/// Batches keep the order, and end before a frame that cannot be sent.
+/// Batches keep the order of frames, and end before a frame that cannot be sent.
 #[test]
 fn frames_go_in_batches() {
     let cable = cable!();
@@ -116,7 +116,7 @@ fn offloads_go_along() {
     assert_eq!(segmentation.segment_bytes, 1400);
 }
 
-/// A socket sees frames that the host does not.
+/// A socket receives frames that the program at tcx keeps from the host.
 #[test]
 fn a_shut_link_is_still_seen() {
     let cable = cable!();

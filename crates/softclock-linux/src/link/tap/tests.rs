@@ -1,9 +1,11 @@
 use std::process::Command;
 
+use softclock_testing::lab::Namespace;
+
 use super::*;
 use crate::link::cable::{SENDER, frame, joined};
 
-/// A link of this test's own, or why there can be none here.
+/// A TAP device for this test, or the reason why it cannot be created.
 fn tap(name: &str) -> Result<Tap, String> {
     let name = format!("{name}{}", std::process::id());
     match Tap::create(&name) {
@@ -24,9 +26,9 @@ macro_rules! tap {
     };
 }
 
-type OnFrame<'a> = &'a mut dyn FnMut(Result<Received<'_>, Refused>);
+type OnFrame<'a> = &'a mut dyn FnMut(Result<Received, Refused>);
 
-/// The next frame of our own: the host sends some, too.
+/// The next frame of this test. Skips the frames that the host sends.
 fn next(receive: impl Fn(OnFrame<'_>) -> io::Result<usize>) -> (Vec<u8>, Offload) {
     for _ in 0..2000 {
         let mut found = None;
@@ -93,12 +95,12 @@ fn frames_that_nobody_takes_are_counted() {
 fn lose_frames(link: &Link) {
     let host = PacketSocket::open(link, 1 << 20).unwrap();
     for _ in 0..5000 {
-        // The queues have room for 1000 at most.
+        // The queue has room for at most 1000 frames.
         let _ = host.send([(&frame(&[], 100)[..], &Offload::NONE)]);
     }
 }
 
-/// Those of another link that has its name now are not its.
+/// Losses are those of the renamed link, not of another link that has taken its name.
 #[test]
 fn losses_are_its_own_under_another_name() {
     softclock_testing::require!("ip");
@@ -115,34 +117,19 @@ fn losses_are_its_own_under_another_name() {
     assert!(tap.take_lost().unwrap() >= 1000);
 }
 
-/// Its counts are in another namespace, whatever has its name here.
+/// The counters of a moved link are in another namespace, even if another link has taken its name here.
 #[test]
 fn losses_of_a_link_that_was_moved_are_not_known() {
-    softclock_testing::require!("ip");
+    softclock_testing::require!("ip", "unshare");
     let tap = tap!("scd");
     let name = tap.link().name();
-    let away = Namespace::new(name);
-    ip(&format!("link set dev {name} netns {}", away.0));
+    let away = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    ip(&format!("link set dev {name} netns {}", away.id()));
     let _namesake = Tap::create(name).unwrap();
     tap.take_lost().unwrap_err();
-}
-
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: &str) -> Self {
-        ip(&format!("netns add {name}"));
-        Self(name.into())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // No assertion: what the test has to say comes first.
-        let _ = Command::new("ip")
-            .args(["netns", "delete", &self.0])
-            .status();
-    }
 }
 
 fn ip(words: &str) {

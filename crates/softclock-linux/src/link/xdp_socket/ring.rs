@@ -1,5 +1,6 @@
-//! The rings in which an AF_XDP socket and the kernel exchange descriptions of frames
-//! (Documentation/networking/af_xdp.rst): one side produces, the other consumes, and each counts what it did.
+//! The rings in which an AF_XDP socket and the kernel exchange descriptors of frames
+//! (Documentation/networking/af_xdp.rst). One side produces entries, the other consumes them, and each publishes its
+//! count.
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -10,25 +11,25 @@ use std::{io, mem};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
-/// A ring that we fill.
+/// A ring that this process fills and the kernel empties.
 pub(super) struct Producer<T>(Ring<T>);
 
-/// A ring that we empty.
+/// A ring that the kernel fills and this process empties.
 pub(super) struct Consumer<T>(Ring<T>);
 
-/// What both have. Counts wrap.
+/// The common part of both. Counts wrap at 2^32.
 struct Ring<T> {
     memory: Memory,
     places: Places,
     entries: u32,
-    /// Our count: as told to the kernel, but for what is not submitted yet.
+    /// The count of this side. Ahead of the published count by the entries not yet submitted or released.
     ours: u32,
-    /// The kernel's, when we last looked.
+    /// The kernel's count when it was last read.
     theirs: u32,
     kind: PhantomData<T>,
 }
 
-/// Where the parts of a ring are in its memory, in bytes.
+/// The offsets of a ring's parts in its memory, in bytes.
 #[derive(Clone, Copy)]
 struct Places {
     producer: usize,
@@ -38,7 +39,7 @@ struct Places {
 }
 
 impl<T: Copy> Producer<T> {
-    /// Maps a ring of so many entries, a power of two, that the kernel has for this socket.
+    /// Maps one of the socket's rings, of `entries` entries, which must be a power of two.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -48,7 +49,9 @@ impl<T: Copy> Producer<T> {
         Ring::map(socket, page_offset, offsets, entries).map(Self)
     }
 
-    /// How many entries there is room for; looks at the kernel's count only if there seems to be too little.
+    /// The number of free entries. Reads the kernel's count, which is another processor's cache line, only if fewer
+    /// than
+    /// `wanted` are known to be free.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let ring = &mut self.0;
         let room = |ring: &Ring<T>| ring.entries - ring.ours.wrapping_sub(ring.theirs);
@@ -58,33 +61,34 @@ impl<T: Copy> Producer<T> {
         room(ring)
     }
 
-    /// How many entries the kernel has not taken, as far as it tells.
+    /// The number of entries that the kernel has not taken, by its published count.
     pub(super) fn pending(&mut self) -> u32 {
         let ring = &mut self.0;
         ring.theirs = ring.count(ring.places.consumer).load(Ordering::Acquire);
         ring.ours.wrapping_sub(ring.theirs)
     }
 
-    /// Writes an entry; the kernel does not see it yet.
+    /// Writes an entry. The kernel does not see it before [`submit`](Self::submit).
     ///
     /// # Panics
-    /// Without room for it.
+    /// If the ring is full.
     pub(super) fn push(&mut self, entry: T) {
         assert!(self.room(1) > 0, "no room in the ring");
         let ring = &mut self.0;
-        // SAFETY: the place is within the memory, aligned, and not the kernel's until it is submitted.
+        // SAFETY: the place is within the memory and aligned, and the kernel does not access it until it is submitted.
         unsafe { ring.place(ring.ours).write(entry) };
         ring.ours = ring.ours.wrapping_add(1);
     }
 
-    /// Shows the kernel all that was written.
+    /// Publishes all written entries to the kernel.
     pub(super) fn submit(&self) {
         let ring = &self.0;
+        // Release: the entries are visible before the count.
         ring.count(ring.places.producer)
             .store(ring.ours, Ordering::Release);
     }
 
-    /// Whether the kernel looks only after a system call.
+    /// Whether the kernel needs a system call to look at the ring.
     pub(super) fn needs_wakeup(&self) -> bool {
         let ring = &self.0;
         let flags = ring.count(ring.places.flags).load(Ordering::Relaxed);
@@ -93,7 +97,7 @@ impl<T: Copy> Producer<T> {
 }
 
 impl<T: Copy> Consumer<T> {
-    /// As [`Producer::map`].
+    /// Maps a ring as [`Producer::map`] does.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -103,7 +107,7 @@ impl<T: Copy> Consumer<T> {
         Ring::map(socket, page_offset, offsets, entries).map(Self)
     }
 
-    /// The next entry, which stays the kernel's to reuse only after [`release`](Self::release). A look at memory.
+    /// Takes the next entry, without a system call. The kernel may reuse its place after [`release`](Self::release).
     pub(super) fn pop(&mut self) -> Option<T> {
         let ring = &mut self.0;
         if ring.ours == ring.theirs {
@@ -118,9 +122,10 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the places of all entries that were taken back to the kernel.
+    /// Gives the places of all taken entries back to the kernel.
     pub(super) fn release(&self) {
         let ring = &self.0;
+        // Release: the entries have been read before the kernel sees the count.
         ring.count(ring.places.consumer)
             .store(ring.ours, Ordering::Release);
     }
@@ -147,8 +152,10 @@ impl<T> Ring<T> {
         ))
     }
 
+    /// Creates a ring in this memory.
+    ///
     /// # Panics
-    /// If the entries are not a power of two, or places are not within the memory or not aligned.
+    /// If `entries` is not a power of two, or `places` are misaligned or outside the memory.
     fn over(memory: Memory, places: Places, entries: u32) -> Self {
         assert!(entries.is_power_of_two());
         let counts = [places.producer, places.consumer, places.flags];
@@ -169,15 +176,17 @@ impl<T> Ring<T> {
         }
     }
 
+    /// The count or the flags at this offset.
     fn count(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: `over` has checked that an aligned word is there, which lives as long as `self` and which both sides
-        // access atomically.
+        // SAFETY: `over` has checked that the offset is aligned and within the memory, which lives as long as `self`;
+        // both sides access the word atomically.
         unsafe { AtomicU32::from_ptr(self.memory.start.byte_add(at).cast().as_ptr()) }
     }
 
+    /// The place of the entry with this count.
     fn place(&self, count: u32) -> NonNull<T> {
         let index = (count & (self.entries - 1)) as usize;
-        // SAFETY: `over` has checked that so many entries are within the memory.
+        // SAFETY: the index is less than `entries`, and `over` has checked that all entries are within the memory.
         unsafe {
             self.memory
                 .start
@@ -188,7 +197,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// Memory that is mapped, page-aligned.
+/// A memory mapping, page-aligned; unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) start: NonNull<u8>,
@@ -196,7 +205,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Of our own, filled with zeros.
+    /// Maps new memory, filled with zeros.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, wherever the kernel likes.
@@ -206,6 +215,7 @@ impl Memory {
         Ok(Self::at(start.cast(), bytes))
     }
 
+    /// Maps memory that a socket shares with the kernel.
     fn of_socket(socket: BorrowedFd<'_>, page_offset: u64, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -233,39 +243,50 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: this was mapped by us, and nothing refers to it any more. A failure leaves it mapped.
+        // SAFETY: this value mapped the memory, and no reference to it is left. A failure leaves it mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
+
+/// Creates both sides of a ring in memory, for tests. The memory is freed with the producer, so drop the consumer
+/// first.
+#[cfg(test)]
+pub(super) fn in_memory<T>(entries: u32) -> (Producer<T>, Consumer<T>) {
+    let bytes = PLACES.entries + entries as usize * mem::size_of::<T>();
+    let memory = Memory::anonymous(bytes).unwrap();
+    let other = Memory {
+        start: memory.start,
+        bytes,
+    };
+    let producer = Ring::over(memory, PLACES, entries);
+    let mut consumer = Ring::over(other, PLACES, entries);
+    // The consumer does not unmap the memory again.
+    consumer.memory.bytes = 0;
+    (Producer(producer), Consumer(consumer))
+}
+
+#[cfg(test)]
+const PLACES: Places = Places {
+    producer: 0,
+    consumer: 64,
+    flags: 128,
+    entries: 192,
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLACES: Places = Places {
-        producer: 0,
-        consumer: 64,
-        flags: 128,
-        entries: 192,
-    };
-
-    /// A ring in memory of our own, from both sides, whose counts begin at `count`.
+    /// Both sides of a ring of four entries whose counts start at `count`.
     fn both_sides(count: u32) -> (Producer<u64>, Consumer<u64>) {
-        let memory = Memory::anonymous(4096).unwrap();
-        // The second owns nothing: the first goes last.
-        let other = Memory {
-            start: memory.start,
-            bytes: memory.bytes,
-        };
-        let [mut producer, mut consumer] =
-            [memory, other].map(|memory| Ring::over(memory, PLACES, 4));
-        for ring in [&mut producer, &mut consumer] {
+        let (mut producer, mut consumer) = in_memory(4);
+        for ring in [&mut producer.0, &mut consumer.0] {
             (ring.ours, ring.theirs) = (count, count);
         }
         for at in [PLACES.producer, PLACES.consumer] {
-            producer.count(at).store(count, Ordering::Relaxed);
+            producer.0.count(at).store(count, Ordering::Relaxed);
         }
-        (Producer(producer), Consumer(consumer))
+        (producer, consumer)
     }
 
     #[test]
@@ -292,23 +313,20 @@ mod tests {
             consumer.release();
             assert_eq!(producer.pending(), 0);
         }
-        mem::forget(consumer);
     }
 
     #[test]
     fn the_kernel_says_when_it_sleeps() {
-        let (producer, consumer) = both_sides(0);
+        let (producer, _consumer) = both_sides(0);
         assert!(!producer.needs_wakeup());
         producer.0.count(PLACES.flags).store(1, Ordering::Relaxed);
         assert!(producer.needs_wakeup());
-        mem::forget(consumer);
     }
 
     #[test]
     #[should_panic(expected = "no room")]
     fn a_full_ring_takes_nothing() {
-        let (mut producer, consumer) = both_sides(7);
-        mem::forget(consumer);
+        let (mut producer, _consumer) = both_sides(7);
         (0..5).for_each(|entry| producer.push(entry));
     }
 }

@@ -7,21 +7,29 @@ use super::*;
 use crate::link::PacketSocket;
 use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 
-/// The link by AF_XDP; the test is skipped where that cannot be used.
+/// Opens the link by AF_XDP, or skips the test if that is not possible.
 macro_rules! xdp {
     ($link:expr) => {
-        match XdpSocket::open($link, Copies::Allowed) {
+        match XdpSocket::open($link, whole(Copies::Allowed)) {
             Ok(xdp) => xdp,
             Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
         }
     };
 }
 
+/// The settings for a link of one queue.
+fn whole(copies: Copies) -> XdpSettings {
+    XdpSettings {
+        copies,
+        queue: None,
+    }
+}
+
 fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// Asks until there is an answer: the kernel does things at leisure.
+/// Calls `ask` until it returns a value, for up to 10 s.
 fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..1000 {
         match ask() {
@@ -32,7 +40,7 @@ fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     panic!("no answer")
 }
 
-/// The next frame of ours, with its age.
+/// The next frame of this test, with its age.
 fn next(socket: &XdpSocket) -> Option<(Vec<u8>, Offload, Duration)> {
     let mut found = None;
     let _ = socket.receive(|received| {
@@ -102,13 +110,13 @@ fn frames_arrive_and_leave() {
     wait(|| (cable.state() == before).then_some(()));
 }
 
-/// The sum of a TCP frame's pseudo-header and what `of` adds to it.
+/// The Internet checksum's sum over a TCP frame's pseudo-header and the bytes `of`.
 fn sum_with(frame: &[u8], of: &[u8]) -> u16 {
     let length = (frame.len() - 34) as u16;
     ones_complement_sum(&[&frame[26..34], &[0, 6], &length.to_be_bytes(), of].concat())
 }
 
-/// Partial checksums are told from finished ones, and what leaves has all done that was left to the link.
+/// Received partial checksums are recognized, and pending offloads are performed before a frame is sent.
 #[test]
 fn offloads_are_done() {
     let cable = cable!();
@@ -157,7 +165,7 @@ fn offloads_are_done() {
     }
 }
 
-/// A frame has room for all of its segments, or none of them leaves.
+/// Either all segments of a frame are sent, or none.
 #[test]
 fn segments_leave_together() {
     let cable = cable!();
@@ -169,7 +177,7 @@ fn segments_leave_together() {
     let error = xdp.send([(&never[..], &left)]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
 
-    // Nothing leaves meanwhile, so that chunks run out within a frame.
+    // No frame leaves while the link is down, so the chunks run out in the middle of a frame.
     cable.set(1, "down");
     let (segments, count) = (umem::SEND / BATCH + 1, BATCH);
     let long = frame(&[], 54 + 100 * segments);
@@ -200,7 +208,7 @@ fn segments_leave_together() {
     assert_eq!(arrived, expected);
 }
 
-/// A call of the kernel's sends a part of what was submitted.
+/// One system call sends only a part of a long burst, so the socket must repeat it.
 #[test]
 fn a_long_burst_leaves_at_once() {
     let cable = cable!();
@@ -219,7 +227,7 @@ fn a_long_burst_leaves_at_once() {
     });
 }
 
-/// What the kernel has no room for waits, and needs no other frame to leave.
+/// Frames that find no room wait in the ring, and `flush` sends them without another frame.
 #[test]
 fn what_finds_no_room_leaves_later() {
     softclock_testing::require!("ip", "tc");
@@ -234,13 +242,13 @@ fn what_finds_no_room_leaves_later() {
         );
         run("tc", &words);
     };
-    // A frame takes longer than a second, and is the sender's until it leaves.
+    // A frame takes about a second, and counts against the send buffer until it has left.
     shape("add", "8kbit");
     let packets = PacketSocket::open(&far, 8 << 20).unwrap();
     let mut xdp = xdp!(&near);
     sockopt::set_socket_send_buffer_size(&xdp, 1).unwrap();
     let mut sent = frame(&[], 1000);
-    // Not for everybody, since the switch would copy that, and not of IP, which it might look at.
+    // Unicast, since the switch copies broadcasts, and not IP, since the switch may inspect it.
     sent[0] = 2;
     sent[12..14].copy_from_slice(&EXPERIMENTAL);
     let frames = [(&sent[..], &Offload::NONE); BATCH];
@@ -253,7 +261,8 @@ fn what_finds_no_room_leaves_later() {
         }
     };
     assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-    // Nor is the kernel asked for each frame that comes.
+    // No system call is made for each further frame: with another descriptor in place of the socket, `send` still fails
+    // with `WouldBlock`.
     let no_socket = File::open("/dev/null").unwrap().into();
     let socket = mem::replace(&mut xdp.fd, no_socket);
     let full = xdp.send(frames).unwrap_err();
@@ -278,7 +287,7 @@ fn what_finds_no_room_leaves_later() {
     assert_eq!(xdp.take_refused(), 0);
 }
 
-/// What joins links, as one of Ethernet does.
+/// A bridge of the kernel.
 struct Switch(String);
 
 impl Switch {
@@ -289,7 +298,7 @@ impl Switch {
         switch
     }
 
-    /// Joins the first end of a cable, and waits until frames pass.
+    /// Adds the first end of a cable, and waits until the bridge forwards its frames.
     fn join(&self, cable: &Cable) {
         cable.set(0, &format!("master {}", self.0));
         let [end, _] = cable.links();
@@ -301,7 +310,7 @@ impl Switch {
     }
 }
 
-/// An EtherType for local use.
+/// An EtherType for experiments (IEEE 802).
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
 
 /// include/uapi/linux/if_bridge.h.
@@ -309,7 +318,7 @@ const FORWARDING: &str = "3";
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // No assertion: what the test has to say comes first.
+        // No assertion, since a panic here would hide the failure of the test.
         let delete = ["link", "delete", "dev", &self.0];
         let _ = Command::new("ip").args(delete).status();
     }
@@ -320,7 +329,7 @@ fn run(program: &str, words: &str) {
     assert!(status.unwrap().success(), "{program} {words}");
 }
 
-/// What is sent without a carrier is gone, and counted.
+/// Frames sent on a link without a carrier are dropped and counted.
 #[test]
 fn frames_that_the_link_refuses_are_counted() {
     let cable = cable!();
@@ -353,13 +362,13 @@ fn frames_that_the_link_refuses_are_counted() {
     assert!(arrived.iter().all(|&bytes| bytes == 200), "{arrived:?}");
 }
 
-/// A finished checksum may look like a partial one.
+/// In zero-copy mode, a complete checksum that looks like a partial one is not changed.
 #[test]
 fn checksums_of_a_device_are_finished() {
     let mut frame = frame(&[], 1000);
     let sum = sum_with(&frame, &[]);
     frame[50..52].copy_from_slice(&sum.to_be_bytes());
-    let told = |is_copied| received(&frame, 0, 0, is_copied).offload.checksum;
+    let told = |is_copied| received(&frame[..], 0, 0, is_copied).offload.checksum;
     assert_eq!(told(true).map(|checksum| checksum.offset), Some(16));
     assert_eq!(told(false), None);
 }
@@ -370,18 +379,177 @@ fn a_link_that_cannot_is_left_alone() {
     let [_, link] = cable.links();
     assert!(link.takes_tags_off());
     let before = cable.state();
-    let copied = XdpSocket::open(&link, Copies::Never);
+    let copied = XdpSocket::open(&link, whole(Copies::Never));
     let Err(XdpError::Failed(XdpStep::Queue, error)) = copied else {
         panic!("nothing is copied on a virtual link: {copied:?}");
     };
     assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
-    // The driver cannot run programs on what the other end may send.
+    // veth cannot run XDP programs if the peer's MTU allows frames longer than a page.
     cable.set(0, "mtu 9000");
-    let refused = XdpSocket::open(&link, Copies::Allowed);
+    let refused = XdpSocket::open(&link, whole(Copies::Allowed));
     assert!(
         matches!(refused, Err(XdpError::Failed(XdpStep::Driver, _))),
         "{refused:?}"
     );
     cable.set(0, "mtu 1500");
     wait(|| (cable.state() == before).then_some(()));
+}
+
+/// Held frames do not change. While all chunks are held, frames that arrive are lost and counted; reception continues
+/// once a chunk is given back.
+#[test]
+fn chunks_are_held_and_given_back() {
+    let cable = cable!();
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 8 << 20).unwrap();
+    let xdp = xdp!(&b);
+    let numbered = |number: usize| {
+        let mut sent = frame(&[], 100 + number % 1000);
+        sent[60..64].copy_from_slice(&(number as u32).to_be_bytes());
+        sent
+    };
+    let ours = |bytes: &[u8]| bytes[6..12] == SENDER;
+    let mut held = Vec::new();
+    let take = |held: &mut Vec<Chunk>| {
+        let _ = xdp.receive_chunks(|received| held.push(received.unwrap().bytes));
+    };
+    let mut sent = 0;
+    wait(|| {
+        for _ in 0..BATCH {
+            packets
+                .send([(&numbered(sent)[..], &Offload::NONE)])
+                .unwrap();
+            sent += 1;
+        }
+        while xdp.held() < XdpSocket::CHUNKS && xdp.receive_chunks(|_| {}).is_ok() {}
+        (sent > 2 * XdpSocket::CHUNKS).then_some(())
+    });
+    assert_eq!(xdp.held(), 0, "what is not kept is given back");
+
+    let lost = xdp.take_lost().unwrap();
+    assert_eq!(lost, 0);
+    let first = sent;
+    while held.len() < XdpSocket::CHUNKS {
+        packets
+            .send([(&numbered(sent)[..], &Offload::NONE)])
+            .unwrap();
+        sent += 1;
+        take(&mut held);
+    }
+    assert_eq!(xdp.held(), XdpSocket::CHUNKS);
+    for _ in 0..100 {
+        packets
+            .send([(&numbered(sent)[..], &Offload::NONE)])
+            .unwrap();
+        sent += 1;
+    }
+    let mut lost = 0;
+    wait(|| {
+        lost += xdp.take_lost().unwrap();
+        (lost >= 100).then_some(())
+    });
+    take(&mut held);
+    assert_eq!(held.len(), XdpSocket::CHUNKS);
+    let numbers = held.iter().filter(|chunk| ours(chunk)).map(|chunk| {
+        let number = u32::from_be_bytes(chunk[60..64].try_into().unwrap()) as usize;
+        assert_eq!(&chunk[..], numbered(number), "as it was sent");
+        number
+    });
+    assert!(numbers.is_sorted());
+    assert!(
+        held.iter()
+            .any(|chunk| ours(chunk) && chunk.len() == 100 + first % 1000)
+    );
+
+    // One free chunk is enough to continue.
+    held.truncate(XdpSocket::CHUNKS - 1);
+    let again = frame(&[], 1400);
+    wait(|| {
+        packets.send([(&again[..], &Offload::NONE)]).unwrap();
+        pause();
+        let mut fresh = Vec::new();
+        take(&mut fresh);
+        fresh.iter().any(|chunk| chunk[..] == again).then_some(())
+    });
+    held.clear();
+    assert_eq!(xdp.held(), 0);
+}
+
+/// Held chunks do not keep a closed socket's queue busy.
+#[test]
+fn a_link_is_free_while_its_chunks_are_held() {
+    let cable = cable!();
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let xdp = xdp!(&b);
+    let sent = frame(&[], 500);
+    let mut chunk = wait(|| {
+        packets.send([(&sent[..], &Offload::NONE)]).unwrap();
+        pause();
+        let mut found = None;
+        let _ = xdp.receive_chunks(|received| {
+            found = Some(received.unwrap().bytes).filter(|chunk| chunk[..] == sent);
+        });
+        found
+    });
+    drop(xdp);
+    let again = xdp!(&b);
+    chunk[20] = !sent[20];
+    assert_eq!(chunk[21..], sent[21..]);
+    drop(chunk);
+    assert_eq!(again.held(), 0);
+}
+
+/// The socket receives the frames of its queue, and the host those of the other queues.
+#[test]
+fn a_queue_can_be_chosen() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::with_queues(2) {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    assert_eq!(b.receive_queues(), 2);
+    let refused = XdpSocket::open(&b, whole(Copies::Allowed));
+    assert!(matches!(refused, Err(XdpError::Queues(2))), "{refused:?}");
+    let of = |queue| XdpSettings {
+        copies: Copies::Allowed,
+        queue: Some(queue),
+    };
+    let none = XdpSocket::open(&b, of(2));
+    assert!(
+        matches!(none, Err(XdpError::Failed(XdpStep::Queue, _))),
+        "{none:?}"
+    );
+    let xdp = match XdpSocket::open(&b, of(1)) {
+        Ok(xdp) => xdp,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let host = PacketSocket::open(&b, 1 << 20).unwrap();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let (mut chosen, mut others, mut flow) = (0, 0, 0u16);
+    wait(|| {
+        // Each frame has another port, since the sending link chooses the queue by the flow.
+        for _ in 0..BATCH {
+            flow += 1;
+            let mut sent = frame(&[], 200);
+            sent[34..36].copy_from_slice(&flow.to_be_bytes());
+            packets.send([(&sent[..], &Offload::NONE)]).unwrap();
+        }
+        pause();
+        let count = |bytes: &[u8]| usize::from(bytes[6..12] == SENDER);
+        while xdp
+            .receive(|frame| chosen += count(frame.unwrap().bytes))
+            .is_ok()
+        {}
+        while host
+            .receive(|frame| others += count(&frame.unwrap().bytes))
+            .is_ok()
+        {}
+        (chosen > 0 && others > 0).then_some(())
+    });
+    assert!(
+        chosen + others <= usize::from(flow),
+        "{chosen} and {others}"
+    );
 }

@@ -8,7 +8,7 @@ fn linearly(filters: &[Filter], headers: &Headers) -> Option<usize> {
     filters.iter().position(|filter| filter.matches(headers))
 }
 
-/// Few values, so that filters overlap and packets meet them; the ends of the ranges are among them.
+/// Generates few different values, so that filters overlap and match packets. The ends of the ranges are among them.
 fn address() -> impl Strategy<Value = &'static str> {
     select(
         &[
@@ -59,7 +59,7 @@ fn filter() -> impl Strategy<Value = Filter> {
     prop::collection::vec(condition, 0..4).prop_map(|conditions| {
         let mut filter = Filter::default();
         for (name, value) in conditions {
-            // The second of a kind is refused, and the first stays.
+            // A condition that the filter has already is refused, and the first one stays.
             let _ = filter.add(name, &value);
         }
         filter
@@ -86,7 +86,7 @@ fn headers() -> impl Strategy<Value = Headers> {
 }
 
 proptest! {
-    /// The definition: the first filter that matches.
+    /// The classifier agrees with the definition: the first filter that matches.
     #[test]
     fn as_if_tried_in_turn(
         filters in prop::collection::vec(filter(), 0..150),

@@ -3,7 +3,7 @@ use crate::packet::{IPV6, Segmentation, complete_checksum};
 use alloc::vec;
 use proptest::prelude::*;
 
-/// The ones' complement sum of the pseudo-header of a packet whose transport has `length` bytes.
+/// Returns the ones' complement sum of the pseudo-header of a packet whose transport has `length` bytes.
 fn pseudo_sum(frame: &[u8], headers: &Headers, length: usize) -> u16 {
     let network = &frame[headers.network_offset..];
     let addresses = match headers.ether_type {
@@ -16,7 +16,7 @@ fn pseudo_sum(frame: &[u8], headers: &Headers, length: usize) -> u16 {
     ones_complement_sum(&pseudo)
 }
 
-/// A frame with its transport's checksum partial.
+/// Builds a frame with a partial transport checksum.
 fn frame(is_ipv4: bool, is_tcp: bool, tag: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2; 12];
     if tag {

@@ -1,4 +1,4 @@
-//! Listeners of TCP.
+//! Listeners for TCP connections.
 
 use std::io;
 use std::net::SocketAddr;

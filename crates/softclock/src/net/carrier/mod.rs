@@ -1,7 +1,7 @@
-//! What carries a socket: the kernel.
+//! The carrier of a socket: the kernel, or memory in tests.
 //!
-//! Each kind of socket is an enum of its carriers, and what a socket does is a verb of that enum. Above it no code knows
-//! which carrier a socket has; a verb gives `Pending` after it has noted who is to be woken.
+//! Each kind of socket is an enum of its carriers, with a method for each operation. Other code does not know the
+//! carrier of a socket. A method that returns `Pending` has registered the task to be woken.
 
 mod listener;
 mod tcp;

@@ -22,7 +22,7 @@ pub(crate) enum TcpIo {
 }
 
 impl TcpIo {
-    /// Begins to connect; [`poll_connected`](Self::poll_connected) tells the outcome.
+    /// Begins to connect; [`poll_connected`](Self::poll_connected) returns the result.
     pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
         #[cfg(feature = "memory-net")]
         if Inner::current()?.is_in_memory {
@@ -35,7 +35,7 @@ impl TcpIo {
         self.registration().runtime()
     }
 
-    /// The place in the runtime's table, for what is known without a call.
+    /// Returns the entry in the runtime's table of sources, for conditions that are known without a call.
     pub(crate) fn registration(&self) -> &Registration {
         match self {
             Self::Kernel(kernel) => kernel.registration(),
@@ -44,7 +44,7 @@ impl TcpIo {
         }
     }
 
-    /// Ready when the connection is made, or cannot be.
+    /// Ready when the connection is established or has failed.
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_connected(cx),
@@ -53,7 +53,7 @@ impl TcpIo {
         }
     }
 
-    /// Receives up to the size of `buffer`; 0 at the end of the stream.
+    /// Receives up to the size of `buffer`. Returns 0 at the end of the stream.
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv(cx, buffer),
@@ -62,7 +62,7 @@ impl TcpIo {
         }
     }
 
-    /// As [`poll_recv`](Self::poll_recv), and leaves the bytes to be received again.
+    /// Like [`poll_recv`](Self::poll_recv), but leaves the bytes to be received again.
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_peek(cx, buffer),
@@ -71,7 +71,7 @@ impl TcpIo {
         }
     }
 
-    /// Sends as much as there is room for.
+    /// Sends as many bytes as there is room for.
     pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_send(cx, bytes),
@@ -80,7 +80,7 @@ impl TcpIo {
         }
     }
 
-    /// As [`poll_send`](Self::poll_send), from several buffers.
+    /// Like [`poll_send`](Self::poll_send), from several buffers.
     pub(crate) fn poll_send_vectored(
         &self,
         cx: &Context<'_>,
@@ -108,7 +108,7 @@ impl TcpIo {
         }
     }
 
-    /// Sends now what there is room for.
+    /// Sends as many bytes as there is room for, without waiting.
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.try_send(bytes),
@@ -117,7 +117,7 @@ impl TcpIo {
         }
     }
 
-    /// Sends a piece of a paced stream when there is room. That less was sent than offered is the pacing's to deal with.
+    /// Sends a piece of a paced stream when there is room. A partial transfer is left to the pacing to handle.
     pub(crate) fn poll_send_piece(
         &self,
         cx: &Context<'_>,
@@ -130,7 +130,7 @@ impl TcpIo {
         }
     }
 
-    /// As [`poll_send_piece`](Self::poll_send_piece), now.
+    /// Like [`poll_send_piece`](Self::poll_send_piece), without waiting.
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.try_send_piece(parts),
@@ -139,7 +139,7 @@ impl TcpIo {
         }
     }
 
-    /// Sends now, from within a trigger state: passes none.
+    /// Sends without waiting and without a trigger state, for use within one.
     pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.send_quietly(bytes),
@@ -148,7 +148,7 @@ impl TcpIo {
         }
     }
 
-    /// Ends the direction of writing, from within a trigger state.
+    /// Ends the direction of writing without a trigger state, for use within one.
     pub(crate) fn end_quietly(&self) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.end_quietly(),
@@ -166,7 +166,7 @@ impl TcpIo {
         }
     }
 
-    /// Has the carrier itself pace, in bytes of packets; `None` for no rate.
+    /// Sets the rate of the carrier's own pacing, counted in packets' bytes; `None` for no rate.
     pub(crate) fn set_max_pacing_rate(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_max_pacing_rate(bytes_per_second),
@@ -224,7 +224,7 @@ impl TcpIo {
         }
     }
 
-    /// Receives up to `max` bytes into the runtime's own buffer, for `take` to copy from.
+    /// Receives up to `max` bytes into the runtime's buffer and passes them to `take`.
     #[cfg(feature = "hyper")]
     pub(crate) fn poll_recv_with(
         &self,

@@ -37,7 +37,7 @@ impl UdpIo {
         }
     }
 
-    /// Sends to and receives from `peer` only.
+    /// Limits the socket to sending to and receiving from `peer`.
     pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.connect_to(peer),
@@ -59,7 +59,7 @@ impl UdpIo {
         }
     }
 
-    /// As [`poll_recv_from`](Self::poll_recv_from), from the connected peer.
+    /// Like [`poll_recv_from`](Self::poll_recv_from), from the connected peer.
     pub(crate) fn poll_recv_datagram(
         &self,
         cx: &Context<'_>,
@@ -72,7 +72,7 @@ impl UdpIo {
         }
     }
 
-    /// Sends `bytes` as one datagram, or as several of so many bytes each, to `peer` or the connected one.
+    /// Sends `bytes` as one datagram, or as datagrams of `segment_bytes` each, to `peer` or the connected one.
     pub(crate) fn poll_send_datagrams(
         &self,
         cx: &Context<'_>,
@@ -87,7 +87,7 @@ impl UdpIo {
         }
     }
 
-    /// Sends a datagram now.
+    /// Sends a datagram without waiting.
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.try_send_to(bytes, peer),

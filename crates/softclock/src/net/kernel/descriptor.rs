@@ -1,4 +1,4 @@
-//! A descriptor among the runtime's sources.
+//! A descriptor as one of the runtime's sources.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,21 +12,21 @@ use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
-/// A nonblocking descriptor that the runtime watches. Closing it ends the watch.
+/// A nonblocking descriptor that the runtime watches. Dropping it ends the watch and closes the descriptor.
 pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     registration: Registration,
     fd: F,
     watch: Watch,
 }
 
-/// What the poller knows of a descriptor.
+/// The state of the poller's watch of a descriptor.
 #[derive(Clone, Copy)]
 enum Watch {
-    /// Nothing yet.
+    /// Not watched yet.
     None,
-    /// Its open file has no other descriptor.
+    /// Watched, and its open file has no other descriptor.
     Own,
-    /// Others may have the same open file, so that closing this descriptor does not end the watch.
+    /// Watched, and its open file may have other descriptors, so that closing this one does not end the watch.
     Duplicated,
 }
 
@@ -35,12 +35,12 @@ impl<F: AsFd> Kernel<F> {
         Self::watched(fd, Watch::Own)
     }
 
-    /// As [`new`](Self::new), for an open file that others may have too.
+    /// Like [`new`](Self::new), for an open file that may have other descriptors.
     pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
         Self::watched(fd, Watch::Duplicated)
     }
 
-    /// The descriptor is taken to be ready until a call finds that it is not.
+    /// Watches a descriptor, which counts as ready until a call would block.
     fn watched(fd: F, watch: Watch) -> io::Result<Self> {
         let registration = Registration::new(Readiness::READABLE | Readiness::WRITABLE)?;
         let mut kernel = Self {
@@ -53,6 +53,7 @@ impl<F: AsFd> Kernel<F> {
         poller.add(kernel.fd.as_fd(), kernel.registration.token())?;
         drop(poller);
         runtime.trigger(TriggerState::SystemCall);
+        // Only from here on must dropping it end the watch.
         kernel.watch = watch;
         Ok(kernel)
     }
@@ -69,8 +70,8 @@ impl<F: AsFd> Kernel<F> {
         self.registration.runtime()
     }
 
-    /// Makes `call` when the descriptor is ready for it, as often as it is interrupted; then passes a trigger
-    /// state of the kind `state`.
+    /// Waits until the descriptor is ready and makes `call`, repeating it while it is interrupted. Then passes a
+    /// trigger state of the kind `state`.
     pub(crate) fn poll_call<R>(
         &self,
         cx: &Context<'_>,
@@ -83,7 +84,7 @@ impl<F: AsFd> Kernel<F> {
         })
     }
 
-    /// Makes `call` now, whether or not the descriptor is ready.
+    /// Makes `call` at once, whether or not the descriptor is ready, and passes a trigger state.
     pub(crate) fn try_call<R>(
         &self,
         direction: Direction,
@@ -95,7 +96,7 @@ impl<F: AsFd> Kernel<F> {
         result
     }
 
-    /// As [`try_call`](Self::try_call), without a trigger state: nothing else happens meanwhile.
+    /// Like [`try_call`](Self::try_call), but passes no trigger state, for use within one.
     pub(crate) fn quiet_call<R>(
         &self,
         direction: Direction,
@@ -114,7 +115,8 @@ impl<F: AsFd> Kernel<F> {
         }
     }
 
-    /// Tells how much of what it offered the last call took: less means that the next has to wait.
+    /// Records how much of the offered bytes the last call transferred. After a partial transfer the next call has to
+    /// wait.
     pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
         self.runtime().take_bytes(bytes);
         if bytes < offered {
@@ -128,20 +130,20 @@ impl<F: AsFd> Kernel<F> {
         self.rearm(direction);
     }
 
-    /// The next readiness in this direction is to be an event.
+    /// Asks the poller for an event at the next readiness in this direction.
     fn rearm(&self, direction: Direction) {
         let mut poller = self.runtime().poller.borrow_mut();
         poller.rearm(self.fd.as_fd(), direction.own());
     }
 
-    /// Makes a call that never waits, and passes a trigger state.
+    /// Makes a call that never blocks, and passes a trigger state.
     pub(crate) fn call<R>(&self, call: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
         let result = call(self.fd.as_fd());
         self.runtime().trigger(TriggerState::SystemCall);
         result
     }
 
-    /// Lends the runtime's buffer.
+    /// Calls `f` with the runtime's buffer.
     pub(super) fn with_buffer<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let mut buffer = self.runtime().buffer.take();
         buffer.resize(BUFFER_BYTES, 0);
@@ -151,13 +153,13 @@ impl<F: AsFd> Kernel<F> {
     }
 }
 
-/// As much as hyper reads at once by default, or a little more.
+/// At least as much as hyper reads at once by default.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Kernel<F> {
     fn drop(&mut self) {
         let mut poller = self.registration.runtime().poller.borrow_mut();
-        // Nothing can be done about an error; a late event would find no source.
+        // An error cannot be handled here, and a late event would find no source.
         let _ = match self.watch {
             Watch::None => Ok(()),
             Watch::Own => poller.remove_closing(self.fd.as_fd()),

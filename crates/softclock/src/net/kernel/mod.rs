@@ -1,7 +1,7 @@
 //! Sockets of the kernel, and other descriptors that the runtime watches.
 //!
-//! - `descriptor`: a nonblocking descriptor among the runtime's sources, and calls on it.
-//! - `stream`: what stream sockets of all families can do; `tcp`, `udp`: what only those can.
+//! - `descriptor`: a nonblocking descriptor as one of the runtime's sources, and calls on it.
+//! - `stream`: operations of stream sockets of all families; `tcp`, `udp`: those of one protocol.
 
 mod descriptor;
 mod stream;

@@ -1,4 +1,4 @@
-//! Receiving and sending on a stream socket, whatever its family.
+//! Receiving and sending on stream sockets of any family.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ impl Kernel {
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let offered = buffer.len();
         let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
-        let read = self.poll_call(cx, Direction::Read, TriggerState::IpInput, recv);
+        let read = self.poll_call(cx, Direction::Read, TriggerState::Receive, recv);
         if let Poll::Ready(Ok(n @ 1..)) = read {
             self.on_transferred(Direction::Read, n, offered);
         }
@@ -24,10 +24,10 @@ impl Kernel {
 
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let peek = |fd: BorrowedFd<'_>| socket::tcp::peek(fd, buffer);
-        self.poll_call(cx, Direction::Read, TriggerState::IpInput, peek)
+        self.poll_call(cx, Direction::Read, TriggerState::Receive, peek)
     }
 
-    /// Receives up to `max` bytes into the runtime's own buffer, for `take` to copy from.
+    /// Receives up to `max` bytes into the runtime's buffer and passes them to `take`.
     #[cfg(feature = "hyper")]
     pub(crate) fn poll_recv_with(
         &self,
@@ -52,6 +52,7 @@ impl Kernel {
         cx: &Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // The kernel rejects calls with more parts.
         let buffers = &buffers[..buffers.len().min(socket::tcp::MOST_PARTS)];
         let offered = buffers.iter().map(|buffer| buffer.len()).sum();
         let send = |fd: BorrowedFd<'_>| match buffers.len() > 1 && offered <= GATHERED_BYTES {
@@ -70,9 +71,9 @@ impl Kernel {
         len: usize,
     ) -> Poll<io::Result<usize>> {
         let send = |fd: BorrowedFd<'_>| socket::sendfile(fd, file, offset, len);
-        let sent = self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        let sent = self.poll_call(cx, Direction::Write, TriggerState::Send, send);
         if let Poll::Ready(Ok(n)) = sent {
-            // Less than was offered may mean that the file ends there, and not that the next call has to wait.
+            // A partial transfer may mean that the file ends there, not that the next call would block.
             self.on_transferred(Direction::Write, n, n);
         }
         sent
@@ -84,17 +85,17 @@ impl Kernel {
         offered: usize,
         send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let sent = self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send);
+        let sent = self.poll_call(cx, Direction::Write, TriggerState::Send, send);
         if let Poll::Ready(Ok(n)) = sent {
             self.on_transferred(Direction::Write, n, offered);
         }
         sent
     }
 
-    /// Sends now what the send buffer takes.
+    /// Sends as much as the send buffer accepts, without waiting.
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        self.try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.try_call(Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -102,7 +103,7 @@ impl Kernel {
     }
 }
 
-/// The parts one behind the other, in `buffer`.
+/// Copies the parts into `buffer`, one after the other.
 fn gathered<'a>(parts: &[IoSlice<'_>], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut len = 0;
     for part in parts {
@@ -112,6 +113,6 @@ fn gathered<'a>(parts: &[IoSlice<'_>], buffer: &'a mut [u8]) -> &'a [u8] {
     &buffer[..len]
 }
 
-/// So much is copied together and sent at once: the kernel takes one buffer sooner than several, by more than the copying
-/// costs.
+/// Largest size of parts that are copied together and sent as one: the kernel handles one buffer faster than several,
+/// by more than the copying costs.
 const GATHERED_BYTES: usize = 4096;

@@ -20,45 +20,46 @@ impl Kernel {
 
     pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(Self, SocketAddr)>> {
         let accept = socket::tcp::accept;
-        let accepted = self.poll_call(cx, Direction::Read, TriggerState::IpInput, accept);
+        let accepted = self.poll_call(cx, Direction::Read, TriggerState::Receive, accept);
         accepted.map(|accepted| {
             let (fd, peer) = accepted?;
             Ok((Self::new(fd)?, peer))
         })
     }
 
-    /// Begins to connect; [`poll_connected`](Self::poll_connected) tells the outcome.
+    /// Begins to connect; [`poll_connected`](Self::poll_connected) returns the result.
     pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
         Self::new(socket::tcp::connect_start(peer)?)
     }
 
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let finish = socket::tcp::connect_finish;
-        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, finish)
+        self.poll_call(cx, Direction::Write, TriggerState::Send, finish)
     }
 
-    /// Sends a piece of a paced stream when the send buffer has room: its writer does not go on if that takes less.
+    /// Sends a piece of a paced stream when the send buffer has room. A partial transfer does not consume readiness,
+    /// since the writer does not continue at once.
     pub(crate) fn poll_send_piece(
         &self,
         cx: &Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let send = |fd: BorrowedFd<'_>| send_parts(fd, parts);
-        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+        self.poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
-    /// As [`poll_send_piece`](Self::poll_send_piece), now.
+    /// Like [`poll_send_piece`](Self::poll_send_piece), without waiting.
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let send = |fd: BorrowedFd<'_>| send_parts(fd, parts);
-        self.try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.try_call(Direction::Write, TriggerState::Send, send)
     }
 
-    /// Sends now, from within a trigger state.
+    /// Sends without waiting and without a trigger state, for use within one.
     pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
         self.quiet_call(Direction::Write, |fd| socket::tcp::send(fd, bytes))
     }
 
-    /// Ends the direction of writing, from within a trigger state.
+    /// Ends the direction of writing without a trigger state, for use within one.
     pub(crate) fn end_quietly(&self) -> io::Result<()> {
         let end = |fd: BorrowedFd<'_>| socket::tcp::shutdown(fd, Shutdown::Write);
         self.quiet_call(Direction::Write, end)

@@ -26,7 +26,7 @@ impl Kernel {
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
         let recv = |fd: BorrowedFd<'_>| udp::recv_from(fd, buffer);
-        self.poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
+        self.poll_call(cx, Direction::Read, TriggerState::Receive, recv)
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -35,10 +35,10 @@ impl Kernel {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let recv = |fd: BorrowedFd<'_>| udp::recv(fd, buffer);
-        self.poll_call(cx, Direction::Read, TriggerState::IpInput, recv)
+        self.poll_call(cx, Direction::Read, TriggerState::Receive, recv)
     }
 
-    /// Sends `bytes` as one datagram, or as several of so many bytes each, which the kernel cuts.
+    /// Sends `bytes` as one datagram, or as datagrams of `segment_bytes` each, which the kernel segments.
     pub(crate) fn poll_send_datagrams(
         &self,
         cx: &Context<'_>,
@@ -47,12 +47,12 @@ impl Kernel {
         peer: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         let send = |fd: BorrowedFd<'_>| send_datagrams(fd, bytes, segment_bytes, peer);
-        self.poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+        self.poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
         let send = |fd: BorrowedFd<'_>| udp::send_to(fd, bytes, peer);
-        self.try_call(Direction::Write, TriggerState::IpOutput, send)
+        self.try_call(Direction::Write, TriggerState::Send, send)
     }
 }
 

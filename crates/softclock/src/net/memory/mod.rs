@@ -1,8 +1,8 @@
-//! Sockets in memory, between tasks of one runtime (feature `memory-net`): a fast carrier for tests of what is above the
-//! sockets, without the kernel's networking.
+//! Sockets in memory between the tasks of one runtime (feature `memory-net`): a fast carrier for tests of code that
+//! uses sockets, without the kernel's network stack.
 //!
-//! Addresses are names in a table of the runtime's own. A connection is two bounded pipes; a datagram goes into its
-//! receiver's bounded queue, or is lost. Nothing takes time, and nothing is lost on the way.
+//! Addresses are keys in a table of the runtime. A connection is two bounded pipes. A datagram is put into the
+//! bounded queue of its receiver, or lost if that is full. There is no delay and no other loss.
 
 mod tcp;
 mod udp;
@@ -25,7 +25,7 @@ use crate::runtime::inner::Inner;
 use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
 
-/// What is bound in a runtime.
+/// The sockets that are bound in a runtime.
 #[derive(Default)]
 pub(crate) struct Network {
     listeners: Names<Queue<MemoryTcp>>,
@@ -57,7 +57,7 @@ impl Network {
         self.arrived.borrow_mut().push((source, readiness));
     }
 
-    /// `address`, with a port of its own if it has none.
+    /// Returns `address`, with the next port of the dynamic range if its port is 0.
     fn named(&self, address: SocketAddr) -> SocketAddr {
         let mut named = address;
         if named.port() == 0 {
@@ -69,7 +69,7 @@ impl Network {
     }
 }
 
-/// What waits at a socket.
+/// The connections or datagrams that wait at a socket.
 struct Queue<T> {
     source: SourceId,
     waiting: RefCell<VecDeque<T>>,
@@ -77,7 +77,7 @@ struct Queue<T> {
 }
 
 impl<T> Names<Queue<T>> {
-    /// Binds a queue for `registration` to `address`, beside others if it and they are `shared`.
+    /// Binds a queue for `registration` to `address`. Several may share an address if all are `shared`.
     fn open(
         &self,
         registration: &Registration,
@@ -96,7 +96,7 @@ impl<T> Names<Queue<T>> {
     }
 }
 
-/// Which sockets are bound to which address.
+/// The sockets bound to each address.
 struct Names<T> {
     by_address: RefCell<BTreeMap<SocketAddr, Vec<Weak<T>>>>,
 }
@@ -110,7 +110,7 @@ impl<T> Default for Names<T> {
 }
 
 impl<T> Names<T> {
-    /// Binds `bound`, which may have the address beside others if it and they are `shared`.
+    /// Binds `bound` to `address`, which must be free unless `shared`.
     fn bind(&self, address: SocketAddr, bound: &Rc<T>, shared: bool) -> io::Result<()> {
         let mut names = self.by_address.borrow_mut();
         let there = names.entry(address).or_default();
@@ -122,7 +122,7 @@ impl<T> Names<T> {
         Ok(())
     }
 
-    /// Returns one that is bound to `address`; those that share it take turns.
+    /// Returns a socket bound to `address`. Sockets that share it take turns.
     fn find(&self, address: SocketAddr) -> Option<Rc<T>> {
         let mut names = self.by_address.borrow_mut();
         let there = names.get_mut(&address)?;
@@ -133,5 +133,5 @@ impl<T> Names<T> {
     }
 }
 
-/// Of the range that is nobody's.
+/// First port of the range for dynamic use (RFC 6335).
 const FIRST_PORT: u16 = 49_152;

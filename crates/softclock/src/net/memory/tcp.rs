@@ -1,4 +1,4 @@
-//! Connections in memory.
+//! TCP connections in memory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::{Network, Queue};
 use crate::net::registration::Registration;
 use crate::runtime::sources::Direction;
 
-/// A listener; connections that it has not accepted are reset when it is dropped.
+/// A listener. Dropping it resets connections that it has not accepted.
 pub(crate) struct MemoryListener {
     registration: Registration,
     address: SocketAddr,
@@ -51,7 +51,7 @@ impl MemoryListener {
             let peer = accepted.pair.addresses[1 - accepted.end];
             Ok((accepted, peer))
         };
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::IpInput, accept)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, accept)
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -64,7 +64,7 @@ impl MemoryListener {
 
 impl Drop for MemoryListener {
     fn drop(&mut self) {
-        // Each is reset by its drop, which wakes its client.
+        // Dropping a stream resets its connection, which wakes the client.
         let waiting = self.queue.waiting.take();
         waiting.iter().for_each(|stream| stream.resets.set(true));
     }
@@ -74,29 +74,29 @@ impl Drop for MemoryListener {
 pub(crate) struct MemoryTcp {
     registration: Registration,
     pair: Rc<Pair>,
-    /// Which of the two it is: it reads from the pipe of this number, and writes into the other.
+    /// The index of this end: it reads from the pipe with this index, and writes to the other.
     end: usize,
-    /// Dropping it resets the connection.
+    /// Whether dropping this end resets the connection.
     resets: Cell<bool>,
 }
 
 struct Pair {
     addresses: [SocketAddr; 2],
-    /// `None` where the end was dropped.
+    /// `None` for an end that was dropped.
     sources: [Cell<Option<SourceId>>; 2],
     pipes: [RefCell<Pipe>; 2],
     is_reset: Cell<bool>,
 }
 
-/// Bytes on their way to one end.
+/// The bytes on their way to one end.
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<u8>,
-    /// No more will come.
+    /// Whether the writer has ended.
     ended: bool,
-    /// The writer waits for room.
+    /// Whether the writer waits for room.
     full: bool,
-    /// The reset of the connection has been reported.
+    /// Whether the reset of the connection has been reported to the reader.
     told: bool,
 }
 
@@ -121,6 +121,7 @@ impl MemoryTcp {
             end,
             resets: Cell::new(false),
         };
+        // The connection is complete before it is accepted, like one in the kernel's queue.
         listener.waiting.borrow_mut().push_back(end(accepted, 1));
         let client = end(registration, 0);
         let runtime = client.registration.runtime();
@@ -135,7 +136,7 @@ impl MemoryTcp {
 
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let connected = || Ok(());
-        (self.registration).poll_call(cx, Direction::Write, TriggerState::IpOutput, connected)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, connected)
     }
 
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -173,13 +174,14 @@ impl MemoryTcp {
         removes: bool,
     ) -> Poll<io::Result<usize>> {
         let take = || self.take(buffer, removes);
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::IpInput, take)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, take)
     }
 
     fn take(&self, buffer: &mut [u8], removes: bool) -> io::Result<usize> {
         let mut pipe = self.pair.pipes[self.end].borrow_mut();
         let count = buffer.len().min(pipe.bytes.len());
         if count == 0 && !buffer.is_empty() {
+            // A reset is reported once, as by the kernel; later reads see the end of the stream.
             return match (self.pair.is_reset.get(), pipe.ended) {
                 (true, _) if !pipe.told => {
                     pipe.told = true;
@@ -196,6 +198,7 @@ impl MemoryTcp {
             .for_each(|(to, &from)| *to = from);
         if removes {
             pipe.bytes.drain(..count);
+            // Only a writer that found the pipe full waits for this event.
             if std::mem::take(&mut pipe.full) {
                 drop(pipe);
                 self.post_to_peer(Readiness::WRITABLE);
@@ -242,7 +245,7 @@ impl MemoryTcp {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let give = || self.give(parts);
-        (self.registration).poll_call(cx, Direction::Write, TriggerState::IpOutput, give)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, give)
     }
 
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -251,7 +254,7 @@ impl MemoryTcp {
 
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.give(parts);
-        self.registration.runtime().trigger(TriggerState::IpOutput);
+        self.registration.runtime().trigger(TriggerState::Send);
         sent
     }
 
@@ -318,13 +321,13 @@ impl MemoryTcp {
         }
     }
 
-    /// What the peer has received is acknowledged at once.
+    /// Returns 0, since data in memory is received at once.
     pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
         self.pass_call();
         Ok(0)
     }
 
-    /// A setting of what there is not in memory.
+    /// Accepts a setting that has no effect in memory.
     pub(crate) fn set_nothing(&self) -> io::Result<()> {
         self.pass_call();
         Ok(())
@@ -353,7 +356,7 @@ impl MemoryTcp {
 }
 
 impl Drop for MemoryTcp {
-    /// Ends the connection as closing a socket does: bytes that were not read make it a reset.
+    /// Closes this end like a socket: unread data resets the connection.
     fn drop(&mut self) {
         self.pair.sources[self.end].set(None);
         let unread = !self.pair.pipes[self.end].borrow().bytes.is_empty();
@@ -364,7 +367,7 @@ impl Drop for MemoryTcp {
             self.post_to_peer(closed | ready | Readiness::ERROR);
         } else {
             let _ = self.end_quietly();
-            // A writer that waits for room learns that it waits in vain.
+            // Wake a writer that waits for room, to let it see the end.
             self.post_to_peer(Readiness::WRITABLE);
         }
     }
@@ -375,5 +378,5 @@ fn would_block(registration: &Registration, direction: Direction) -> io::Error {
     io::ErrorKind::WouldBlock.into()
 }
 
-/// As much as a socket of the kernel takes at least.
+/// Capacity of a pipe: at least that of a kernel socket's buffer.
 const PIPE_BYTES: usize = 256 << 10;

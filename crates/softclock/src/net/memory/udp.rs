@@ -1,4 +1,4 @@
-//! Datagrams in memory.
+//! UDP sockets in memory.
 
 use std::cell::Cell;
 use std::io;
@@ -15,16 +15,16 @@ use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
-/// Its bytes, and its sender.
+/// The bytes of a datagram, and its sender.
 pub(super) type Datagram = (Vec<u8>, SocketAddr);
 
-/// A socket for datagrams.
+/// A UDP socket in memory.
 pub(crate) struct MemoryUdp {
     registration: Registration,
     address: SocketAddr,
     queue: Rc<Queue<Datagram>>,
     peer: Cell<Option<SocketAddr>>,
-    /// A datagram to the connected peer had no receiver.
+    /// Whether a datagram to the connected peer had no receiver.
     is_refused: Cell<bool>,
 }
 
@@ -73,7 +73,7 @@ impl MemoryUdp {
             buffer[..count].copy_from_slice(&bytes[..count]);
             Ok((count, from))
         };
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::IpInput, receive)
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -100,16 +100,16 @@ impl MemoryUdp {
             }
             Ok(bytes.len())
         };
-        (self.registration).poll_call(cx, Direction::Write, TriggerState::IpOutput, send)
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
         self.put(bytes, peer);
-        self.runtime().trigger(TriggerState::IpOutput);
+        self.runtime().trigger(TriggerState::Send);
         Ok(bytes.len())
     }
 
-    /// Gives a datagram to its receiver, if there is one and it has room.
+    /// Queues a datagram for its receiver. It is lost if there is no receiver or its queue is full.
     fn put(&self, bytes: &[u8], peer: SocketAddr) {
         let Some(receiver) = Network::of(self.runtime()).datagrams.find(peer) else {
             if self.peer.get() == Some(peer) {
@@ -133,5 +133,5 @@ impl MemoryUdp {
     }
 }
 
-/// Datagrams that wait at one socket; more are lost.
+/// Capacity of a socket's queue in datagrams; further ones are lost.
 const QUEUED: usize = 256;

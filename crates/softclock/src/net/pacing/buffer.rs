@@ -1,4 +1,4 @@
-//! Bytes that a write accepted and the kernel has not got yet.
+//! Bytes that a write has accepted and that are not yet given to the kernel.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -6,7 +6,7 @@ use std::mem;
 
 use super::MOST_BYTES;
 
-/// A queue of bytes that lie in one piece.
+/// A queue of bytes in contiguous memory.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
@@ -22,13 +22,13 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// The first bytes, up to `max`.
+    /// Returns the first bytes, up to `max`.
     pub(super) fn front(&self, max: usize) -> &[u8] {
         let all = &self.bytes[self.start..];
         &all[..all.len().min(max)]
     }
 
-    /// Appends what `parts` hold behind their first `skip` bytes, up to `max` bytes; returns how many.
+    /// Appends the bytes of `parts` after the first `skip`, up to `max`. Returns their number.
     pub(super) fn append(
         &mut self,
         parts: &[IoSlice<'_>],
@@ -39,7 +39,7 @@ impl Buffer {
         if self.bytes.capacity() == 0 {
             self.bytes = spare.take();
         }
-        // Moves each byte once at most, as the writer fills what is half empty.
+        // Moves each byte at most once, since the writer refills the buffer when half of it is empty.
         self.bytes.drain(..self.start);
         self.start = 0;
         let (mut skip, before) = (skip, self.bytes.len());
@@ -56,7 +56,7 @@ impl Buffer {
         taken
     }
 
-    /// Removes the first `count` bytes. An empty buffer keeps no memory: idle connections are many.
+    /// Removes the first `count` bytes. An empty buffer keeps no memory, since most connections are idle.
     pub(super) fn consume(&mut self, count: usize, spare: &SpareBuffers) {
         self.start += count;
         if self.is_empty() {
@@ -69,8 +69,8 @@ impl Buffer {
     }
 }
 
-/// Memory of buffers that became empty, for the next that are filled: some are always in use where streams are paced, and
-/// what was used last is in the processor's caches.
+/// Memory of buffers that became empty, for reuse by the next ones. With paced streams, some is always in use, and
+/// the memory used last is in the processor's caches.
 #[derive(Debug, Default)]
 pub(super) struct SpareBuffers {
     memory: RefCell<Vec<Vec<u8>>>,
@@ -90,10 +90,10 @@ impl SpareBuffers {
     }
 }
 
-/// A megabyte at most.
+/// A megabyte in total, as each buffer has at most 64 KiB.
 const MOST_SPARE: usize = 16;
 
-/// The first `max` bytes of `parts` behind their first `skip`, as far as they lie in [`PARTS`] of them, for `send`.
+/// Calls `send` with up to `max` bytes of `parts` after the first `skip`, limited to [`PARTS`] of the parts.
 pub(super) fn with_front<R>(
     parts: &[IoSlice<'_>],
     skip: usize,
@@ -108,6 +108,7 @@ pub(super) fn with_front<R>(
         }
         let rest = &part[skip.min(part.len())..];
         skip -= part.len() - rest.len();
+        // Skipped parts and empty ones must not take one of the few places.
         if rest.is_empty() {
             continue;
         }
@@ -119,7 +120,7 @@ pub(super) fn with_front<R>(
     send(&front[..count])
 }
 
-/// A head and a body, and then some.
+/// Enough for a head and a body with some parts more.
 const PARTS: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Trains of datagrams: batches that the kernel cuts, clocked by soft events.
+//! Trains of datagrams: batches that the kernel segments, clocked by soft events.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use softclock_linux::socket::udp::MOST_SEGMENTS;
 use super::{Estimator, Pacing, transmitted};
 use crate::runtime::inner::Inner;
 
-/// How the trains of a socket are paced.
+/// The pacing of a socket's trains.
 pub(crate) struct DatagramPacing {
     pacing: Cell<Option<Pacing>>,
     clock: RefCell<RateClock>,
-    /// How the clock goes, and the bytes of a batch that its intervals are for.
+    /// The pacing and the bytes per batch for which the clock is set.
     clocked: Cell<(Option<Pacing>, usize)>,
-    /// Whether the kernel cuts batches, as far as is known.
+    /// Whether the kernel segments batches, as far as is known.
     cuts: Cell<bool>,
 }
 
@@ -34,12 +34,12 @@ impl DatagramPacing {
         self.pacing.set(pacing);
     }
 
-    /// The kernel does not cut: datagrams go one by one.
+    /// Records that the kernel does not segment batches, so that datagrams are sent one by one.
     pub(crate) fn on_uncut(&self) {
         self.cuts.set(false);
     }
 
-    /// How many bytes of datagrams of `segment` bytes go next, and when.
+    /// Returns the bytes of the next batch, in datagrams of `segment` bytes, and the time to send it.
     pub(crate) fn next_batch(&self, runtime: &Inner, segment: usize) -> (usize, Instant) {
         let now = runtime.clock.now();
         let Some(pacing) = self.pacing.get() else {
@@ -50,13 +50,14 @@ impl DatagramPacing {
         let batch = self.whole_segments(piece, segment);
         let mut clock = self.clock.borrow_mut();
         let (before, former) = self.clocked.replace((Some(pacing), batch));
+        // Setting the clock takes divisions, and the batch seldom changes.
         if (before, former) != (Some(pacing), batch) {
             pacing.set_clock(&mut clock, before, former, batch);
         }
         (batch, clock.next_send(now))
     }
 
-    /// How many bytes go now that a batch is due: more than it, if the train is late by more.
+    /// Returns the bytes to send once a batch is due: more than the batch if the train is late by more.
     pub(crate) fn due(&self, runtime: &Inner, batch: usize, segment: usize) -> usize {
         let now = runtime.clock.now();
         let batches = match self.pacing.get() {
@@ -76,7 +77,7 @@ impl DatagramPacing {
         runtime.pacing.on_forgotten(forgotten);
     }
 
-    /// There is nothing more to be sent.
+    /// Ends the train, since there is no more data to send.
     pub(crate) fn end(&self) {
         self.clock.borrow_mut().end();
     }
@@ -90,7 +91,7 @@ impl DatagramPacing {
     }
 }
 
-/// What a datagram of IPv4 may carry bounds a batch too.
+/// The payload limit of an IPv4 datagram, which also limits a batch.
 const MOST_BATCH: usize = 65_507;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! How fine it makes sense to pace the sockets of a runtime: by how often it passes trigger states, and how busy it is.
+//! Estimates the best size of pieces for the paced sockets of a runtime, from the frequency of its trigger states and
+//! its idle time.
 
 use std::cell::{Cell, RefCell};
 use std::mem;
@@ -11,11 +12,11 @@ use super::buffer::SpareBuffers;
 use crate::net::common::Common;
 use crate::runtime::inner::Inner;
 
-/// For how long the pieces of a runtime's paced sockets are made, and memory of their buffers.
+/// The time that a piece should cover, for all paced sockets of a runtime, and memory for their buffers.
 #[derive(Default)]
 pub(crate) struct Estimator {
     pub(super) spare: SpareBuffers,
-    /// Streams that wait for an event.
+    /// Number of streams that wait for an event.
     waiting: Cell<u32>,
     interval: Cell<Duration>,
     grain: Cell<Duration>,
@@ -24,19 +25,19 @@ pub(crate) struct Estimator {
     last_look: RefCell<LastLook>,
 }
 
-/// What a look found, for the next to compare with.
+/// The values found by the last look, to compare with.
 #[derive(Default)]
 struct LastLook {
     at: Option<Instant>,
-    /// All intervals between trigger states.
+    /// All intervals between trigger states until then.
     intervals: Option<Box<Histogram>>,
-    /// The time that the thread was idle.
+    /// Total idle time of the thread until then.
     idle: Duration,
     grain: Duration,
 }
 
 impl Estimator {
-    /// The one of `runtime`.
+    /// Returns the estimator of `runtime`.
     #[inline]
     pub(super) fn of(runtime: &Inner) -> &Self {
         &Common::of(runtime).estimator
@@ -50,15 +51,15 @@ impl Estimator {
         self.waiting.set(self.waiting.get() - 1);
     }
 
-    /// The time from one turn of a stream to its next if each trigger state served one: the median time between trigger
-    /// states of late, times the streams that wait. Looked up ten times a second at most, as that takes tens of
-    /// microseconds; in between it costs a comparison.
+    /// Returns the time between two turns of a stream if each trigger state served one stream: the recent median time
+    /// between trigger states, times the number of waiting streams. It is updated at most ten times a second, as this
+    /// takes tens of microseconds; in between, the call costs a comparison.
     pub(crate) fn trigger_interval(&self, runtime: &Inner, now: Instant) -> Duration {
         self.look_if_due(runtime, now);
         self.interval.get()
     }
 
-    /// The time that a piece of a stream is made for: [`trigger_interval`](Self::trigger_interval), or more where the
+    /// Returns the time that a piece should cover: [`trigger_interval`](Self::trigger_interval), or more if the
     /// thread is hardly ever idle.
     pub(crate) fn turn(&self, runtime: &Inner, now: Instant) -> Duration {
         self.look_if_due(runtime, now);
@@ -77,6 +78,7 @@ impl Estimator {
 
     fn look(&self, now: Instant, all: Option<Histogram>, idle: Duration) {
         let last = &mut *self.last_look.borrow_mut();
+        // With too few intervals, keep the last median.
         if let Some(median) = all.and_then(|all| last.median_until(all)) {
             self.interval.set(median * self.waiting.get().max(1));
         }
@@ -85,7 +87,7 @@ impl Estimator {
 }
 
 impl LastLook {
-    /// Of the intervals between trigger states since then.
+    /// Returns the median interval between trigger states since the last call, or `None` if they are too few.
     fn median_until(&mut self, all: Histogram) -> Option<Duration> {
         let recent = match &self.intervals {
             Some(before) => all.since(before),
@@ -97,8 +99,8 @@ impl LastLook {
         })
     }
 
-    /// Small pieces take processor time. Where there is none to spare they grow, look by look; where there is, they
-    /// shrink again.
+    /// Updates the time that a piece covers at least. Small pieces take processor time: pieces grow look by look
+    /// while the thread has none to spare, and shrink while it has.
     fn grain_until(&mut self, now: Instant, idle: Duration) -> Duration {
         let idle_since = idle.saturating_sub(mem::replace(&mut self.idle, idle));
         let elapsed = self.at.replace(now).map(|before| now.since(before));
@@ -115,26 +117,26 @@ impl LastLook {
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The intervals between trigger states are many numbers: every fifth look is at them too.
+/// The intervals between trigger states are large histograms, so only every fifth look reads them.
 const INTERVALS_EVERY: u32 = 5;
 
-/// Of fewer intervals the median means nothing.
+/// Fewest intervals with a meaningful median.
 const FEW: u64 = 100;
 
-/// A thread is busy if it was idle for less than one part in so many of the time.
+/// A thread is busy if it was idle for less than this part of the time.
 const BUSY: u32 = 16;
 
-/// It has time to spare if it was idle for more than one part in so many.
+/// A thread has time to spare if it was idle for more than this part of the time.
 const IDLE: u32 = 4;
 
-/// A segment at a gigabit a second: less makes no difference.
+/// Time of one segment at a gigabit per second; smaller values have no effect.
 const LEAST_GRAIN: Duration = Duration::from_micros(12);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As [`Estimator::look`], of a thread that was idle for so long of a second since the last.
+    /// Looks like [`Estimator::look`], a second after the last look, of which the thread was idle for `idle`.
     fn look(estimator: &Estimator, all: &Histogram, idle: Duration) {
         let last = estimator.last_look.borrow();
         let now = last.at.unwrap_or(Instant::ORIGIN) + Duration::from_secs(1);

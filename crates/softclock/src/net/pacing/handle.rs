@@ -1,4 +1,4 @@
-//! The pacing of a stream as its user has it: none, a pacer's, or one of its own.
+//! The pacing of a stream, as its owner sees it: none, that of a shared pacer, or that of the stream alone.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -6,20 +6,20 @@ use std::rc::Rc;
 use super::{Paced, Pacer};
 use crate::net::carrier::TcpIo;
 
-/// Which pacer a stream follows, and what paces it once that has begun: a stream that is never paced pays for neither
-/// a buffer nor a clock.
+/// The pacer that a stream follows, and its paced stream once pacing has begun. A stream that is never paced needs
+/// neither a buffer nor a clock.
 ///
-/// Dropping it lets what was written be sent, unless closing is to reset the connection.
+/// Dropping it lets the written data be sent, unless closing is to reset the connection.
 #[derive(Default)]
 pub(crate) struct StreamPacing {
     pacer: RefCell<Option<Pacer>>,
     paced: OnceCell<Rc<Paced>>,
-    /// Closing resets the connection.
+    /// Whether closing resets the connection.
     resets: Cell<bool>,
 }
 
 impl StreamPacing {
-    /// `pacer` has the stream from the next piece on.
+    /// Lets `pacer` pace the stream from the next piece on.
     pub(crate) fn set_pacer(&self, pacer: &Pacer) {
         if let Some(paced) = self.paced() {
             paced.set_pacer(pacer);
@@ -27,18 +27,18 @@ impl StreamPacing {
         self.pacer.replace(Some(pacer.clone()));
     }
 
-    /// Whether what is written now is paced.
+    /// Returns whether writes are currently paced.
     pub(crate) fn is_on(&self) -> bool {
         let pacer = self.pacer.borrow();
         pacer.as_ref().is_some_and(|pacer| pacer.pacing().is_some())
     }
 
-    /// What was paced before, and perhaps is no longer.
+    /// Returns the paced stream, if writes were ever paced.
     pub(crate) fn paced(&self) -> Option<&Rc<Paced>> {
         self.paced.get()
     }
 
-    /// What takes the writes of the stream: nothing as long as none was to be paced.
+    /// Returns the paced stream that takes the writes, or `None` until writes are first paced.
     #[inline]
     pub(crate) fn writer(&self, io: &Rc<TcpIo>) -> Option<&Rc<Paced>> {
         self.paced.get().or_else(|| {

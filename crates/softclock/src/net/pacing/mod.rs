@@ -1,26 +1,27 @@
-//! Pacing: writes that go out in pieces, clocked by soft events (*Soft Timers*, sections 4.1 and 5.5).
+//! Pacing: writes that are sent in pieces, clocked by soft events (*Soft Timers*, sections 4.1 and 5.5).
 //!
-//! A paced stream gives the kernel one piece at a time. The first of a train goes out in the write itself; what follows is
-//! copied into a bounded buffer of the stream's own, from which an event sends a piece whenever the rate allows, at
-//! whichever trigger state comes next, without waking the task. A train ends when the buffer is empty.
+//! A paced stream gives the kernel one piece at a time. The first piece of a train is sent by the write itself.
+//! Further data is copied into a bounded buffer of the stream, from which an event sends a piece whenever the rate
+//! allows, at the next trigger state, without waking the task. A train ends when the buffer is empty.
 //!
-//! Where the process is kept from its processor, each wait between pieces costs milliseconds. What is due by then goes
-//! together, as far as the burst rate had time for it since the piece before, in 5 ms at most, and
-//! [`Pacing::most_behind`] allows: at one piece a wait, a stream of 20 Mbit/s beside four computing processes on two
+//! If other processes keep this one from its processor, each wait between pieces takes milliseconds. Pieces that are
+//! due by then are sent together, as many as the burst rate allows since the last piece, limited to 5 ms and by
+//! [`Pacing::most_behind`]. With one piece per wait, a stream of 20 Mbit/s beside four computing processes on two
 //! processors kept half of its rate.
 //!
-//! What pacing costs is above all the pieces: each is a system call and a walk through the kernel's protocols of its own.
-//! So a piece is as large as the rate allows for: as much as goes out at it until the stream's next turn, if each trigger
-//! state served one of the streams that wait, since a finer clock would not tick anyway. Where the thread is never idle,
-//! pieces grow until it is, as their cost would be other work's. A piece is no less than a segment, and no more than a
-//! millisecond's worth, which is what the kernel's own pacing sends at once.
+//! The cost of pacing is mainly that of the pieces: each is a system call and a pass through the kernel's protocols.
+//! A piece is therefore as large as the rate allows until the stream's next turn, assuming that each trigger state
+//! serves one of the waiting streams: a finer clock could not tick anyway. If the thread is never idle, pieces grow
+//! until it is, since otherwise their cost would slow down other work. A piece is at least one segment and covers at
+//! most a millisecond, which is the burst that the kernel's own pacing allows.
 //!
-//! - [`Pacing`], [`PacedBy`]: how; [`Pacer`]: for which streams, changed while they are in use.
-//! - `handle`: the pacing of a stream as its user has it; `paced`, `write`: a paced stream, and its writer's side; `state`:
-//!   what it knows.
+//! - [`Pacing`], [`PacedBy`]: the parameters; [`Pacer`]: a pacing shared by streams, which can be changed while they
+//!   are in use.
+//! - `handle`: the pacing of a stream as its owner sees it.
+//! - `paced`, `write`, `state`: a paced stream, its writer's side, and its state.
 //! - `datagrams`: trains of datagrams.
-//! - `buffer`: what a write accepted and the kernel has not got yet.
-//! - `estimator`: for how long pieces are made.
+//! - `buffer`: bytes accepted from a writer and not yet given to the kernel.
+//! - `estimator`: the time that pieces cover.
 
 mod buffer;
 mod datagrams;
@@ -47,43 +48,62 @@ pub(super) use estimator::Estimator;
 pub(crate) use handle::StreamPacing;
 pub(crate) use paced::Paced;
 
-/// How the writes of a stream are paced. Rates are of the stream's bytes, without the headers of packets.
+/// The parameters for pacing the writes of a stream. Rates count the stream's bytes, without packet headers.
+///
+/// # Example
+/// ```
+/// use softclock::net::Pacing;
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // 50 Mbit/s, and 60 while catching up with at most 10 ms of lateness.
+/// let pacing = Pacing {
+///     burst: "60mbit".parse()?,
+///     most_behind: Duration::from_millis(10),
+///     ..Pacing::of_rate("50mbit".parse()?)
+/// };
+/// assert_eq!(pacing.rate.bps(), 50_000_000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacing {
-    /// The rate kept on average since a train began; never exceeded by more than a piece. If a piece takes less than a
-    /// microsecond at it, no event could clock them: a write then sends its pieces one after the other.
+    /// Average rate since a train began, never exceeded by more than a piece. If a piece takes less than a
+    /// microsecond at this rate, events cannot clock them, and a write sends its pieces one after the other.
     pub rate: Rate,
-    /// The rate at which a train catches up that has fallen behind because events were late: the paper's maximal
-    /// allowable burst rate. Less than `rate` is `rate`.
+    /// Rate at which a train catches up after events were late: the paper's maximal allowable burst rate. A value
+    /// below `rate` counts as `rate`.
     pub burst: Rate,
-    /// How far a train may fall behind and still catch up; what it is behind by more is lost to it, and counted
-    /// ([`PacingStatistics::forgotten_bytes`](super::PacingStatistics::forgotten_bytes)). A piece at least is made up for.
+    /// Longest time that a train may be behind and still catch up, but at least a piece. The bytes of a longer delay
+    /// are not made up, and counted
+    /// ([`PacingStatistics::forgotten_bytes`](super::PacingStatistics::forgotten_bytes)).
     pub most_behind: Duration,
-    /// Bytes of a piece, 1 to 65536. `None` is 1448, a segment of Ethernet, or as much as `rate` gives in the median time
-    /// between trigger states, times the streams that wait, if that is more; and more where the thread is never idle. It is
-    /// then no more than `rate` gives in a millisecond.
+    /// Bytes per piece, 1 to 65536. `None` selects an Ethernet segment of 1448 bytes, or as much as `rate` allows in
+    /// the median time between trigger states, times the number of waiting streams, if that is more, and more if the
+    /// thread is never idle, but then at most a millisecond at `rate`.
     pub piece_bytes: Option<usize>,
-    /// Bytes that the stream takes from its writer ahead of time. With 0 it takes none, and the writer is woken for each
-    /// piece, which costs more and is less exact. `None` is 50 ms at the rate, from two pieces to 64 KiB.
+    /// Bytes that the stream accepts from its writer in advance. With 0, the writer is woken for each piece, which
+    /// costs more and is less exact. `None` selects 50 ms at the rate, within two pieces to 64 KiB.
     pub buffer_bytes: Option<usize>,
-    /// Who lets the pieces go.
+    /// The clock that sends the pieces.
     pub by: PacedBy,
 }
 
-/// Who lets the pieces of a paced stream go.
+/// The clock that sends the pieces of a paced stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PacedBy {
-    /// A soft event for each.
+    /// A soft event for each piece.
     #[default]
     SoftEvents,
-    /// [`Pacer::release`], called for each by the program. The rate is not looked at, and there must be a buffer.
+    /// The program, which calls [`Pacer::release`] for each piece. The rate is ignored, and a buffer is required.
     Release,
-    /// The kernel (SO_MAX_PACING_RATE), whatever its pieces and its clock. There is no catching up.
+    /// The kernel (SO_MAX_PACING_RATE), with its own pieces and clock. It does not catch up.
     Kernel,
 }
 
 impl Pacing {
-    /// This rate, and up to twice as much to catch up with what 50 ms of lateness left behind.
+    /// Returns parameters with this rate, a burst rate of twice as much, and catching up for at most 50 ms of
+    /// lateness.
     pub const fn of_rate(rate: Rate) -> Self {
         let burst = match Rate::from_bps(rate.bps().saturating_mul(2)) {
             Some(burst) => burst,
@@ -99,7 +119,7 @@ impl Pacing {
         }
     }
 
-    /// The bytes of a piece, where a stream's turn comes after this time.
+    /// Returns the bytes per piece for a stream that has its turn once per `turn`.
     pub(super) fn piece(&self, turn: Duration) -> usize {
         let wanted = self.piece_bytes.unwrap_or_else(|| {
             let bytes = self.rate.bytes_in(turn.min(LONGEST_PIECE));
@@ -110,8 +130,8 @@ impl Pacing {
         wanted.clamp(1, MOST_BYTES)
     }
 
-    /// Has a clock, by which pieces of `former` bytes went as `before` says, keep the rates with pieces of `piece` bytes. At
-    /// the rate before, its train keeps its schedule.
+    /// Sets `clock`, which has paced pieces of `former` bytes by `before`, to these rates and pieces of `piece`
+    /// bytes. If the rate does not change, its train keeps its schedule.
     fn set_clock(&self, clock: &mut RateClock, before: Option<Self>, former: usize, piece: usize) {
         let intervals =
             |bytes: usize| [self.rate, self.burst].map(|rate| rate.time_of(bytes as u64));
@@ -125,7 +145,7 @@ impl Pacing {
         clock.set_most_behind(self.most_behind);
     }
 
-    /// The bytes of the buffer, with pieces of this size.
+    /// Returns the capacity of the buffer in bytes, for pieces of this size.
     fn buffer(&self, piece: usize) -> usize {
         self.buffer_bytes.unwrap_or_else(|| {
             let bytes = usize::try_from(self.rate.bytes_in(BUFFERED)).unwrap_or(usize::MAX);
@@ -134,8 +154,31 @@ impl Pacing {
     }
 }
 
-/// Paces streams of one thread ([`TcpStream::paced`](super::TcpStream::paced)): each at a rate of its own, and, if so
-/// asked, all together at a total rate. Changes reach the streams in use. Clones are the same pacer.
+/// Paces the streams of one thread ([`TcpStream::paced`](super::TcpStream::paced)): each at its own rate, and
+/// optionally all together at a total rate. Changes apply to streams in use. Clones refer to the same pacer.
+///
+/// # Example
+/// ```
+/// use softclock::Rate;
+/// use softclock::net::{Pacer, Pacing, TcpListener, TcpStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let rate: Rate = "100mbit".parse().expect("a valid rate");
+///     let pacer = Pacer::new(Some(Pacing::of_rate(rate)));
+///     // All streams together: 1 Gbit/s.
+///     pacer.set_total(Rate::from_bps(1_000_000_000));
+///
+///     let listener = TcpListener::bind(([127, 0, 0, 1], 0))?;
+///     let stream = TcpStream::connect(listener.local_addr()?).await?.paced(&pacer);
+///     assert!(stream.is_paced());
+///     // Applies to the stream in use.
+///     pacer.set(None);
+///     assert!(!stream.is_paced());
+///     std::io::Result::Ok(())
+/// })
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Pacer {
     shared: Rc<Shared>,
@@ -144,7 +187,7 @@ pub struct Pacer {
 #[derive(Debug, Default)]
 struct Shared {
     pacing: Cell<Option<Pacing>>,
-    /// Of the pacing: how often it was changed.
+    /// Number of changes of `pacing`.
     version: Cell<u32>,
     total: RefCell<Option<SharedRate>>,
     /// Streams whose next piece waits to be released.
@@ -152,19 +195,19 @@ struct Shared {
 }
 
 impl Pacer {
-    /// Paces so; `None` does not pace, for now.
+    /// Creates a pacer with these parameters; with `None` it does not pace until [`set`](Self::set) is called.
     pub fn new(pacing: Option<Pacing>) -> Self {
         let pacer = Self::default();
         pacer.shared.pacing.set(pacing);
         pacer
     }
 
-    /// How streams are paced.
+    /// Returns the parameters.
     pub fn pacing(&self) -> Option<Pacing> {
         self.shared.pacing.get()
     }
 
-    /// Changes how streams are paced, from their next piece on.
+    /// Changes the parameters of all streams, from their next piece on.
     pub fn set(&self, pacing: Option<Pacing>) {
         let shared = &self.shared;
         shared.pacing.set(pacing);
@@ -173,8 +216,8 @@ impl Pacer {
         waiting.into_iter().for_each(|stream| stream.resume());
     }
 
-    /// The rate that all streams of this pacer keep together, in turn, piece by piece; `None` for any. Up to a
-    /// millisecond's worth goes out at once after a pause.
+    /// Sets the rate that all streams of this pacer share, taking turns piece by piece; `None` for no limit. After a
+    /// pause, up to a millisecond at this rate may be sent at once.
     pub fn set_total(&self, total: Option<Rate>) {
         let mut shared = self.shared.total.borrow_mut();
         match (&mut *shared, total) {
@@ -183,10 +226,11 @@ impl Pacer {
         }
     }
 
-    /// Sends a piece of each of the `most` streams that have waited for longest ([`PacedBy::Release`]); returns how many
-    /// there were. May be called from a soft event's handler.
+    /// Sends a piece of each of the `most` streams that have waited longest ([`PacedBy::Release`]). Returns the
+    /// number of streams. May be called from the handler of a soft event.
     ///
     /// # Panics
+    /// If called outside a runtime.
     /// Outside a runtime.
     pub fn release(&self, most: usize) -> usize {
         let waiting = &self.shared.waiting;
@@ -204,7 +248,7 @@ impl Pacer {
         self.shared.version.get()
     }
 
-    /// When `bytes` may go as far as the total is concerned.
+    /// Returns when `bytes` may be sent at the total rate, reserving their time.
     fn reserve(&self, now: Instant, bytes: usize) -> Instant {
         match &mut *self.shared.total.borrow_mut() {
             Some(total) => total.reserve(now, bytes as u64),
@@ -212,7 +256,7 @@ impl Pacer {
         }
     }
 
-    /// Whether `bytes` more may go now as far as the total is concerned: their time is taken then.
+    /// Reserves the time for `bytes` if they may be sent at once at the total rate. Returns whether it did.
     fn reserve_now(&self, now: Instant, bytes: usize) -> bool {
         match &mut *self.shared.total.borrow_mut() {
             Some(total) => total.reserve_now(now, bytes as u64),
@@ -224,15 +268,15 @@ impl Pacer {
         self.shared.waiting.borrow_mut().push_back(stream);
     }
 
-    /// The stream no longer waits to be released.
+    /// Removes a stream that no longer waits to be released.
     fn forget(&self, stream: &Rc<Paced>) {
         let mut waiting = self.shared.waiting.borrow_mut();
         waiting.retain(|other| !Rc::ptr_eq(other, stream));
     }
 }
 
-/// Tells `clock`, which goes as `pacing` says, that `sent` bytes went where a piece has so many; returns the bytes that the
-/// rate had time for and that are not made up for.
+/// Records in `clock`, set by `pacing`, that `sent` bytes were sent where a piece has `piece` bytes. Returns the
+/// bytes that the rate allowed and that will not be made up.
 fn transmitted(
     clock: &mut RateClock,
     pacing: Option<Pacing>,
@@ -245,10 +289,11 @@ fn transmitted(
     pacing.map_or(0, |pacing| pacing.rate.bytes_in(forgotten))
 }
 
-/// Waits until the kernel has all that paced streams of this thread accepted, those that were dropped too.
+/// Waits until the kernel has all data that paced streams of this thread have accepted, including streams that were
+/// dropped.
 ///
 /// # Panics
-/// Outside a runtime.
+/// If called outside a runtime.
 pub async fn all_paced_sent() {
     let pending = || Inner::with_current(|runtime| runtime.pacing.statistics().pending_bytes);
     allowance().await;
@@ -257,22 +302,23 @@ pub async fn all_paced_sent() {
     }
 }
 
-/// What a packet of Ethernet carries of TCP, with time stamps.
+/// TCP payload of an Ethernet packet with time stamps.
 const SEGMENT_BYTES: usize = 1448;
 
-/// Longer pieces would be bursts again, however many streams there are.
+/// Longest time covered by a piece of any number of streams: longer ones would be bursts.
 const LONGEST_PIECE: Duration = Duration::from_millis(1);
 
-/// What soft events are clocked by.
+/// The resolution of soft events.
 const TICK: Duration = Duration::from_nanos(TICK_NS);
 
-/// The kernel takes no larger piece at once for its own segmentation.
+/// The largest piece that the kernel accepts at once for its own segmentation.
 const MOST_BYTES: usize = 64 << 10;
 
-/// The writer is woken when half of it is sent, so that it may be late by some milliseconds.
+/// Time covered by the default buffer. The writer is woken when half of it is sent, so it may be late by some
+/// milliseconds.
 const BUFFERED: Duration = Duration::from_millis(50);
 
-/// Trigger states of a crowded machine are sometimes that late.
+/// Lateness that trigger states sometimes have on a crowded machine.
 const TOTAL_SLACK: Duration = Duration::from_millis(1);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -1,8 +1,9 @@
-//! A paced stream: what its writer gave goes out piece by piece.
+//! A paced stream, which sends the data of its writer piece by piece.
 //!
-//! At any time one of these holds: nothing is to be sent; an event will send the next piece; the piece waits to be
-//! released; the kernel has no room, and a task waits for it. The event holds the stream, so that what was accepted is
-//! still sent after the stream was dropped; what is left when the runtime ends goes to the kernel at once.
+//! At any time it is in one of these states: no data is pending; an event will send the next piece; the next piece
+//! waits to be released; or the kernel has no room, and a task waits for it. The event owns the stream, so that
+//! accepted data is sent even after the stream was dropped. Data left when the runtime ends is given to the kernel at
+//! once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -24,15 +25,15 @@ use crate::runtime::sources::Direction;
 use crate::runtime::statistics::PacingCounts;
 use crate::time::timeout;
 
-/// A stream and what is to be sent on it.
+/// A stream and its pending data.
 pub(crate) struct Paced {
     pub(super) io: Rc<TcpIo>,
     pub(super) state: RefCell<State>,
-    /// Nobody has the stream any more.
+    /// Whether the owner has dropped the stream.
     is_dropped: Cell<bool>,
-    /// The stream is being reset: nothing more is sent, and the connection closed at once.
+    /// Whether the stream is being reset: nothing more is sent, and the connection is closed at once.
     is_reset: Cell<bool>,
-    /// The task that waits for the kernel to take more.
+    /// The waker of the task that waits for room in the kernel.
     kernel_waiter: Cell<Option<Waker>>,
 }
 
@@ -55,14 +56,15 @@ impl Paced {
         Estimator::of(self.io.runtime())
     }
 
-    /// Another pacer has the stream, and what waits now goes as that one says.
+    /// Lets another pacer pace the stream, including its pending data.
     pub(super) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
         let mut state = self.state.borrow_mut();
         let former = mem::replace(&mut state.pacer, pacer.clone());
+        // Forces `follow` to read the parameters of the new pacer.
         state.version = None;
         state.reserved = None;
         let waits = state.waits;
-        // What is dropped from here on may own what owns streams.
+        // The values dropped from here on may own owners of streams.
         drop(state);
         let event = match waits {
             Waits::Nothing | Waits::Kernel => return,
@@ -76,13 +78,14 @@ impl Paced {
         drop((former, event));
     }
 
-    /// Takes the event back that the stream waits for.
+    /// Cancels the event that the stream waits for.
     fn cancel(&self, key: TimerKey) -> Option<PendingEvent> {
         self.estimator().on_waited();
         self.io.runtime().timers.borrow_mut().cancel(key)
     }
 
-    /// Nobody has the stream any more: what was written is still sent, unless closing `resets` the connection.
+    /// Handles the drop of the stream by its owner: pending data is still sent, unless closing `resets` the
+    /// connection.
     pub(super) fn on_dropped(&self, resets: bool) {
         self.is_dropped.set(true);
         let mut state = self.state.borrow_mut();
@@ -94,23 +97,23 @@ impl Paced {
                 event = self.cancel(key);
             }
         }
-        // Both may own what owns the stream.
+        // Both may own an owner of this stream.
         drop(state);
         drop((writers, event));
         if resets {
-            // The task that waits for the kernel owns the stream, too, and must let go of it.
+            // The task that waits for the kernel owns the stream as well, and must release it.
             self.is_reset.set(true);
             self.kernel_waiter.take().into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Ready when the kernel has all that was written.
+    /// Ready when the kernel has all written data.
     pub(crate) fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state.borrow_mut();
         match state.error.take() {
             Some(error) => Poll::Ready(Err(error)),
             None if state.pending.is_empty() => {
-                // The waker may own what has the stream.
+                // The waker may own an owner of the stream.
                 drop(state);
                 self.io.runtime().poll_allowance(cx).map(Ok)
             }
@@ -121,12 +124,12 @@ impl Paced {
         }
     }
 
-    /// Bytes that the kernel has not got yet.
+    /// Returns the number of bytes not yet given to the kernel.
     pub(crate) fn pending(&self) -> usize {
         self.state.borrow().pending.len()
     }
 
-    /// Whether it is the rate that the next piece waits for, or a task's next turn, not the peer.
+    /// Returns whether the next piece waits for the rate or for a task's next turn, rather than for the peer.
     pub(crate) fn is_held_back(&self) -> bool {
         let waits = self.state.borrow().waits;
         matches!(waits, Waits::Event(_) | Waits::Release)
@@ -139,6 +142,7 @@ impl Paced {
             drop(state);
             return self.io.shutdown(how);
         }
+        // The end of the stream is sent after the pending data.
         state.end = true;
         drop(state);
         match how {
@@ -147,7 +151,7 @@ impl Paced {
         }
     }
 
-    /// How the next piece goes may have changed.
+    /// Continues after a change that may affect how the next piece is sent.
     pub(super) fn resume(self: Rc<Self>) {
         let now = self.io.runtime().clock.now();
         let mut state = self.state.borrow_mut();
@@ -156,7 +160,7 @@ impl Paced {
         self.wait_until(&mut state, now);
     }
 
-    /// Sends a piece of what is pending.
+    /// Sends a piece of the pending data.
     fn transmit(self: &Rc<Self>, state: &mut State, now: Instant) {
         self.follow(state, now);
         if state.is_clocked()
@@ -164,7 +168,7 @@ impl Paced {
         {
             return self.wait_until(state, at);
         }
-        // While it is not paced, what is left goes at once.
+        // Once pacing is turned off, all pending data is sent at once.
         let max = state.pacing.map_or(usize::MAX, |_| state.due(now));
         let piece = state.pending.front(max);
         match self.io.send_quietly(piece) {
@@ -184,10 +188,11 @@ impl Paced {
         self.counts().on_piece(sent, begins);
         let forgotten = transmitted(&mut state.clock, state.pacing, now, [sent, state.piece]);
         self.counts().on_forgotten(forgotten);
+        // The reserved time is used up.
         state.reserved = None;
     }
 
-    /// The kernel took a piece: the next, or the end.
+    /// Schedules the next piece after the kernel took one, or ends the train.
     fn on_taken(self: &Rc<Self>, state: &mut State, now: Instant) {
         if !state.pending.is_empty() {
             let at = match state.is_clocked() {
@@ -196,15 +201,16 @@ impl Paced {
             };
             return self.wait_until(state, at);
         }
-        // A writer that waited for room is late as the thread was: it is woken now, and the train goes on if it comes
-        // back soon. Else what the thread is behind by would be lost with each buffer that goes at once.
+        // A writer that waits for room has been delayed by this thread. It is woken now, and the train continues if
+        // it writes again soon. Otherwise each buffer that is sent at once would lose the time by which the thread is
+        // behind.
         if !state.writers.is_empty() && state.is_clocked() && !state.end {
             state.ends_at = Some(now + GRACE);
             return;
         }
         state.clock.end();
         if mem::take(&mut state.end) {
-            // A connection that is gone needs no end.
+            // The connection may already have ended.
             let _ = self.io.end_quietly();
         }
     }
@@ -213,6 +219,7 @@ impl Paced {
         self.discard(state);
         state.clock.end();
         state.end = false;
+        // Returned by the next write, as this one was accepted before.
         state.error = Some(error);
     }
 
@@ -222,7 +229,7 @@ impl Paced {
         state.pending.clear(&self.estimator().spare);
     }
 
-    /// Has the next piece sent at `at`, or when it is released.
+    /// Schedules the next piece for `at`, or queues the stream to be released.
     pub(super) fn wait_until(self: &Rc<Self>, state: &mut State, at: Instant) {
         if state
             .pacing
@@ -237,10 +244,10 @@ impl Paced {
         state.waits = Waits::Event(timers.schedule(FireWindow::from(at), event));
     }
 
-    /// Has a task wait for room in the kernel: this is rare.
+    /// Spawns a task that waits for room in the kernel. This is rare.
     fn wait_for_kernel(self: &Rc<Self>, state: &mut State) {
         state.waits = Waits::Kernel;
-        // The peer is late, not an event: there is nothing to catch up with.
+        // The delay is caused by the peer, not by events, so it is not made up.
         state.clock.end();
         let runtime = self.io.runtime();
         self.counts().on_blocked();
@@ -252,7 +259,8 @@ impl Paced {
         }));
     }
 
-    /// Returns false if the stream was dropped and its peer takes nothing, or if the stream is being reset.
+    /// Waits for room in the kernel. Returns false if the stream was dropped and its peer accepts no data, or if the
+    /// stream is being reset.
     async fn until_writable(&self) -> bool {
         loop {
             let writable = poll_fn(|cx| {
@@ -270,12 +278,12 @@ impl Paced {
         }
     }
 
-    /// Learns what has changed at the pacer, and for how long pieces are made now.
+    /// Applies changes of the pacer's parameters and of the time that pieces cover.
     pub(super) fn follow(&self, state: &mut State, now: Instant) {
         let runtime = self.io.runtime();
         let version = Some(state.pacer.version());
         let turn = self.estimator().turn(runtime, now);
-        // What follows has divisions, and hardly ever a reason.
+        // The rest takes divisions and is seldom needed.
         if (state.version, state.turn) == (version, turn) {
             return;
         }
@@ -288,14 +296,14 @@ impl Paced {
         }
     }
 
-    /// Has the kernel pace, or no longer.
+    /// Turns the kernel's pacing on or off.
     fn tell_kernel(&self, before: Option<Pacing>, now: Option<Pacing>) {
         let rate = |pacing: Option<Pacing>| {
             let pacing = pacing.filter(|pacing| pacing.by == PacedBy::Kernel)?;
             Some(pacing.rate.bps().div_ceil(8))
         };
         if rate(before) != rate(now) {
-            // A kernel that cannot, does not pace.
+            // Without support in the kernel, the stream is not paced.
             let _ = self.io.set_max_pacing_rate(rate(now));
         }
     }
@@ -308,14 +316,14 @@ impl Transmit for Paced {
             self.estimator().on_waited();
         }
         if state.pending.is_empty() {
-            // Writers that are woken for each piece: none that waits is the end of the train.
+            // Without a buffer, writers are woken for each piece: if none waits, the train ends.
             if state.writers.is_empty() {
                 state.clock.end();
             }
         } else {
             self.transmit(&mut state, now);
         }
-        // While the runtime waits for the kernel, the writer is told so, to be patient or not.
+        // If the kernel has no room, the writer is woken too, to decide whether to keep waiting.
         let has_room = state.pending.len() <= state.room / 2 || state.waits == Waits::Kernel;
         let wake = if has_room {
             mem::take(&mut state.writers)
@@ -336,7 +344,7 @@ impl fmt::Debug for Paced {
 }
 
 impl Drop for Paced {
-    /// Sends what is left at the runtime's end, as far as the kernel has room.
+    /// Sends the pending data at the end of the runtime, as far as the kernel has room.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let rest = state.pending.front(usize::MAX);
@@ -347,8 +355,9 @@ impl Drop for Paced {
     }
 }
 
-/// How long a writer may take to come back that was woken because all is sent: it is the next in this turn or so.
+/// Time in which a writer that was woken after the last piece may continue the train. It usually runs within the same
+/// turn.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// How long a peer may take nothing of what is left of a stream that was dropped.
+/// Time for which a peer may accept no data of a dropped stream before it is discarded.
 const LINGER: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What a paced stream knows: how it is paced, what is pending, and what it waits for.
+//! The state of a paced stream: its parameters, its pending data, and the event that it waits for.
 
 use std::io;
 use std::task::Waker;
@@ -13,28 +13,28 @@ use super::{MOST_BYTES, PacedBy, Pacer, Pacing, TICK};
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) pacer: Pacer,
-    /// Of the pacer's, as of `version`.
+    /// The pacer's parameters as of `version`.
     pub(super) pacing: Option<Pacing>,
     pub(super) version: Option<u32>,
-    /// The time that `piece` was made for.
+    /// The time that `piece` covers.
     pub(super) turn: Duration,
     pub(super) clock: RateClock,
     pub(super) piece: usize,
     pub(super) room: usize,
     pub(super) pending: Buffer,
     pub(super) waits: Waits,
-    /// The time that the total rate has for the next piece.
+    /// The time that the total rate has reserved for the next piece.
     pub(super) reserved: Option<Instant>,
-    /// Who waits for room, or for the end of sending.
+    /// Tasks that wait for room or for all data to be sent.
     pub(super) writers: Vec<Waker>,
-    /// When the train ends unless its writer, which has been woken, comes back before.
+    /// Time at which the train ends unless its writer, which has been woken, writes again before.
     pub(super) ends_at: Option<Instant>,
-    /// The direction to end when all is sent.
+    /// Whether to end the direction of writing when all data is sent.
     pub(super) end: bool,
     pub(super) error: Option<io::Error>,
 }
 
-/// What the next piece waits for.
+/// The condition that the next piece waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Waits {
     Nothing,
@@ -68,13 +68,13 @@ impl State {
         by == Some(PacedBy::SoftEvents)
     }
 
-    /// When the next piece may go, if not now.
+    /// Returns when the next piece may be sent, or `None` if it may be sent now.
     pub(super) fn may_send(&mut self, now: Instant) -> Option<Instant> {
         let own = self.clock.next_send(now);
         if own > now {
             return Some(own);
         }
-        // What a write will begin with is not known yet: the total counts it as a whole piece.
+        // The size of the next write is not known yet: reserve the time of a whole piece.
         let bytes = match self.pending.is_empty() {
             true => self.piece,
             false => self.pending.len().min(self.piece),
@@ -84,9 +84,10 @@ impl State {
         (reserved > now).then_some(reserved)
     }
 
-    /// The bytes that go together now that a piece may: that, or as many pieces as are due and the total has time for.
+    /// Returns the bytes to send together once a piece may be sent: one piece, or as many as are due and the total
+    /// rate allows.
     pub(super) fn due(&self, now: Instant) -> usize {
-        // Pieces that no event can clock go one after the other as it is.
+        // Pieces that events cannot clock are sent one after the other anyway.
         if !self.is_clocked() || self.clock.target() < TICK {
             return self.piece;
         }
@@ -96,6 +97,7 @@ impl State {
             true => due,
             false => due.min(self.pending.len()),
         };
+        // Each further piece needs the agreement of the total rate.
         let mut together = self.piece;
         while together < due && self.pacer.reserve_now(now, self.piece.min(due - together)) {
             together += self.piece.min(due - together);
@@ -103,7 +105,7 @@ impl State {
         together
     }
 
-    /// Pieces are of another size, or go by another pacing than `before`.
+    /// Applies a new size of pieces, or parameters that replace `before`.
     pub(super) fn set_piece(&mut self, before: Option<Pacing>, pacing: &Pacing, piece: usize) {
         pacing.set_clock(&mut self.clock, before, self.piece, piece);
         self.piece = piece;

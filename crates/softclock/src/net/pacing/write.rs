@@ -1,4 +1,4 @@
-//! The writer's side of a paced stream: what begins a train goes out at once, the rest is queued.
+//! The writer's side of a paced stream: the first piece of a train is sent at once, the rest is queued.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -10,13 +10,13 @@ use super::buffer::with_front;
 use super::state::Waits;
 use super::{Paced, PacedBy, TICK};
 
-/// What a write is to do.
+/// The next step of a write.
 enum Step {
-    /// Give all to the kernel.
+    /// Give all data to the kernel.
     Unpaced,
-    /// Begin a train with a piece.
+    /// Begin a train by sending a piece.
     Begin,
-    /// Wait for those before.
+    /// Queue the data behind earlier data.
     Queue,
 }
 
@@ -33,7 +33,7 @@ impl Paced {
         let begun = match self.next_step()? {
             Step::Unpaced => return self.io.poll_send_vectored(cx, parts),
             Step::Begin => ready!(self.begin(parts, |piece| self.io.poll_send_piece(cx, piece)))?,
-            // Which makes no call.
+            // This makes no call, so charge one to the task's allowance.
             Step::Queue => {
                 ready!(allowance());
                 0
@@ -48,7 +48,7 @@ impl Paced {
         }
     }
 
-    /// As [`poll_write`](Self::poll_write), without waiting.
+    /// Like [`poll_write`](Self::poll_write), without waiting.
     pub(crate) fn try_write(self: &Rc<Self>, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -81,9 +81,11 @@ impl Paced {
             return Ok(Step::Queue);
         }
         let now = self.io.runtime().clock.now();
+        // The writer that was woken at the end of the buffer came back too late: its train has ended.
         if state.ends_at.take().is_some_and(|end| end < now) {
             state.clock.end();
         }
+        // The pacing may have changed since the last write.
         self.follow(&mut state, now);
         let by = state.pacing.map(|pacing| pacing.by);
         Ok(match by {
@@ -94,7 +96,8 @@ impl Paced {
         })
     }
 
-    /// Sends the first piece of a train by `send`, or all of them where none has to wait; gives how much was sent.
+    /// Sends the first piece of a train with `send`, or all pieces if none has to wait. Returns the number of bytes
+    /// sent.
     fn begin(
         &self,
         parts: &[IoSlice<'_>],
@@ -107,7 +110,7 @@ impl Paced {
             let due = self.state.borrow().due(now);
             let sent = match with_front(parts, begun, due, &mut send) {
                 Poll::Ready(Ok(sent)) => sent,
-                // Comes again with the next call.
+                // An error will occur again in the next call.
                 _ if begun > 0 => return Poll::Ready(Ok(begun)),
                 nothing => return nothing,
             };
@@ -115,13 +118,14 @@ impl Paced {
             let now = self.io.runtime().clock.now();
             let mut state = self.state.borrow_mut();
             self.on_sent(&mut state, now, sent);
+            // Pieces that take less than a tick cannot be clocked by events: continue with the next.
             if begun == offered || state.clock.target() >= TICK {
                 return Poll::Ready(Ok(begun));
             }
         }
     }
 
-    /// Accepts what there is room for of `parts` behind their first `skip` bytes; returns how much.
+    /// Queues bytes of `parts` after the first `skip`, as far as there is room. Returns their number.
     fn queue(self: &Rc<Self>, parts: &[IoSlice<'_>], skip: usize) -> usize {
         let runtime = self.io.runtime();
         let now = runtime.clock.now();
@@ -132,7 +136,7 @@ impl Paced {
         runtime.pacing.on_accepted(taken);
         if state.waits == Waits::Nothing {
             let at = state.clock.next_send(now);
-            // Without a buffer the event is also what ends the train.
+            // Without a buffer, the event also ends the train.
             if !state.pending.is_empty() || state.room == 0 {
                 self.wait_until(&mut state, at);
             } else {

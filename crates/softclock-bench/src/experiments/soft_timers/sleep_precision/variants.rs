@@ -1,4 +1,4 @@
-//! The programs that are compared.
+//! The programs that the experiment compares.
 
 use std::io;
 use std::process::Command;
@@ -20,7 +20,7 @@ impl Sleeper {
     }
 }
 
-/// Those that work here; why the others do not is noted.
+/// Returns the sleepers that work on this machine; adds a note for each that does not.
 pub(super) fn sleepers(workshop: &Workshop, notes: &mut Vec<String>) -> io::Result<Vec<Sleeper>> {
     let this = std::env::current_exe()?;
     let mut found = Vec::new();
@@ -55,6 +55,7 @@ pub(super) fn sleepers(workshop: &Workshop, notes: &mut Vec<String>) -> io::Resu
             Err(missing) => notes.push(missing),
         }
     }
+    // A sleeper that fails here, for example where io_uring is forbidden, must not end the experiment.
     found.retain(|sleeper| match sleeper.run(&TRIAL, 0) {
         Ok(_) => true,
         Err(error) => {
@@ -65,7 +66,7 @@ pub(super) fn sleepers(workshop: &Workshop, notes: &mut Vec<String>) -> io::Resu
     Ok(found)
 }
 
-/// Whether a sleeper works at all.
+/// A short run that checks whether a sleeper works.
 const TRIAL: Order = Order {
     timers: 1,
     shortest_us: 100,
@@ -74,7 +75,7 @@ const TRIAL: Order = Order {
     milliseconds: 2,
 };
 
-/// Ours with its defaults.
+/// The name of softclock with its defaults.
 pub(super) const SOFTCLOCK: &str = "softclock";
 
 const KINDS: [(Kind, &str); 6] = [

@@ -1,4 +1,4 @@
-//! The cache misses of Tables II and III, by simulation: what the handler's accesses cost where it is called.
+//! The cache misses of Tables II and III, by simulation: the effect of the place at which the handler runs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::lab::simulation::{
 };
 use crate::output::report::{Context, Row};
 
-/// The misses that the handler adds if it is called each so many instructions, and what a reader must know of them.
+/// Returns the misses that the handler adds if it runs every `instructions` instructions, and a note on the method.
 pub(super) fn rows(context: &Context, instructions: u64) -> (Vec<Row>, String) {
     if !is_possible() {
         let note = "cache misses are not simulated, as valgrind is not installed (Debian's package valgrind)";
@@ -48,7 +48,7 @@ fn outcome_rows(outcome: &Outcome) -> Vec<Row> {
     rows
 }
 
-/// In each part in which there were events.
+/// Returns the additional misses per event, for each part that had events.
 fn more_per_event(never: &Simulated, with: &Simulated, misses: fn(&Misses) -> u64) -> Vec<f64> {
     let parts = never.parts.iter().zip(&with.parts);
     parts

@@ -1,5 +1,5 @@
-//! Structures of C libraries: a program in `peers/` plays the same steps, which it gets through a pipe, in turn with the
-//! others. It times itself, so the pipe costs nothing that counts.
+//! Timer structures of C libraries. A program in `peers/` plays the same steps in turn with the others. It reads them
+//! from a pipe and times itself, so the pipe does not add to the result.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Those that can be compiled and work here; why the others do not is noted.
+    /// Returns the programs that can be compiled and work on this machine; adds a note for each that does not.
     pub(super) fn all(workshop: &Workshop, notes: &mut Vec<String>) -> Vec<Self> {
         let mut programs = Vec::new();
         for (name, source, library) in LIBRARIES {
@@ -48,11 +48,11 @@ impl Program {
     }
 }
 
-/// A structure in a process of its own, with its timers' owners.
+/// A timer structure in a separate process, with its timers' owners.
 pub(super) struct Coprocess {
     name: &'static str,
     child: Child,
-    /// `None` once it is to end.
+    /// The program's input; `None` once it is closed, which ends the program.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     timers: usize,
@@ -74,6 +74,7 @@ impl Coprocess {
             now_ns: 0,
             found: Inexactness::default(),
         };
+        // The program keeps the population until its first order to play.
         let initial = initial_ns.iter().map(|&due_ns| Step {
             due_ns,
             ..Step::default()
@@ -87,14 +88,19 @@ impl Coprocess {
         orders.write_all(&encode(what, steps))
     }
 
-    /// Nanoseconds a step or call.
+    /// Reads an answer; returns the nanoseconds per step or call.
     fn answer(&mut self) -> io::Result<f64> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let (ns, late, early) = parse(&line).ok_or_else(|| {
-            let message = format!("{} said '{}'", self.name, line.trim_end());
+            let message = format!(
+                "unexpected answer from {}: '{}'",
+                self.name,
+                line.trim_end()
+            );
             io::Error::other(message)
         })?;
+        // The program reports totals, not differences.
         self.found.late = late;
         self.found.early = early;
         Ok(ns)
@@ -135,7 +141,7 @@ impl Play for Coprocess {
 
 impl Drop for Coprocess {
     fn drop(&mut self) {
-        // It ends with its orders. How does not matter any more.
+        // The program ends when its input is closed. Its exit status does not matter.
         self.orders = None;
         let _ = self.child.wait();
     }
@@ -147,12 +153,12 @@ fn command(program: &Path, kind: Kind) -> Command {
         command.arg("fire");
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    // DPDK tells much about itself.
+    // DPDK logs its start-up on standard error.
     command.stderr(Stdio::null());
     command
 }
 
-/// As `struct order` and `struct step` in `peers/wheel.h`.
+/// Encodes `struct order` and `struct step` of `peers/wheel.h`.
 fn encode(what: u32, steps: &[Step]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 + 24 * steps.len());
     bytes.extend(what.to_ne_bytes());
@@ -166,7 +172,7 @@ fn encode(what: u32, steps: &[Step]) -> Vec<u8> {
     bytes
 }
 
-/// Nanoseconds a step, and how many timers fired late and early so far.
+/// Parses an answer: nanoseconds per step, and the numbers of timers that have fired late and early so far.
 fn parse(line: &str) -> Option<(f64, u64, u64)> {
     let mut words = line.split_whitespace();
     let ns = words

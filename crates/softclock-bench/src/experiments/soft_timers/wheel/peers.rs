@@ -1,8 +1,8 @@
-//! The timer structures that are compared, each used as its documentation advises, at a resolution
-//! of one microsecond and with the same 8-byte payload.
+//! The timer structures that are compared, each used as its documentation advises, with a resolution of one microsecond
+//! and an 8-byte payload. The exception is the wheel as the runtime uses it, whose events are larger.
 //!
-//! Times are converted to what a structure takes before the clock of the benchmark runs, as a
-//! program that uses it would read them in that form.
+//! Times are converted to the structure's own form before the measurement starts, because a program that uses the
+//! structure would read its clock in that form.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -16,9 +16,9 @@ use hierarchical_hash_wheel_timer::wheels::cancellable::{
     CancellableTimerEntry, QuadWheelWithOverflow,
 };
 use nexus_timer::{Wheel, WheelBuilder};
-use softclock_core::{Instant, TimerKey, TimerWheel};
+use softclock_core::{FireWindow, Instant, SoftTimers, TimerKey, TimerWheel, TriggerState};
 
-/// What fires goes to the timer's owner, who then has no handle any more.
+/// The handles that the timers' owners keep. An owner loses its handle when its timer fires.
 pub(super) struct Owners<H> {
     handles: Vec<Option<H>>,
 }
@@ -50,7 +50,7 @@ impl<H> Owners<H> {
     }
 }
 
-/// A timer structure.
+/// A timer structure under test.
 pub(super) trait Peer {
     const NAME: &'static str;
     type Handle;
@@ -58,11 +58,11 @@ pub(super) trait Peer {
 
     fn new(capacity: usize) -> Self;
 
-    /// The clock at `ns`, in the form that `poll` takes.
+    /// Returns the clock reading `ns` in the form that `poll` takes.
     fn at(&self, ns: u64) -> Self::Time;
 
-    /// The due time `ns`, in the form that `schedule` takes: one tick later where the structure
-    /// does not itself add the paper's tick.
+    /// Returns the due time `ns` in the form that `schedule` takes: one tick later for structures that do not add the
+    /// paper's tick themselves.
     fn due(&self, ns: u64) -> Self::Time;
 
     fn schedule(&mut self, due: Self::Time, id: u64) -> Self::Handle;
@@ -74,14 +74,14 @@ pub(super) trait Peer {
         self.schedule(due, id)
     }
 
-    /// Moves to `now` and fires everything due.
+    /// Advances the clock to `now` and fires all due timers.
     fn poll(&mut self, now: Self::Time, owners: &mut Owners<Self::Handle>);
 
-    /// Whether anything is due: the check of a trigger state.
+    /// Returns whether a timer is due: the check at a trigger state.
     fn is_due(&self, now: Self::Time) -> bool;
 }
 
-/// This crate's wheel.
+/// softclock's wheel alone.
 pub(super) struct Softclock(TimerWheel<u64>);
 
 impl Peer for Softclock {
@@ -125,6 +125,75 @@ impl Peer for Softclock {
             }
         }
         self.0.advance(now);
+    }
+
+    #[inline]
+    fn is_due(&self, now: Instant) -> bool {
+        self.0.next_due().is_some_and(|next| next <= now)
+    }
+}
+
+/// The same wheel as the runtime uses it: inside the soft-timer facility, which counts trigger states, intervals and
+/// lateness, and with events of the size of the runtime's.
+pub(super) struct SoftclockRuntime(SoftTimers<Event>);
+
+/// Stands for the runtime's event, which holds a waker and the action to take, and has the same size.
+pub(super) struct Event {
+    owner: u64,
+    _rest: [u64; 2],
+}
+
+// The runtime asserts the same size for its own events.
+const _: () = assert!(SoftTimers::<Event>::NODE_BYTES == 64);
+
+impl Peer for SoftclockRuntime {
+    const NAME: &'static str = "softclock, as in its runtime";
+    type Handle = TimerKey;
+    type Time = Instant;
+
+    fn new(_: usize) -> Self {
+        Self(SoftTimers::new(Instant::ORIGIN, Duration::from_millis(32)))
+    }
+
+    fn at(&self, ns: u64) -> Instant {
+        Instant::from_ns(ns)
+    }
+
+    fn due(&self, ns: u64) -> Instant {
+        Instant::from_ns(ns)
+    }
+
+    #[inline]
+    fn schedule(&mut self, due: Instant, id: u64) -> TimerKey {
+        let event = Event {
+            owner: id,
+            _rest: [id; 2],
+        };
+        self.0.schedule(FireWindow::from(due), event)
+    }
+
+    #[inline]
+    fn cancel(&mut self, key: TimerKey) {
+        self.0.cancel(key);
+    }
+
+    #[inline]
+    fn reschedule(&mut self, key: TimerKey, due: Instant, _: u64) -> TimerKey {
+        self.0.reschedule(key, due);
+        key
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant, owners: &mut Owners<TimerKey>) {
+        let mut due = self.0.check(TriggerState::TaskEnd, now);
+        loop {
+            match due {
+                Some(event) => _ = owners.fire(event.value.owner),
+                None if !self.is_due(now) => return,
+                None => {}
+            }
+            due = self.0.next_overdue(TriggerState::TaskEnd, now);
+        }
     }
 
     #[inline]
@@ -188,11 +257,11 @@ impl Peer for Tree {
     }
 }
 
-/// The standard library's heap. Cancelling marks the timer's place; the heap's entry goes when it
-/// comes to the top.
+/// The standard library's heap. Cancelling only marks the timer's place; the heap's entry is removed when it reaches
+/// the top.
 pub(super) struct Heap {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    /// The sequence number of the heap's entry that counts, and the payload.
+    /// The sequence number of the place's valid heap entry, and the payload.
     places: Vec<(u64, u64)>,
     free: Vec<u32>,
     sequence: u64,
@@ -223,6 +292,7 @@ impl Peer for Heap {
     #[inline]
     fn schedule(&mut self, due: u64, id: u64) -> u32 {
         self.sequence += 1;
+        // Reuse the place of a cancelled or fired timer, so that the table stays as large as the population.
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, 0));
             self.places.len() as u32 - 1
@@ -246,6 +316,7 @@ impl Peer for Heap {
             }
             self.heap.pop();
             let (expected, id) = self.places[place as usize];
+            // A different sequence number marks an entry whose timer was cancelled.
             if expected == sequence {
                 self.cancel(place);
                 owners.fire(id);
@@ -269,7 +340,7 @@ pub(super) struct Nexus<const SHIFT: u32> {
 }
 
 impl<const SHIFT: u32> Nexus<SHIFT> {
-    /// Enough levels of 64 slots to reach beyond the longest delay of the trace, 2^25 ticks.
+    /// Levels of 64 slots, enough to reach beyond the longest delay of the trace, 2^25 ticks.
     const LEVELS: usize = (25 - 6) / SHIFT as usize + 2;
 }
 
@@ -336,9 +407,9 @@ impl<const SHIFT: u32> Peer for Nexus<SHIFT> {
     }
 }
 
-/// `bitwheel`, whose finest tick is a millisecond: its time runs a thousand times slower here.
+/// `bitwheel`, whose finest tick is a millisecond: its time is scaled by 1000 here.
 ///
-/// `SLOTS` places a slot; what finds none goes to its own tree.
+/// Each slot has `SLOTS` places; timers that find none are kept in the library's overflow tree.
 pub(super) struct Bitwheel<const SLOTS: usize> {
     wheel: Box<BitWheelWithFailover<BitTimer, 5, 1, SLOTS>>,
     epoch: StdInstant,
@@ -396,7 +467,8 @@ impl<const SLOTS: usize> Peer for Bitwheel<SLOTS> {
 
     #[inline]
     fn poll(&mut self, now: StdInstant, owners: &mut Owners<TimerHandle>) {
-        // It steps through every tick from the first due one: stop at those that matter.
+        // `poll` steps through every tick from the first due one. Polling at each due time instead skips the empty
+        // ticks between.
         while let Some(next) = self.wheel.peek_next_fire()
             && next < now
         {
@@ -417,7 +489,7 @@ impl<const SLOTS: usize> Peer for Bitwheel<SLOTS> {
     }
 }
 
-/// `hierarchical_hash_wheel_timer`, whose millisecond is a microsecond here.
+/// `hierarchical_hash_wheel_timer`, whose millisecond stands for a microsecond here.
 pub(super) struct HashWheel {
     wheel: QuadWheelWithOverflow<HashEntry>,
     tick: u64,
@@ -472,13 +544,14 @@ impl Peer for HashWheel {
 
     #[inline]
     fn cancel(&mut self, id: u64) {
-        // Its answer only says whether the timer was pending.
+        // The result only says whether the timer was pending.
         let _ = self.wheel.cancel(&id);
     }
 
     #[inline]
     fn poll(&mut self, now: u64, owners: &mut Owners<u64>) {
         while self.tick < now {
+            // The wheel reports how many ticks are empty: skip those, and step only through the others.
             let ahead = now - self.tick;
             match self.wheel.can_skip() {
                 Skip::Empty => {

@@ -1,4 +1,4 @@
-//! Plays the trace, and single operations, on one structure and times them.
+//! Plays the trace, or single operations, on a structure and measures the time.
 
 use std::hint::black_box;
 use std::io;
@@ -8,38 +8,38 @@ use super::peers::{Owners, Peer};
 use super::trace::{Step, delay_ns};
 use crate::random::Random;
 
-/// A player whose structure is not known: so that different ones take turns.
+/// A player of any structure; the trait object lets different structures take turns.
 pub(super) trait Play {
     fn name(&self) -> &'static str;
 
-    /// Plays these steps; nanoseconds a step.
+    /// Plays these steps; returns the nanoseconds per step.
     ///
     /// # Errors
-    /// When a program that plays is gone.
+    /// The program that plays has ended.
     fn play(&mut self, steps: &[Step]) -> io::Result<f64>;
 
-    /// Does one operation `calls` times; nanoseconds a call.
+    /// Performs an operation `calls` times; returns the nanoseconds per call.
     ///
     /// # Errors
-    /// When a program that plays is gone.
+    /// The program that plays has ended.
     fn operation(&mut self, operation: Operation, calls: usize, seed: u64) -> io::Result<f64>;
 
-    /// What the trace found the structure to do early or late.
+    /// Returns how often the structure fired early or late in the trace.
     fn inexactness(&self) -> &Inexactness;
 }
 
-/// How far a structure is from firing on time.
+/// Counts of timers that did not fire on time.
 #[derive(Default)]
 pub(super) struct Inexactness {
     pub(super) steps: u64,
     /// Timers that had not fired one tick after their due time.
     pub(super) late: u64,
-    /// Timers that were gone when their owner came to cancel them, before their due time.
+    /// Timers that had fired before their due time, found when their owner came to cancel them.
     pub(super) early: u64,
 }
 
 impl Inexactness {
-    /// In words, if there is any.
+    /// Returns a note with the shares, if any timer was early or late.
     pub(super) fn note(&self, name: &str, what: &str, pending: usize) -> Option<String> {
         if self.late + self.early == 0 {
             return None;
@@ -54,7 +54,7 @@ impl Inexactness {
     }
 }
 
-/// New due times, in nanoseconds, for random ones of the timers.
+/// Returns random timers with new due times in nanoseconds.
 pub(super) fn choices(
     now_ns: u64,
     timers: usize,
@@ -68,7 +68,7 @@ pub(super) fn choices(
     })
 }
 
-/// What is measured by itself.
+/// An operation that is measured alone.
 #[derive(Clone, Copy)]
 pub(super) enum Operation {
     Schedule,
@@ -122,7 +122,7 @@ impl<P: Peer> Player<P> {
         }
     }
 
-    /// New due times for random timers, in the structure's own form.
+    /// Returns random timers with new due times, in the structure's form.
     fn choices(&self, calls: usize, seed: u64) -> Vec<(u32, P::Time)> {
         choices(self.now_ns, self.owners.len(), calls, seed)
             .map(|(id, due_ns)| (id, self.peer.due(due_ns)))
@@ -143,6 +143,7 @@ impl<P: Peer> Player<P> {
     }
 
     fn time_cancel(&mut self, choices: &[(u32, P::Time)]) -> f64 {
+        // Cancel in another order than that of scheduling, as owners do.
         let mut handles = self.schedule_all(choices);
         shuffle(&mut handles);
         let start = StdInstant::now();
@@ -188,6 +189,7 @@ impl<P: Peer> Player<P> {
 impl<P: Peer> Player<P> {
     #[inline]
     fn step(&mut self, step: &Step, at: P::Time, due: P::Time) {
+        // As in a program: fire due timers first, then replace this timer.
         self.peer.poll(at, &mut self.owners);
         match self.owners.take(step.id) {
             Some(handle) => {
@@ -207,6 +209,7 @@ impl<P: Peer> Play for Player<P> {
     }
 
     fn play(&mut self, steps: &[Step]) -> io::Result<f64> {
+        // Conversions are not part of the structure's cost.
         let times: Vec<(P::Time, P::Time)> = steps
             .iter()
             .map(|step| (self.peer.at(step.at_ns), self.peer.due(step.due_ns)))
@@ -241,7 +244,7 @@ impl<P: Peer> Play for Player<P> {
 }
 
 impl<P: Peer> Drop for Player<P> {
-    /// Handles of nexus-timer may not be dropped.
+    /// Cancels all timers, because nexus-timer requires each handle to be consumed, not dropped.
     fn drop(&mut self) {
         for id in 0..self.owners.len() as u32 {
             if let Some(handle) = self.owners.take(id) {

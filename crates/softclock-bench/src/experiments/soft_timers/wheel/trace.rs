@@ -1,12 +1,12 @@
-//! The trace that every timer structure plays: made once, from a fixed seed.
+//! The trace that every timer structure plays, generated from a fixed seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::random::Random;
 
-/// One step of the trace: the clock has moved to `at`, and timer `id` gets a new due time. What it
-/// had before has fired by now (`expired`) or is cancelled.
+/// One step of the trace: the clock has moved to `at_ns`, and timer `id` gets the due time `due_ns`. Its previous timer
+/// has fired by now (`expired`) or is cancelled.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Step {
     pub(super) at_ns: u64,
@@ -15,13 +15,13 @@ pub(super) struct Step {
     pub(super) expired: bool,
 }
 
-/// What happens to the timers.
+/// The pattern of the timers.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// As in a network server: 90 % are cancelled, delays are of every magnitude.
+    /// As in a network server: 90 % are cancelled, and delays are log-uniform from 10 us to 30 s.
     Network,
-    /// Every one fires, about one each microsecond: delays are uniform up to a bound that grows
-    /// with the population.
+    /// Every timer fires, about one per microsecond: delays are uniform up to a bound that grows with the number of
+    /// timers.
     Firing,
 }
 
@@ -30,15 +30,15 @@ pub(super) struct Trace {
     kind: Kind,
     longest_ns: u64,
     random: Random,
-    /// When each timer's next step is.
+    /// The time of each timer's next step, earliest first.
     ahead: BinaryHeap<Reverse<(u64, u32, bool)>>,
-    /// The due times that the timers have before the first step.
+    /// The due times of the timers before the first step.
     pub(super) initial_ns: Vec<u64>,
 }
 
 impl Trace {
-    /// A population of `timers` as it is found in the middle of things: what is pending for long
-    /// is more likely to be seen, so lifetimes are uniform here though new ones are log-uniform.
+    /// Creates a trace in its steady state: a long timer is more likely to be pending at a given moment, so initial
+    /// lifetimes are uniform although new delays are log-uniform.
     pub(super) fn new(kind: Kind, timers: usize, seed: u64) -> Self {
         let longest_ns = match kind {
             Kind::Network => LONGEST_NS,
@@ -60,12 +60,13 @@ impl Trace {
         trace
     }
 
-    /// Decides whether a timer will be cancelled before it is due, and when.
+    /// Decides whether and when a timer is cancelled before it is due.
     fn plan(&mut self, at_ns: u64, delay_ns: u64, id: u32) {
         let expires = match self.kind {
             Kind::Network => self.random.below(100) >= CANCELLED_PERCENT,
             Kind::Firing => true,
         };
+        // An owner comes back after its timer has fired, or at a random time before that to cancel it.
         let next_ns = if expires {
             at_ns + delay_ns + GRACE_NS
         } else {
@@ -84,6 +85,7 @@ impl Iterator for Trace {
             Kind::Network => delay_ns(&mut self.random),
             Kind::Firing => SHORTEST_NS + self.random.below(self.longest_ns - SHORTEST_NS),
         };
+        // The timer's next step is planned now, so that there is always one per timer.
         self.plan(at_ns, delay_ns, id);
         Some(Step {
             at_ns,
@@ -94,7 +96,7 @@ impl Iterator for Trace {
     }
 }
 
-/// A delay whose logarithm is uniform: 10 us to 100 us as likely as 1 s to 10 s.
+/// Returns a log-uniform delay: 10 us to 100 us is as likely as 1 s to 10 s.
 pub(super) fn delay_ns(random: &mut Random) -> u64 {
     let unit = random.draw() as f64 / u64::MAX as f64;
     let ratio = LONGEST_NS as f64 / SHORTEST_NS as f64;
@@ -104,5 +106,5 @@ pub(super) fn delay_ns(random: &mut Random) -> u64 {
 const SHORTEST_NS: u64 = 10_000;
 const LONGEST_NS: u64 = 30_000_000_000;
 const CANCELLED_PERCENT: u64 = 90;
-/// What is due fires one tick later; two suffice to tell firing late from firing on time.
+/// The wait after the due time. A due timer fires one tick later, so two ticks separate late from on time.
 const GRACE_NS: u64 = 2_000;

@@ -1,30 +1,34 @@
-//! How classes are written: `rate 10mbit peak 20mbit burst 15kb behind 20ms limit 1000 src 10.0.0.0/8 dport 80`.
+//! The text form of a class: `rate 10mbit peak 20mbit burst 15kb behind 20ms limit 1000 src 10.0.0.0/8 dport 80`.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use softclock_core::Rate;
 use softclock_core::pacing::ClassOptions;
-use softclock_core::units::{parse_size, parse_time};
-use softclock_wire::packet::Filter;
+use softclock_core::units::{UnitError, parse_size, parse_time};
+use softclock_wire::packet::{Filter, FilterError};
 
-/// A class, and which packets belong to it.
+/// A class: the filter that selects its packets, and how they are paced. Parsed from text by [`FromStr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Class {
-    pub(crate) name: Option<String>,
-    pub(crate) filter: Filter,
-    /// It takes what no other class wants, wherever it stands.
-    pub(crate) is_default: bool,
-    pub(crate) options: ClassOptions,
-    /// Packets to be segmented that take no more on the wire pass whole.
-    pub(crate) whole_bytes: u64,
-    /// As it was written.
-    pub(crate) text: String,
+pub struct Class {
+    /// The name in reports, if the text gives one.
+    pub name: Option<String>,
+    /// Selects the packets of the class.
+    pub filter: Filter,
+    /// Whether the class takes the packets that match no other class, wherever it stands in the list.
+    pub is_default: bool,
+    /// Rate, peak, burst and queue limits.
+    pub options: ClassOptions,
+    /// A packet that an offload has joined passes uncut if it takes at most so many bytes on the wire.
+    pub whole_bytes: u64,
+    /// The text that the class was parsed from, with single spaces.
+    pub text: String,
 }
 
 impl Class {
-    /// As it was written, with the defaults that apply to it.
-    pub(crate) fn effective(&self) -> String {
+    /// The text of the class with the defaults that apply to it appended.
+    pub fn effective(&self) -> String {
         let is_written = |name| self.text.split(' ').any(|word| word == name);
         let mut text = self.text.clone();
         if let Some(peak) = self.options.peak.filter(|_| !is_written("peak")) {
@@ -38,9 +42,9 @@ impl Class {
 }
 
 impl FromStr for Class {
-    type Err = String;
+    type Err = ClassError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ClassError> {
         let mut parts = Parts::default();
         let mut filter = Filter::default();
         let mut words = text.split_whitespace();
@@ -49,25 +53,27 @@ impl FromStr for Class {
                 parts.is_default = true;
                 continue;
             }
+            // The parts of a class first, then the filter's conditions. A missing value is reported below, since an
+            // unknown word is the more likely mistake.
             let value = words.next().unwrap_or_default();
             if parts.add(word, value)? {
                 continue;
             }
             match filter.add(word, value) {
                 Ok(true) => {}
-                Ok(false) => return Err(format!("'{word}' is no part of a class; {PARTS}")),
-                Err(_) if value.is_empty() => return Err(no_value(word)),
-                Err(error) => return Err(error.to_string()),
+                Ok(false) => return Err(ClassError::UnknownPart(word.into())),
+                Err(_) if value.is_empty() => return Err(ClassError::NoValue(word.into())),
+                Err(error) => return Err(ClassError::Condition(error)),
             }
         }
         if parts.is_default && filter != Filter::default() {
-            return Err("a default class takes what is left and has no conditions".into());
+            return Err(ClassError::DefaultWithConditions);
         }
         parts.into_class(filter, text)
     }
 }
 
-/// What is written of a class beside its conditions.
+/// The parts of a class other than its conditions, while the text is parsed.
 #[derive(Default)]
 struct Parts {
     name: Option<String>,
@@ -80,56 +86,63 @@ struct Parts {
 }
 
 impl Parts {
-    /// Takes `name value`; false if it is no part of this kind.
-    fn add(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let explain = |error: &dyn std::fmt::Display| match value.is_empty() {
-            true => no_value(name),
-            false => format!("{name} '{value}': {error}"),
+    /// Parses `name value`; returns false if `name` is not one of these parts.
+    fn add(&mut self, name: &str, value: &str) -> Result<bool, ClassError> {
+        let no_value = || ClassError::NoValue(name.into());
+        let explain = |error: UnitError| match value.is_empty() {
+            true => no_value(),
+            false => ClassError::Value {
+                part: name.into(),
+                value: value.into(),
+                error,
+            },
         };
         let repeated = match name {
-            "name" if value.is_empty() => return Err(no_value(name)),
+            "name" if value.is_empty() => return Err(no_value()),
             "name" => self.name.replace(value.into()).is_some(),
             "rate" => {
-                let rate = value.parse().map_err(|error| explain(&error))?;
+                let rate = value.parse().map_err(explain)?;
                 self.rate.replace(rate).is_some()
             }
             "peak" => {
-                let rate = value.parse().map_err(|error| explain(&error))?;
+                let rate = value.parse().map_err(explain)?;
                 self.peak.replace(rate).is_some()
             }
             "burst" => {
-                let size = parse_size(value).map_err(|error| explain(&error))?;
+                let size = parse_size(value).map_err(explain)?;
                 self.burst.replace(size).is_some()
             }
             "behind" => {
-                let time = parse_time(value).map_err(|error| explain(&error))?;
+                let time = parse_time(value).map_err(explain)?;
                 self.behind.replace(time).is_some()
             }
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| LIMITS.contains(limit));
-                let limit = limit.ok_or_else(|| explain(&"packets, 1 to 1000000"))?;
+                let limit = limit.ok_or_else(|| match value.is_empty() {
+                    true => no_value(),
+                    false => ClassError::Limit(value.into()),
+                })?;
                 self.limit.replace(limit).is_some()
             }
             _ => return Ok(false),
         };
         match repeated {
-            true => Err(format!("'{name}' is given twice")),
+            true => Err(ClassError::Twice(name.into())),
             false => Ok(true),
         }
     }
 
-    fn into_class(self, filter: Filter, text: &str) -> Result<Class, String> {
-        let rate = self
-            .rate
-            .ok_or("a class needs a rate, such as rate 10mbit")?;
+    fn into_class(self, filter: Filter, text: &str) -> Result<Class, ClassError> {
+        let rate = self.rate.ok_or(ClassError::NoRate)?;
         if let Some(peak) = self.peak
             && peak < rate
         {
-            return Err(format!("peak {peak} is less than rate {rate}"));
+            return Err(ClassError::PeakBelowRate { peak, rate });
         }
         let limit = self.limit.unwrap_or(LIMIT);
-        // What lateness leaves to make up for by default is too little for a rate of its own, and what is named as a
-        // burst may leave at the link's, as with tc. Much lateness is made up for gently.
+        // A class with `behind` may have much to catch up on, so it catches up at a rate only a little above its own.
+        // Not if it names a burst, which leaves at the link's rate, as with tc; and without `behind` the backlog is too
+        // small to matter.
         let gentle = (rate.bps() / 100).saturating_mul(100 + CATCH_UP_PERCENT);
         let peak = match (self.peak, self.behind, self.burst) {
             (None, Some(_), None) => Rate::from_bps(gentle.max(rate.bps())),
@@ -153,25 +166,76 @@ impl Parts {
     }
 }
 
-fn no_value(name: &str) -> String {
-    format!("'{name}' stands without a value")
+/// Why the text of a class cannot be parsed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClassError {
+    /// The word is neither a part nor a condition.
+    UnknownPart(String),
+    /// The part has no value.
+    NoValue(String),
+    /// The value of a part cannot be parsed as a rate, size or time.
+    Value {
+        /// The part's name.
+        part: String,
+        /// The value as written.
+        value: String,
+        /// Why it cannot be parsed.
+        error: UnitError,
+    },
+    /// The value of `limit` is not a number, or out of range.
+    Limit(String),
+    /// The part is given twice.
+    Twice(String),
+    /// A condition cannot be parsed.
+    Condition(FilterError),
+    /// The class has no rate.
+    NoRate,
+    /// The peak is below the rate.
+    PeakBelowRate {
+        /// The peak.
+        peak: Rate,
+        /// The rate.
+        rate: Rate,
+    },
+    /// A default class has conditions.
+    DefaultWithConditions,
 }
 
-const PARTS: &str = "there are rate, peak, burst, behind, limit, name and default, \
+impl fmt::Display for ClassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPart(word) => write!(f, "unknown word '{word}' in a class; {PARTS}"),
+            Self::NoValue(part) => write!(f, "'{part}' stands without a value"),
+            Self::Value { part, value, error } => write!(f, "{part} '{value}': {error}"),
+            Self::Limit(value) => write!(f, "limit '{value}': packets, 1 to 1000000"),
+            Self::Twice(part) => write!(f, "'{part}' is given twice"),
+            Self::Condition(error) => error.fmt(f),
+            Self::NoRate => f.write_str("a class needs a rate, such as rate 10mbit"),
+            Self::PeakBelowRate { peak, rate } => write!(f, "peak {peak} is less than rate {rate}"),
+            Self::DefaultWithConditions => {
+                f.write_str("a default class takes all other packets and has no conditions")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClassError {}
+
+const PARTS: &str = "valid are rate, peak, burst, behind, limit, name and default, \
                      and the conditions src, dst, host, sport, dport, port, proto, dscp and vlan";
 
 const LIMITS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
-/// Packets that wait in a class at most if it does not say.
+/// The default of `limit`: the most packets that wait in a class.
 const LIMIT: usize = 1000;
 
-/// A packet may be longer, but not all of a queue.
+/// The queue's limit in bytes is this times its limit in packets: the mean packet of a full queue may be no longer.
 const BYTES_PER_PACKET: u64 = 2 << 10;
-/// Some packets that are segmented later fit into any queue.
+/// The least limit in bytes, so that a few joined packets of 64 KiB fit into any queue.
 const LEAST_BYTES: u64 = 256 << 10;
 
-/// What a class that makes up for lateness, and names neither a peak nor a burst, sends above its rate meanwhile. At
-/// 100 Mbit/s and with frames of 1500 bytes, no millisecond then has more than 1.2 times the mean.
+/// How far above its rate a class with `behind` sends while it catches up, if it names neither a peak nor a burst. At
+/// 100 Mbit/s with frames of 1500 bytes, no millisecond then carries more than 1.2 times the mean.
 const CATCH_UP_PERCENT: u64 = 15;
 
 #[cfg(test)]
@@ -248,13 +312,13 @@ mod tests {
             ("rate 1mbit limit 0", "limit '0': packets, 1 to"),
             (
                 "rate 1mbit colour blue",
-                "'colour' is no part of a class; there are rate",
+                "unknown word 'colour' in a class; valid are rate",
             ),
             ("rate 1mbit src nowhere", "src 'nowhere': an address"),
             ("rate 1mbit dport", "'dport' stands without a value"),
             ("default rate 1mbit dport 80", "has no conditions"),
         ] {
-            let error = text.parse::<Class>().unwrap_err();
+            let error = text.parse::<Class>().unwrap_err().to_string();
             assert!(
                 error.contains(part) && !error.contains('\n'),
                 "{text}: {error}"

@@ -1,4 +1,4 @@
-//! The discipline of `softclock wan`: frames that wait until the model lets them leave.
+//! The discipline of a wide-area link: frames wait until the time that the model sets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,20 +6,21 @@ use std::collections::BinaryHeap;
 use softclock_core::Instant;
 use softclock_core::pacing::wire_bytes;
 use softclock_core::wan::{Fate, Wan};
+use softclock_linux::link::Pool;
 use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
-use crate::bridge::frame::{Discipline, Frame, Next, Row};
+use crate::frame::{Discipline, Frame, Next, Row};
 
-/// One direction.
+/// One direction of an emulated wide-area link, with the frames on their way.
 #[derive(Debug)]
-pub(super) struct Emulator {
+pub struct Emulator {
     model: Wan,
     overhead_bytes: u32,
-    /// By departure, then by arrival.
+    /// Buffers for segments and duplicates.
+    pool: Pool,
+    /// Ordered by departure, then by arrival.
     on_the_way: BinaryHeap<Reverse<Departure>>,
     arrivals: u64,
-    /// What the model does, in words.
-    settings: Vec<(String, String)>,
     row: Row,
 }
 
@@ -31,11 +32,13 @@ struct Departure {
 }
 
 impl Emulator {
-    pub(super) fn new(model: Wan, settings: Vec<(String, String)>, overhead_bytes: u32) -> Self {
+    /// Creates a link that delays, drops and changes frames as `model` decides. Each frame takes `overhead_bytes` on
+    /// the wire in addition to its length.
+    pub fn new(model: Wan, overhead_bytes: u32) -> Self {
         Self {
             model,
-            settings,
             overhead_bytes,
+            pool: Pool::new(),
             on_the_way: BinaryHeap::new(),
             arrivals: 0,
             row: Row {
@@ -45,7 +48,7 @@ impl Emulator {
         }
     }
 
-    /// A frame as it is on the wire arrives.
+    /// Handles the arrival of one frame on the wire, after segmentation.
     fn on_segment(&mut self, mut frame: Frame) {
         let wire = wire_bytes(frame.bytes.len() as u32, None, self.overhead_bytes);
         let Fate::Leaves {
@@ -56,17 +59,20 @@ impl Emulator {
         else {
             return;
         };
+        // Before the duplication, so that both copies have the same error.
         if let Some(bit) = corrupted {
             corrupt(&mut frame, bit);
             self.count("corrupted");
         }
         if doubled {
             self.count("duplicated");
-            self.put_on_way(at, frame.clone());
+            let copy = frame.copy(&self.pool);
+            self.put_on_way(at, copy);
         }
         self.put_on_way(at, frame);
     }
 
+    /// Asks the model for the fate of a frame, and counts losses and the longest queue.
     fn fate(&mut self, wire_bytes: u64, arrived: Instant) -> Fate {
         let fate = self.model.on_arrival(wire_bytes, arrived);
         let queued = self.model.last_queued_packets() as u64;
@@ -107,11 +113,13 @@ impl Emulator {
 impl Discipline for Emulator {
     fn on_frame(&mut self, frame: Frame, _now: Instant) {
         let headers = Headers::of_frame(&frame.bytes);
-        let Some(segments) = segments(&frame.bytes, &headers, &frame.offload) else {
+        let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload) else {
             return self.on_segment(frame);
         };
         let (offload, arrived) = (segments.offload(), frame.arrived);
-        for bytes in segments {
+        while let Some(bytes) = segments.next_bytes() {
+            let mut bytes = self.pool.buffer(bytes);
+            segments.write_next(&mut bytes);
             self.on_segment(Frame {
                 bytes,
                 offload,
@@ -140,13 +148,10 @@ impl Discipline for Emulator {
     fn rows(&self) -> Vec<Row> {
         vec![self.row.clone()]
     }
-
-    fn settings(&self) -> Vec<(String, String)> {
-        self.settings.clone()
-    }
 }
 
-/// Changes a bit behind the header of Ethernet. The checksum is that of the frame before, as a link finds it.
+/// Flips a bit behind the Ethernet header. A partial checksum is completed first, so that the receiver can detect the
+/// error as on a real link.
 fn corrupt(frame: &mut Frame, bit: u64) {
     if let Some(checksum) = frame.offload.checksum {
         complete_checksum(&mut frame.bytes, checksum);
@@ -181,7 +186,8 @@ impl Ord for Departure {
 
 const ETHERNET_HEADER: usize = 14;
 
-/// Bytes on the way at most: 2 s at 1 Gbit/s.
+/// The most bytes on their way: 2 s at 1 Gbit/s. Their buffers take up to eight times as much memory, if all frames
+/// have 253 bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
 const MOST_QUEUED: &str = "queued at most at the bottleneck";
@@ -195,14 +201,14 @@ mod tests {
 
     fn frame(byte: u8, arrived: Instant) -> Frame {
         Frame {
-            bytes: vec![byte; 100],
+            bytes: Pool::new().copy_of(&[byte; 100]),
             offload: Offload::NONE,
             arrived,
         }
     }
 
     fn emulator(options: WanOptions) -> Emulator {
-        Emulator::new(Wan::new(options, 1), Vec::new(), 0)
+        Emulator::new(Wan::new(options, 1), 0)
     }
 
     #[test]
@@ -212,7 +218,7 @@ mod tests {
             delay: Duration::from_micros(100),
             ..WanOptions::default()
         });
-        // Taken late: the delay counts from the arrival.
+        // Both frames are handled late: the delay counts from their arrival.
         emulator.on_frame(frame(1, at(0)), at(30));
         emulator.on_frame(frame(2, at(10)), at(30));
         assert!(matches!(emulator.next(at(99)), Next::Wait(due) if due == at(100)));
@@ -226,7 +232,7 @@ mod tests {
         );
     }
 
-    /// Each frame has its overhead, in the bottleneck and in the counts.
+    /// The overhead counts for each frame, in the bottleneck and in the counters.
     #[test]
     fn overhead_counts_for_each_frame() {
         for (frame, sent_after_us) in [
@@ -240,7 +246,7 @@ mod tests {
                 rate: Rate::from_bps(8_000_000),
                 ..WanOptions::default()
             };
-            let mut emulator = Emulator::new(Wan::new(options, 1), Vec::new(), 24);
+            let mut emulator = Emulator::new(Wan::new(options, 1), 24);
             emulator.on_frame(frame, Instant::ORIGIN);
             let mut now = Instant::ORIGIN;
             let mut sent = Vec::new();
@@ -265,7 +271,7 @@ mod tests {
         });
         emulator.on_frame(frame(0, Instant::ORIGIN), Instant::ORIGIN);
         let mut sent = std::iter::from_fn(|| match emulator.next(Instant::ORIGIN) {
-            Next::Send(frame) => Some(frame.bytes),
+            Next::Send(frame) => Some(frame.bytes.to_vec()),
             _ => None,
         });
         let (first, second) = (sent.next().unwrap(), sent.next().unwrap());

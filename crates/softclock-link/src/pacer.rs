@@ -1,32 +1,47 @@
-//! The discipline of `softclock pace`: classes on a byte clock (*PSPacer/HT*, II-B).
+//! The discipline of paced classes, on a byte clock (*PSPacer/HT*, II-B).
+//!
+//! - [`class`]: parses the text of a class.
+
+mod class;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
 use softclock_core::{Instant, Rate};
+use softclock_linux::link::Pool;
 use softclock_wire::packet::{Classifier, Headers, segments};
 
-use super::class::Class;
-use crate::bridge::frame::{Activity, Counts, Discipline, Frame, Next, Row};
-use crate::values::format_time;
+use crate::frame::{Activity, Counts, Discipline, Frame, Next, Row};
+pub use class::{Class, ClassError};
 
-/// The classes of one direction.
+/// The link that the classes share, and the settings common to all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct PacerOptions {
+    /// The rate of the link.
+    pub link: Rate,
+    /// How late a packet may be sent, so that packets of several classes leave by one system call. Zero for none.
+    pub tolerance: Duration,
+    /// Bytes on the wire that each frame adds to its own length: 24 on Ethernet.
+    pub overhead_bytes: u32,
+}
+
+/// The paced classes of one direction.
 #[derive(Debug)]
-pub(super) struct Pacer {
+pub struct Pacer {
     clock: ByteClock<Frame>,
     classes: Vec<Paced>,
-    /// Which class a packet belongs to, by its place in `order`.
+    /// Finds the first matching filter; its result is an index into `order`.
     classifier: Classifier,
-    /// The classes in the order in which they are asked: the default one is the last.
+    /// Indices into `classes` in matching order: the default class last.
     order: Vec<usize>,
     has_default: bool,
-    /// What belongs to no class leaves at once; with what it takes on the wire.
+    /// Frames of no class, which leave at once, each with its bytes on the wire.
     unpaced: VecDeque<(Frame, u64)>,
     unpaced_row: Row,
     overhead_bytes: u32,
-    /// What it does, in words.
-    settings: Vec<(String, String)>,
+    /// Buffers for the segments of large frames.
+    pool: Pool,
 }
 
 #[derive(Debug)]
@@ -39,16 +54,11 @@ struct Paced {
 }
 
 impl Pacer {
-    /// On a link of this rate, from `now` on. The first class whose filter matches a frame has it.
-    pub(super) fn new(
-        classes: &[Class],
-        link: Rate,
-        tolerance: Duration,
-        overhead_bytes: u32,
-        now: Instant,
-    ) -> Self {
-        let mut clock = ByteClock::new(link, now);
-        clock.set_tolerance(tolerance);
+    /// Creates the classes of a link, with their clocks starting at `now`. A frame belongs to the first class whose
+    /// filter matches it; the default class comes last wherever it stands in `classes`.
+    pub fn new(classes: &[Class], options: PacerOptions, now: Instant) -> Self {
+        let mut clock = ByteClock::new(options.link, now);
+        clock.set_tolerance(options.tolerance);
         let paced = classes.iter().enumerate().map(|(index, class)| Paced {
             id: clock.add_class(class.options),
             name: class
@@ -63,6 +73,7 @@ impl Pacer {
             activity: Activity::default(),
         });
         let mut order: Vec<usize> = (0..classes.len()).collect();
+        // A stable sort: the other classes keep the order in which they were given, which decides between matches.
         order.sort_by_key(|&index| classes[index].is_default);
         Self {
             classes: paced.collect(),
@@ -75,29 +86,30 @@ impl Pacer {
                 name: "unpaced".into(),
                 ..Row::default()
             },
-            overhead_bytes,
-            settings: settings(classes, link, tolerance, overhead_bytes),
+            overhead_bytes: options.overhead_bytes,
+            pool: Pool::new(),
         }
     }
 
-    /// The part of its rate that the class gets which gets least of it when all send; none if the link has the sum of
-    /// the rates.
-    pub(super) fn least_share(&self) -> Option<f64> {
+    /// The smallest share of its own rate that any class gets while all classes send, between 0 and 1. `None` if the
+    /// link's rate covers the sum of the rates.
+    pub fn least_share(&self) -> Option<f64> {
         let shares = self.classes.iter().map(|class| self.share(class));
         shares.min_by(f64::total_cmp).filter(|&share| share < 1.0)
     }
 
-    /// The part of its rate that a class gets when all send.
+    /// The share of its rate that a class gets while all classes send.
     fn share(&self, class: &Paced) -> f64 {
         self.clock.least_rate(class.id).bps() as f64 / class.rate.bps() as f64
     }
 
+    /// The index of the class that a frame with these headers belongs to.
     fn class_of(&self, headers: &Headers) -> Option<usize> {
         let place = self.classifier.first_match(headers)?;
         Some(self.order[place])
     }
 
-    /// What a frame takes on the wire, in the segments that the link will make of it.
+    /// The bytes that a frame takes on the wire, overhead included, after the link has cut it into its segments.
     fn wire_bytes(&self, frame: &Frame, headers: &Headers) -> u64 {
         let segmentation = frame.offload.segmentation;
         let sizes = segmentation.zip(headers.payload_offset);
@@ -108,7 +120,7 @@ impl Pacer {
         wire_bytes(frame.bytes.len() as u32, sizes, self.overhead_bytes)
     }
 
-    /// The rate of a class, and how much of it is left when all send.
+    /// The report's text for the rate of a class, and the share it keeps while all classes send.
     fn rule(&self, class: &Paced) -> String {
         match self.share(class) {
             share if share < 1.0 => format!("{}, at least {:.3} %", class.rate, share * 100.0),
@@ -124,7 +136,7 @@ impl Pacer {
         self.unpaced.push_back((frame, bytes));
     }
 
-    /// What does not fit is dropped, and counted by the clock.
+    /// Queues a frame in a class. If the class is full, the frame is dropped and the byte clock counts it.
     fn enqueue(&mut self, class: usize, frame: Frame, bytes: u64, now: Instant) {
         let paced = &mut self.classes[class];
         let _ = self.clock.enqueue(paced.id, frame, bytes, now);
@@ -141,11 +153,14 @@ impl Discipline for Pacer {
         let Some(class) = self.class_of(&headers) else {
             return self.on_unpaced(frame, bytes);
         };
+        // A joined packet above the class's burst would leave the link as a burst, so it is cut here.
         if bytes > self.classes[class].whole_bytes
-            && let Some(segments) = segments(&frame.bytes, &headers, &frame.offload)
+            && let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload)
         {
             let (offload, arrived) = (segments.offload(), frame.arrived);
-            for bytes in segments {
+            while let Some(bytes) = segments.next_bytes() {
+                let mut bytes = self.pool.buffer(bytes);
+                segments.write_next(&mut bytes);
                 let wire = wire_bytes(bytes.len() as u32, None, self.overhead_bytes);
                 let segment = Frame {
                     bytes,
@@ -160,6 +175,8 @@ impl Discipline for Pacer {
     }
 
     fn next(&mut self, now: Instant) -> Next {
+        // Unpaced frames first: they have no time to wait for.
+        // Unpaced frames first: they have no time to wait for.
         if let Some((frame, bytes)) = self.unpaced.pop_front() {
             let row = &mut self.unpaced_row;
             row.queued_packets -= 1;
@@ -207,27 +224,6 @@ impl Discipline for Pacer {
         let unpaced = (!self.has_default).then(|| self.unpaced_row.clone());
         paced.chain(unpaced).collect()
     }
-
-    fn settings(&self) -> Vec<(String, String)> {
-        self.settings.clone()
-    }
-}
-
-fn settings(
-    classes: &[Class],
-    link: Rate,
-    tolerance: Duration,
-    overhead_bytes: u32,
-) -> Vec<(String, String)> {
-    let setting = |name: &str, value: String| (name.to_owned(), value);
-    let classes = (classes.iter()).map(|class| setting("class", class.effective()));
-    let overhead = (overhead_bytes > 0).then(|| setting("overhead", overhead_bytes.to_string()));
-    let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
-    let others = [setting("link", link.to_string())]
-        .into_iter()
-        .chain(tolerance)
-        .chain(overhead);
-    classes.chain(others).collect()
 }
 
 #[cfg(test)]
@@ -251,8 +247,8 @@ mod tests {
         assert_eq!(share, Some(0.25), "one alone is above the link's");
     }
 
-    /// A processor that was taken away for 50 ms: eight frames leave at once after it, and what the rate had for the
-    /// others is counted, unless the class makes up for it.
+    /// After a pause of 50 ms, at most eight frames leave at once and the remaining bytes of the rate are counted as
+    /// lost, unless `behind` lets the class catch up.
     #[test]
     fn what_is_late_is_counted_unless_the_class_makes_up_for_it() {
         let lost = |class: &str| {
@@ -272,7 +268,7 @@ mod tests {
         assert_eq!(lost("rate 80mbit behind 100ms").1, 0);
     }
 
-    /// A datagram of UDP over IPv4 with this destination port.
+    /// A UDP datagram over IPv4 with this destination port.
     fn datagram(port: u16, bytes: usize) -> Frame {
         let mut frame = vec![2; 12];
         frame.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
@@ -280,7 +276,7 @@ mod tests {
         frame.extend(port.to_be_bytes());
         frame.resize(bytes, 0);
         Frame {
-            bytes: frame,
+            bytes: Pool::new().copy_of(&frame),
             offload: Offload::NONE,
             arrived: Instant::ORIGIN,
         }
@@ -293,8 +289,12 @@ mod tests {
     fn pacer_with_overhead(classes: &[&str], overhead_bytes: u32) -> Pacer {
         let classes: Vec<Class> = classes.iter().map(|text| text.parse().unwrap()).collect();
         let link = Rate::from_bps(1_000_000_000).unwrap();
-        let (none, begun) = (Duration::ZERO, Instant::ORIGIN);
-        Pacer::new(&classes, link, none, overhead_bytes, begun)
+        let options = PacerOptions {
+            link,
+            tolerance: Duration::ZERO,
+            overhead_bytes,
+        };
+        Pacer::new(&classes, options, Instant::ORIGIN)
     }
 
     fn ports_sent(pacer: &mut Pacer, until: Instant) -> Vec<u16> {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(packets, [0, 2, 1]);
     }
 
-    /// Three segments that an offload has joined.
+    /// A frame of three TCP segments joined by an offload.
     fn joined() -> Frame {
         Frame::tcp4(3 * 1400, Some(1400))
     }
@@ -346,7 +346,8 @@ mod tests {
         }
     }
 
-    /// Each frame has its overhead: one, those that a joined packet is cut into, and those that the link will make of it.
+    /// The overhead counts once for each frame on the wire: for a single frame, for each segment cut by the pacer, and
+    /// for each segment left to the link to cut.
     #[test]
     fn overhead_counts_for_each_frame() {
         for (class, frame, packets, bytes) in [
@@ -389,7 +390,7 @@ mod tests {
         assert_eq!(pacer.rows()[1].sent_packets, 1);
     }
 
-    /// The least time that a thousand packets took, in turn of so many classes.
+    /// The least time that a thousand packets took, spread evenly over `classes` classes.
     fn time_of(classes: u16) -> Duration {
         let texts: Vec<_> = (0..classes)
             .map(|number| format!("rate 1gbit proto udp dport {}", 5000 + number))
@@ -412,7 +413,7 @@ mod tests {
         samples.min().expect("some")
     }
 
-    /// Tried in turn, a thousand classes would take more than twenty times what one takes.
+    /// A linear search over a thousand classes would take more than twenty times as long as over one.
     #[test]
     fn many_classes_cost_little_more_than_one() {
         let (one, many) = (time_of(1), time_of(1000));

@@ -1,0 +1,29 @@
+//! Forwards frames between two network interfaces and decides when each frame leaves. `softclock pace` and
+//! `softclock wan` are built on this crate.
+//!
+//! - [`Port`]: an interface opened by AF_PACKET or AF_XDP, or a TAP device created for the host. [`PortSpec`] names and
+//!   claims an interface; [`Port::open_both`] opens the two ports of a bridge.
+//! - [`Direction`]: the engine. It receives from one port, asks a [`Discipline`] when each frame leaves, and transmits
+//!   on the other port at that time.
+//! - [`Pacer`]: the discipline of paced [`Class`]es, on the byte clock of `softclock_core`.
+//! - [`Emulator`]: the discipline of a wide-area link, on the model in `softclock_core::wan`.
+//!
+//! A bridge is two directions over the same two ports, on one thread and one [`softclock::Runtime`]. Disciplines are
+//! pure: time is an argument, so their tests run in virtual time. Errors are types that name the interface and the
+//! failed step; the program chooses the words for them.
+//!
+//! A frame stays in the buffer it was received into until it has been sent, and the buffer is then reused. Once the
+//! queues have reached their size, a frame causes no allocation.
+#![forbid(unsafe_code)]
+
+mod direction;
+mod emulator;
+mod frame;
+mod pacer;
+mod port;
+
+pub use direction::{Direction, DirectionReport};
+pub use emulator::Emulator;
+pub use frame::{Activity, Counts, Discipline, Frame, Next, Row};
+pub use pacer::{Class, ClassError, Pacer, PacerOptions};
+pub use port::{MechanismChoice, Opened, Port, PortError, PortSpec};

@@ -1,0 +1,255 @@
+//! The chunks that frames are received into. Each belongs to the kernel, or is held by this process until it is given
+//! back.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::slice;
+
+use rustix::net::xdp::XdpDesc;
+use rustix::net::{RecvFlags, recv};
+
+use super::ring::Producer;
+use super::umem::{self, CHUNK_BYTES, Place, Umem};
+
+/// The chunks of a socket, and the record of those that are held.
+pub(super) struct Chunks {
+    pub(super) umem: Umem,
+    /// Gives chunks back to the kernel; `None` once the socket is closed.
+    fill: RefCell<Option<Fill>>,
+    /// For each chunk, whether this process holds it.
+    is_held: Box<[Cell<bool>]>,
+    held: Cell<usize>,
+}
+
+/// The fill ring and a descriptor of its socket, for wake-ups.
+struct Fill {
+    ring: Producer<u64>,
+    socket: OwnedFd,
+}
+
+/// A received frame, in the memory that the kernel wrote it to. Dropping it gives the memory back to the kernel; after
+/// the socket has been closed, the memory is freed with the last chunk.
+///
+/// A socket has 2048 chunks. While all are held, frames that arrive are lost and counted
+/// ([`XdpSocket::take_lost`](super::XdpSocket::take_lost)).
+pub struct Chunk {
+    chunks: Rc<Chunks>,
+    /// The frame's offset in the memory of all chunks.
+    at: u32,
+    bytes: u32,
+}
+
+impl Chunks {
+    /// Gives all chunks to the kernel by the fill ring of this socket.
+    pub(super) fn new(umem: Umem, mut ring: Producer<u64>, socket: OwnedFd) -> Rc<Self> {
+        Umem::to_receive().for_each(|chunk| ring.push(chunk));
+        ring.submit();
+        Rc::new(Self {
+            umem,
+            fill: RefCell::new(Some(Fill { ring, socket })),
+            is_held: vec![Cell::new(false); umem::RECEIVE].into(),
+            held: Cell::new(0),
+        })
+    }
+
+    /// Takes the chunk with the frame that the kernel describes, and the time that the XDP program wrote before the
+    /// frame. `None` if the description does not lie within a chunk, or the chunk is already held.
+    pub(super) fn hold(self: &Rc<Self>, description: &XdpDesc) -> Option<(Chunk, u64)> {
+        let Place { at, bytes, index } = Place::of(description)?;
+        // Soundness does not depend on the kernel: a chunk that is described twice still has one owner.
+        if self.is_held[index].replace(true) {
+            return None;
+        }
+        self.held.set(self.held.get() + 1);
+        // SAFETY: the kernel has passed the chunk to this process, and `is_held` shows that it had no other owner here.
+        let stamp = unsafe { self.umem.take_stamp(at) };
+        let chunk = Chunk {
+            chunks: self.clone(),
+            at: at as u32,
+            bytes: bytes as u32,
+        };
+        Some((chunk, stamp))
+    }
+
+    /// The number of chunks that are held.
+    pub(super) fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// Gives the chunk with the byte at `at` back to the kernel. Called once for each [`Chunk`].
+    fn give_back(&self, at: u32) {
+        let start = at as usize & !(CHUNK_BYTES - 1);
+        let were_all_held = self.held.get() == umem::RECEIVE;
+        self.is_held[start / CHUNK_BYTES].set(false);
+        self.held.set(self.held.get() - 1);
+        let mut fill = self.fill.borrow_mut();
+        let Some(fill) = &mut *fill else { return };
+        fill.ring.push(start as u64);
+        fill.ring.submit();
+        // With other chunks in the ring, a frame will arrive and `receive_chunks` will wake the kernel. With none, the
+        // kernel waits, and this is the only chance to wake it.
+        if were_all_held {
+            fill.wake();
+        }
+    }
+
+    /// Makes the kernel look at the fill ring, if it asks for a system call.
+    pub(super) fn wake(&self) {
+        if let Some(fill) = &*self.fill.borrow() {
+            fill.wake();
+        }
+    }
+
+    /// Closes the ring and its descriptor, which would keep the socket's queue busy while a chunk is held.
+    pub(super) fn close(&self) {
+        self.fill.take();
+    }
+}
+
+impl Fill {
+    fn wake(&self) {
+        if self.ring.needs_wakeup() {
+            // Reads no data: the call itself is the wake-up.
+            let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
+        }
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let frame = self.chunks.umem.at(self.at as usize);
+        // SAFETY: `hold` has checked that the bytes lie within one chunk, which this value owns until it is dropped.
+        unsafe { slice::from_raw_parts(frame.as_ptr(), self.bytes as usize) }
+    }
+}
+
+impl DerefMut for Chunk {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let frame = self.chunks.umem.at(self.at as usize);
+        // SAFETY: as above.
+        unsafe { slice::from_raw_parts_mut(frame.as_ptr(), self.bytes as usize) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.chunks.give_back(self.at);
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk")
+            .field("at", &self.at)
+            .field("bytes", &self.bytes)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs::File;
+
+    use proptest::prelude::*;
+    use rustix::net::xdp::XdpDescOptions;
+
+    use super::*;
+    use crate::link::xdp_socket::ring::{Consumer, in_memory};
+
+    /// Stands for the kernel: takes chunks from the fill ring and delivers frames in them.
+    struct Kernel {
+        fill: Consumer<u64>,
+        lost: usize,
+        sent: u64,
+    }
+
+    impl Kernel {
+        /// Delivers a frame whose bytes are its number.
+        fn receive(&mut self, umem: &Umem) -> Option<(XdpDesc, u64)> {
+            let Some(start) = self.fill.pop() else {
+                self.lost += 1;
+                return None;
+            };
+            self.fill.release();
+            self.sent += 1;
+            let addr = start + 256;
+            let number = self.sent.to_ne_bytes();
+            // SAFETY: the chunk was in the fill ring, so this stand-in for the kernel owns it.
+            unsafe { umem.at(addr as usize).cast::<[u8; 8]>().write(number) };
+            let description = XdpDesc {
+                addr,
+                len: 8,
+                options: XdpDescOptions::empty(),
+            };
+            Some((description, self.sent))
+        }
+    }
+
+    fn both() -> (Rc<Chunks>, Kernel) {
+        let (ring, fill) = in_memory(2 * umem::RECEIVE as u32);
+        let nothing = File::open("/dev/null").unwrap().into();
+        let chunks = Chunks::new(Umem::new().unwrap(), ring, nothing);
+        let kernel = Kernel {
+            fill,
+            lost: 0,
+            sent: 0,
+        };
+        (chunks, kernel)
+    }
+
+    proptest! {
+        /// Held frames do not change, no chunk has two owners, no chunk is lost, and the kernel counts frames that find
+        /// no free chunk.
+        #[test]
+        fn chunks_are_the_kernels_or_held(
+            steps in prop::collection::vec((0usize..1500, 0usize..1500, any::<prop::sample::Index>()), 1..20),
+        ) {
+            let (chunks, mut kernel) = both();
+            let mut held: Vec<(Chunk, u64)> = Vec::new();
+            for (arrive, leave, which) in steps {
+                for _ in 0..arrive {
+                    let lost = kernel.lost;
+                    let Some((description, number)) = kernel.receive(&chunks.umem) else {
+                        prop_assert_eq!((held.len(), kernel.lost), (umem::RECEIVE, lost + 1));
+                        continue;
+                    };
+                    let (chunk, _) = chunks.hold(&description).expect("a chunk of ours");
+                    prop_assert!(chunks.hold(&description).is_none(), "it has an owner");
+                    held.push((chunk, number));
+                }
+                for (chunk, number) in &held {
+                    prop_assert_eq!(&chunk[..], number.to_ne_bytes());
+                }
+                let places: BTreeSet<_> = held.iter().map(|(chunk, _)| chunk.at).collect();
+                prop_assert_eq!(places.len(), held.len());
+                for _ in 0..leave.min(held.len()) {
+                    let place = which.index(held.len());
+                    held.swap_remove(place);
+                }
+                prop_assert_eq!(chunks.held(), held.len());
+            }
+            held.clear();
+            for _ in 0..umem::RECEIVE {
+                prop_assert!(kernel.receive(&chunks.umem).is_some(), "all are there again");
+            }
+            prop_assert!(kernel.receive(&chunks.umem).is_none());
+        }
+    }
+
+    #[test]
+    fn a_chunk_outlives_its_socket() {
+        let (chunks, mut kernel) = both();
+        let (description, number) = kernel.receive(&chunks.umem).unwrap();
+        let (mut chunk, _) = chunks.hold(&description).unwrap();
+        chunks.close();
+        drop((chunks, kernel));
+        assert_eq!(&chunk[..], number.to_ne_bytes());
+        chunk[0] = 7;
+    }
+}
