@@ -11,7 +11,7 @@ use crate::steps::Outcome;
 /// The crate that may be unsafe and may call the C library.
 const PLATFORM: &str = "crates/softclock-linux";
 
-/// What the root of any other crate says.
+/// The attribute that the root of every other crate has.
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 /// Each crate with the crates of this workspace that it may depend on, which stand above it in this table.
@@ -75,8 +75,8 @@ const MAX_CIRCLE: usize = 3;
 /// A workspace of its own, for nightly compilers.
 const FUZZ: &str = "fuzz";
 
-/// `unsafe` and `libc` occur only in the platform crate, which is what makes it reviewable. The compiler forbids the
-/// other crates what macros would bring in.
+/// `unsafe` and `libc` occur only in the platform crate, so that the rest needs no such review. The compiler forbids
+/// the other crates to use unsafe code that comes from macros.
 pub(crate) fn unsafe_code() -> Result<Outcome, String> {
     let mut offences = Vec::new();
     for file in files() {
@@ -232,7 +232,7 @@ fn crates() -> Vec<String> {
         .collect()
 }
 
-/// The crates of this workspace that `name` depends on, whatever feature or target asks for them.
+/// The crates of this workspace that `name` depends on, under any feature and on any target.
 fn own_dependencies(name: &str) -> Result<Vec<String>, String> {
     let tree = cargo([
         "tree",

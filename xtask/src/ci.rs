@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what a change must pass, the quick checks first.
+//! `cargo xtask ci`: the checks and tests that a change must pass, the quick ones first.
 
 use std::process::ExitCode;
 

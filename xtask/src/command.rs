@@ -38,7 +38,7 @@ pub(crate) fn run(mut command: Command) -> Result<(), String> {
     }
 }
 
-/// Runs `command` and returns what it printed; its error output is part of the error.
+/// Runs `command` and returns its standard output. The error includes its standard error.
 pub(crate) fn output(mut command: Command) -> Result<String, String> {
     let output = command
         .output()

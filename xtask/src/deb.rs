@@ -52,7 +52,7 @@ pub(crate) fn build(binary: &Path, directory: &Path) -> Result<PathBuf, String> 
     staging.pack(directory)
 }
 
-/// What systemd is told, in the directory `packaging`.
+/// The units of systemd, in the directory `packaging`.
 const UNITS: [&str; 4] = [
     "softclock.service",
     "softclock.socket",

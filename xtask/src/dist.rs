@@ -35,11 +35,11 @@ pub(crate) fn built(profile: &str) -> PathBuf {
     root().join(target).join(profile).join("softclock")
 }
 
-/// Has `binary` write `man` and `completions` below `directory`, in place of what was there.
+/// Runs `binary` to write `man` and `completions` below `directory`, and replaces earlier ones.
 pub(crate) fn generate(binary: &Path, directory: &Path) -> Result<(), String> {
     for what in ["man", "completions"] {
         let place = directory.join(what);
-        // What an older version wrote may have other names.
+        // An older version may have written files with other names.
         let _ = fs::remove_dir_all(&place);
         let mut write = program(binary, ["generate", what]);
         write.arg(&place);

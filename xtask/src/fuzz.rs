@@ -20,7 +20,7 @@ pub(crate) fn targets_compile() -> Result<Outcome, String> {
     run(check).map(|()| Outcome::Done)
 }
 
-/// So that what the workspace's checks have built serves these as well.
+/// Shares the build directory of the workspace, so that crates which its checks have built are not built again.
 fn use_the_versions_of_the_workspace() -> io::Result<()> {
     let lock = root().join("fuzz/Cargo.lock");
     if lock.exists() {

@@ -6,8 +6,8 @@ use crate::command::{output, program, run};
 use crate::packages::is_installed;
 use crate::steps::Outcome;
 
-/// Installs h2spec among the user's programs of Go if Go is there. Otherwise says what to run: the test that needs it
-/// skips itself.
+/// Installs h2spec among the user's programs of Go if Go is there. Otherwise returns the command to run: the test that
+/// needs it skips itself.
 pub(crate) fn install_missing() -> Result<Outcome, String> {
     if has_h2spec() {
         return Ok(Outcome::Done);

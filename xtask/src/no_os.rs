@@ -15,7 +15,7 @@ const BARE_METAL: &str = "x86_64-unknown-none";
 const CROSS_COMPILER: &str = "aarch64-linux-gnu-gcc";
 const CROSS_PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
-/// What depends on a crate with C code.
+/// The crates that depend on a crate with C code.
 const WITH_C: [&str; 3] = ["softclock-http", "softclock-cli", "softclock-bench"];
 
 const OTHER_PROCESSOR: &str = "aarch64-unknown-linux-gnu";

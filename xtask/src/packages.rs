@@ -10,14 +10,14 @@ use crate::command::{output, program, run};
 use crate::steps::Outcome;
 use Holds::{Library, Program};
 
-/// What the tests need and where it comes from.
+/// The programs and libraries that tests need, and the packages that have them.
 struct Package {
     name: &'static str,
     holds: Holds,
     purpose: &'static str,
 }
 
-/// By what a package is known to be installed.
+/// The sign that a package is installed.
 enum Holds {
     Program(&'static str),
     /// A library, by its name for pkg-config.
@@ -137,7 +137,7 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Installs what is missing if this is root on a Debian system. Otherwise says what to install: the
+/// Installs missing packages if this is root on a Debian system. Otherwise prints their names: the
 /// tests that need it skip themselves.
 pub(crate) fn install_missing() -> Result<Outcome, String> {
     let missing = missing();

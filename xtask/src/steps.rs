@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What a step that did not fail has to say.
+/// The result of a step that did not fail.
 pub(crate) enum Outcome {
     Done,
     /// Done, or left out, with something the reader should know.

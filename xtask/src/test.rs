@@ -12,7 +12,7 @@ use crate::command::cargo;
 use crate::steps::{Outcome, Steps};
 use crate::{go_programs, packages};
 
-/// Installs what is missing, tests, and ends with the line of counts.
+/// Installs missing packages, runs the tests, and prints the counts in the last line.
 pub(crate) fn task(arguments: &[String]) -> ExitCode {
     let mut steps = Steps::default();
     steps.run("packages", packages::install_missing);
@@ -100,10 +100,10 @@ fn last_count(output: &mpsc::Receiver<Counts>) -> Result<Counts, String> {
     })
 }
 
-/// The runtime, the server and the proxy are tested again by each mechanism of readiness but the default, without the test
-/// that takes a minute. `select` leaves out the one with more descriptors than it can take and those of clients that are
-/// lost, which it does not tell, and `poll` the one that lowers the limit of descriptors below those in use, with which
-/// poll(2) fails.
+/// The runtime, the server and the proxy are tested again by each mechanism of readiness but the default, without the
+/// test that takes a minute. `select` leaves out the one with more descriptors than it can take and those of clients
+/// that are lost, which it does not tell, and `poll` the one that lowers the limit of descriptors below those in use,
+/// with which poll(2) fails.
 const MECHANISMS: [(&str, &str); 3] = [
     (
         "io_uring",
@@ -132,7 +132,7 @@ impl Counts {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             let counts = Counts::read(stdout, io::stdout());
-            // Nobody listens any more if the output took too long to end.
+            // The receiver is gone if the output took too long to end.
             let _ = sender.send(counts);
         });
         receiver
@@ -145,7 +145,7 @@ impl Counts {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = input.read(&mut buffer) {
             let bytes = &buffer[..length];
-            // The tests go on even if nobody watches them.
+            // The tests continue even if standard output is closed.
             let _ = shown.write_all(bytes).and_then(|()| shown.flush());
             for &byte in bytes {
                 if byte == b'\n' {
@@ -220,13 +220,14 @@ impl SkipLog {
     }
 }
 
-/// What became of which test: `skipped: NAME: reason` or `in part: NAME: reason`; names contain `::` but no `: `.
+/// A test that did not run completely: `skipped: NAME: reason` or `in part: NAME: reason`. Names contain `::` but no `:
+/// `.
 fn subject(line: &str) -> Option<(&str, &str)> {
     let (what, rest) = line.split_once(": ")?;
     Some((what, rest.split(": ").next()?))
 }
 
-/// What lines of tests that did not run begin with.
+/// The beginnings of lines about tests that did not run completely.
 const SKIPPED: &str = "skipped: ";
 
 fn in_ci() -> bool {

@@ -109,7 +109,7 @@ pub use site::header_rule::{HeaderRule, HeaderRuleError};
 pub use site::refusal::Refusal;
 pub use syntax::{coding, conditional, head, path, range, response};
 
-/// The fuzzer's entry to the proxy: checks what must hold for any upstream, target and fields.
+/// The fuzzer's entry to the proxy: checks the properties that hold for any upstream, target and fields.
 ///
 /// # Panics
 /// If anything is wrong.

@@ -148,7 +148,7 @@ impl<D: Discipline> Direction<D> {
         event.reschedule_within(window);
     }
 
-    /// Handles the soft event: sends what is due and schedules the next transmission.
+    /// Handles the soft event: sends the frames that are due and schedules the next transmission.
     fn on_due(&self, context: &mut EventContext<'_>) {
         if !self.due.get().is_retry {
             let late = context.lateness().as_nanos();

@@ -14,12 +14,13 @@
 //! - [`page_cache`]: checks whether a part of a file is in memory.
 //! - [`priority`]: sets the scheduling priority of a thread.
 //! - [`probe`]: checks which kernel features this process may use.
-//! - [`readiness`]: waits until descriptors are ready, by io_uring, epoll, poll or select; other threads can end a wait.
+//! - [`readiness`]: waits until descriptors are ready, by io_uring, epoll, poll or select; other threads can end a
+//! wait.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: reads SIGTERM and other signals from a descriptor.
 //!
-//! The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread that
-//! started them; `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
+//! The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread
+//! that started them; `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");

@@ -1,4 +1,4 @@
-//! What a package says about itself.
+//! The control file of the package: its name, dependencies and description.
 
 use std::fs;
 

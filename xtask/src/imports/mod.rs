@@ -32,8 +32,8 @@ pub(crate) fn imports(root: &str, text: impl Fn(&str) -> Option<String>) -> Impo
     imports
 }
 
-/// The arrows from file to file. What a module's file defines for the files in its folder is their common vocabulary
-/// and draws none: a parent and its children are read together.
+/// The arrows from file to file. The names that a module's file defines for the files in its folder are their common
+/// vocabulary and draws none: a parent and its children are read together.
 pub(crate) fn arrows(imports: &Imports) -> Arrows<String> {
     let arrow = |(file, others): (&String, &BTreeMap<String, _>)| {
         let others = others
@@ -58,7 +58,7 @@ struct Tree {
     modules: BTreeMap<Names, (Module, String)>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     Module(Names),
     Item(Names, String),
@@ -95,13 +95,13 @@ impl Tree {
         Self { modules }
     }
 
-    /// What `module` takes from anywhere in the crate.
+    /// The imports of `module` from anywhere in the crate.
     fn targets(&self, module: &Module) -> Vec<Target> {
         let is_head = |name: &str| module.mentions.iter().any(|path| path[0] == name);
         let imported = module.uses.iter().filter_map(|one| {
             let used = !one.public || module.words.contains(&one.alias);
             let target = self.resolve(&module.path, &one.path, MAX_HOPS)?;
-            // The paths through an imported module say what is taken.
+            // The paths through an imported module name the imported items.
             let through = matches!(target, Target::Module(_)) && is_head(&one.alias);
             (used && !through).then_some(target)
         });
@@ -159,7 +159,7 @@ impl Tree {
         }
     }
 
-    /// The file of what is imported, and its name.
+    /// The file of the imported item, and the item's name.
     fn definition(&self, target: &Target) -> Option<(String, String)> {
         let (module, name) = match target {
             Target::Module(path) => (path, path.last().map_or("crate", String::as_str)),

@@ -1,4 +1,4 @@
-//! The modules of a file, with what each imports and mentions.
+//! The modules of a file, with the names that each imports and mentions.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::source::tokens;
 /// The names of modules from the crate's root to an item, or the path to an item as it stands in code.
 pub(super) type Names = Vec<String>;
 
-/// A module as its text has it, without what is compiled for tests only.
+/// A module as its text has it, without the parts that are compiled for tests only.
 #[derive(Debug, Default)]
 pub(super) struct Module {
     pub(super) path: Names,
@@ -24,7 +24,7 @@ pub(super) struct Module {
 #[derive(Debug)]
 pub(super) struct Use {
     pub(super) path: Names,
-    /// What the module calls it: `*` for all names of a module.
+    /// Its name in the importing module: `*` for all names of a module.
     pub(super) alias: String,
     /// Whether it can be imported from here in turn.
     pub(super) public: bool,
@@ -129,7 +129,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips what stands between the bracket here and the one that closes it.
+    /// Skips from the bracket at this position to the one that closes it.
     fn skip_group(&mut self) {
         let mut depth = 0;
         while let [token, ..] = self.tokens {
@@ -189,7 +189,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a name, with what follows it if it begins a path.
+    /// Reads a name, and the rest of the path if it begins one.
     fn mention(&mut self, module: &mut Module) {
         let mut path = Vec::new();
         while let [name, rest @ ..] = self.tokens

@@ -1,11 +1,11 @@
-//! `cargo xtask instructions`: what a request costs `serve` and `proxy`, in instructions.
+//! `cargo xtask instructions`: the instructions that `serve` and `proxy` execute for each request.
 //!
 //! Instructions in user space are the same on a busy machine, which times are not, so versions can be compared to a
 //! fraction of a percent. Each case runs under callgrind with few requests and with many: starting and ending cancel
 //! out in the difference.
 //!
 //! Clients and upstreams speak only while the server waits for them, as how much it finds at once would else depend on
-//! the load of the machine. The least of several rounds counts, as what depends on time only adds: a connection whose
+//! the load of the machine. The least of several rounds counts, as time-dependent work only adds: a connection whose
 //! client pauses for 10 ms, say, is made small.
 
 mod http;
@@ -59,7 +59,7 @@ fn measure_all(programs: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is measured: a command, what it is asked for, and whether connections are kept.
+/// One case: the command, the requested file, and whether connections are kept.
 struct Case {
     command: &'static str,
     path: &'static str,

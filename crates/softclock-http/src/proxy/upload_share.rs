@@ -59,8 +59,8 @@ impl State {
         first.is_none_or(|first| *first >= ticket)
     }
 
-    /// Wakes the first waiter, which takes a permit if one is free and then wakes the next. Call it when a permit becomes
-    /// free or the first waiter leaves.
+    /// Wakes the first waiter, which takes a permit if one is free and then wakes the next. Call it when a permit
+    /// becomes free or the first waiter leaves.
     fn wake_first(&self) {
         if let Some(first) = self.waiting.values().next() {
             first.wake_by_ref();

@@ -29,7 +29,7 @@ pub struct Plan {
 
 /// A toggle to compare.
 pub struct Case {
-    /// What is switched on and off.
+    /// The load that is switched on and off.
     pub toggle: Box<dyn Toggle>,
     /// Pairs of slices in a round; small effects need more.
     pub pairs: usize,

@@ -148,7 +148,7 @@ fn tries_that_reached_nobody_count_where_all_are_left_out() {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Behaviour {
     Answers,
-    /// Nobody is there.
+    /// No server is there.
     Refuses,
     /// It takes requests and answers none.
     Closes,
