@@ -88,24 +88,23 @@ impl Timeouts {
         self.round.set(Some(Round { look_began, end }));
     }
 
-    /// Ends the round if its tasks were queued before `position`, and so have run. Returns the wakers of timeouts
-    /// that are over, limited to those to be woken in this turn.
-    pub(crate) fn end_round(&self, position: u64) -> Vec<Waker> {
+    /// Ends the round if its tasks were queued before `position`, and so have run. Moves the wakers of timeouts that
+    /// are over to `woken`, limited to those to be woken in this turn.
+    pub(crate) fn end_round(&self, position: u64, woken: &mut Vec<Waker>) {
         let mut ended = self.ended.borrow_mut();
         if let Some(round) = self.round.get()
             && position >= round.end
         {
             self.over.set(round.look_began);
             self.round.set(None);
-            ended.extend(self.looked_for.take());
+            ended.extend(self.looked_for.borrow_mut().drain(..));
         }
         // Spread over several turns, so that other tasks run in between.
         let turn = ended.len().min(WAKES_PER_TURN);
-        let wakers = ended.drain(..turn).collect();
+        woken.extend(ended.drain(..turn));
         let is_pending =
             !ended.is_empty() || self.round.get().is_some() || !self.due.borrow().is_empty();
         self.pending.set(is_pending);
-        wakers
     }
 
     /// Removes all wakers at the end of the runtime, and returns them to be dropped.
@@ -130,6 +129,13 @@ mod tests {
         Instant::from_ns(ms * 1_000_000)
     }
 
+    /// Ends the round, and returns how many tasks are to be woken.
+    fn end_round(timeouts: &Timeouts, position: u64) -> usize {
+        let mut woken = Vec::new();
+        timeouts.end_round(position, &mut woken);
+        woken.len()
+    }
+
     fn due(timeouts: &Timeouts) {
         timeouts.on_due(Waker::noop().clone());
     }
@@ -142,9 +148,9 @@ mod tests {
         assert!(timeouts.is_pending() && timeouts.needs_look());
         assert!(!timeouts.is_over(at(3)), "nothing was looked at");
         timeouts.begin_round(at(5), 7);
-        assert!(timeouts.end_round(6).is_empty());
+        assert_eq!(end_round(&timeouts, 6), 0);
         assert!(!timeouts.is_over(at(3)), "a task has not run");
-        assert_eq!(timeouts.end_round(7).len(), 1);
+        assert_eq!(end_round(&timeouts, 7), 1);
         assert!(timeouts.is_over(at(3)) && !timeouts.is_over(at(5)));
         assert!(!timeouts.is_pending());
     }
@@ -154,14 +160,14 @@ mod tests {
         let timeouts = Timeouts::new();
         (0..WAKES_PER_TURN + 1).for_each(|_| due(&timeouts));
         timeouts.begin_round(at(5), 1);
-        assert_eq!(timeouts.end_round(1).len(), WAKES_PER_TURN);
+        assert_eq!(end_round(&timeouts, 1), WAKES_PER_TURN);
         assert!(timeouts.is_pending() && !timeouts.needs_look());
         due(&timeouts);
-        assert_eq!(timeouts.end_round(1).len(), 1);
+        assert_eq!(end_round(&timeouts, 1), 1);
         assert!(timeouts.is_pending() && timeouts.needs_look());
         (0..WAKES_PER_TURN).for_each(|_| due(&timeouts));
         timeouts.begin_round(at(6), 2);
-        timeouts.end_round(2);
+        end_round(&timeouts, 2);
         assert_eq!(timeouts.clear().len(), 1, "one had not been woken");
     }
 
@@ -172,7 +178,7 @@ mod tests {
         timeouts.begin_round(at(5), 1);
         due(&timeouts);
         assert!(!timeouts.needs_look());
-        assert_eq!(timeouts.end_round(1).len(), 1);
+        assert_eq!(end_round(&timeouts, 1), 1);
         assert!(timeouts.is_pending() && timeouts.needs_look());
         assert_eq!(timeouts.clear().len(), 1);
         assert!(!timeouts.is_pending());

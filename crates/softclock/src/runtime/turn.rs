@@ -143,8 +143,8 @@ impl Inner {
     #[cold]
     fn judge_timeouts(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let position = self.ready.borrow().position();
-        let over = self.timeouts.end_round(position);
-        over.into_iter().for_each(Waker::wake);
+        self.timeouts.end_round(position, woken);
+        woken.drain(..).for_each(Waker::wake);
         if self.timeouts.needs_look() {
             let began = self.clock.now();
             self.look_through(events, woken);
