@@ -280,9 +280,16 @@ fn links_are_as_before(lab: &Lab, mechanism: &str, end: fn(Bridge)) {
         3,
         "the host answers"
     );
-    // Wait for the duplicate address detection of IPv6.
-    std::thread::sleep(Duration::from_secs(2));
-    let before = state();
+    // The duplicate address detection of IPv6 takes some seconds, and would change the state later.
+    let begun = Instant::now();
+    let before = loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let state = state();
+        if !state.contains("tentative") && begun.elapsed() > Duration::from_secs(2) {
+            break state;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{state}");
+    };
     assert!(
         before.contains("promiscuity 0") && !before.contains("promiscuity 1"),
         "{before}"
