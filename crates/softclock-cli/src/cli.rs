@@ -298,7 +298,7 @@ mod tests {
             (&["--events", "kqueue"], "'kqueue'"),
             (&["--drain", "-1"], "--drain"),
             (&["--drain", "1e30"], "0 or more"),
-            (&["--index", "a/b"], "name of a file"),
+            (&["--index", "a/b"], "not a file name"),
             (&["--max-line", "10"], "from 256 to 65000"),
             (&["--max-head", "2M"], "--max-head"),
             (&["--max-connections", "0"], "--max-connections"),

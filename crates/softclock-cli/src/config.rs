@@ -400,10 +400,10 @@ mod tests {
             ("", &["--listen", ":1", "d"], None),
             ("", &[], Some("listen = \"127")),
             ("# all gone\n", &["d"], Some("--listen")),
-            (directory, &[], Some("names no address")),
-            ("listen = []", &["d"], Some("names no address")),
+            (directory, &[], Some("no address to listen on")),
+            ("listen = []", &["d"], Some("no address to listen on")),
             (listen, &[], Some("directory = \"/srv/www\"")),
-            ("", &["--listen", ":1"], Some("names no directory")),
+            ("", &["--listen", ":1"], Some("no directory to serve")),
         ] {
             match (serve(file, arguments), missing) {
                 (Ok(_), None) => {}

@@ -134,7 +134,7 @@ mod tests {
             ("--cache=", "64M"),
             ("--error-page=404", "404=/errors/404.html"),
             ("--header=X: y", "PATTERN=Name: value"),
-            ("--header=*=Content-Length: 1", "the server alone"),
+            ("--header=*=Content-Length: 1", "only the server can set"),
         ] {
             let error = parse(&[argument]).err().unwrap();
             assert!(error.lines().next().unwrap().contains(part), "{error}");

@@ -54,7 +54,9 @@ fn every_limiting_option_is_on_the_page_with_its_default() {
             }
             let shown = on_page.get(option.as_str());
             let shown = shown.unwrap_or_else(|| panic!("{option} of {command} is missing"));
-            if let Some(default) = default {
+            // Defaults in words depend on the machine.
+            let is_number = |default: &String| default.starts_with(|c: char| c.is_ascii_digit());
+            if let Some(default) = default.filter(is_number) {
                 let number = shown.replace(' ', "");
                 let number = number.split(|c: char| !c.is_ascii_digit()).next();
                 assert_eq!(number, Some(default.as_str()), "{option} of {command}");

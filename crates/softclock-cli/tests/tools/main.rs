@@ -1,6 +1,7 @@
 //! The commands beside `serve`, as their users see them: the real program.
 
 mod burst;
+mod configuration_page;
 mod demo;
 mod doctor;
 mod generate;

@@ -212,7 +212,7 @@ mod tests {
         let text = shown(&upstreams, 80);
         assert!(text.contains("  …ng.name.of.example:11 out"), "{text}");
         assert!(
-            text.contains("  and 8 more, of which 8 are out\n"),
+            text.contains("  and 8 more, of which 8 are left out\n"),
             "{text}"
         );
         assert!(
