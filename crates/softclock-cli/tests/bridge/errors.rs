@@ -37,7 +37,7 @@ fn mistakes_are_one_line() {
         (&["pace", "a"], "<B>"),
         (
             &["pace", "a", "b", "--class", "rate 1mbit colour blue"],
-            "'colour' is no part",
+            "unknown word 'colour' in a class",
         ),
         (&["pace", "a", "b", "--class", "dport 80"], "needs a rate"),
         (
