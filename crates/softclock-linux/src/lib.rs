@@ -15,7 +15,7 @@
 //! - [`priority`]: sets the scheduling priority of a thread.
 //! - [`probe`]: checks which kernel features this process may use.
 //! - [`readiness`]: waits until descriptors are ready, by io_uring, epoll, poll or select; other threads can end a
-//! wait.
+//!   wait.
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: reads SIGTERM and other signals from a descriptor.
 //!

@@ -12,7 +12,7 @@ mod shared_rate;
 mod wire;
 
 pub use byte_clock::{ByteClock, ClassId, ClassOptions, ClassStatistics, Dequeued, DropReason};
-#[cfg(feature = "experiments")]
+#[cfg(any(test, feature = "experiments"))]
 pub use rate_clock::ST_APACHE_US;
 pub use rate_clock::{MOST_BEHIND, RateClock};
 pub use shared_rate::SharedRate;
