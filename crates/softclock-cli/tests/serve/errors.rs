@@ -133,7 +133,7 @@ fn bad_options() {
         (&["--drain", "soon"], "seconds"),
         (&["--spin-cap", "1000"], "percentage"),
         (&["--events", "kqueue"], "kqueue"),
-        (&["--index", "../x"], "name of a file"),
+        (&["--index", "../x"], "not a file name"),
         (&["one", "two"], "two"),
     ] {
         let text = line(&serve(arguments), 2);

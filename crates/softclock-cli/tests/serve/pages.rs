@@ -140,8 +140,8 @@ fn header_fields_by_rule() {
 #[test]
 fn rules_that_are_refused() {
     for (option, part) in [
-        ("--header=*=Content-Length: 1", "server alone"),
-        ("--header=*=Transfer-Encoding: chunked", "server alone"),
+        ("--header=*=Content-Length: 1", "only the server"),
+        ("--header=*=Transfer-Encoding: chunked", "only the server"),
         ("--header=*=X: a\u{1}b", "control characters"),
         ("--header=nonsense", "PATTERN=Name: value"),
         ("--error-page=200=/x", "400 to 599"),

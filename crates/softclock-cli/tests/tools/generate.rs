@@ -26,9 +26,11 @@ fn generated(what: &str) -> TempDir {
 fn flags(command: &str) -> Vec<String> {
     let (_, help) = run(softclock().args([command, "--help"]));
     let (_, options) = help.split_once("Options:").expect("options");
-    let words = options
-        .lines()
-        .filter(|line| line.trim_start().starts_with('-'));
+    // Descriptions are indented further, and may begin a line with an option.
+    let words = options.lines().filter(|line| {
+        let text = line.trim_start();
+        text.starts_with('-') && line.len() - text.len() <= 6
+    });
     let flags = words.flat_map(|line| line.split_whitespace().take(2));
     let flags = flags.filter(|word| word.starts_with("--"));
     flags
