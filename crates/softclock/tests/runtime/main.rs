@@ -1,0 +1,20 @@
+//! Tasks, timers, soft events and the mailbox of a runtime.
+
+mod soft_events;
+mod starvation;
+mod tasks;
+mod timers;
+
+use std::time::Duration;
+
+use softclock::Runtime;
+
+const US: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// Longer than any of these tests takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    Runtime::new().unwrap().block_on(future)
+}
