@@ -116,7 +116,7 @@ impl Http2 {
         }
     }
 
-    /// Whether the server ends the connection within so many bytes of these frames; `frames` is told which turn it is.
+    /// Whether the server ends the connection within so many bytes of these frames; `frames` gets the number of the turn.
     /// A server that takes nothing for long does not end it.
     pub(crate) fn ends_within(
         &mut self,

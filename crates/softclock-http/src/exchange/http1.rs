@@ -130,7 +130,8 @@ impl Conversation {
         let connection = builder(self.head).serve_connection(&mut self.stream, service);
         let mut connection = Box::new(connection);
         let result = poll_fn(|cx| {
-            // Polled before the membership: hyper would drop a connection that it is told to end before its first read.
+            // Poll hyper before the membership: after `graceful_shutdown` hyper drops a connection that it has not read
+            // from yet.
             if let Poll::Ready(result) = Pin::new(&mut *connection).poll(cx) {
                 return Poll::Ready(result);
             }

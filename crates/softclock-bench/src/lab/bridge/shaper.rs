@@ -15,7 +15,7 @@ use super::flows::FIRST_PORT;
 use super::{Lab, Line};
 use crate::command;
 
-/// A shaper and its settings. Rates count whole frames of all classes together; several classes are told apart by port.
+/// A shaper and its settings. Rates count whole frames of all classes together. Ports distinguish the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shaper {
     /// The kernel's bridge without shaping.

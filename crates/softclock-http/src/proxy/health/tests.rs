@@ -24,7 +24,7 @@ fn out_since(seconds: u64) -> Health {
     health
 }
 
-/// As many tries as anybody wants, of which these were in vain.
+/// Tries without a limit, of which these have failed.
 fn after(tried: &[usize]) -> Tries {
     let mut tries = Tries::new(u32::MAX);
     tried
