@@ -66,6 +66,15 @@ pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
     set_scheduler(policy, priority)
 }
 
+/// Makes the calling thread one that runs only while no ordinary thread of its processor is ready (SCHED_IDLE of
+/// sched(7)). An ordinary thread that wakes takes the processor from it at once. Threads that it starts inherit this.
+///
+/// # Errors
+/// Those of sched_setscheduler(2); no privilege is needed.
+pub fn set_idle_priority() -> io::Result<()> {
+    set_scheduler(libc::SCHED_IDLE, 0)
+}
+
 fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
     // SAFETY: `sched_param` consists of integers, for which zero is valid.
     let mut parameters: libc::sched_param = unsafe { zeroed() };

@@ -162,7 +162,7 @@ fn settings_note(subject: &Subject) -> Option<String> {
 }
 
 const NOTES: [&str; 3] = [
-    "the server has one processor; the attackers, at a lower priority (nice 15), the victim and the upstream share the other; one \
+    "the server has one processor; the attackers (SCHED_IDLE), the victim and the upstream share the other; one \
      worker or thread each; each pair of phases, of 2 s each, has a server of its own, and the servers take turns",
     "the victim sends 300 requests a second on 4 kept connections and 100 on a new one each (a tenth of that for metrics), \
      in an open loop; a request that fails, or has another status than 200, counts as its patience, 2 s",

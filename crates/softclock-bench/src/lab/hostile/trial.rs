@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{getpriority_process, setpriority_process};
 use softclock::fs::raise_descriptor_limit;
+use softclock_linux::priority::set_idle_priority;
 
 use super::link::Against;
 use super::subject::{Front, Identity, Role, Subject};
@@ -253,14 +253,12 @@ fn victim(ground: Ground, front: &Front, plan: &Plan) -> Victim {
     }
 }
 
-/// Pins an attacker's thread and lowers its priority, so that it leaves the victim processor time and delays are the
-/// server's.
+/// Pins an attacker's thread and lowers its priority. A victim that wakes then takes the processor from it at once, so
+/// that delays are the server's: a thread that is only nicer keeps the processor for up to its slice, 3 ms.
 fn attacker(processor: Option<usize>) {
     pin(processor);
-    // On Linux this affects the calling thread only. If it is forbidden, the attack runs at ordinary priority.
-    if let Ok(own) = getpriority_process(None) {
-        let _ = setpriority_process(None, own + LESS_PRIORITY);
-    }
+    // If it is forbidden, the attack runs at ordinary priority.
+    let _ = set_idle_priority();
 }
 
 /// Runs all cases: in each round the servers take turns.
@@ -309,6 +307,3 @@ const LARGE_BYTES: usize = 16 << 20;
 
 /// The time that the victim runs before the attack.
 const LEAD: Duration = Duration::from_millis(50);
-
-/// The increase of the nice value.
-const LESS_PRIORITY: i32 = 15;
