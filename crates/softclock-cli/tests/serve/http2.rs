@@ -301,11 +301,7 @@ fn floods_of_control_frames_end_the_connection() {
         );
         site.serves();
     }
-    assert!(
-        site.server.log().contains("limit=\"control_frames\""),
-        "{}",
-        site.server.log()
-    );
+    site.server.until_logged("limit=\"control_frames\"");
 }
 
 /// The frames belong to one upload, whose stream stays open.

@@ -473,6 +473,7 @@ fn files_in_memory_are_served_without_descriptors() {
         let small = client.get("/small");
         assert_eq!((small.status, small.body.as_slice()), (200, &content[..]));
     }
+    server.until_logged("limit reached");
     let log = server.log();
     let lines = log
         .lines()
