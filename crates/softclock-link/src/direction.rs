@@ -99,7 +99,7 @@ impl<D: Discipline> Direction<D> {
     fn transmit(&self) -> Option<Due> {
         let mut leaving = self.leaving.borrow_mut();
         let next = self.decide(&mut leaving);
-        self.to.send(&leaving);
+        self.to.send(&mut leaving);
         leaving.clear();
         let due = |at, is_retry| Due { at, is_retry };
         if self.to.is_behind() {

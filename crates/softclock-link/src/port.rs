@@ -129,20 +129,21 @@ impl Port {
         }
     }
 
-    /// Sends frames, up to a batch by one system call. Drops frames that cannot be sent and counts them by reason.
-    pub fn send(&self, mut frames: &[Frame]) {
+    /// Sends frames, up to a batch by one system call. Drops frames that cannot be sent and counts them by reason. The
+    /// frames may be empty afterwards.
+    pub fn send(&self, mut frames: &mut [Frame]) {
         while !frames.is_empty() {
-            let parts = frames
-                .iter()
-                .map(|frame| (&frame.bytes[..], &frame.offload));
-            match self.device.descriptor().send(parts) {
-                Ok(sent) => frames = &frames[sent..],
+            let parts = frames.iter_mut();
+            let parts = parts.map(|frame| (&mut frame.bytes, &frame.offload));
+            let done = match self.device.descriptor().send(parts) {
+                Ok(sent) => sent,
                 // An error is always the first frame's.
                 Err(error) => {
                     self.on_send_error(&error);
-                    frames = &frames[1..];
+                    1
                 }
-            }
+            };
+            frames = &mut frames[done..];
         }
     }
 

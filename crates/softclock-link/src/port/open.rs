@@ -1,6 +1,8 @@
 //! Opens the two ports of a bridge by one mechanism.
 
-use softclock_linux::link::{Copies, Device, DeviceError, Link};
+use softclock_linux::link::{
+    Copies, Device, DeviceError, DeviceFailure, Link, XdpError, XdpMemory, XdpStep,
+};
 
 use super::PortSpec;
 
@@ -42,8 +44,16 @@ pub(super) fn open_both(
     match choice {
         MechanismChoice::Packet => Ok((both(ports, Device::open_packet)?, Opened::Packet)),
         MechanismChoice::Xdp => {
-            let open = |link: &Link| Device::open_xdp(link, Copies::Allowed);
-            Ok((both(ports, open)?, Opened::Xdp))
+            let opened = both_in_one_memory(ports, |memory, link| {
+                Device::open_xdp(memory, link, Copies::Allowed)
+            });
+            // A driver without zero-copy mode has no common memory with one that has it.
+            let opened = opened.or_else(|_| {
+                both(ports, |link| {
+                    Device::open_xdp(&memory_for(1, link)?, link, Copies::Allowed)
+                })
+            });
+            Ok((opened?, Opened::Xdp))
         }
         MechanismChoice::Auto => match both_without_copies(ports) {
             Ok(opened) => Ok((opened, Opened::Xdp)),
@@ -59,7 +69,25 @@ fn both_without_copies(ports: &[PortSpec; 2]) -> Result<[Linked; 2], DeviceError
     // Opening without copies resets the device, so both links are checked first.
     let mut links = ports.iter().filter_map(PortSpec::link);
     links.try_for_each(Device::check_xdp_without_copies)?;
-    both(ports, Device::open_xdp_without_copies)
+    both_in_one_memory(ports, Device::open_xdp_without_copies)
+}
+
+/// Opens the ports by AF_XDP so that frames pass from one to the other without a copy.
+fn both_in_one_memory(
+    ports: &[PortSpec; 2],
+    take: impl Fn(&XdpMemory, &Link) -> Result<Device, DeviceError>,
+) -> Result<[Linked; 2], DeviceError> {
+    let links: Vec<&Link> = ports.iter().filter_map(PortSpec::link).collect();
+    let memory = memory_for(links.len(), links[0])?;
+    both(ports, |link| take(&memory, link))
+}
+
+/// Memory of AF_XDP for this number of ports; its error is that of opening `link`.
+fn memory_for(ports: usize, link: &Link) -> Result<XdpMemory, DeviceError> {
+    XdpMemory::new(ports).map_err(|error| DeviceError {
+        interface: link.name().into(),
+        failure: DeviceFailure::Xdp(XdpError::Failed(XdpStep::Socket, error)),
+    })
 }
 
 /// Opens the ports by `take`, links that exist first: if one of them fails, no TAP device has been created.

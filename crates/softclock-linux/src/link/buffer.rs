@@ -5,7 +5,7 @@
 //! - [`Buffer`]: the bytes of one frame, in a buffer of a pool or in a [`Chunk`] of AF_XDP.
 //! - [`Landing`]: the memory that a frame of unknown length is received into.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -29,12 +29,16 @@ use super::{Chunk, PacketSocket};
 /// assert_eq!(pool.buffer(60).as_ptr(), memory, "the memory is used again");
 /// ```
 #[derive(Clone)]
-pub struct Pool(Rc<[Free; SIZES.len()]>);
+pub struct Pool(Rc<[Buffers; SIZES.len()]>);
 
-/// Free buffers of one size.
-type Free = RefCell<Vec<Box<[u8]>>>;
+/// The buffers of one size.
+struct Buffers {
+    free: RefCell<Vec<Box<[u8]>>>,
+    in_use: Cell<usize>,
+}
 
-/// The bytes of one frame. Dropping it returns the memory to its pool, or to the AF_XDP socket.
+/// The bytes of one frame; none once an AF_XDP socket has taken their memory to send it. Dropping it returns the memory
+/// to its pool, or to the AF_XDP socket.
 pub struct Buffer {
     memory: Memory,
 }
@@ -43,13 +47,17 @@ enum Memory {
     /// Memory of a pool, the number of bytes in use, and the pool.
     Pooled(Box<[u8]>, usize, Pool),
     Chunk(Chunk),
+    /// The memory was taken.
+    Taken,
 }
 
 impl Pool {
     /// Creates a pool without buffers.
     pub fn new() -> Self {
-        let free = SIZES.map(|size| RefCell::new(Vec::with_capacity(size.kept)));
-        Self(Rc::new(free))
+        Self(Rc::new(SIZES.map(|size| Buffers {
+            free: RefCell::new(Vec::with_capacity(size.kept)),
+            in_use: Cell::new(0),
+        })))
     }
 
     /// A buffer of `bytes` bytes with unspecified content. Allocates if none is free, and always for lengths above that
@@ -70,14 +78,23 @@ impl Pool {
     }
 
     fn take(&self, size: usize) -> Box<[u8]> {
-        let free = self.0[size].borrow_mut().pop();
+        let buffers = &self.0[size];
+        buffers.in_use.set(buffers.in_use.get() + 1);
+        let free = buffers.free.borrow_mut().pop();
         free.unwrap_or_else(|| vec![0; SIZES[size].bytes].into())
+    }
+
+    /// Whether so many frames wait that short ones should not occupy buffers of 2 KiB.
+    fn is_crowded(&self) -> bool {
+        self.0[MEDIUM].in_use.get() > MOST_UNCROWDED
     }
 
     fn give_back(&self, memory: Box<[u8]>) {
         let size = SIZES.iter().position(|size| memory.len() == size.bytes);
         let Some(size) = size else { return };
-        let mut free = self.0[size].borrow_mut();
+        let buffers = &self.0[size];
+        buffers.in_use.set(buffers.in_use.get() - 1);
+        let mut free = buffers.free.borrow_mut();
         if free.len() < SIZES[size].kept {
             free.push(memory);
         }
@@ -99,7 +116,7 @@ impl Default for Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let free = self.0.each_ref().map(|free| free.borrow().len());
+        let free = self.0.each_ref().map(|size| size.free.borrow().len());
         f.debug_tuple("Pool").field(&free).finish()
     }
 }
@@ -111,6 +128,7 @@ impl Deref for Buffer {
         match &self.memory {
             Memory::Pooled(memory, bytes, _) => &memory[..*bytes],
             Memory::Chunk(chunk) => chunk,
+            Memory::Taken => &[],
         }
     }
 }
@@ -120,6 +138,7 @@ impl DerefMut for Buffer {
         match &mut self.memory {
             Memory::Pooled(memory, bytes, _) => &mut memory[..*bytes],
             Memory::Chunk(chunk) => chunk,
+            Memory::Taken => &mut [],
         }
     }
 }
@@ -128,6 +147,25 @@ impl From<Chunk> for Buffer {
     fn from(chunk: Chunk) -> Self {
         Self {
             memory: Memory::Chunk(chunk),
+        }
+    }
+}
+
+impl Buffer {
+    /// The chunk of AF_XDP that holds the frame, if one does.
+    pub(super) fn chunk_mut(&mut self) -> Option<&mut Chunk> {
+        match &mut self.memory {
+            Memory::Chunk(chunk) => Some(chunk),
+            Memory::Pooled(..) | Memory::Taken => None,
+        }
+    }
+
+    /// Takes the chunk of AF_XDP that holds the frame, if one does, and leaves the buffer empty.
+    pub(super) fn take_chunk(&mut self) -> Option<Chunk> {
+        self.chunk_mut()?;
+        match mem::replace(&mut self.memory, Memory::Taken) {
+            Memory::Chunk(chunk) => Some(chunk),
+            Memory::Pooled(..) | Memory::Taken => None,
         }
     }
 }
@@ -146,13 +184,18 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Memory for a frame of unknown length. Most frames fit into the first 2 KiB, which are a buffer of that size. The
-/// remaining bytes of a longer frame are received into a large buffer at their final offset, and the first 2 KiB are
-/// then copied to its front.
+/// Memory for a frame of unknown length, as long as the frame before it or as the usual ones, up to 2 KiB. A frame stays
+/// where it was received if it is what was expected. Otherwise up to 2 KiB are copied:
+///
+/// - An unexpected long frame has its first 2 KiB in a buffer of that size, and the others in a large buffer at their
+///   final offset.
+/// - An unexpected short frame would occupy a large buffer.
+/// - A frame below 253 bytes would occupy eight times its size. This matters only while many frames wait.
 pub(super) struct Landing {
     first: Box<[u8]>,
-    /// A large buffer for the bytes behind those in `first`, at their final offset.
-    rest: Box<[u8]>,
+    /// A large buffer: for the whole frame, or for the bytes behind those in `first`, at their final offset.
+    large: Box<[u8]>,
+    is_long_expected: bool,
     pool: Pool,
 }
 
@@ -163,17 +206,22 @@ impl Landing {
     pub(super) fn new(pool: &Pool) -> Self {
         Self {
             first: pool.take(MEDIUM),
-            rest: pool.take(LARGE),
+            large: pool.take(LARGE),
+            is_long_expected: false,
             pool: pool.clone(),
         }
     }
 
     /// The two parts of the memory, to be filled one after the other.
     pub(super) fn parts(&mut self) -> [&mut [u8]; 2] {
-        [
+        let (first, large) = (
             &mut self.first[..FIRST_BYTES],
-            &mut self.rest[FIRST_BYTES..Self::MOST_BYTES],
-        ]
+            &mut self.large[..Self::MOST_BYTES],
+        );
+        match self.is_long_expected {
+            true => [large, &mut []],
+            false => [first, &mut large[FIRST_BYTES..]],
+        }
     }
 
     /// Takes the frame of `bytes` bytes that was received, with `tag` inserted, if any. The landing gets new memory
@@ -182,20 +230,26 @@ impl Landing {
     /// # Panics
     /// If `bytes` is more than the longest frame, or the frame ends before the tag's offset.
     pub(super) fn take(&mut self, bytes: usize, tag: Option<Tag>) -> Buffer {
-        let mut buffer = if bytes + SPARE_BYTES <= SIZES[SMALL].bytes {
-            // Copied, since a short frame that waits would occupy eight times the memory it needs, or more.
+        let is_long = bytes > FIRST_BYTES;
+        let (from, to) = (&mut self.first, &mut self.large);
+        match (self.is_long_expected, is_long) {
+            (false, true) => to[..FIRST_BYTES].copy_from_slice(&from[..FIRST_BYTES]),
+            (true, false) => from[..bytes].copy_from_slice(&to[..bytes]),
+            _ => {}
+        }
+        self.is_long_expected = is_long;
+        let mut buffer = if is_long {
+            let next = self.pool.take(LARGE);
+            let large = mem::replace(&mut self.large, next);
+            self.pool.buffer_of(large, bytes)
+        } else if bytes + SPARE_BYTES <= SIZES[SMALL].bytes && self.pool.is_crowded() {
             let mut small = self.pool.take(SMALL);
             small[..bytes].copy_from_slice(&self.first[..bytes]);
             self.pool.buffer_of(small, bytes)
-        } else if bytes <= FIRST_BYTES {
+        } else {
             let next = self.pool.take(MEDIUM);
             let first = mem::replace(&mut self.first, next);
             self.pool.buffer_of(first, bytes)
-        } else {
-            let next = self.pool.take(LARGE);
-            let mut rest = mem::replace(&mut self.rest, next);
-            rest[..FIRST_BYTES].copy_from_slice(&self.first[..FIRST_BYTES]);
-            self.pool.buffer_of(rest, bytes)
         };
         if let Some(tag) = tag {
             buffer.insert(tag);
@@ -251,6 +305,9 @@ const SMALL: usize = 0;
 const MEDIUM: usize = 1;
 const LARGE: usize = 2;
 
+/// The most buffers of 2 KiB in use, 2 MiB, with which short frames stay in such buffers.
+const MOST_UNCROWDED: usize = 1024;
+
 /// Spare bytes behind each received frame, for a VLAN tag.
 const SPARE_BYTES: usize = 4;
 const FIRST_BYTES: usize = SIZES[MEDIUM].bytes - SPARE_BYTES;
@@ -301,6 +358,30 @@ mod tests {
         }
     }
 
+    /// A frame like the one before it stays in its memory, and so does a short one unless many wait.
+    #[test]
+    fn expected_frames_are_not_copied() {
+        let pool = Pool::new();
+        let mut landing = Landing::new(&pool);
+        let mut is_copied = |bytes: usize| {
+            arrive(&mut landing, &vec![7; bytes]);
+            let memory = landing.parts()[0].as_ptr();
+            let frame = landing.take(bytes, None);
+            assert_eq!(frame[..], vec![7; bytes]);
+            (frame.as_ptr() != memory, frame)
+        };
+        let lengths = [1514, 60, 300, 9000, 9000, 40_000, 60, 60];
+        let copied = lengths.map(|bytes| is_copied(bytes).0);
+        assert_eq!(
+            copied,
+            [false, false, false, true, false, false, true, false]
+        );
+        let waiting: Vec<_> = (0..MOST_UNCROWDED).map(|_| is_copied(1514)).collect();
+        assert!(is_copied(60).0, "while many frames wait");
+        drop(waiting);
+        assert!(!is_copied(60).0);
+    }
+
     #[test]
     fn buffers_are_used_again_and_few_are_kept() {
         let pool = Pool::new();
@@ -309,7 +390,7 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len()), (place, 1500));
         let many: Vec<_> = (0..5000).map(|_| pool.buffer(60)).collect();
         drop(many);
-        assert_eq!(pool.0[SMALL].borrow().len(), SIZES[SMALL].kept);
+        assert_eq!(pool.0[SMALL].free.borrow().len(), SIZES[SMALL].kept);
         let long = pool.buffer(1 << 20);
         assert_eq!(long.len(), 1 << 20);
     }

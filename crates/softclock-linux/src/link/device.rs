@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use softclock_wire::packet::Offload;
 
 use super::{
-    Copies, Link, PacketSocket, Pool, Received, Refused, Tap, XdpError, XdpSettings, XdpSocket,
+    Buffer, Copies, Link, PacketSocket, Pool, Received, Refused, Tap, XdpError, XdpMemory,
+    XdpSettings, XdpSocket,
 };
 use crate::bpf::{Attachment, shut_ingress};
 
@@ -66,16 +67,17 @@ impl Device {
         Ok(Self::Packet(socket, shut))
     }
 
-    /// Opens a link by AF_XDP.
+    /// Opens a link by AF_XDP, with a share of `memory`. Frames from another device with the same memory are sent without
+    /// a copy.
     ///
     /// # Errors
     /// [`DeviceFailure::Xdp`].
-    pub fn open_xdp(link: &Link, copies: Copies) -> Result<Self, DeviceError> {
+    pub fn open_xdp(memory: &XdpMemory, link: &Link, copies: Copies) -> Result<Self, DeviceError> {
         let settings = XdpSettings {
             copies,
             queue: None,
         };
-        let socket = XdpSocket::open(link, settings);
+        let socket = XdpSocket::open_in(memory, link, settings);
         let socket = socket.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;
         Ok(Self::Xdp(Box::new(socket), Pool::new()))
     }
@@ -85,8 +87,8 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`open_xdp`](Self::open_xdp) and [`check_xdp_without_copies`](Self::check_xdp_without_copies).
-    pub fn open_xdp_without_copies(link: &Link) -> Result<Self, DeviceError> {
-        let opened = Self::open_xdp(link, Copies::Never)?;
+    pub fn open_xdp_without_copies(memory: &XdpMemory, link: &Link) -> Result<Self, DeviceError> {
+        let opened = Self::open_xdp(memory, link, Copies::Never)?;
         // Loading the program may change the driver's features, so they are checked again.
         Self::check_xdp_without_copies(link).map(|()| opened)
     }
@@ -152,18 +154,24 @@ impl Device {
         }
     }
 
-    /// Sends frames in order; returns the number sent, at most [`BATCH`](super::BATCH).
+    /// Sends frames in order; returns the number sent, at most [`BATCH`](super::BATCH). Buffers of frames that are sent
+    /// may be empty afterwards: AF_XDP takes the memory of frames that it has in common with this device, and only
+    /// copies others.
     ///
     /// # Errors
     /// Those of the first frame; see the mechanism's `send`.
     pub fn send<'a>(
         &self,
-        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+        frames: impl IntoIterator<Item = (&'a mut Buffer, &'a Offload)>,
     ) -> io::Result<usize> {
+        let bytes = |(frame, offload): (&'a mut Buffer, _)| {
+            let frame: &'a Buffer = frame;
+            (&frame[..], offload)
+        };
         match self {
-            Self::Packet(socket, _) => socket.send(frames),
-            Self::Xdp(socket, _) => socket.send(frames),
-            Self::Tap(tap) => tap.send(frames),
+            Self::Packet(socket, _) => socket.send(frames.into_iter().map(bytes)),
+            Self::Xdp(socket, _) => socket.send_buffers(frames),
+            Self::Tap(tap) => tap.send(frames.into_iter().map(bytes)),
         }
     }
 

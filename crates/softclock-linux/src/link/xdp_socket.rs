@@ -3,11 +3,13 @@
 //! - [`ring`]: the rings that a socket shares with the kernel.
 //! - [`umem`]: the memory that holds the frames (UMEM).
 //! - [`chunks`]: the chunks of that memory to receive into, and their owner: the kernel or this process.
+//! - [`sending`]: the frames that the kernel has to send.
 //! - [`program`]: the XDP program that directs frames to the socket.
 
 mod chunks;
 mod program;
 mod ring;
+mod sending;
 mod umem;
 
 use std::cell::{Cell, RefCell};
@@ -15,19 +17,19 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
-use std::{fmt, io, mem};
+use std::{fmt, io};
 
 use rustix::io::Errno;
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc,
     XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket_with, sockopt};
-use softclock_wire::packet::{Headers, Offload, complete_checksum, partial_checksum, segments};
+use rustix::net::{AddressFamily, SocketType, socket_with, sockopt};
+use softclock_wire::packet::{Headers, Offload, partial_checksum};
 
 use super::packet_socket::promiscuous;
-use super::{BATCH, Link, Received, Refused};
+use super::{BATCH, Buffer, Link, Received, Refused};
 use crate::bpf::{Attachment, SocketMap};
 use crate::clock::monotonic_ns;
 use crate::socket::NEW_SOCKET;
@@ -35,7 +37,8 @@ pub use chunks::Chunk;
 use chunks::Chunks;
 use program::Others;
 use ring::{Consumer, Producer};
-use umem::Umem;
+use sending::Sending;
+use umem::{Share, Umem};
 
 /// An AF_XDP socket: receives all frames of a link with one queue, or of one queue of a link, and sends frames on it.
 /// Nonblocking.
@@ -53,28 +56,15 @@ pub struct XdpSocket {
     _map: SocketMap,
     _promiscuous: OwnedFd,
     arrived: RefCell<Consumer<XdpDesc>>,
-    sending: RefCell<Sending>,
     fd: OwnedFd,
+    /// Dropped after the socket, since the kernel reads the memory of frames to send while the socket is open.
+    sending: RefCell<Sending>,
     /// Dropped after the socket, since the kernel writes to this memory while the socket is open.
     chunks: Open,
     /// Whether the kernel copies frames (copy mode). Such frames may come from another link of this machine, and so
     /// have partial checksums.
     is_copied: bool,
     lost: Cell<u64>,
-}
-
-/// The sending half of the socket.
-struct Sending {
-    leaving: Producer<XdpDesc>,
-    completed: Consumer<u64>,
-    /// Chunks that hold no frame.
-    free: Vec<u64>,
-    /// The last wake-up failed, as while the link is down: no frame leaves until one succeeds.
-    is_stuck: bool,
-    /// The kernel had no room at the last call for the frames submitted, or there was no room for another frame.
-    is_behind: bool,
-    /// Frames that the kernel accepted and the link refused, not yet reported.
-    refused: u64,
 }
 
 /// Whether the kernel may copy frames to the socket's memory.
@@ -86,10 +76,33 @@ pub enum Copies {
     Allowed,
 }
 
+/// Memory for the frames of one AF_XDP socket, or of several: a frame that one of them has received is then sent by
+/// another, or by the same one, without a copy. Each socket has 12 MiB of it. Clones share the same memory.
+///
+/// ```
+/// use softclock_linux::link::XdpMemory;
+///
+/// let memory = XdpMemory::new(2)?;
+/// // XdpSocket::open_in(&memory, &first_link, settings)?, and the same for the second link.
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct XdpMemory(Rc<Umem>);
+
+impl XdpMemory {
+    /// Maps memory for this number of sockets.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn new(sockets: usize) -> io::Result<Self> {
+        Ok(Self(Rc::new(Umem::new(sockets)?)))
+    }
+}
+
 /// The settings to open a link with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XdpSettings {
-    /// Whether frames may be copied.
+    /// Whether frames may be copied. Sockets with common memory have the mode of the first.
     pub copies: Copies,
     /// The queue to receive from and send by; the host keeps the other queues. `None` for a link with only one queue.
     pub queue: Option<u32>,
@@ -109,10 +122,12 @@ pub enum XdpError {
 pub enum XdpStep {
     /// Promiscuous mode. Needs CAP_NET_RAW and an Ethernet link.
     Promiscuity,
-    /// Creating the socket and its memory. Needs CAP_IPC_LOCK, or a limit of locked memory of at least 12 MiB.
+    /// Creating the socket and its memory. Needs CAP_IPC_LOCK, or a limit of locked memory of at least 12 MiB for each
+    /// socket. `InvalidInput` if the memory has no share left, or its first socket is not open.
     Socket,
-    /// Binding to the queue. `EOPNOTSUPP` if the driver has no zero-copy mode and [`Copies::Never`] is set, `EBUSY` if
-    /// another socket has the queue, `EINVAL` if the link has no queue of this number.
+    /// Binding to the queue. `EOPNOTSUPP` if the driver has no zero-copy mode, and [`Copies::Never`] is set or the first
+    /// socket of the memory has that mode; `EBUSY` if another socket has the queue; `EINVAL` if the link has no queue of
+    /// this number.
     Queue,
     /// Loading the XDP program. Needs CAP_BPF.
     Program,
@@ -127,12 +142,26 @@ impl XdpSocket {
     /// The number of chunks to receive into, of one frame each.
     pub const CHUNKS: usize = umem::RECEIVE;
 
-    /// Opens a link. Blocks for up to 200 ms if the link is busy, since the kernel frees the queue of a closed socket
-    /// only a little later.
+    /// Opens a link, with memory of its own; see [`open_in`](Self::open_in).
     ///
     /// # Errors
     /// See [`XdpError`]. After an error the link is unchanged.
     pub fn open(link: &Link, settings: XdpSettings) -> Result<Self, XdpError> {
+        let memory = XdpMemory::new(1);
+        let memory = memory.map_err(|error| XdpError::Failed(XdpStep::Socket, error))?;
+        Self::open_in(&memory, link, settings)
+    }
+
+    /// Opens a link, with a share of this memory. Blocks for up to 200 ms if the link is busy, since the kernel frees the
+    /// queue of a closed socket only a little later.
+    ///
+    /// # Errors
+    /// See [`XdpError`]. After an error the link is unchanged, and the share is used up.
+    pub fn open_in(
+        memory: &XdpMemory,
+        link: &Link,
+        settings: XdpSettings,
+    ) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
         let (queue, others) = match (settings.queue, link.receive_queues()) {
             (Some(queue), _) => (queue, Others::Passed),
@@ -140,14 +169,18 @@ impl XdpSocket {
             (None, queues) => return Err(XdpError::Queues(queues)),
         };
         let promiscuous = promiscuous(link).map_err(failed(XdpStep::Promiscuity))?;
-        let umem = Umem::new().map_err(failed(XdpStep::Socket))?;
-        let (fd, rings) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
+        let XdpMemory(umem) = memory;
+        let (fd, share, rings) = prepare(umem).map_err(failed(XdpStep::Socket))?;
         let waker = fd.try_clone().map_err(failed(XdpStep::Socket))?;
-        let chunks = Chunks::new(umem, rings.fill, waker);
+        let chunks = Chunks::new(umem.clone(), share, rings.fill, waker);
         // From here on an error drops `chunks`, which closes its descriptor of the socket.
         let chunks = Open(chunks);
-        patiently(|| bind(fd.as_fd(), link, settings.copies, queue))
+        patiently(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
             .map_err(failed(XdpStep::Queue))?;
+        if share.is_first() {
+            let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
+            umem.owner.replace(Some(owner));
+        }
         let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
         // The program last: it redirects frames as soon as it is attached, and the host loses them.
         let (program, map) =
@@ -158,8 +191,8 @@ impl XdpSocket {
             _map: map,
             _promiscuous: promiscuous,
             arrived: RefCell::new(rings.arrived),
-            sending: RefCell::new(rings.sending),
             fd,
+            sending: RefCell::new(rings.sending),
             chunks,
             is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
             lost: Cell::new(0),
@@ -236,45 +269,71 @@ impl XdpSocket {
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
     ) -> io::Result<usize> {
+        self.send_by(frames, |sending, socket, frame, offload| {
+            sending.put_all(socket, frame, offload)
+        })
+    }
+
+    /// Sends frames as [`send`](Self::send) does, but those without pending segmentation that lie in the memory of this
+    /// socket are not copied: their buffers are empty afterwards, and the kernel gets their chunks back once the link
+    /// has sent them.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send). The buffers of frames that are not sent stay as they are, except that a checksum
+    /// may be complete.
+    pub fn send_buffers<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a mut Buffer, &'a Offload)>,
+    ) -> io::Result<usize> {
+        self.send_by(frames, |sending, socket, frame, offload| {
+            if offload.segmentation.is_none()
+                && let Some(chunk) = frame.chunk_mut()
+                && let Some(number) = sending.number_of(chunk)
+            {
+                sending.prepare_lent(socket, chunk, offload)?;
+                let chunk = frame.take_chunk().expect("it was just there");
+                sending.lend(number, chunk);
+                return Ok(());
+            }
+            sending.put_all(socket, frame, offload)
+        })
+    }
+
+    /// Puts each frame into the ring by `put`, until it fails, and makes the kernel send them.
+    fn send_by<F, O>(
+        &self,
+        frames: impl IntoIterator<Item = (F, O)>,
+        mut put: impl FnMut(&mut Sending, BorrowedFd<'_>, F, O) -> Result<(), Errno>,
+    ) -> io::Result<usize> {
         let mut sending = self.sending.borrow_mut();
-        if sending.is_stuck {
-            // Queueing frames while the link is down would make them leave as one burst when it comes up again.
-            sending.wake(self.fd.as_fd())?;
-        }
-        sending.reclaim();
+        sending.begin(self.fd.as_fd())?;
         let mut sent = 0;
         for (frame, offload) in frames.into_iter().take(BATCH) {
-            match sending.put_all(self.fd.as_fd(), &self.chunks.0.umem, frame, offload) {
+            match put(&mut sending, self.fd.as_fd(), frame, offload) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(error.into()),
                 Err(_) => break,
             }
         }
-        sending.leaving.submit();
-        // Submitted frames count as sent; the next call returns the error.
-        let _ = sending.wake(self.fd.as_fd());
+        sending.end(self.fd.as_fd());
         Ok(sent)
     }
 
     /// Whether the kernel had no room at the last call, so that frames may be waiting in the ring. They leave only by
     /// [`flush`](Self::flush), or by a [`send`](Self::send) that finds room.
     pub fn is_behind(&self) -> bool {
-        self.sending.borrow().is_behind
+        self.sending.borrow().is_behind()
     }
 
     /// Asks the kernel to send the frames that wait in the ring.
     pub fn flush(&self) {
-        let mut sending = self.sending.borrow_mut();
-        if sending.is_behind {
-            // The next `send` returns the error.
-            let _ = sending.wake(self.fd.as_fd());
-        }
+        self.sending.borrow_mut().flush(self.fd.as_fd());
     }
 
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call: the link had no
     /// carrier, or the driver no room.
     pub fn take_refused(&self) -> u64 {
-        mem::take(&mut self.sending.borrow_mut().refused)
+        self.sending.borrow_mut().take_refused()
     }
 
     /// Counts frames lost since the last call because no chunk was free, the ring was full, or the frame was too long.
@@ -285,139 +344,6 @@ impl XdpSocket {
         let statistics = sockopt::xdp_statistics(&self.fd)?;
         let lost = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
         Ok(lost - self.lost.replace(lost))
-    }
-}
-
-impl Sending {
-    /// Takes back the chunks whose frames have been sent.
-    fn reclaim(&mut self) {
-        while let Some(chunk) = self.completed.pop() {
-            self.free.push(chunk);
-        }
-        self.completed.release();
-    }
-
-    /// Writes a frame, or all of its segments, to chunks and puts them into the ring, without submitting them. Puts
-    /// either the whole frame or nothing.
-    fn put_all(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        umem: &Umem,
-        frame: &[u8],
-        offload: &Offload,
-    ) -> Result<(), Errno> {
-        if offload.segmentation.is_none() {
-            self.make_room(socket, 1)?;
-            return self.put(umem, frame, offload);
-        }
-        let headers = Headers::of_frame(frame);
-        let mut segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
-        self.make_room(socket, segments.len())?;
-        let offload = segments.offload();
-        // An error can only come from the first segment, since it is the longest and all have the same headers. So no
-        // frame is put in part.
-        while let Some(bytes) = segments.next_bytes() {
-            self.put_with(umem, bytes, &offload, |place| {
-                segments.write_next(place);
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Makes room for `frames` frames, by at most one system call. After that call has found no room, this makes no
-    /// further calls until the next [`wake`](Self::wake).
-    fn make_room(&mut self, socket: BorrowedFd<'_>, frames: usize) -> Result<(), Errno> {
-        if frames > umem::SEND {
-            return Err(Errno::TOOBIG);
-        }
-        if !self.has_room(frames) {
-            self.reclaim();
-        }
-        if !self.has_room(frames) && !self.is_behind {
-            // The ring may be full of frames that are not submitted yet.
-            self.leaving.submit();
-            self.wake(socket)?;
-            self.reclaim();
-        }
-        if self.has_room(frames) {
-            return Ok(());
-        }
-        self.is_behind = true;
-        Err(Errno::AGAIN)
-    }
-
-    /// Whether `frames` chunks are free and the ring has as many free entries.
-    fn has_room(&mut self, frames: usize) -> bool {
-        self.free.len() >= frames && self.leaving.room(frames as u32) as usize >= frames
-    }
-
-    /// Copies a frame into the ring, which must have room for it.
-    fn put(&mut self, umem: &Umem, frame: &[u8], offload: &Offload) -> Result<(), Errno> {
-        self.put_with(umem, frame.len(), offload, |place| {
-            place.copy_from_slice(frame)
-        })
-    }
-
-    /// Puts a frame of `length` bytes, written by `write`, into the ring, which must have room for it.
-    fn put_with(
-        &mut self,
-        umem: &Umem,
-        length: usize,
-        offload: &Offload,
-        write: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Errno> {
-        if length > XdpSocket::MOST_BYTES {
-            return Err(Errno::MSGSIZE);
-        }
-        let chunk = *self.free.last().expect("there is room");
-        // SAFETY: the chunk is free, so the kernel does not access it, and this is the only reference to it.
-        let bytes = &mut unsafe { umem.chunk(chunk).as_mut() }[..length];
-        write(bytes);
-        if let Some(checksum) = offload.checksum
-            && !complete_checksum(bytes, checksum)
-        {
-            return Err(Errno::INVAL);
-        }
-        // Only a complete frame takes its chunk from the free ones.
-        self.free.pop();
-        self.leaving.push(XdpDesc {
-            addr: chunk,
-            len: length as u32,
-            options: XdpDescOptions::empty(),
-        });
-        Ok(())
-    }
-
-    /// Makes the kernel send the submitted frames, if it needs a system call for it, until it has no room. One call
-    /// sends a limited number of frames, and ends at a frame that the link refuses, which is then dropped.
-    fn wake(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        (self.is_stuck, self.is_behind) = (false, false);
-        let submitted = self.leaving.pending();
-        let mut pending = submitted;
-        // Each call but the last consumes at least one frame, which bounds the loop.
-        for _ in 0..=submitted {
-            if !self.leaving.needs_wakeup() {
-                return Ok(());
-            }
-            match send(socket, &[], SendFlags::DONTWAIT) {
-                Ok(_) => return Ok(()),
-                Err(Errno::BUSY) => self.refused += 1,
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
-                    let left = self.leaving.pending();
-                    // The kernel stopped without progress: it has no room. With progress, the call was only too short.
-                    if left == pending {
-                        self.is_behind = true;
-                        return Ok(());
-                    }
-                    pending = left;
-                }
-                Err(error) => {
-                    self.is_stuck = true;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -449,19 +375,16 @@ struct Rings {
     sending: Sending,
 }
 
-/// Creates a socket and its rings, not yet bound to a link.
-fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Rings)> {
+/// Creates a socket with a share of the memory and its rings, not yet bound to a link.
+fn prepare(umem: &Rc<Umem>) -> io::Result<(OwnedFd, Share, Rings)> {
+    let share = umem.take_share().ok_or(io::ErrorKind::InvalidInput)?;
     let fd = socket_with(AddressFamily::XDP, SocketType::RAW, NEW_SOCKET, None)?;
-    let region = XdpUmemReg {
-        addr: umem.0.start.expose_provenance().get() as u64,
-        len: umem.0.bytes as u64,
-        chunk_size: umem::CHUNK_BYTES as u32,
-        headroom: 0,
-        flags: XdpUmemRegFlags::empty(),
-        tx_metadata_len: 0,
-    };
     // The kernel's order: the memory, the sizes of the rings, then their mappings.
-    sockopt::set_xdp_umem_reg(&fd, region)?;
+    match share.is_first() {
+        true => register(&fd, umem)?,
+        false if umem.owner.borrow().is_none() => return Err(io::ErrorKind::InvalidInput.into()),
+        false => {}
+    }
     let (receive, send) = (umem::RECEIVE as u32, umem::SEND as u32);
     // The kernel delivers frames before it publishes that it has taken their chunks from the fill ring, so a chunk may
     // be given back while its old entry still counts: the ring needs twice the entries.
@@ -473,30 +396,51 @@ fn prepare(umem: &Umem) -> io::Result<(OwnedFd, Rings)> {
     // Not fatal: with a smaller send buffer fewer frames can be in flight.
     let _ = sockopt::set_socket_send_buffer_size_force(&fd, umem::SEND * umem::CHUNK_BYTES);
     let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&fd)?;
-    let sending = Sending {
-        leaving: Producer::map(fd.as_fd(), XDP_PGOFF_TX_RING, &tx, send)?,
-        completed: Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, &cr, send)?,
-        free: Umem::to_send().collect(),
-        is_stuck: false,
-        is_behind: false,
-        refused: 0,
-    };
+    let leaving = Producer::map(fd.as_fd(), XDP_PGOFF_TX_RING, &tx, send)?;
+    let completed = Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, &cr, send)?;
     let rings = Rings {
         arrived: Consumer::map(fd.as_fd(), XDP_PGOFF_RX_RING, &rx, receive)?,
         fill: Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, &fr, fill_entries)?,
-        sending,
+        sending: Sending::new(umem.clone(), share, leaving, completed),
     };
-    Ok((fd, rings))
+    Ok((fd, share, rings))
 }
 
-/// Binds a socket to a queue of a link, with wake-ups only where the kernel asks for them.
-fn bind(socket: BorrowedFd<'_>, link: &Link, copies: Copies, queue: u32) -> io::Result<()> {
+/// Tells the kernel of the memory, which belongs to this socket then.
+fn register(socket: &OwnedFd, umem: &Umem) -> io::Result<()> {
+    let region = XdpUmemReg {
+        addr: umem.memory.start.expose_provenance().get() as u64,
+        len: umem.memory.bytes as u64,
+        chunk_size: umem::CHUNK_BYTES as u32,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    Ok(sockopt::set_xdp_umem_reg(socket, region)?)
+}
+
+/// Binds a socket to a queue of a link, with wake-ups only where the kernel asks for them. Another socket than the
+/// memory's first takes both settings from that one.
+fn bind(
+    socket: BorrowedFd<'_>,
+    umem: &Umem,
+    link: &Link,
+    copies: Copies,
+    queue: u32,
+) -> io::Result<()> {
+    let address = |flags| SocketAddrXdp::new(flags, link.index(), queue);
+    if let Some(owner) = &*umem.owner.borrow() {
+        let address = SocketAddrXdpWithSharedUmem {
+            addr: address(SocketAddrXdpFlags::XDP_SHARED_UMEM),
+            shared_umem_fd: owner.as_fd(),
+        };
+        return Ok(rustix::net::bind(socket, &address)?);
+    }
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
     if copies == Copies::Never {
         flags |= SocketAddrXdpFlags::XDP_ZEROCOPY;
     }
-    let address = SocketAddrXdp::new(flags, link.index(), queue);
-    rustix::net::bind(socket, &address).map_err(io::Error::from)
+    Ok(rustix::net::bind(socket, &address(flags))?)
 }
 
 /// Repeats `call` for up to 200 ms while it fails with `EBUSY`: the kernel frees the resources of a closed socket or

@@ -6,17 +6,18 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::slice;
+use std::{ptr, slice};
 
-use rustix::net::xdp::XdpDesc;
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use rustix::net::{RecvFlags, recv};
 
 use super::ring::Producer;
-use super::umem::{self, CHUNK_BYTES, Place, Umem};
+use super::umem::{self, CHUNK_BYTES, Place, Share, Umem};
 
 /// The chunks of a socket, and the record of those that are held.
 pub(super) struct Chunks {
-    pub(super) umem: Umem,
+    umem: Rc<Umem>,
+    share: Share,
     /// Gives chunks back to the kernel; `None` once the socket is closed.
     fill: RefCell<Option<Fill>>,
     /// For each chunk, whether this process holds it.
@@ -43,12 +44,18 @@ pub struct Chunk {
 }
 
 impl Chunks {
-    /// Gives all chunks to the kernel by the fill ring of this socket.
-    pub(super) fn new(umem: Umem, mut ring: Producer<u64>, socket: OwnedFd) -> Rc<Self> {
-        Umem::to_receive().for_each(|chunk| ring.push(chunk));
+    /// Gives all chunks of the share to the kernel by the fill ring of this socket.
+    pub(super) fn new(
+        umem: Rc<Umem>,
+        share: Share,
+        mut ring: Producer<u64>,
+        socket: OwnedFd,
+    ) -> Rc<Self> {
+        share.to_receive().for_each(|chunk| ring.push(chunk));
         ring.submit();
         Rc::new(Self {
             umem,
+            share,
             fill: RefCell::new(Some(Fill { ring, socket })),
             is_held: vec![Cell::new(false); umem::RECEIVE].into(),
             held: Cell::new(0),
@@ -58,7 +65,7 @@ impl Chunks {
     /// Takes the chunk with the frame that the kernel describes, and the time that the XDP program wrote before the
     /// frame. `None` if the description does not lie within a chunk, or the chunk is already held.
     pub(super) fn hold(self: &Rc<Self>, description: &XdpDesc) -> Option<(Chunk, u64)> {
-        let Place { at, bytes, index } = Place::of(description)?;
+        let Place { at, bytes, index } = self.share.place(description)?;
         // Soundness does not depend on the kernel: a chunk that is described twice still has one owner.
         if self.is_held[index].replace(true) {
             return None;
@@ -83,7 +90,7 @@ impl Chunks {
     fn give_back(&self, at: u32) {
         let start = at as usize & !(CHUNK_BYTES - 1);
         let were_all_held = self.held.get() == umem::RECEIVE;
-        self.is_held[start / CHUNK_BYTES].set(false);
+        self.is_held[self.share.index(start)].set(false);
         self.held.set(self.held.get() - 1);
         let mut fill = self.fill.borrow_mut();
         let Some(fill) = &mut *fill else { return };
@@ -103,9 +110,12 @@ impl Chunks {
         }
     }
 
-    /// Closes the ring and its descriptor, which would keep the socket's queue busy while a chunk is held.
+    /// Closes the ring and the descriptors of the socket, which would keep its queue busy while a chunk is held.
     pub(super) fn close(&self) {
         self.fill.take();
+        if self.share.is_first() {
+            self.umem.owner.take();
+        }
     }
 }
 
@@ -114,6 +124,22 @@ impl Fill {
         if self.ring.needs_wakeup() {
             // Reads no data: the call itself is the wake-up.
             let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
+        }
+    }
+}
+
+impl Chunk {
+    /// The chunk's number in the whole memory, if it lies in this one.
+    pub(super) fn number_in(&self, umem: &Umem) -> Option<usize> {
+        ptr::eq(&*self.chunks.umem, umem).then(|| umem::chunk_of(self.at as usize))
+    }
+
+    /// The kernel's description of the frame, to send it.
+    pub(super) fn description(&self) -> XdpDesc {
+        XdpDesc {
+            addr: self.at.into(),
+            len: self.bytes,
+            options: XdpDescOptions::empty(),
         }
     }
 }
@@ -157,7 +183,6 @@ mod tests {
     use std::fs::File;
 
     use proptest::prelude::*;
-    use rustix::net::xdp::XdpDescOptions;
 
     use super::*;
     use crate::link::xdp_socket::ring::{Consumer, in_memory};
@@ -194,7 +219,9 @@ mod tests {
     fn both() -> (Rc<Chunks>, Kernel) {
         let (ring, fill) = in_memory(2 * umem::RECEIVE as u32);
         let nothing = File::open("/dev/null").unwrap().into();
-        let chunks = Chunks::new(Umem::new().unwrap(), ring, nothing);
+        let umem = Rc::new(Umem::new(1).unwrap());
+        let share = umem.take_share().unwrap();
+        let chunks = Chunks::new(umem, share, ring, nothing);
         let kernel = Kernel {
             fill,
             lost: 0,

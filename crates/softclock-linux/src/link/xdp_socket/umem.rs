@@ -1,30 +1,59 @@
-//! The memory in which frames are exchanged with the kernel (UMEM), in chunks of a page: [`RECEIVE`] chunks to receive
-//! into, followed by [`SEND`] chunks to send from.
+//! The memory in which frames are exchanged with the kernel (UMEM), in chunks of a page. Each socket has a share of it:
+//! [`RECEIVE`] chunks to receive into, followed by [`SEND`] chunks to send from.
 
+use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use rustix::net::xdp::XdpDesc;
 
 use super::ring::Memory;
 
-/// The memory of one socket.
+/// The memory of one socket, or of several.
 #[derive(Debug)]
-pub(super) struct Umem(pub(super) Memory);
+pub(super) struct Umem {
+    pub(super) memory: Memory,
+    shares: usize,
+    taken: Cell<usize>,
+    /// The first socket, to which the kernel has the memory registered; `None` before it is bound and once it is
+    /// closed.
+    pub(super) owner: RefCell<Option<OwnedFd>>,
+}
+
+/// The chunks of one socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Share {
+    /// The number of its first chunk.
+    first: usize,
+}
 
 impl Umem {
-    pub(super) fn new() -> io::Result<Self> {
-        Memory::anonymous((RECEIVE + SEND) * CHUNK_BYTES).map(Self)
+    /// Maps memory for this number of sockets.
+    pub(super) fn new(shares: usize) -> io::Result<Self> {
+        Ok(Self {
+            memory: Memory::anonymous(shares * SHARE * CHUNK_BYTES)?,
+            shares,
+            taken: Cell::new(0),
+            owner: RefCell::new(None),
+        })
     }
 
-    /// The offsets of the chunks to receive into.
-    pub(super) fn to_receive() -> impl Iterator<Item = u64> {
-        (0..RECEIVE as u64).map(|index| index * CHUNK_BYTES as u64)
+    /// Takes the next share; `None` if all are taken. A share is used once.
+    pub(super) fn take_share(&self) -> Option<Share> {
+        let index = self.taken.get();
+        (index < self.shares).then(|| {
+            self.taken.set(index + 1);
+            Share {
+                first: index * SHARE,
+            }
+        })
     }
 
-    /// The offsets of the chunks to send from.
-    pub(super) fn to_send() -> impl Iterator<Item = u64> {
-        (RECEIVE..RECEIVE + SEND).map(|index| (index * CHUNK_BYTES) as u64)
+    /// The number of chunks of all shares.
+    pub(super) fn chunks(&self) -> usize {
+        self.shares * SHARE
     }
 
     /// Returns the time that the XDP program wrote before the frame at this offset, and sets it to zero, so that a
@@ -43,9 +72,9 @@ impl Umem {
     /// # Panics
     /// If the offset is outside the memory.
     pub(super) fn at(&self, at: usize) -> NonNull<u8> {
-        assert!(at < self.0.bytes);
+        assert!(at < self.memory.bytes);
         // SAFETY: the offset is within the memory.
-        unsafe { self.0.start.add(at) }
+        unsafe { self.memory.start.add(at) }
     }
 
     /// The address of the chunk that begins at this offset.
@@ -59,32 +88,69 @@ impl Umem {
     }
 }
 
+impl Share {
+    /// The offsets of the chunks to receive into.
+    pub(super) fn to_receive(self) -> impl Iterator<Item = u64> {
+        offsets(self.first..self.first + RECEIVE)
+    }
+
+    /// The offsets of the chunks to send from.
+    pub(super) fn to_send(self) -> impl Iterator<Item = u64> {
+        offsets(self.first + RECEIVE..self.first + SHARE)
+    }
+
+    /// Whether a chunk to send from begins at this offset.
+    pub(super) fn is_to_send(self, at: u64) -> bool {
+        let to_send = self.first + RECEIVE..self.first + SHARE;
+        at.is_multiple_of(CHUNK_BYTES as u64) && to_send.contains(&chunk_of(at as usize))
+    }
+
+    /// Whether it is the first of the memory.
+    pub(super) const fn is_first(self) -> bool {
+        self.first == 0
+    }
+
+    /// Checks a descriptor from the kernel. `None` unless the frame lies within one chunk to receive into, with room
+    /// for a time before it.
+    pub(super) fn place(self, description: &XdpDesc) -> Option<Place> {
+        let at = usize::try_from(description.addr).ok()?;
+        let (bytes, chunk) = (description.len as usize, chunk_of(at));
+        let offset = at % CHUNK_BYTES;
+        let index = chunk.checked_sub(self.first)?;
+        let fits = index < RECEIVE && offset >= STAMP_BYTES && bytes <= CHUNK_BYTES - offset;
+        fits.then_some(Place { at, bytes, index })
+    }
+
+    /// The number, among the chunks to receive into, of the chunk with the byte at this offset.
+    pub(super) fn index(self, at: usize) -> usize {
+        chunk_of(at) - self.first
+    }
+}
+
+fn offsets(chunks: Range<usize>) -> impl Iterator<Item = u64> {
+    chunks.map(|chunk| (chunk * CHUNK_BYTES) as u64)
+}
+
+/// The number, in the whole memory, of the chunk with the byte at this offset.
+pub(super) const fn chunk_of(at: usize) -> usize {
+    at / CHUNK_BYTES
+}
+
 /// The location of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     /// The offset of its first byte in the memory.
     pub(super) at: usize,
     pub(super) bytes: usize,
-    /// The number of its chunk.
+    /// The number of its chunk among those of its socket.
     pub(super) index: usize,
-}
-
-impl Place {
-    /// Checks a descriptor from the kernel. `None` unless the frame lies within one chunk to receive into, with room
-    /// for a time before it.
-    pub(super) fn of(description: &XdpDesc) -> Option<Self> {
-        let at = usize::try_from(description.addr).ok()?;
-        let (bytes, index) = (description.len as usize, at / CHUNK_BYTES);
-        let offset = at % CHUNK_BYTES;
-        let fits = index < RECEIVE && offset >= STAMP_BYTES && bytes <= CHUNK_BYTES - offset;
-        fits.then_some(Self { at, bytes, index })
-    }
 }
 
 /// The number of chunks to receive into: 24 ms of frames of 1500 bytes at 1 Gbit/s.
 pub(super) const RECEIVE: usize = 2048;
 /// The number of chunks to send from.
 pub(super) const SEND: usize = 1024;
+const SHARE: usize = RECEIVE + SEND;
 pub(super) const CHUNK_BYTES: usize = 4096;
 /// The size of the time that the XDP program writes before a frame.
 pub(super) const STAMP_BYTES: usize = 8;
@@ -96,8 +162,8 @@ mod tests {
 
     #[test]
     fn frames_have_a_time_once() {
-        let umem = Umem::new().unwrap();
-        let at = Umem::to_receive().nth(3).unwrap() as usize + 256;
+        let umem = Umem::new(1).unwrap();
+        let at = umem.take_share().unwrap().to_receive().nth(3).unwrap() as usize + 256;
         // SAFETY: no kernel shares this memory.
         unsafe {
             let stamp = umem.at(at - STAMP_BYTES).cast();
@@ -107,27 +173,34 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_within_a_chunk() {
-        let place = |addr, len| {
-            let options = XdpDescOptions::empty();
-            Place::of(&XdpDesc { addr, len, options })
-        };
+    fn frames_are_within_a_chunk_of_their_share() {
+        let umem = Umem::new(2).unwrap();
+        let [first, second] = [(); 2].map(|()| umem.take_share().unwrap());
+        assert_eq!(umem.take_share(), None);
         let chunk = CHUNK_BYTES as u64;
-        let whole = Place {
-            at: 2 * CHUNK_BYTES + 256,
-            bytes: CHUNK_BYTES - 256,
-            index: 2,
-        };
-        assert_eq!(place(2 * chunk + 256, 3840), Some(whole));
-        let end = (RECEIVE * CHUNK_BYTES) as u64;
-        for (at, bytes) in [
-            (0, 60),
-            (2 * chunk + 256, 3841),
-            (end + 256, 60),
-            (end - 59, 60),
-            (u64::MAX - 10, 60),
-        ] {
-            assert_eq!(place(at, bytes), None, "{at} {bytes}");
+        let base = SHARE as u64 * chunk;
+        for (share, base) in [(first, 0), (second, base)] {
+            let place = |addr, len| {
+                let options = XdpDescOptions::empty();
+                share.place(&XdpDesc { addr, len, options })
+            };
+            let whole = Place {
+                at: (base + 2 * chunk + 256) as usize,
+                bytes: CHUNK_BYTES - 256,
+                index: 2,
+            };
+            assert_eq!(place(base + 2 * chunk + 256, 3840), Some(whole));
+            let end = base + RECEIVE as u64 * chunk;
+            for (at, bytes) in [
+                (base, 60),
+                (base + 2 * chunk + 256, 3841),
+                (end + 256, 60),
+                (end - 59, 60),
+                (u64::MAX - 10, 60),
+                (base.wrapping_sub(1000), 60),
+            ] {
+                assert_eq!(place(at, bytes), None, "{at} {bytes}");
+            }
         }
     }
 }

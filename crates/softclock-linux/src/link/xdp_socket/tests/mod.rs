@@ -1,10 +1,13 @@
+mod common_memory;
+
 use std::fs::File;
+use std::mem;
 use std::process::Command;
 
 use softclock_wire::packet::ones_complement_sum;
 
 use super::*;
-use crate::link::PacketSocket;
+use crate::link::{PacketSocket, Pool};
 use crate::link::cable::{Cable, SENDER, cable, frame, joined};
 
 /// Opens the link by AF_XDP, or skips the test if that is not possible.

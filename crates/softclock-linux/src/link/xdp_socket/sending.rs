@@ -1,0 +1,271 @@
+//! The frames that the kernel has to send: copied to chunks of the socket's own, or in the chunks that they were received
+//! into, which are lent to the kernel.
+
+use std::mem;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+use rustix::net::{SendFlags, send};
+use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
+
+use super::XdpSocket;
+use super::chunks::Chunk;
+use super::ring::{Consumer, Producer};
+use super::umem::{self, Share, Umem, chunk_of};
+
+/// The sending half of the socket.
+pub(super) struct Sending {
+    leaving: Producer<XdpDesc>,
+    completed: Consumer<u64>,
+    umem: Rc<Umem>,
+    share: Share,
+    /// The chunks of the share to send from that hold no frame.
+    free: Vec<u64>,
+    /// The received frames that the kernel has to send, by the number of their chunk in the whole memory.
+    lent: Box<[Option<Chunk>]>,
+    /// The last wake-up failed, as while the link is down: no frame leaves until one succeeds.
+    is_stuck: bool,
+    /// The kernel had no room at the last call for the frames submitted, or there was no room for another frame.
+    is_behind: bool,
+    /// Frames that the kernel accepted and the link refused, not yet reported.
+    refused: u64,
+}
+
+impl Sending {
+    pub(super) fn new(
+        umem: Rc<Umem>,
+        share: Share,
+        leaving: Producer<XdpDesc>,
+        completed: Consumer<u64>,
+    ) -> Self {
+        Self {
+            leaving,
+            completed,
+            free: share.to_send().collect(),
+            lent: (0..umem.chunks()).map(|_| None).collect(),
+            umem,
+            share,
+            is_stuck: false,
+            is_behind: false,
+            refused: 0,
+        }
+    }
+
+    /// Begins a batch.
+    ///
+    /// # Errors
+    /// Those of the link, if it did not send the batch before.
+    pub(super) fn begin(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        if self.is_stuck {
+            // Queueing frames while the link is down would make them leave as one burst when it comes up again.
+            self.wake(socket)?;
+        }
+        self.reclaim();
+        Ok(())
+    }
+
+    /// Makes the kernel send the frames that were put into the ring, and takes back the memory of those it has sent.
+    pub(super) fn end(&mut self, socket: BorrowedFd<'_>) {
+        self.leaving.submit();
+        // Submitted frames count as sent; the next batch begins with the error.
+        let _ = self.wake(socket);
+        self.reclaim();
+    }
+
+    /// Whether the kernel had no room at the last call.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Asks the kernel to send the frames that it had no room for.
+    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) {
+        if self.is_behind {
+            // The next batch begins with the error.
+            let _ = self.wake(socket);
+            self.reclaim();
+        }
+    }
+
+    /// Counts frames that the kernel accepted and the link refused, since the last call.
+    pub(super) fn take_refused(&mut self) -> u64 {
+        mem::take(&mut self.refused)
+    }
+
+    /// Takes back the chunks whose frames have been sent. Those that were lent go back to their sockets.
+    fn reclaim(&mut self) {
+        while let Some(at) = self.completed.pop() {
+            let lent = self.lent.get_mut(chunk_of(at as usize));
+            if lent.and_then(Option::take).is_none() && self.share.is_to_send(at) {
+                self.free.push(at);
+            }
+        }
+        self.completed.release();
+    }
+
+    /// The number of a received chunk, if it lies in this socket's memory and so can be sent without a copy.
+    pub(super) fn number_of(&self, chunk: &Chunk) -> Option<usize> {
+        chunk.number_in(&self.umem)
+    }
+
+    /// Makes room for a received frame and completes its checksum, so that it can be [lent](Self::lend).
+    pub(super) fn prepare_lent(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frame: &mut Chunk,
+        offload: &Offload,
+    ) -> Result<(), Errno> {
+        self.make_room(
+            socket,
+            Room {
+                chunks: 0,
+                frames: 1,
+            },
+        )?;
+        if let Some(checksum) = offload.checksum
+            && !complete_checksum(frame, checksum)
+        {
+            return Err(Errno::INVAL);
+        }
+        Ok(())
+    }
+
+    /// Puts a received frame into the ring, which must have room for it, and keeps its chunk until it is sent.
+    pub(super) fn lend(&mut self, number: usize, chunk: Chunk) {
+        self.leaving.push(chunk.description());
+        self.lent[number] = Some(chunk);
+    }
+
+    /// Writes a frame, or all of its segments, to chunks and puts them into the ring, without submitting them. Puts
+    /// either the whole frame or nothing.
+    pub(super) fn put_all(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frame: &[u8],
+        offload: &Offload,
+    ) -> Result<(), Errno> {
+        if offload.segmentation.is_none() {
+            self.make_room(socket, Room::copied(1))?;
+            return self.put(frame.len(), offload, |place| place.copy_from_slice(frame));
+        }
+        let headers = Headers::of_frame(frame);
+        let mut segments = segments(frame, &headers, offload).ok_or(Errno::INVAL)?;
+        self.make_room(socket, Room::copied(segments.len()))?;
+        let offload = segments.offload();
+        // An error can only come from the first segment, since it is the longest and all have the same headers. So no
+        // frame is put in part.
+        while let Some(bytes) = segments.next_bytes() {
+            self.put(bytes, &offload, |place| {
+                segments.write_next(place);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes this room, by at most one system call. After that call has found no room, this makes no
+    /// further calls until the next [`wake`](Self::wake).
+    fn make_room(&mut self, socket: BorrowedFd<'_>, room: Room) -> Result<(), Errno> {
+        if room.frames > umem::SEND {
+            return Err(Errno::TOOBIG);
+        }
+        if !self.has(room) {
+            self.reclaim();
+        }
+        if !self.has(room) && !self.is_behind {
+            // The ring may be full of frames that are not submitted yet.
+            self.leaving.submit();
+            self.wake(socket)?;
+            self.reclaim();
+        }
+        if self.has(room) {
+            return Ok(());
+        }
+        self.is_behind = true;
+        Err(Errno::AGAIN)
+    }
+
+    /// Whether there is this room now.
+    fn has(&mut self, room: Room) -> bool {
+        self.free.len() >= room.chunks
+            && self.leaving.room(room.frames as u32) as usize >= room.frames
+    }
+
+    /// Puts a frame of `length` bytes, written by `write`, into the ring, which must have room for it.
+    fn put(
+        &mut self,
+        length: usize,
+        offload: &Offload,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Errno> {
+        if length > XdpSocket::MOST_BYTES {
+            return Err(Errno::MSGSIZE);
+        }
+        let chunk = *self.free.last().expect("there is room");
+        // SAFETY: the chunk is free, so the kernel does not access it, and this is the only reference to it.
+        let bytes = &mut unsafe { self.umem.chunk(chunk).as_mut() }[..length];
+        write(bytes);
+        if let Some(checksum) = offload.checksum
+            && !complete_checksum(bytes, checksum)
+        {
+            return Err(Errno::INVAL);
+        }
+        // Only a complete frame takes its chunk from the free ones.
+        self.free.pop();
+        self.leaving.push(XdpDesc {
+            addr: chunk,
+            len: length as u32,
+            options: XdpDescOptions::empty(),
+        });
+        Ok(())
+    }
+
+    /// Makes the kernel send the submitted frames, if it needs a system call for it, until it has no room. One call
+    /// sends a limited number of frames, and ends at a frame that the link refuses, which is then dropped.
+    fn wake(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        (self.is_stuck, self.is_behind) = (false, false);
+        let submitted = self.leaving.pending();
+        let mut pending = submitted;
+        // Each call but the last consumes at least one frame, which bounds the loop.
+        for _ in 0..=submitted {
+            if !self.leaving.needs_wakeup() {
+                return Ok(());
+            }
+            match send(socket, &[], SendFlags::DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::BUSY) => self.refused += 1,
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
+                    let left = self.leaving.pending();
+                    // The kernel stopped without progress: it has no room. With progress, the call was only too short.
+                    if left == pending {
+                        self.is_behind = true;
+                        return Ok(());
+                    }
+                    pending = left;
+                }
+                Err(error) => {
+                    self.is_stuck = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The room that frames to send need: free chunks, and free entries of the ring.
+#[derive(Clone, Copy)]
+struct Room {
+    chunks: usize,
+    frames: usize,
+}
+
+impl Room {
+    /// The room for this number of frames that are copied.
+    const fn copied(frames: usize) -> Self {
+        Self {
+            chunks: frames,
+            frames,
+        }
+    }
+}
