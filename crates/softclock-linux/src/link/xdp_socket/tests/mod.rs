@@ -7,8 +7,8 @@ use std::process::Command;
 use softclock_wire::packet::ones_complement_sum;
 
 use super::*;
-use crate::link::{PacketSocket, Pool};
 use crate::link::cable::{Cable, SENDER, cable, frame, joined};
+use crate::link::{PacketSocket, Pool};
 
 /// Opens the link by AF_XDP, or skips the test if that is not possible.
 macro_rules! xdp {
