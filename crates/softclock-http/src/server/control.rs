@@ -74,6 +74,8 @@ pub(crate) struct Change {
     threads: usize,
     close: Vec<ListenAddress>,
     open: Vec<(ListenAddress, Vec<Bound>)>,
+    /// Closes when every thread has made its change.
+    made: Option<Sender<()>>,
 }
 
 impl Control {
@@ -112,16 +114,22 @@ impl Control {
     }
 
     /// Replaces the settings of the server without dropping a connection. Listeners whose address remains are kept,
-    /// others are bound or closed. After an error the server continues with its previous settings.
+    /// others are bound or closed. After an error the server continues with its previous settings. Returns when all
+    /// threads have the new settings, but for threads that make no turn within a second: those follow.
     ///
     /// # Errors
     /// Addresses on which listening fails, and contradictory settings.
     pub async fn apply(&self, settings: Settings) -> Result<(), StartError> {
         let changes = self.prepare(settings.checked()?)?;
-        for (sender, change) in self.shared.threads.iter().zip(changes) {
+        let (made, all_made) = async_channel::bounded(1);
+        for (sender, mut change) in self.shared.threads.iter().zip(changes) {
+            change.made = Some(made.clone());
             // The channel is closed only if the thread has ended, and then there is nothing to change.
             let _ = sender.send(Command::Apply(Box::new(change))).await;
         }
+        // Only the changes hold senders from here on, so that `recv` fails once all were made.
+        drop(made);
+        let _ = softclock::timeout(ANSWER_TIME, all_made.recv()).await;
         self.start_metrics();
         Ok(())
     }
@@ -195,6 +203,7 @@ impl Control {
             threads: shared.threads.len(),
             close: removed.clone(),
             open: Vec::new(),
+            made: None,
         };
         let mut changes: Vec<_> = shared.threads.iter().map(change).collect();
         let mut real = Vec::new();
@@ -241,7 +250,7 @@ impl Control {
 }
 
 impl Reporter for Control {
-    /// Returns the reports of all threads that answer within `REPORT_TIME`.
+    /// Returns the reports of all threads that answer within `ANSWER_TIME`.
     async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
         for thread in &self.shared.threads {
@@ -256,7 +265,7 @@ impl Reporter for Control {
                 received.push(report);
             }
         };
-        let _ = softclock::timeout(REPORT_TIME, all).await;
+        let _ = softclock::timeout(ANSWER_TIME, all).await;
         received
     }
 
@@ -311,6 +320,7 @@ fn apply(
             worker.unlisten(id);
         }
     }
+    drop(change.made);
 }
 
 fn addresses(asked: &ListenAddress, bound: &[Bound]) -> Result<Vec<ListenAddress>, StartError> {
@@ -322,5 +332,5 @@ fn addresses(asked: &ListenAddress, bound: &[Bound]) -> Result<Vec<ListenAddress
 /// The capacity of a thread's queue of commands.
 const COMMANDS: usize = 16;
 
-/// The limit of the wait for reports. A thread that answers later is left out.
-const REPORT_TIME: Duration = Duration::from_secs(1);
+/// The limit of the wait for what a command asks of all threads.
+const ANSWER_TIME: Duration = Duration::from_secs(1);

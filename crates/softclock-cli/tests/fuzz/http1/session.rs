@@ -117,7 +117,7 @@ async fn check(
             Ok(response) => response,
             Err(stop) => return early(target, plan, number, &stop, shared),
         };
-        if !response.answer.is_complete && breaks_off_behind(target, plan, number) {
+        if !response.answer.is_complete && breaks_off_from(target, plan, number + 1) {
             return asked.judge_start(target.mode, &response.answer);
         }
         if shared.is_excused(response.answer.status) {
@@ -154,11 +154,11 @@ fn judge(target: &Target, number: usize, asked: &Asked, response: &Response) -> 
     verdict.map_err(|fault| format!("answer {number}: {fault}"))
 }
 
-/// Whether a later response breaks off. Then the proxy resets the connection, and answers that were not read yet are
-/// lost.
-fn breaks_off_behind(target: &Target, plan: &Plan, number: usize) -> bool {
-    let mut later = plan.asked[number + 1..].iter();
-    target.mode.is_proxy() && later.any(|asked| asked.reply.breaks_off())
+/// Whether the response of this number or a later one breaks off. Then the proxy resets the connection, and whatever a
+/// client has not read by then is lost, up to the first byte of that response.
+fn breaks_off_from(target: &Target, plan: &Plan, number: usize) -> bool {
+    let mut rest = plan.asked[number..].iter();
+    target.mode.is_proxy() && rest.any(|asked| asked.reply.breaks_off())
 }
 
 /// The connection ended before the answer of this number.
@@ -180,7 +180,7 @@ fn early(
     }
     let half_closed = plan.end == End::HalfClose && target.mode.is_proxy();
     let after_upload = plan.asked[..=number].iter().any(Asked::may_end_connection);
-    let is_excused = shared.is_delayed() || breaks_off_behind(target, plan, number);
+    let is_excused = shared.is_delayed() || breaks_off_from(target, plan, number);
     if half_closed || after_upload || is_excused {
         return Ok(());
     }
