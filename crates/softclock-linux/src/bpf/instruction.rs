@@ -42,6 +42,31 @@ impl Instruction {
         Self::new(0x07, to, 0, 0, value)
     }
 
+    /// `to &= value`.
+    pub const fn and(to: u8, value: i32) -> Self {
+        Self::new(0x57, to, 0, 0, value)
+    }
+
+    /// `to <<= bits`.
+    pub const fn shift_left(to: u8, bits: i32) -> Self {
+        Self::new(0x67, to, 0, 0, bits)
+    }
+
+    /// `to += from`.
+    pub const fn add_register(to: u8, from: u8) -> Self {
+        Self::new(0x0f, to, from, 0, 0)
+    }
+
+    /// `to = *(u8 *)(from + offset)`.
+    pub const fn load_u8(to: u8, from: u8, offset: i16) -> Self {
+        Self::new(0x71, to, from, offset, 0)
+    }
+
+    /// `to = *(u16 *)(from + offset)`.
+    pub const fn load_u16(to: u8, from: u8, offset: i16) -> Self {
+        Self::new(0x69, to, from, offset, 0)
+    }
+
     /// `to = *(u32 *)(from + offset)`.
     pub const fn load_u32(to: u8, from: u8, offset: i16) -> Self {
         Self::new(0x61, to, from, offset, 0)
@@ -60,6 +85,23 @@ impl Instruction {
     /// `if (a > b)`, unsigned, skip the next `instructions` instructions.
     pub const fn skip_if_greater(a: u8, b: u8, instructions: i16) -> Self {
         Self::new(0x2d, a, b, instructions, 0)
+    }
+
+    /// `if ((u32)a != value)` skip the next `instructions` instructions.
+    pub const fn skip_if_not_u32(a: u8, value: u32, instructions: i16) -> Self {
+        Self::new(0x56, a, 0, instructions, value as i32)
+    }
+
+    /// Skip the next `instructions` instructions.
+    pub const fn skip(instructions: i16) -> Self {
+        Self::new(0x05, 0, 0, instructions, 0)
+    }
+
+    /// The instruction, but skipping this number of instructions.
+    pub(crate) const fn skipping(self, instructions: i16) -> Self {
+        let [operation, registers, _, _, c, d, e, f] = self.0.to_ne_bytes();
+        let [a, b] = instructions.to_ne_bytes();
+        Self(u64::from_ne_bytes([operation, registers, a, b, c, d, e, f]))
     }
 
     /// Calls a helper function of the kernel by its number (bpf-helpers(7)).

@@ -6,6 +6,7 @@
 //! - [`Instruction`]: an instruction of a program.
 //! - [`SocketMap`]: a map from receive queues to AF_XDP sockets, for programs to look up.
 
+mod assembler;
 mod instruction;
 mod socket_map;
 
@@ -13,6 +14,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+pub(crate) use assembler::{Assembler, Label};
 pub use instruction::Instruction;
 pub use socket_map::SocketMap;
 

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use softclock_wire::packet::Offload;
 
 use super::{
-    Buffer, Copies, Link, PacketSocket, Pool, Received, Refused, Tap, XdpError, XdpMemory,
-    XdpSettings, XdpSocket,
+    Buffer, Copies, Link, PacketSocket, Pool, Received, Refused, Tap, XdpError, XdpFilter,
+    XdpMemory, XdpSettings, XdpSocket,
 };
 use crate::bpf::{Attachment, shut_ingress};
 
@@ -76,6 +76,7 @@ impl Device {
         let settings = XdpSettings {
             copies,
             queue: None,
+            filter: XdpFilter::All,
         };
         let socket = XdpSocket::open_in(memory, link, settings);
         let socket = socket.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;

@@ -34,7 +34,9 @@ pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
-pub use xdp_socket::{Chunk, Copies, XdpError, XdpMemory, XdpSettings, XdpSocket, XdpStep};
+pub use xdp_socket::{
+    Chunk, Copies, Transport, XdpError, XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
+};
 
 /// A received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,8 +5,12 @@
 //! - [`chunks`]: the chunks of that memory to receive into, and their owner: the kernel or this process.
 //! - [`sending`]: the frames that the kernel has to send.
 //! - [`program`]: the XDP program that directs frames to the socket.
+//! - [`filter`]: the part of the program that chooses the frames.
+//! - [`error`]: why a link cannot be opened.
 
 mod chunks;
+mod error;
+mod filter;
 mod program;
 mod ring;
 mod sending;
@@ -35,6 +39,8 @@ use crate::clock::monotonic_ns;
 use crate::socket::NEW_SOCKET;
 pub use chunks::Chunk;
 use chunks::Chunks;
+pub use error::{XdpError, XdpStep};
+pub use filter::{Transport, XdpFilter};
 use program::Others;
 use ring::{Consumer, Producer};
 use sending::Sending;
@@ -54,7 +60,7 @@ pub struct XdpSocket {
     // In the order in which they have to be dropped: the program before the map and the socket that it refers to.
     _attachment: Attachment,
     _map: SocketMap,
-    _promiscuous: OwnedFd,
+    _promiscuous: Option<OwnedFd>,
     arrived: RefCell<Consumer<XdpDesc>>,
     fd: OwnedFd,
     /// Dropped after the socket, since the kernel reads the memory of frames to send while the socket is open.
@@ -100,39 +106,14 @@ impl XdpMemory {
 }
 
 /// The settings to open a link with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct XdpSettings {
     /// Whether frames may be copied. Sockets with common memory have the mode of the first.
     pub copies: Copies,
     /// The queue to receive from and send by; the host keeps the other queues. `None` for a link with only one queue.
     pub queue: Option<u32>,
-}
-
-/// Why a link cannot be opened.
-#[derive(Debug)]
-pub enum XdpError {
-    /// The link has this many queues, more than one, and the settings choose none.
-    Queues(usize),
-    /// A system call of this step failed.
-    Failed(XdpStep, io::Error),
-}
-
-/// The steps of opening a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum XdpStep {
-    /// Promiscuous mode. Needs CAP_NET_RAW and an Ethernet link.
-    Promiscuity,
-    /// Creating the socket and its memory. Needs CAP_IPC_LOCK, or a limit of locked memory of at least 12 MiB for each
-    /// socket. `InvalidInput` if the memory has no share left, or its first socket is not open.
-    Socket,
-    /// Binding to the queue. `EOPNOTSUPP` if the driver has no zero-copy mode, and [`Copies::Never`] is set or the first
-    /// socket of the memory has that mode; `EBUSY` if another socket has the queue; `EINVAL` if the link has no queue of
-    /// this number.
-    Queue,
-    /// Loading the XDP program. Needs CAP_BPF.
-    Program,
-    /// Attaching the program to the driver; see [`Program::attach_xdp`](crate::bpf::Program::attach_xdp).
-    Driver,
+    /// The frames that the socket takes; the host keeps the others.
+    pub filter: XdpFilter,
 }
 
 impl XdpSocket {
@@ -168,7 +149,13 @@ impl XdpSocket {
             (None, 1) => (0, Others::Dropped),
             (None, queues) => return Err(XdpError::Queues(queues)),
         };
-        let promiscuous = promiscuous(link).map_err(failed(XdpStep::Promiscuity))?;
+        // A stack that shares the host's addresses needs no other frames than the host does.
+        let promiscuous = match settings.filter {
+            XdpFilter::Ports { .. } => None,
+            XdpFilter::All | XdpFilter::Addresses(_) => {
+                Some(promiscuous(link).map_err(failed(XdpStep::Promiscuity))?)
+            }
+        };
         let XdpMemory(umem) = memory;
         let (fd, share, rings) = prepare(umem).map_err(failed(XdpStep::Socket))?;
         let waker = fd.try_clone().map_err(failed(XdpStep::Socket))?;
@@ -183,8 +170,8 @@ impl XdpSocket {
         }
         let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
         // The program last: it redirects frames as soon as it is attached, and the host loses them.
-        let (program, map) =
-            program::load(fd.as_fd(), queue, others).map_err(failed(XdpStep::Program))?;
+        let (program, map) = program::load(fd.as_fd(), queue, &settings.filter, others)
+            .map_err(failed(XdpStep::Program))?;
         let attachment = patiently(|| program.attach_xdp(link.index()));
         Ok(Self {
             _attachment: attachment.map_err(failed(XdpStep::Driver))?,

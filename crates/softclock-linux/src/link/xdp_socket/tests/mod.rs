@@ -1,4 +1,5 @@
 mod common_memory;
+mod filter;
 
 use std::fs::File;
 use std::mem;
@@ -25,6 +26,7 @@ fn whole(copies: Copies) -> XdpSettings {
     XdpSettings {
         copies,
         queue: None,
+        filter: XdpFilter::All,
     }
 }
 
@@ -518,6 +520,7 @@ fn a_queue_can_be_chosen() {
     let of = |queue| XdpSettings {
         copies: Copies::Allowed,
         queue: Some(queue),
+        filter: XdpFilter::All,
     };
     let none = XdpSocket::open(&b, of(2));
     assert!(
