@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::client::Client;
-use crate::server::{Server, directory, noise};
+use crate::server::{Server, copy_program, directory, noise};
 
 const WITHOUT_CACHE: &[&str] = &["--cache", "0"];
 
@@ -160,7 +160,7 @@ fn permissions_revoked_while_serving() {
     allow("d", 0o755);
     // Other users, who may not enter the build directory, can start the program from here.
     let program = directory.path().join("softclock");
-    fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
+    copy_program(&program);
     let mut command = Command::new(&program);
     command
         .args(["serve", "--listen", "127.0.0.1:0"])

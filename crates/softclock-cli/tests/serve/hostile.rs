@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::server::{Server, directory};
+use crate::server::{Server, copy_program, directory};
 
 #[test]
 fn nothing_outside_the_root_is_served() {
@@ -151,7 +151,7 @@ fn files_that_may_not_be_read() {
     allow("shut", 0o600);
     // Other users, who may not enter the build directory, can start the program from here.
     let program = directory.path().join("softclock");
-    fs::copy(env!("CARGO_BIN_EXE_softclock"), &program).unwrap();
+    copy_program(&program);
     let mut command = Command::new(&program);
     command
         .args(["serve", "--listen", "127.0.0.1:0"])

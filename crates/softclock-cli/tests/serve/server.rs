@@ -13,6 +13,14 @@ use tempfile::NamedTempFile;
 
 use crate::client::Client;
 
+/// Copies the program by another process. If this one had the copy open to write, so had the children that other tests
+/// start at that moment, and it could not be executed until they are executed themselves (ETXTBSY).
+pub(crate) fn copy_program(to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_softclock")).arg(to);
+    assert!(copy.status().expect("cp").success());
+}
+
 /// A running server, killed when dropped.
 pub(crate) struct Server {
     child: Child,
