@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -47,6 +47,29 @@ pub(super) fn open(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd>
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     Ok(socket_with(family, kind, NEW_SOCKET, None)?)
+}
+
+/// Sets a socket option whose value is an integer of type `T`.
+pub(super) fn set_option<T: Into<u64> + Copy>(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads the value from `value`, which outlives the call and has the given length.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Converts an address from the kernel. Fails if it is neither IPv4 nor IPv6.

@@ -27,14 +27,14 @@ use std::ffi::c_int;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::ioctl;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
-use super::common::{NEW_SOCKET, internet, open};
+use super::common::{NEW_SOCKET, internet, open, set_option};
 use super::take_error;
 
 /// Options of a listening socket.
@@ -184,29 +184,6 @@ pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: Option<u64>) ->
 /// and accepts no more (TCP_NOTSENT_LOWAT).
 pub fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
-}
-
-/// Sets a socket option whose value is an integer of type `T`.
-fn set_option<T: Into<u64> + Copy>(
-    fd: BorrowedFd<'_>,
-    level: i32,
-    name: i32,
-    value: T,
-) -> io::Result<()> {
-    // SAFETY: the kernel reads the value from `value`, which outlives the call and has the given length.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Sets the effect of closing the socket on unsent data (SO_LINGER).
