@@ -1,130 +1,19 @@
-//! The contract of all carriers of sockets. The suite is a list of functions over an address; each carrier, address
-//! family and mechanism runs all of it.
+//! The contract of TCP streams and listeners.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use softclock::fs::Root;
-use softclock::net::{ListenOptions, PacedBy, Pacer, Pacing, TcpListener, TcpStream, UdpSocket};
-use softclock::{Mechanism, Runtime, TriggerState};
+use softclock::net::{ListenOptions, Pacer, TcpListener, TcpStream};
+use softclock::{Mechanism, TriggerState};
 
-macro_rules! conformance {
-    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
-        mod $carrier {
-            use super::*;
-            conformance!(@tests $address $by, $pacing;
-                a_stream_carries_bytes_both_ways
-                large_transfers_wait_for_the_reader
-                half_close_lets_the_answer_through
-                dropping_a_stream_ends_the_peer_s_reading
-                zero_linger_resets
-                other_linger_times_are_refused
-                unread_data_makes_closing_a_reset
-                a_lost_connection_is_known_without_a_call
-                an_ended_direction_is_known_behind_unread_data
-                writing_to_a_closed_peer_fails
-                a_refused_connection_is_an_error
-                a_listener_survives_connections_that_vanish
-                several_tasks_accept_from_one_listener
-                one_task_reads_while_another_writes
-                a_dropped_read_loses_nothing
-                a_busy_port_is_an_error
-                listeners_share_a_port_when_asked
-                a_reader_that_never_waits_lets_others_run
-                a_long_write_lets_others_run
-                files_are_sent_behind_what_was_written
-                datagrams_keep_their_bounds
-                trains_of_datagrams_keep_their_bounds
-                an_unreachable_peer_is_told_once
-                calls_are_trigger_states_of_their_kind
-            );
-        }
-    )*};
-    (@tests $address:ident $by:expr, $pacing:expr; $($test:ident)*) => {$(
-        #[test]
-        fn $test() {
-            run($by, $address::LOCALHOST.into(), $pacing, super::$test);
-        }
-    )*};
-}
-
-conformance! {
-    kernel_v4_by_epoll => Ipv4Addr by Kernel(Mechanism::Epoll), None;
-    kernel_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), None;
-    kernel_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), None;
-    kernel_v4_by_select => Ipv4Addr by Kernel(Mechanism::Select), None;
-    kernel_v6_by_epoll => Ipv6Addr by Kernel(Mechanism::Epoll), None;
-    kernel_v6_by_io_uring => Ipv6Addr by Kernel(Mechanism::IoUring), None;
-    paced_v4 => Ipv4Addr by Kernel(Mechanism::Epoll), Some(paced());
-    paced_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), Some(paced());
-    paced_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), Some(paced());
-    paced_v6 => Ipv6Addr by Kernel(Mechanism::Epoll), Some(paced());
-    paced_by_waking => Ipv4Addr by Kernel(Mechanism::Epoll), Some(Pacing { buffer_bytes: Some(0), ..paced() });
-    paced_by_the_kernel => Ipv4Addr by Kernel(Mechanism::Epoll), Some(Pacing { by: PacedBy::Kernel, ..paced() });
-}
-
-#[cfg(feature = "memory-net")]
-conformance! {
-    memory_v4 => Ipv4Addr by Memory, None;
-    memory_v6 => Ipv6Addr by Memory, None;
-    paced_in_memory => Ipv4Addr by Memory, Some(paced());
-    paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
-}
-
-/// The carrier of the sockets in a test.
-enum Carrier {
-    /// The kernel, with sockets watched by this mechanism.
-    Kernel(Mechanism),
-    #[cfg(feature = "memory-net")]
-    Memory,
-}
-
-use Carrier::*;
-
-fn run<F: Future>(
-    carrier: Carrier,
-    address: IpAddr,
-    pacing: Option<Pacing>,
-    test: impl FnOnce(SocketAddr) -> F,
-) {
-    let runtime = match carrier {
-        Kernel(_) if std::net::UdpSocket::bind((address, 0)).is_err() => {
-            softclock_testing::skip!("this machine has no {address}");
-        }
-        Kernel(mechanism) => match Runtime::builder().events(mechanism).build() {
-            Ok(runtime) => {
-                assert_eq!(runtime.statistics().mechanism, mechanism);
-                runtime
-            }
-            Err(error) => softclock_testing::skip!("{error}"),
-        },
-        #[cfg(feature = "memory-net")]
-        Memory => Runtime::builder().in_memory().build().unwrap(),
-    };
-    PACING.set(pacing);
-    runtime.block_on(async {
-        let limited = softclock::timeout(LIMIT, test(SocketAddr::new(address, 0)));
-        limited.await.expect("the test hangs");
-    });
-}
-
-thread_local! {
-    /// The pacing of the streams in the test that runs on this thread.
-    static PACING: Cell<Option<Pacing>> = const { Cell::new(None) };
-}
-
-/// A rate that is fast enough for megabytes.
-fn paced() -> Pacing {
-    Pacing::of_rate("1gbit".parse().unwrap())
-}
-
-const LIMIT: Duration = Duration::from_secs(60);
+use super::PACING;
 
 async fn pair(address: SocketAddr) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(address).unwrap();
@@ -153,7 +42,7 @@ async fn read_to_end(stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-async fn a_stream_carries_bytes_both_ways(address: SocketAddr) {
+pub(super) async fn a_stream_carries_bytes_both_ways(address: SocketAddr) {
     let (client, server) = pair(address).await;
     client.set_nodelay(true).unwrap();
     client.write_all(b"there").await.unwrap();
@@ -176,7 +65,7 @@ async fn a_stream_carries_bytes_both_ways(address: SocketAddr) {
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
 }
 
-async fn large_transfers_wait_for_the_reader(address: SocketAddr) {
+pub(super) async fn large_transfers_wait_for_the_reader(address: SocketAddr) {
     const BYTES: usize = 8 << 20;
     let (client, server) = pair(address).await;
     let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 31) >> 3) as u8).collect();
@@ -193,7 +82,7 @@ async fn large_transfers_wait_for_the_reader(address: SocketAddr) {
     writer.await;
 }
 
-async fn half_close_lets_the_answer_through(address: SocketAddr) {
+pub(super) async fn half_close_lets_the_answer_through(address: SocketAddr) {
     let (client, server) = pair(address).await;
     client.write_all(b"question").await.unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -205,7 +94,7 @@ async fn half_close_lets_the_answer_through(address: SocketAddr) {
     assert_eq!(read_to_end(&client).await, b"answer");
 }
 
-async fn dropping_a_stream_ends_the_peer_s_reading(address: SocketAddr) {
+pub(super) async fn dropping_a_stream_ends_the_peer_s_reading(address: SocketAddr) {
     let (client, server) = pair(address).await;
     let reader = softclock::spawn_local(async move { read_to_end(&server).await });
     client.write_all(b"last words").await.unwrap();
@@ -213,7 +102,7 @@ async fn dropping_a_stream_ends_the_peer_s_reading(address: SocketAddr) {
     assert_eq!(reader.await, b"last words");
 }
 
-async fn zero_linger_resets(address: SocketAddr) {
+pub(super) async fn zero_linger_resets(address: SocketAddr) {
     let (client, server) = pair(address).await;
     client.set_linger(Some(Duration::ZERO)).unwrap();
     drop(client);
@@ -221,14 +110,14 @@ async fn zero_linger_resets(address: SocketAddr) {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-async fn other_linger_times_are_refused(address: SocketAddr) {
+pub(super) async fn other_linger_times_are_refused(address: SocketAddr) {
     let (client, _server) = pair(address).await;
     let error = client.set_linger(Some(Duration::from_secs(1))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     client.set_linger(None).unwrap();
 }
 
-async fn unread_data_makes_closing_a_reset(address: SocketAddr) {
+pub(super) async fn unread_data_makes_closing_a_reset(address: SocketAddr) {
     let (client, server) = pair(address).await;
     client.write_all(b"unread").await.unwrap();
     softclock::sleep(Duration::from_millis(1)).await;
@@ -237,7 +126,7 @@ async fn unread_data_makes_closing_a_reset(address: SocketAddr) {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
+pub(super) async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
     if softclock::statistics().mechanism == Mechanism::Select {
         // This mechanism reports only readable and writable.
         return;
@@ -254,7 +143,7 @@ async fn a_lost_connection_is_known_without_a_call(address: SocketAddr) {
     lost().await;
 }
 
-async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
+pub(super) async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
     if softclock::statistics().mechanism == Mechanism::Select {
         // This mechanism reports only readable and writable.
         return;
@@ -276,7 +165,7 @@ async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
     ended().await;
 }
 
-async fn writing_to_a_closed_peer_fails(address: SocketAddr) {
+pub(super) async fn writing_to_a_closed_peer_fails(address: SocketAddr) {
     let (client, server) = pair(address).await;
     drop(server);
     let error = loop {
@@ -293,7 +182,7 @@ async fn writing_to_a_closed_peer_fails(address: SocketAddr) {
     );
 }
 
-async fn a_refused_connection_is_an_error(address: SocketAddr) {
+pub(super) async fn a_refused_connection_is_an_error(address: SocketAddr) {
     let listener = TcpListener::bind(address).unwrap();
     let nobody = listener.local_addr().unwrap();
     drop(listener);
@@ -301,7 +190,7 @@ async fn a_refused_connection_is_an_error(address: SocketAddr) {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 }
 
-async fn a_listener_survives_connections_that_vanish(address: SocketAddr) {
+pub(super) async fn a_listener_survives_connections_that_vanish(address: SocketAddr) {
     let listener = TcpListener::bind(address).unwrap();
     let here = listener.local_addr().unwrap();
     for _ in 0..16 {
@@ -320,7 +209,7 @@ async fn a_listener_survives_connections_that_vanish(address: SocketAddr) {
     assert!(accepted <= 16);
 }
 
-async fn several_tasks_accept_from_one_listener(address: SocketAddr) {
+pub(super) async fn several_tasks_accept_from_one_listener(address: SocketAddr) {
     let listener = Rc::new(TcpListener::bind(address).unwrap());
     let here = listener.local_addr().unwrap();
     let tasks: Vec<_> = (0..4)
@@ -339,7 +228,7 @@ async fn several_tasks_accept_from_one_listener(address: SocketAddr) {
     }
 }
 
-async fn one_task_reads_while_another_writes(address: SocketAddr) {
+pub(super) async fn one_task_reads_while_another_writes(address: SocketAddr) {
     const ROUNDS: usize = 2_000;
     let (client, server) = pair(address).await;
     let echo = softclock::spawn_local(async move {
@@ -364,7 +253,7 @@ async fn one_task_reads_while_another_writes(address: SocketAddr) {
     echo.await;
 }
 
-async fn a_dropped_read_loses_nothing(address: SocketAddr) {
+pub(super) async fn a_dropped_read_loses_nothing(address: SocketAddr) {
     let (client, server) = pair(address).await;
     let mut buffer = [0; 8];
     let short = Duration::from_millis(1);
@@ -378,13 +267,13 @@ async fn a_dropped_read_loses_nothing(address: SocketAddr) {
     assert_eq!(&buffer[..5], b"whole");
 }
 
-async fn a_busy_port_is_an_error(address: SocketAddr) {
+pub(super) async fn a_busy_port_is_an_error(address: SocketAddr) {
     let listener = TcpListener::bind(address).unwrap();
     let error = TcpListener::bind(listener.local_addr().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }
 
-async fn listeners_share_a_port_when_asked(address: SocketAddr) {
+pub(super) async fn listeners_share_a_port_when_asked(address: SocketAddr) {
     let options = ListenOptions {
         reuse_port: true,
         ..ListenOptions::default()
@@ -403,7 +292,7 @@ async fn listeners_share_a_port_when_asked(address: SocketAddr) {
     }
 }
 
-async fn a_reader_that_never_waits_lets_others_run(address: SocketAddr) {
+pub(super) async fn a_reader_that_never_waits_lets_others_run(address: SocketAddr) {
     let (client, server) = pair(address).await;
     let flood =
         softclock::spawn_local(async move { while client.write(&[0; 16384]).await.is_ok() {} });
@@ -417,7 +306,7 @@ async fn a_reader_that_never_waits_lets_others_run(address: SocketAddr) {
     flood.await;
 }
 
-async fn a_long_write_lets_others_run(address: SocketAddr) {
+pub(super) async fn a_long_write_lets_others_run(address: SocketAddr) {
     const CHUNK: usize = 64 << 10;
     let (client, server) = pair(address).await;
     let (written, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
@@ -446,7 +335,7 @@ async fn a_long_write_lets_others_run(address: SocketAddr) {
     reader.await;
 }
 
-async fn files_are_sent_behind_what_was_written(address: SocketAddr) {
+pub(super) async fn files_are_sent_behind_what_was_written(address: SocketAddr) {
     const BYTES: usize = 8 << 20;
     let content: Vec<u8> = (0..BYTES).map(|i| ((i * 31) >> 3) as u8).collect();
     let directory = tempfile::tempdir().unwrap();
@@ -479,72 +368,7 @@ async fn files_are_sent_behind_what_was_written(address: SocketAddr) {
     assert!(reader.await == [&before, &content[5..]].concat());
 }
 
-async fn datagrams_keep_their_bounds(address: SocketAddr) {
-    let (one, two) = (
-        UdpSocket::bind(address).unwrap(),
-        UdpSocket::bind(address).unwrap(),
-    );
-    let (here, there) = (one.local_addr().unwrap(), two.local_addr().unwrap());
-    one.send_to(b"first", there).await.unwrap();
-    one.try_send_to(b"", there).unwrap();
-    one.send_to(b"second", there).await.unwrap();
-    let mut buffer = [0; 16];
-    assert_eq!(two.recv_from(&mut buffer).await.unwrap(), (5, here));
-    assert_eq!(two.recv_from(&mut buffer).await.unwrap(), (0, here));
-    assert_eq!(two.recv_from(&mut buffer[..3]).await.unwrap(), (3, here));
-    assert_eq!(&buffer[..3], b"sec");
-    two.connect(here).unwrap();
-    one.connect(there).unwrap();
-    two.send(b"reply").await.unwrap();
-    assert_eq!(one.recv(&mut buffer).await.unwrap(), 5);
-}
-
-async fn trains_of_datagrams_keep_their_bounds(address: SocketAddr) {
-    let (one, two) = (
-        UdpSocket::bind(address).unwrap(),
-        UdpSocket::bind(address).unwrap(),
-    );
-    let there = two.local_addr().unwrap();
-    let bytes: Vec<u8> = (0..20_500).map(|i| ((i * 31) >> 3) as u8).collect();
-    for pacing in [None, PACING.get(), Some(paced())] {
-        one.set_pacing(pacing);
-        one.send_train(&bytes, 1_000, Some(there)).await.unwrap();
-        for expected in bytes.chunks(1_000) {
-            let mut buffer = [0; 2_000];
-            let (received, _) = two.recv_from(&mut buffer).await.unwrap();
-            assert!(&buffer[..received] == expected);
-        }
-    }
-    let error = one.send_train(&[7], 0, None).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
-}
-
-async fn an_unreachable_peer_is_told_once(address: SocketAddr) {
-    let (one, two) = (
-        UdpSocket::bind(address).unwrap(),
-        UdpSocket::bind(address).unwrap(),
-    );
-    let there = two.local_addr().unwrap();
-    drop(two);
-    one.connect(there).unwrap();
-    one.send(b"anyone?").await.unwrap();
-    let error = one.recv(&mut [0; 16]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-    let short = Duration::from_millis(2);
-    assert!(
-        softclock::timeout(short, one.recv(&mut [0; 16]))
-            .await
-            .is_err()
-    );
-    let again = UdpSocket::bind(there).unwrap();
-    again
-        .send_to(b"here", one.local_addr().unwrap())
-        .await
-        .unwrap();
-    assert_eq!(one.recv(&mut [0; 16]).await.unwrap(), 4);
-}
-
-async fn calls_are_trigger_states_of_their_kind(address: SocketAddr) {
+pub(super) async fn calls_are_trigger_states_of_their_kind(address: SocketAddr) {
     let (client, server) = pair(address).await;
     let count = |state| softclock::statistics().triggers.of(state).count();
     let (sent, received) = (count(TriggerState::Send), count(TriggerState::Receive));

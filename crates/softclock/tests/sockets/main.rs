@@ -1,0 +1,128 @@
+//! The contract of all carriers of sockets. The suite is a list of functions over an address; each carrier, address
+//! family and mechanism runs all of it.
+
+mod datagrams;
+mod streams;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use softclock::net::{PacedBy, Pacing};
+use softclock::{Mechanism, Runtime};
+
+use datagrams::*;
+use streams::*;
+
+macro_rules! conformance {
+    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
+        mod $carrier {
+            use super::*;
+            conformance!(@tests $address $by, $pacing;
+                a_stream_carries_bytes_both_ways
+                large_transfers_wait_for_the_reader
+                half_close_lets_the_answer_through
+                dropping_a_stream_ends_the_peer_s_reading
+                zero_linger_resets
+                other_linger_times_are_refused
+                unread_data_makes_closing_a_reset
+                a_lost_connection_is_known_without_a_call
+                an_ended_direction_is_known_behind_unread_data
+                writing_to_a_closed_peer_fails
+                a_refused_connection_is_an_error
+                a_listener_survives_connections_that_vanish
+                several_tasks_accept_from_one_listener
+                one_task_reads_while_another_writes
+                a_dropped_read_loses_nothing
+                a_busy_port_is_an_error
+                listeners_share_a_port_when_asked
+                a_reader_that_never_waits_lets_others_run
+                a_long_write_lets_others_run
+                files_are_sent_behind_what_was_written
+                datagrams_keep_their_bounds
+                trains_of_datagrams_keep_their_bounds
+                an_unreachable_peer_is_told_once
+                calls_are_trigger_states_of_their_kind
+            );
+        }
+    )*};
+    (@tests $address:ident $by:expr, $pacing:expr; $($test:ident)*) => {$(
+        #[test]
+        fn $test() {
+            run($by, $address::LOCALHOST.into(), $pacing, super::$test);
+        }
+    )*};
+}
+
+conformance! {
+    kernel_v4_by_epoll => Ipv4Addr by Kernel(Mechanism::Epoll), None;
+    kernel_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), None;
+    kernel_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), None;
+    kernel_v4_by_select => Ipv4Addr by Kernel(Mechanism::Select), None;
+    kernel_v6_by_epoll => Ipv6Addr by Kernel(Mechanism::Epoll), None;
+    kernel_v6_by_io_uring => Ipv6Addr by Kernel(Mechanism::IoUring), None;
+    paced_v4 => Ipv4Addr by Kernel(Mechanism::Epoll), Some(paced());
+    paced_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), Some(paced());
+    paced_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), Some(paced());
+    paced_v6 => Ipv6Addr by Kernel(Mechanism::Epoll), Some(paced());
+    paced_by_waking => Ipv4Addr by Kernel(Mechanism::Epoll), Some(Pacing { buffer_bytes: Some(0), ..paced() });
+    paced_by_the_kernel => Ipv4Addr by Kernel(Mechanism::Epoll), Some(Pacing { by: PacedBy::Kernel, ..paced() });
+}
+
+#[cfg(feature = "memory-net")]
+conformance! {
+    memory_v4 => Ipv4Addr by Memory, None;
+    memory_v6 => Ipv6Addr by Memory, None;
+    paced_in_memory => Ipv4Addr by Memory, Some(paced());
+    paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
+}
+
+/// The carrier of the sockets in a test.
+enum Carrier {
+    /// The kernel, with sockets watched by this mechanism.
+    Kernel(Mechanism),
+    #[cfg(feature = "memory-net")]
+    Memory,
+}
+
+use Carrier::*;
+
+fn run<F: Future>(
+    carrier: Carrier,
+    address: IpAddr,
+    pacing: Option<Pacing>,
+    test: impl FnOnce(SocketAddr) -> F,
+) {
+    let runtime = match carrier {
+        Kernel(_) if std::net::UdpSocket::bind((address, 0)).is_err() => {
+            softclock_testing::skip!("this machine has no {address}");
+        }
+        Kernel(mechanism) => match Runtime::builder().events(mechanism).build() {
+            Ok(runtime) => {
+                assert_eq!(runtime.statistics().mechanism, mechanism);
+                runtime
+            }
+            Err(error) => softclock_testing::skip!("{error}"),
+        },
+        #[cfg(feature = "memory-net")]
+        Memory => Runtime::builder().in_memory().build().unwrap(),
+    };
+    PACING.set(pacing);
+    runtime.block_on(async {
+        let limited = softclock::timeout(LIMIT, test(SocketAddr::new(address, 0)));
+        limited.await.expect("the test hangs");
+    });
+}
+
+thread_local! {
+    /// The pacing of the streams in the test that runs on this thread.
+    static PACING: Cell<Option<Pacing>> = const { Cell::new(None) };
+}
+
+/// A rate that is fast enough for megabytes.
+fn paced() -> Pacing {
+    Pacing::of_rate("1gbit".parse().unwrap())
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
