@@ -1,12 +1,24 @@
 //! UDP sockets.
+//!
+//! - `receive`: receives a batch of datagrams by one system call; `batch`: their memory.
+//! - `options`: the facts that the kernel records about each datagram; `ancillary`: their parser.
+
+mod ancillary;
+mod batch;
+mod options;
+mod receive;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{self, RecvFlags, SendFlags, SocketType, sockopt};
 
 use super::common::{internet, open};
+
+pub use batch::{BatchFull, Datagram, RecvBatch, Segments};
+pub use options::{Ecn, RecvOptions, set_ecn};
+pub use receive::recv_batch;
 
 /// Options of a bound socket.
 #[derive(Clone, Debug, Default)]
@@ -15,9 +27,14 @@ pub struct BindOptions {
     pub reuse_port: bool,
     /// Whether an IPv6 socket refuses IPv4 packets. `None`, the default, leaves that to net.ipv6.bindv6only.
     pub v6_only: Option<bool>,
+    /// The facts that the kernel records about each datagram.
+    pub receive: RecvOptions,
 }
 
-/// Creates a socket bound to `address`. Makes two to four system calls.
+/// Creates a socket bound to `address`. Makes two to four system calls, and one or two for each of the
+/// [`RecvOptions`].
+///
+/// Fails with `Unsupported` if the kernel lacks one of the [`RecvOptions`].
 pub fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<OwnedFd> {
     let fd = open(address, SocketType::DGRAM)?;
     if options.reuse_port {
@@ -26,6 +43,8 @@ pub fn bind(address: SocketAddr, options: &BindOptions) -> io::Result<OwnedFd> {
     if let (SocketAddr::V6(_), Some(v6_only)) = (address, options.v6_only) {
         sockopt::set_ipv6_v6only(&fd, v6_only)?;
     }
+    // Before the socket can receive a datagram.
+    options.receive.apply(fd.as_fd(), address)?;
     net::bind(&fd, &address)?;
     Ok(fd)
 }
@@ -158,8 +177,6 @@ pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::super::common::testing::{loopbacks, until_readable};
     use super::super::local_addr;
     use super::*;
@@ -217,6 +234,7 @@ mod tests {
             let options = BindOptions {
                 reuse_port: true,
                 v6_only: Some(true),
+                ..BindOptions::default()
             };
             let first = bind(address, &options).unwrap();
             let address = local_addr(first.as_fd()).unwrap();
