@@ -1,6 +1,7 @@
 //! The contract of all carriers of sockets. The suite is a list of functions over an address; each carrier, address
 //! family and mechanism runs all of it.
 
+mod batches;
 mod datagrams;
 mod streams;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use softclock::net::{PacedBy, Pacing};
 use softclock::{Mechanism, Runtime};
 
+use batches::*;
 use datagrams::*;
 use streams::*;
 
@@ -43,6 +45,19 @@ macro_rules! conformance {
                 datagrams_keep_their_bounds
                 trains_of_datagrams_keep_their_bounds
                 an_unreachable_peer_is_told_once
+                a_batch_waits_for_its_first_datagram
+                a_batch_has_datagrams_in_order_with_their_sources
+                long_datagrams_of_a_batch_are_cut_and_marked
+                a_batch_has_only_the_facts_asked_for
+                a_batch_has_the_destinations_at_a_wildcard
+                a_batch_has_the_ecn_fields
+                a_batch_has_times_on_the_runtime_s_clock
+                joined_datagrams_of_a_batch_are_split
+                a_dropped_batch_receive_loses_nothing
+                an_unreachable_peer_fails_one_batch
+                a_receiver_of_batches_lets_others_run
+                a_batch_is_one_trigger_state
+                a_short_batch_is_not_asked_for_more
                 calls_are_trigger_states_of_their_kind
             );
         }
@@ -76,6 +91,18 @@ conformance! {
     memory_v6 => Ipv6Addr by Memory, None;
     paced_in_memory => Ipv4Addr by Memory, Some(paced());
     paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
+}
+
+#[test]
+fn batches_have_mapped_addresses() {
+    for mechanism in [Mechanism::Epoll, Mechanism::IoUring] {
+        run(
+            Kernel(mechanism),
+            Ipv6Addr::LOCALHOST.into(),
+            None,
+            a_batch_of_a_dual_stack_socket_has_mapped_addresses,
+        );
+    }
 }
 
 /// The carrier of the sockets in a test.

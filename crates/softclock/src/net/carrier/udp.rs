@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_linux::socket::udp::BindOptions;
+use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch};
 
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
@@ -69,6 +69,28 @@ impl UdpIo {
             Self::Kernel(kernel) => kernel.poll_recv_datagram(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_datagram(cx, buffer),
+        }
+    }
+
+    /// Receives the datagrams that wait, as many as `batch` has slots, and replaces those of `batch`.
+    pub(crate) fn poll_recv_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &mut RecvBatch,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_recv_batch(cx, batch),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_recv_batch(cx, batch),
+        }
+    }
+
+    /// Sets the ECN field of the datagrams to send.
+    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.set_ecn(ecn),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.set_ecn(ecn),
         }
     }
 

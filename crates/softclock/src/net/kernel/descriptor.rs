@@ -120,9 +120,14 @@ impl<F: AsFd> Kernel<F> {
     pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
         self.runtime().take_bytes(bytes);
         if bytes < offered {
-            self.registration.on_short(direction);
-            self.rearm(direction);
+            self.on_short(direction);
         }
+    }
+
+    /// Records that the last call transferred less than requested, so that the next one has to wait.
+    pub(crate) fn on_short(&self, direction: Direction) {
+        self.registration.on_short(direction);
+        self.rearm(direction);
     }
 
     fn on_would_block(&self, direction: Direction) {

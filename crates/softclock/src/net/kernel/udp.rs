@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
-use softclock_linux::socket::udp::{self, BindOptions};
+use softclock_linux::socket::udp::{self, BindOptions, Ecn, RecvBatch};
 
 use super::Kernel;
 use crate::runtime::sources::Direction;
@@ -36,6 +36,26 @@ impl Kernel {
     ) -> Poll<io::Result<usize>> {
         let recv = |fd: BorrowedFd<'_>| udp::recv(fd, buffer);
         self.poll_call(cx, Direction::Read, TriggerState::Receive, recv)
+    }
+
+    pub(crate) fn poll_recv_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &mut RecvBatch,
+    ) -> Poll<io::Result<usize>> {
+        let recv = |fd: BorrowedFd<'_>| {
+            let received = udp::recv_batch(fd, batch, &self.runtime().clock)?;
+            // The kernel had no more, or has an error, which makes the socket ready again.
+            if received < batch.slots() {
+                self.on_short(Direction::Read);
+            }
+            Ok(received)
+        };
+        self.poll_call(cx, Direction::Read, TriggerState::Receive, recv)
+    }
+
+    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
+        self.call(|fd| udp::set_ecn(fd, ecn))
     }
 
     /// Sends `bytes` as one datagram, or as datagrams of `segment_bytes` each, which the kernel segments.

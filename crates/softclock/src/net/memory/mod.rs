@@ -29,7 +29,7 @@ use crate::runtime::sources::Sources;
 #[derive(Default)]
 pub(crate) struct Network {
     listeners: Names<Queue<MemoryTcp>>,
-    datagrams: Names<Queue<udp::Datagram>>,
+    datagrams: Names<Queue<udp::Waiting>>,
     last_port: Cell<u16>,
     /// Events since the loop last looked.
     arrived: RefCell<Vec<(SourceId, Readiness)>>,
@@ -74,6 +74,8 @@ struct Queue<T> {
     source: SourceId,
     waiting: RefCell<VecDeque<T>>,
     shared: bool,
+    /// Whether datagrams that were sent together stay joined.
+    joins: Cell<bool>,
 }
 
 impl<T> Names<Queue<T>> {
@@ -88,6 +90,7 @@ impl<T> Names<Queue<T>> {
             source: registration.id(),
             waiting: RefCell::default(),
             shared,
+            joins: Cell::new(false),
         });
         let beside = self.find(address);
         let may_share = shared && beside.is_none_or(|other| other.shared);

@@ -2,27 +2,51 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_core::TriggerState;
+use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::readiness::Readiness;
-use softclock_linux::socket::udp::BindOptions;
+use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
 
 use super::{Network, Queue};
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
-/// The bytes of a datagram, and its sender.
-pub(super) type Datagram = (Vec<u8>, SocketAddr);
+/// A datagram that waits at its receiver, or several joined ones.
+pub(super) struct Waiting {
+    payload: Vec<u8>,
+    source: SocketAddr,
+    destination: IpAddr,
+    ecn: Ecn,
+    received: Instant,
+    /// The length of each joined datagram.
+    segment_bytes: Option<NonZeroU16>,
+}
+
+impl Waiting {
+    /// Returns the datagram with the facts that `options` ask for.
+    fn seen_by(&self, options: &RecvOptions, bound: IpAddr) -> Datagram<'_> {
+        let mut datagram = Datagram::new(&self.payload, self.source);
+        let tells_destination = options.destinations && bound.is_unspecified();
+        datagram.destination = tells_destination.then_some(self.destination);
+        datagram.ecn = options.ecn.then_some(self.ecn);
+        datagram.received = options.time_stamps.then_some(self.received);
+        datagram.segment_bytes = self.segment_bytes;
+        datagram
+    }
+}
 
 /// A UDP socket in memory.
 pub(crate) struct MemoryUdp {
     registration: Registration,
     address: SocketAddr,
-    queue: Rc<Queue<Datagram>>,
+    queue: Rc<Queue<Waiting>>,
+    receive: RecvOptions,
+    ecn: Cell<Ecn>,
     peer: Cell<Option<SocketAddr>>,
     /// Whether a datagram to the connected peer had no receiver.
     is_refused: Cell<bool>,
@@ -36,10 +60,13 @@ impl MemoryUdp {
         let queue = network
             .datagrams
             .open(&registration, address, options.reuse_port)?;
+        queue.joins.set(options.receive.gro);
         Ok(Self {
             registration,
             address,
             queue,
+            receive: options.receive,
+            ecn: Cell::default(),
             peer: Cell::new(None),
             is_refused: Cell::new(false),
         })
@@ -61,17 +88,10 @@ impl MemoryUdp {
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
         let receive = || {
-            if self.is_refused.take() {
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
-            let next = self.queue.waiting.borrow_mut().pop_front();
-            let Some((bytes, from)) = next else {
-                self.registration.on_would_block(Direction::Read);
-                return Err(io::ErrorKind::WouldBlock.into());
-            };
-            let count = bytes.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&bytes[..count]);
-            Ok((count, from))
+            let next = self.take()?;
+            let count = next.payload.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&next.payload[..count]);
+            Ok((count, next.source))
         };
         (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
     }
@@ -84,6 +104,49 @@ impl MemoryUdp {
         self.poll_recv_from(cx, buffer).map_ok(|(count, _)| count)
     }
 
+    pub(crate) fn poll_recv_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &mut RecvBatch,
+    ) -> Poll<io::Result<usize>> {
+        let receive = || {
+            batch.clear();
+            let mut next = self.take()?;
+            loop {
+                let datagram = next.seen_by(&self.receive, self.address.ip());
+                batch.put(datagram).map_err(io::Error::other)?;
+                if batch.len() == batch.slots() {
+                    break;
+                }
+                let Some(another) = self.queue.waiting.borrow_mut().pop_front() else {
+                    self.registration.on_short(Direction::Read);
+                    break;
+                };
+                next = another;
+            }
+            Ok(batch.len())
+        };
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+    }
+
+    /// Takes the next datagram. A refused datagram is an error, which comes first.
+    fn take(&self) -> io::Result<Waiting> {
+        if self.is_refused.take() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let next = self.queue.waiting.borrow_mut().pop_front();
+        next.ok_or_else(|| {
+            self.registration.on_would_block(Direction::Read);
+            io::ErrorKind::WouldBlock.into()
+        })
+    }
+
+    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
+        self.ecn.set(ecn);
+        self.runtime().trigger(TriggerState::SystemCall);
+        Ok(())
+    }
+
     pub(crate) fn poll_send_datagrams(
         &self,
         cx: &Context<'_>,
@@ -94,24 +157,24 @@ impl MemoryUdp {
         let send = || {
             let not_connected = || io::Error::from(io::ErrorKind::NotConnected);
             let peer = peer.or(self.peer.get()).ok_or_else(not_connected)?;
-            match segment_bytes {
-                Some(segment) => (bytes.chunks(segment.into())).for_each(|one| self.put(one, peer)),
-                None => self.put(bytes, peer),
-            }
+            self.put(bytes, segment_bytes, peer);
             Ok(bytes.len())
         };
         (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
-        self.put(bytes, peer);
+        self.put(bytes, None, peer);
         self.runtime().trigger(TriggerState::Send);
         Ok(bytes.len())
     }
 
-    /// Queues a datagram for its receiver. It is lost if there is no receiver or its queue is full.
-    fn put(&self, bytes: &[u8], peer: SocketAddr) {
-        let Some(receiver) = Network::of(self.runtime()).datagrams.find(peer) else {
+    /// Queues a datagram for its receiver, or datagrams of `segment_bytes`, which stay joined if the receiver accepts
+    /// that. They are lost if there is no receiver or its queue is full.
+    fn put(&self, bytes: &[u8], segment_bytes: Option<u16>, peer: SocketAddr) {
+        let names = &Network::of(self.runtime()).datagrams;
+        let found = names.find(peer).or_else(|| names.find(wildcard(peer)));
+        let Some(receiver) = found else {
             if self.peer.get() == Some(peer) {
                 self.is_refused.set(true);
                 let readiness = Readiness::READABLE | Readiness::ERROR;
@@ -119,9 +182,34 @@ impl MemoryUdp {
             }
             return;
         };
+        let segment = segment_bytes.and_then(NonZeroU16::new);
+        let segment = segment.filter(|segment| usize::from(segment.get()) < bytes.len());
+        match segment {
+            Some(segment) if !receiver.joins.get() => {
+                let segments = bytes.chunks(usize::from(segment.get()));
+                segments.for_each(|one| self.put_one(&receiver, one, None, peer));
+            }
+            joined => self.put_one(&receiver, bytes, joined, peer),
+        }
+    }
+
+    fn put_one(
+        &self,
+        receiver: &Queue<Waiting>,
+        payload: &[u8],
+        segment_bytes: Option<NonZeroU16>,
+        peer: SocketAddr,
+    ) {
         let mut waiting = receiver.waiting.borrow_mut();
         if waiting.len() < QUEUED {
-            waiting.push_back((bytes.to_vec(), self.address));
+            waiting.push_back(Waiting {
+                payload: payload.to_vec(),
+                source: self.address,
+                destination: peer.ip(),
+                ecn: self.ecn.get(),
+                received: self.runtime().clock.now(),
+                segment_bytes,
+            });
             drop(waiting);
             Network::of(self.runtime()).post(receiver.source, Readiness::READABLE);
         }
@@ -131,6 +219,15 @@ impl MemoryUdp {
         self.runtime().trigger(TriggerState::SystemCall);
         Ok(self.address)
     }
+}
+
+/// Returns the address of a socket that receives at all addresses of the host.
+fn wildcard(address: SocketAddr) -> SocketAddr {
+    let any = match address {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    (any, address.port()).into()
 }
 
 /// Capacity of a socket's queue in datagrams; further ones are lost.
