@@ -8,6 +8,8 @@
 
 extern crate alloc;
 
+pub mod channel;
 pub mod checksum;
+pub mod demux;
 pub mod drops;
 pub mod link;
