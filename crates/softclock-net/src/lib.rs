@@ -12,4 +12,5 @@ pub mod channel;
 pub mod checksum;
 pub mod demux;
 pub mod drops;
+pub mod ip;
 pub mod link;
