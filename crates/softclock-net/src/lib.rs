@@ -8,9 +8,10 @@
 
 extern crate alloc;
 
-pub mod channel;
 pub mod checksum;
-pub mod demux;
 pub mod drops;
-pub mod ip;
+pub mod icmp;
+pub mod icmp_v6;
 pub mod link;
+pub mod rate_limit;
+pub mod udp;
