@@ -10,8 +10,7 @@ extern crate alloc;
 
 pub mod checksum;
 pub mod drops;
-pub mod icmp;
-pub mod icmp_v6;
+pub mod ip;
 pub mod link;
-pub mod rate_limit;
-pub mod udp;
+
+pub mod routes;
