@@ -12,5 +12,5 @@ pub mod checksum;
 pub mod drops;
 pub mod ip;
 pub mod link;
-
+pub mod neighbors;
 pub mod routes;

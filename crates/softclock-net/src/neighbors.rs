@@ -80,8 +80,8 @@ pub struct Neighbors<P> {
 /// The limits and times of [`Neighbors`]. The default times are those of RFC 4861 (10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeighborSettings {
-    /// The largest number of neighbors, of which half may be Incomplete. At least 1. By default 512. It must be above the
-    /// number of hosts to which packets are sent at the same time: entries in use are not replaced.
+    /// The largest number of neighbors, of which half may be Incomplete. At least 1. By default 512. It must be above
+    /// the number of hosts to which packets are sent at the same time: entries in use are not replaced.
     pub entries: usize,
     /// The largest number of packets that wait for one neighbor. By default 16, enough for a few small requests, or the
     /// fragments of one packet.
@@ -94,7 +94,7 @@ pub struct NeighborSettings {
     pub tries: u32,
     /// The time for which a confirmation proves that the neighbor can be reached. By default 30 s.
     pub reachable: Duration,
-    /// The time for a confirmation by other means before a neighbor that was not confirmed is solicited. By default 5 s.
+    /// The time for a confirmation by other means before a neighbor in use is solicited. By default 5 s.
     pub delay: Duration,
 }
 
@@ -219,9 +219,9 @@ impl<P> Neighbors<P> {
     /// Takes in an ARP request or a neighbor solicitation for an address of the stack, from a sender with the link
     /// address `link`. Returns the packets that waited for the sender, like [`on_answer`](Self::on_answer).
     ///
-    /// The sender becomes a neighbor, since the stack will probably send packets to it (RFC 826). It is not remembered if
-    /// no entry can be replaced, or if one of the addresses cannot be that of a host, such as the unspecified address of a
-    /// probe. The caller must have made sure that the sender's address is not one of the stack's.
+    /// The sender becomes a neighbor, since the stack will probably send packets to it (RFC 826). It is not remembered
+    /// if no entry can be replaced, or if one of the addresses cannot be that of a host, such as the unspecified
+    /// address of a probe. The caller must have made sure that the sender's address is not one of the stack's.
     #[must_use = "the packets must be sent"]
     pub fn on_request(
         &mut self,
@@ -236,8 +236,9 @@ impl<P> Neighbors<P> {
         self.on_answer(now, sender, link, Answer::ANNOUNCEMENT)
     }
 
-    /// Takes in the news that packets to a neighbor arrive, such as a TCP acknowledgement of new data (RFC 4861, 7.3.1).
-    /// The neighbor needs no solicitation for the reachable time. Has no effect if its link address is not known.
+    /// Takes in the news that packets to a neighbor arrive, such as a TCP acknowledgement of new data (RFC 4861,
+    /// 7.3.1). The neighbor needs no solicitation for the reachable time. Has no effect if its link address is not
+    /// known.
     pub fn on_confirmed(&mut self, now: Instant, address: IpAddr) {
         let reachable = self.settings.reachable;
         self.change(address, |entry| entry.confirm(now + reachable));

@@ -1,8 +1,8 @@
 //! The addresses of a stack with one link, and the routes of its packets.
 //!
 //! The stack is a host: it delivers packets to its own addresses and groups, and forwards none. All its addresses
-//! belong to one link. A destination is on the link if a [`Prefix`] contains it, or if it is an IPv6 link-local address;
-//! packets to all others go to a gateway.
+//! belong to one link. A destination is on the link if a [`Prefix`] contains it, or if it is an IPv6 link-local
+//! address; packets to all others go to a gateway.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -72,8 +72,8 @@ pub enum NextHop {
 pub enum RouteError {
     /// The prefix has more bits than its address.
     PrefixLength(Prefix),
-    /// A host on a link cannot have this address: it is a multicast, unspecified, loopback or IPv4-mapped address, or the
-    /// first or last address of its IPv4 prefix.
+    /// A host on a link cannot have this address: it is a multicast, unspecified, loopback or IPv4-mapped address, or
+    /// the first or last address of its IPv4 prefix.
     UnusableAddress(IpAddr),
     /// The stack has this address already.
     DuplicateAddress(IpAddr),
@@ -150,8 +150,8 @@ impl Routes {
         Ok(())
     }
 
-    /// Removes an address; returns its prefix, or `None` if the stack does not have it. A gateway that is not on the link
-    /// any more stays in the list, and is used again when an address on its prefix is added.
+    /// Removes an address; returns its prefix, or `None` if the stack does not have it. A gateway that is not on the
+    /// link any more stays in the list, and is used again when an address on its prefix is added.
     pub fn remove_address(&mut self, address: IpAddr) -> Option<Prefix> {
         let place = self
             .addresses
@@ -253,8 +253,8 @@ impl Routes {
     /// This is the destination itself if it is an own address. Otherwise the rules are, in this order: a link-local
     /// address for a link-local destination, and another one for others (RFC 6724, rule 2); an address on the longest
     /// prefix that contains the destination, and on the gateway's prefix; the address that shares most bits with the
-    /// destination (rule 8, only for an IPv6 host); the address that was added first. A link-local address is never used for
-    /// packets to a gateway, since routers do not forward them (RFC 3927, 7; RFC 4291, 2.5.6).
+    /// destination (rule 8, only for an IPv6 host); the address that was added first. A link-local address is never
+    /// used for packets to a gateway, since routers do not forward them (RFC 3927, 7; RFC 4291, 2.5.6).
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.is_ours(destination) {
             return Some(destination);

@@ -40,7 +40,7 @@ pub struct Message {
 pub enum Operation {
     /// Asks the target for its link address.
     Request,
-    /// Tells the target the link address of the sender.
+    /// Answers with the link address of the sender.
     Reply,
 }
 
@@ -51,9 +51,9 @@ impl Message {
     /// Parses the payload of an Ethernet frame. Padding behind the message is ignored.
     ///
     /// # Errors
-    /// [`DropReason::Arp`] if the message is cut off, is not about IPv4 over Ethernet, is neither a request nor a reply,
-    /// or if an address in it cannot be that of a single host: RFC 1812 (3.3.2) forbids to believe that a host has the
-    /// link address of a group.
+    /// [`DropReason::Arp`] if the message is cut off, is not about IPv4 over Ethernet, is neither a request nor a
+    /// reply, or if an address in it cannot be that of a single host: RFC 1812 (3.3.2) forbids to believe that a host
+    /// has the link address of a group.
     pub fn parse(payload: &[u8]) -> Result<Self, DropReason> {
         let (head, rest) = payload.split_first_chunk::<8>().ok_or(DropReason::Arp)?;
         let (sender, rest) = rest.split_first_chunk().ok_or(DropReason::Arp)?;
@@ -74,8 +74,8 @@ impl Message {
         }
     }
 
-    /// Returns the request of `sender` for the link address of `target`. It is sent to [`LinkAddress::BROADCAST`], or to
-    /// the last known link address to confirm that this is still valid.
+    /// Returns the request of `sender` for the link address of `target`. It is sent to [`LinkAddress::BROADCAST`], or
+    /// to the last known link address to confirm that this is still valid.
     #[must_use]
     pub const fn request(sender: (LinkAddress, Ipv4Addr), target: Ipv4Addr) -> Self {
         Self {

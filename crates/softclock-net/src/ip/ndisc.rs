@@ -177,8 +177,10 @@ fn parse_advertisement(source: Ipv6Addr, destination: Ipv6Addr, rest: &[u8]) -> 
     let (flags, target, options) = split_body(rest)?;
     let target_link = link_option(options, TARGET_LINK)?;
     let is_solicited = flags & IS_SOLICITED != 0;
-    let is_consistent = !source.is_unspecified() && !(is_solicited && destination.is_multicast());
-    is_consistent.then_some(Message::Advertisement {
+    if source.is_unspecified() || (is_solicited && destination.is_multicast()) {
+        return None;
+    }
+    Some(Message::Advertisement {
         target,
         target_link,
         is_router: flags & IS_ROUTER != 0,
