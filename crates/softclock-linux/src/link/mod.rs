@@ -127,6 +127,37 @@ impl Link {
         speed.ok().filter(|&speed| speed > 0)
     }
 
+    /// The maximum transmission unit: the length in bytes of the longest packet in a frame, without the Ethernet
+    /// header.
+    ///
+    /// # Errors
+    /// `NotFound`, `ENODEV` or `ENXIO` if the link was moved to another network namespace, or `/sys` shows another
+    /// namespace; those of reading the file.
+    pub fn mtu(&self) -> io::Result<u32> {
+        let mtu = read_number(&self.sysfs()?.join("mtu"))?;
+        u32::try_from(mtu).map_err(io::Error::other)
+    }
+
+    /// The Ethernet address of the link, which the host's frames carry as their source. Zeros for the loopback.
+    ///
+    /// # Errors
+    /// Those of [`mtu`](Self::mtu); `Unsupported` for links without Ethernet addresses, such as tunnels.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use softclock_linux::link::Link;
+    ///
+    /// let loopback = Link::named("lo")?;
+    /// assert_eq!(loopback.hardware_address()?, [0; 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hardware_address(&self) -> io::Result<[u8; 6]> {
+        let text = fs::read_to_string(self.sysfs()?.join("address"))?;
+        parse_address(text.trim()).ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
     /// Whether the link is virtual: it has no hardware device. False if that cannot be found out.
     pub fn is_virtual(&self) -> bool {
         self.sysfs().is_ok_and(|link| !link.join("device").exists())
@@ -211,6 +242,13 @@ fn read_number(file: &Path) -> io::Result<u64> {
     text.trim().parse().map_err(io::Error::other)
 }
 
+/// Parses six bytes in hexadecimal with colons between them.
+fn parse_address(text: &str) -> Option<[u8; 6]> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
+    bytes.try_into().ok()
+}
+
 /// `struct ethtool_value` (include/uapi/linux/ethtool.h).
 #[repr(C)]
 struct EthtoolValue {
@@ -240,6 +278,34 @@ mod tests {
         assert_eq!(Link::named(link.name()).unwrap().speed_mbit(), None);
         assert_eq!(link.speed_mbit(), speed);
         assert!(link.is_virtual() && link.takes_tags_off());
+    }
+
+    #[test]
+    fn a_link_has_an_mtu_and_an_ethernet_address() {
+        let cable = cable!();
+        let [link, other] = cable.links();
+        assert_eq!(link.mtu().unwrap(), 1500);
+        cable.set(0, "mtu 1280 address 02:00:5e:10:00:fe");
+        assert_eq!(link.mtu().unwrap(), 1280);
+        assert_eq!(
+            link.hardware_address().unwrap(),
+            [2, 0, 0x5e, 0x10, 0, 0xfe]
+        );
+        assert_eq!(other.mtu().unwrap(), 1500);
+        drop(cable);
+        assert!(link.mtu().is_err() && link.hardware_address().is_err());
+    }
+
+    /// Those of tunnels and of InfiniBand have other lengths.
+    #[test]
+    fn addresses_of_other_kinds_are_refused() {
+        assert_eq!(
+            parse_address("02:00:5e:10:00:fe"),
+            Some([2, 0, 94, 16, 0, 254])
+        );
+        for text in ["", "10.0.0.1", "0a:00:00:01", "02:00:5e:10:00:fe:00"] {
+            assert_eq!(parse_address(text), None, "{text}");
+        }
     }
 
     #[test]
