@@ -5,7 +5,7 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
-//! - [`Device`]: one of these three, opened so that the host does not handle the link's frames too.
+//! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
 //! The four have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
 //! sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full. None of them
