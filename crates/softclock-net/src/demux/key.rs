@@ -82,8 +82,8 @@ impl Key for FlowV6 {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Binding {
     pub(super) protocol: Protocol,
-    /// `None`: any address of either version.
-    pub(super) address: Option<IpAddr>,
+    /// Unspecified: any address of its version.
+    pub(super) address: IpAddr,
     pub(super) port: u16,
 }
 
@@ -93,11 +93,8 @@ impl Key for Binding {
         let rest = u64::from(self.protocol as u8) << 16 | u64::from(self.port);
         // The lengths differ, so that keys of different kinds do not collide on purpose.
         match self.address {
-            None => key.hash_words([], rest, 3),
-            Some(IpAddr::V4(address)) => {
-                key.hash_words([], rest << 32 | u64::from(address.to_bits()), 7)
-            }
-            Some(address) => key.hash_words(words(address), rest, 19),
+            IpAddr::V4(address) => key.hash_words([], rest << 32 | u64::from(address.to_bits()), 7),
+            IpAddr::V6(_) => key.hash_words(words(self.address), rest, 19),
         }
     }
 }

@@ -53,7 +53,7 @@ impl<T: Copy> Verdict<T> {
     /// use softclock_net::drops::DropReason;
     ///
     /// let mut table = Table::new(HashKey([1, 2]));
-    /// table.bind(Protocol::Udp, (None, 53), 7_u32).unwrap();
+    /// table.bind(Protocol::Udp, ("0.0.0.0".parse().unwrap(), 53), 7_u32).unwrap();
     ///
     /// let mut frame = [0; 42];
     /// frame[12] = 0x08; // IPv4

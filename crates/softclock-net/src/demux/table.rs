@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::flat::Flat;
 use super::key::{Binding, FlowKey, FlowV4, FlowV6};
@@ -25,10 +25,11 @@ use super::{Flow, HashKey, Protocol};
 ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
 ///     local: ("192.0.2.1".parse().unwrap(), 80),
 /// };
+/// let any = "0.0.0.0".parse().unwrap();
 /// let (listener, connection) = (1_u32, 2);
 ///
 /// let mut table = Table::new(HashKey([1, 2])); // In earnest: random, and secret.
-/// table.bind(Protocol::Tcp, (None, 80), listener).unwrap();
+/// table.bind(Protocol::Tcp, (any, 80), listener).unwrap();
 /// assert_eq!(table.find(&flow), Some(listener));
 /// table.connect(flow, connection).unwrap();
 /// assert_eq!(table.find(&flow), Some(connection));
@@ -66,8 +67,8 @@ impl<T: Copy> Table<T> {
         }
     }
 
-    /// Gives an endpoint the packets to an address and port that belong to no connected flow. `None` as the address is
-    /// any address, of IPv4 and of IPv6.
+    /// Gives an endpoint the packets to an address and port that belong to no connected flow. An unspecified address
+    /// stands for any address of its version of IP.
     ///
     /// A binding to an address goes before one to any address with the same port; they do not exclude each other.
     ///
@@ -76,7 +77,7 @@ impl<T: Copy> Table<T> {
     pub fn bind(
         &mut self,
         protocol: Protocol,
-        local: (Option<IpAddr>, u16),
+        local: (IpAddr, u16),
         value: T,
     ) -> Result<(), InUse> {
         let (key, binding) = (self.key, Binding::new(protocol, local));
@@ -94,7 +95,7 @@ impl<T: Copy> Table<T> {
     pub fn bind_shared(
         &mut self,
         protocol: Protocol,
-        local: (Option<IpAddr>, u16),
+        local: (IpAddr, u16),
         value: T,
     ) -> Result<(), InUse> {
         let binding = Binding::new(protocol, local);
@@ -106,7 +107,7 @@ impl<T: Copy> Table<T> {
 
     /// Removes the binding made by [`bind`](Self::bind) and returns its endpoint. Returns `None`, without effect, if no
     /// endpoint is bound, or if the binding is shared.
-    pub fn unbind(&mut self, protocol: Protocol, local: (Option<IpAddr>, u16)) -> Option<T> {
+    pub fn unbind(&mut self, protocol: Protocol, local: (IpAddr, u16)) -> Option<T> {
         let (key, binding) = (self.key, Binding::new(protocol, local));
         match self.shared.contains_key(&binding) {
             true => None,
@@ -259,18 +260,18 @@ impl<T: Copy> Table<T> {
         if let Some(all) = self.shared.get(binding) {
             return all;
         }
-        let bindings = match binding.address {
-            Some(_) => &self.bound,
-            None => &self.bound_to_any,
+        let bindings = match binding.address.is_unspecified() {
+            false => &self.bound,
+            true => &self.bound_to_any,
         };
         let one = bindings.find(self.key, binding);
         one.map_or(&[], core::slice::from_ref)
     }
 
     fn bindings_mut(&mut self, binding: &Binding) -> &mut Flat<Binding, T> {
-        match binding.address {
-            Some(_) => &mut self.bound,
-            None => &mut self.bound_to_any,
+        match binding.address.is_unspecified() {
+            false => &mut self.bound,
+            true => &mut self.bound_to_any,
         }
     }
 }
@@ -278,12 +279,7 @@ impl<T: Copy> Table<T> {
 impl<T: Copy + PartialEq> Table<T> {
     /// Removes the binding of one endpoint that was made by [`bind_shared`](Self::bind_shared). Returns whether it was
     /// bound so.
-    pub fn unbind_shared(
-        &mut self,
-        protocol: Protocol,
-        local: (Option<IpAddr>, u16),
-        value: T,
-    ) -> bool {
+    pub fn unbind_shared(&mut self, protocol: Protocol, local: (IpAddr, u16), value: T) -> bool {
         let (key, binding) = (self.key, Binding::new(protocol, local));
         let is_removed = remove(&mut self.shared, &binding, value);
         if is_removed {
@@ -307,7 +303,7 @@ impl<T: Copy + PartialEq> Table<T> {
     /// # Errors
     /// [`InUse`] if [`MOST_SHARING`] endpoints have joined.
     pub fn join(&mut self, group: IpAddr, port: u16, value: T) -> Result<(), InUse> {
-        let binding = Binding::new(Protocol::Udp, (Some(group), port));
+        let binding = Binding::new(Protocol::Udp, (group, port));
         let receivers = self.joined.entry(binding).or_default();
         match receivers.contains(&value) {
             true => Ok(()),
@@ -317,7 +313,7 @@ impl<T: Copy + PartialEq> Table<T> {
 
     /// Ends a membership made by [`join`](Self::join). Returns whether the endpoint had joined.
     pub fn leave(&mut self, group: IpAddr, port: u16, value: T) -> bool {
-        let binding = Binding::new(Protocol::Udp, (Some(group), port));
+        let binding = Binding::new(Protocol::Udp, (group, port));
         remove(&mut self.joined, &binding, value)
     }
 
@@ -361,7 +357,7 @@ impl fmt::Display for InUse {
 impl core::error::Error for InUse {}
 
 impl Binding {
-    fn new(protocol: Protocol, (address, port): (Option<IpAddr>, u16)) -> Self {
+    fn new(protocol: Protocol, (address, port): (IpAddr, u16)) -> Self {
         Self {
             protocol,
             address,
@@ -373,7 +369,16 @@ impl Binding {
     #[inline]
     fn of(flow: &Flow) -> [Self; 2] {
         let (address, port) = flow.local;
-        [Some(address), None].map(|address| Self::new(flow.protocol, (address, port)))
+        [address, any_address(address)].map(|address| Self::new(flow.protocol, (address, port)))
+    }
+}
+
+/// The unspecified address of the same version.
+#[inline]
+const fn any_address(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 
