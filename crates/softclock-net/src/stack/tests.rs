@@ -285,7 +285,7 @@ fn long_datagrams_are_fragmented_and_reassembled() {
         ] {
             let (mut here, mut there) = (host(1, architecture), host(2, architecture));
             let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
-            let payload: Vec<u8> = (0..20_000u32).map(|i| (i * 31 >> 3) as u8).collect();
+            let payload: Vec<u8> = (0..20_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
             here.send_to(NOW, a, at(two), &payload).unwrap();
             exchange(NOW, &mut here, &mut there);
             assert!(there.receive(NOW, b).unwrap().payload() == payload);
@@ -434,15 +434,19 @@ impl Cable {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.random % of == 0
+        self.random.is_multiple_of(of)
     }
 
     fn carry(&mut self, now: Instant, to_two: bool, mut frame: Vec<u8>) {
         if self.chance(10) {
             return;
         }
-        if self.chance(20) {
-            let place = self.random as usize % frame.len();
+        // ARP and the Ethernet header have no checksum here, since that of the frame covers them. Damage to two
+        // fragments of a datagram can cancel out in its checksum.
+        let is_arp = frame[12..14] == [0x08, 0x06];
+        let is_fragment = frame[20..22] != [0, 0];
+        if !is_arp && !is_fragment && self.chance(20) {
+            let place = Header::BYTES + self.random as usize % (frame.len() - Header::BYTES);
             frame[place] ^= 1 << (self.random % 8);
         }
         let copies = if self.chance(20) { 2 } else { 1 };
@@ -468,7 +472,7 @@ proptest! {
         let mut now = NOW;
         let mut received = 0;
         for step in 0..400u32 {
-            now += Duration::from_micros(250);
+            now += Duration::from_millis(100);
             if step % 8 == 0 {
                 let length = (step * 37 % 4_000) as usize;
                 let payload: Vec<u8> = (0..length).map(|i| (i as u32 + step) as u8).collect();
@@ -483,9 +487,8 @@ proptest! {
             while let Some(frame) = two.next_frame() {
                 cable.carry(now, false, frame);
             }
-            let (due, later): (Vec<_>, _) = cable.delayed.drain(..).partition(|frame| frame.0 <= now);
-            cable.delayed = later;
-            for (_, to_two, frame) in due {
+            cable.delayed.sort_by_key(|frame| frame.0);
+            for (_, to_two, frame) in cable.delayed.drain(..) {
                 let host = if to_two { &mut two } else { &mut one };
                 host.on_frame(now, now, frame, Verify::Yes);
             }
@@ -500,7 +503,7 @@ proptest! {
                 received += 1;
             }
         }
-        prop_assert!(received > 0 || seed == 0);
+        prop_assert!(received > 0);
         prop_assert_eq!(two.endpoint_counts(b).unwrap().received, received);
     }
 
