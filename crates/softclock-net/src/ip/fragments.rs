@@ -72,7 +72,7 @@ pub struct ReassemblyLimits {
     /// The memory for payload, with 64 bytes for each fragment besides. A source can have a quarter, so a packet of the
     /// greatest length needs 280 KiB here if it comes in fragments of 1280 bytes.
     pub bytes: usize,
-    /// The fragments of a packet.
+    /// The fragments of a packet, at least 1.
     pub fragments_of_packet: usize,
     /// The time after the arrival of a packet's first fragment in which the others must arrive. One value serves both
     /// versions of IP, although RFC 8200 has 60 s: where packets are so late, their senders have given them up.
@@ -147,8 +147,8 @@ impl Reassembly {
     ///
     /// # Errors
     /// - [`DropReason::FragmentInvalid`]: a fragment without payload, or in the middle with a length that is not a
-    ///   multiple of 8, or too far behind; payload behind the end; fragments that do not agree whether their sender uses
-    ///   ECN, where one is marked.
+    ///   multiple of 8, or too far behind; payload behind the end; a mark of congestion although another fragment says
+    ///   that the sender does not use ECN.
     /// - [`DropReason::FragmentOverlap`]: it overlaps another fragment of the packet.
     /// - [`DropReason::FragmentMemory`]: the limits allow no more.
     /// - The reasons of [`parse`](super::parse), for the extension headers that were in fragments.

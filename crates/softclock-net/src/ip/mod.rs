@@ -78,7 +78,7 @@ pub const MOST_PAYLOAD_V6: usize = MOST_PACKET;
 /// Verifies the header checksum of IPv4, all lengths, options and extension headers. Refuses source routes, and sources
 /// that are not a single host's address: groups, broadcast, loopback, `0.0.0.0/8`, and IPv4-mapped IPv6 addresses. The
 /// unspecified address of IPv6 is a valid source only of ICMPv6 packets to a group, for the detection of duplicate
-/// addresses (RFC 4862). Looks at no destination otherwise, and at no payload.
+/// addresses (RFC 4862). Otherwise checks neither the destination nor the payload.
 ///
 /// ```
 /// use softclock_net::checksum::Addresses;
@@ -124,8 +124,8 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, DropReason> {
 
 /// Appends the header of a packet that is not fragmented. The payload must follow it.
 ///
-/// `payload_bytes` is at most [`MOST_PAYLOAD_V4`] or [`MOST_PAYLOAD_V6`]; for a longer payload, which is an error of the
-/// caller, the length field holds its highest value.
+/// `payload_bytes` is at most [`MOST_PAYLOAD_V4`] or [`MOST_PAYLOAD_V6`]. For a longer payload, which is an error of
+/// the caller, the length field holds its highest value.
 pub fn write_header(output: &Output, payload_bytes: usize, to: &mut Vec<u8>) {
     output.write(None, payload_bytes, to);
 }

@@ -479,7 +479,8 @@ proptest! {
                 Step::Fragment { packet, units: (start, length), is_odd, contradicts, version } => {
                     // Fragments end at 48 at the latest, so that packets are often whole.
                     let end = (start + length).min(6) * 8;
-                    let mut payload: Vec<u8> = (start * 8..end).map(|at| at as u8 ^ version).collect();
+                    let byte = |at: usize| at as u8 ^ version;
+                    let mut payload: Vec<u8> = (start * 8..end).map(byte).collect();
                     payload.truncate(payload.len() - usize::from(is_odd));
                     let has_more = (end < 48) != contradicts;
                     let (source, identification) = packet;
@@ -515,8 +516,11 @@ proptest! {
     ) {
         let mut queue = Vec::new();
         for (identification, payload) in payloads.iter().enumerate() {
-            let host = if is_v6 { ["2001:db8::1", "2001:db8::2"] } else { ["10.0.0.1", "10.0.0.2"] };
-            let [source, destination] = host.map(|address| address.parse().unwrap());
+            let hosts = match is_v6 {
+                true => ["2001:db8::1", "2001:db8::2"],
+                false => ["10.0.0.1", "10.0.0.2"],
+            };
+            let [source, destination] = hosts.map(|address| address.parse().unwrap());
             let output = Output {
                 addresses: Addresses { source, destination },
                 protocol: UDP,
@@ -530,7 +534,8 @@ proptest! {
         // A linear congruential generator shuffles, duplicates and loses.
         let mut state = shuffle;
         let mut random = |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005);
+            state = state.wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % below
         };
         let mut order: Vec<usize> = (0..queue.len()).collect();
