@@ -234,6 +234,12 @@ impl Device {
         }
     }
 
+    /// Whether an error of [`receive`](Self::receive) or [`send`](Self::send) says that the interface was deleted. Only
+    /// TAP devices report it so; other interfaces must be looked up ([`Link::exists`]).
+    pub fn is_deletion(&self, error: &io::Error) -> bool {
+        matches!(self, Self::Tap(_)) && error.raw_os_error() == Some(libc::EBADFD)
+    }
+
     /// Whether the link had no room at the last call, so that frames accepted by [`send`](Self::send) may still wait
     /// for [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
