@@ -39,8 +39,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Whether the address is one of the stack's, or a group.
-    pub(super) fn is_own_or_group(&self, address: IpAddr) -> bool {
+    /// Whether the address is one of the stack's, or of a group that it has joined.
+    pub fn is_own_or_group(&self, address: IpAddr) -> bool {
         matches!(
             self.routes.classify(address),
             Destination::Ours | Destination::Group
