@@ -25,7 +25,12 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("softclock-script", &["softclock-net"]),
     (
         "softclock",
-        &["softclock-core", "softclock-linux", "softclock-net"],
+        &[
+            "softclock-core",
+            "softclock-wire",
+            "softclock-linux",
+            "softclock-net",
+        ],
     ),
     (
         "softclock-link",

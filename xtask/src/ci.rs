@@ -22,7 +22,7 @@ pub(crate) fn task() -> ExitCode {
     steps.run("clippy", clippy);
     steps.run("fuzz targets compile", fuzz::targets_compile);
     steps.run("rustdoc", rustdoc);
-    steps.run("core and wire: no operating system", no_os::without_os);
+    steps.run("core, wire and net: no operating system", no_os::without_os);
     steps.run("type check for aarch64", no_os::other_processor);
     steps.run("packages", packages::install_missing);
     steps.run("programs in Go", go_programs::install_missing);

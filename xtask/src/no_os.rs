@@ -9,7 +9,7 @@ use crate::packages;
 use crate::steps::Outcome;
 
 /// The crates that need no operating system.
-const WITHOUT_OS: [&str; 2] = ["softclock-core", "softclock-wire"];
+const WITHOUT_OS: [&str; 3] = ["softclock-core", "softclock-wire", "softclock-net"];
 
 const BARE_METAL: &str = "x86_64-unknown-none";
 const CROSS_COMPILER: &str = "aarch64-linux-gnu-gcc";

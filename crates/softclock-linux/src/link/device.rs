@@ -1,4 +1,4 @@
-//! A link opened by one of the three mechanisms, so that its frames are this process's alone.
+//! A link opened by one of the three mechanisms: its frames are this process's alone, or it is shared with the host.
 
 use std::fmt;
 use std::io;
@@ -12,15 +12,31 @@ use super::{
 };
 use crate::bpf::{Attachment, shut_ingress};
 
-/// An open link, whose frames the host does not handle, or a TAP device. Closing it, or the end of the process, undoes
-/// all changes to the link.
+/// An open link, or a TAP device. Closing it, or the end of the process, undoes all changes to the link.
+///
+/// - `open_*` takes a link from the host, which then handles none of its frames: for a bridge.
+/// - `share_*` leaves a link to the host, which keeps its own addresses there: for a network stack with a link address
+///   and IP addresses of its own. The host and the stack do not reach each other over a shared link, since neither
+///   receives the frames that the other sends.
+///
+/// ```no_run
+/// use softclock_linux::link::{Copies, Device, Link, XdpFilter};
+///
+/// let link = Link::named("eth0")?;
+/// let bridged = Device::open_packet(&link)?;
+/// drop(bridged);
+/// let stack = XdpFilter::Addresses(vec!["192.0.2.9".parse()?]);
+/// let shared = Device::share_xdp(&link, Copies::Allowed, stack)?;
+/// assert_eq!(shared.mechanism(), "xdp");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub enum Device {
-    /// An AF_PACKET socket, and a BPF program at tcx ingress that drops the frames, after the socket has received them
-    /// and before the host does.
-    Packet(PacketSocket, Attachment),
-    /// An AF_XDP socket, to which a program in the driver directs all frames. Frames are copied to buffers of the pool
-    /// while half of the socket's own memory is held by frames that wait.
+    /// An AF_PACKET socket. If the link is taken from the host, a BPF program at tcx ingress, too, that drops the
+    /// frames after the socket has received them and before the host does.
+    Packet(PacketSocket, Option<Attachment>),
+    /// An AF_XDP socket, to which a program in the driver directs all frames, or those that a filter takes. Frames are
+    /// copied to buffers of the pool while half of the socket's own memory is held by frames that wait.
     Xdp(Box<XdpSocket>, Pool),
     /// A TAP device: the host has the other end.
     Tap(Tap),
@@ -54,21 +70,40 @@ pub enum DeviceFailure {
 }
 
 impl Device {
-    /// Opens a link by AF_PACKET.
+    /// Opens a link by AF_PACKET and takes its frames from the host.
     ///
     /// # Errors
     /// [`DeviceFailure::Packet`] and [`DeviceFailure::ShutIngress`]. After an error the link is unchanged.
     pub fn open_packet(link: &Link) -> Result<Self, DeviceError> {
         // The socket first: the program drops all frames, and none should be dropped that the socket has not received.
-        let socket = PacketSocket::open(link, BUFFER_BYTES)
-            .map_err(|error| link.failed(DeviceFailure::Packet(error)))?;
+        let socket = packet_socket(link)?;
         let shut = shut_ingress(link.index())
             .map_err(|error| link.failed(DeviceFailure::ShutIngress(error)))?;
-        Ok(Self::Packet(socket, shut))
+        Ok(Self::Packet(socket, Some(shut)))
     }
 
-    /// Opens a link by AF_XDP, with a share of `memory`. Frames from another device with the same memory are sent without
-    /// a copy.
+    /// Opens a link by AF_PACKET and shares it with the host: both receive all frames, and each ignores those that are
+    /// not for it.
+    ///
+    /// A stack on this device has a link address of its own, other than [`hardware_address`](Link::hardware_address).
+    /// Since the kernel marks frames to another unicast link address than the link's (PACKET_OTHERHOST of packet(7)),
+    /// the host drops those to the stack before its ARP and IP, and neither answers nor forwards them. The host does
+    /// handle broadcasts and multicasts, but answers ARP requests and neighbour solicitations only for addresses that
+    /// it has, or is a proxy for. The device receives the frames for the host, too, and the stack has to drop them by
+    /// their link address.
+    ///
+    /// While the device is open, the link is in promiscuous mode, without which hardware drops frames to the stack's
+    /// link address. A network that admits only the host's link address, as at many cloud providers, needs
+    /// [`share_xdp`](Self::share_xdp) with [`XdpFilter::Ports`].
+    ///
+    /// # Errors
+    /// [`DeviceFailure::Packet`]. After an error the link is unchanged.
+    pub fn share_packet(link: &Link) -> Result<Self, DeviceError> {
+        Ok(Self::Packet(packet_socket(link)?, None))
+    }
+
+    /// Opens a link by AF_XDP and takes its frames from the host, with a share of `memory`. Frames from another device
+    /// with the same memory are sent without a copy.
     ///
     /// # Errors
     /// [`DeviceFailure::Xdp`].
@@ -78,7 +113,30 @@ impl Device {
             queue: None,
             filter: XdpFilter::All,
         };
-        let socket = XdpSocket::open_in(memory, link, settings);
+        Self::of_xdp(XdpSocket::open_in(memory, link, settings), link)
+    }
+
+    /// Opens a link by AF_XDP and shares it with the host: the device receives the frames that the filter takes, and
+    /// the host the others. [`XdpFilter::All`] leaves none to the host.
+    ///
+    /// A stack with addresses of its own ([`XdpFilter::Addresses`]) may have a link address of its own, and the link is
+    /// in promiscuous mode then. The filter does not compare link addresses: frames to the stack's IP addresses are
+    /// taken whatever link address they are sent to. The host loses the multicast groups in the filter, even those that
+    /// it has joined. The link must have one queue. Opening and closing may reset the link, which interrupts the host's
+    /// traffic for a moment.
+    ///
+    /// # Errors
+    /// [`DeviceFailure::Xdp`]. After an error the link is unchanged.
+    pub fn share_xdp(link: &Link, copies: Copies, filter: XdpFilter) -> Result<Self, DeviceError> {
+        let settings = XdpSettings {
+            copies,
+            queue: None,
+            filter,
+        };
+        Self::of_xdp(XdpSocket::open(link, settings), link)
+    }
+
+    fn of_xdp(socket: Result<XdpSocket, XdpError>, link: &Link) -> Result<Self, DeviceError> {
         let socket = socket.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;
         Ok(Self::Xdp(Box::new(socket), Pool::new()))
     }
@@ -176,6 +234,12 @@ impl Device {
         }
     }
 
+    /// Whether an error of [`receive`](Self::receive) or [`send`](Self::send) says that the interface was deleted. Only
+    /// TAP devices report it so; other interfaces must be looked up ([`Link::exists`]).
+    pub fn is_deletion(&self, error: &io::Error) -> bool {
+        matches!(self, Self::Tap(_)) && error.raw_os_error() == Some(libc::EBADFD)
+    }
+
     /// Whether the link had no room at the last call, so that frames accepted by [`send`](Self::send) may still wait
     /// for [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
@@ -224,6 +288,11 @@ impl AsFd for Device {
     }
 }
 
+fn packet_socket(link: &Link) -> Result<PacketSocket, DeviceError> {
+    PacketSocket::open(link, BUFFER_BYTES)
+        .map_err(|error| link.failed(DeviceFailure::Packet(error)))
+}
+
 impl Link {
     fn failed(&self, failure: DeviceFailure) -> DeviceError {
         DeviceError {
@@ -261,3 +330,6 @@ const BUFFER_BYTES: usize = 4 << 20;
 
 /// The most chunks of AF_XDP that waiting frames may hold. The others remain for frames that arrive.
 const MOST_HELD: usize = XdpSocket::CHUNKS / 2;
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
-//! - [`Device`]: one of these three, opened so that the host does not handle the link's frames too.
+//! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
 //! The four have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
 //! sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full. None of them
@@ -127,6 +127,51 @@ impl Link {
         speed.ok().filter(|&speed| speed > 0)
     }
 
+    /// The maximum transmission unit: the length in bytes of the longest packet in a frame, without the Ethernet header.
+    ///
+    /// # Errors
+    /// `ENODEV` if the link was deleted or moved to another network namespace.
+    pub fn mtu(&self) -> io::Result<u32> {
+        // SAFETY: zero is valid for this structure of integers and pointers.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        // SAFETY: this command uses no pointer.
+        unsafe { self.ask(libc::SIOCGIFMTU, &mut request)? };
+        // SAFETY: this command has filled in the MTU.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        u32::try_from(mtu).map_err(io::Error::other)
+    }
+
+    /// The Ethernet address of the link, which the host's frames carry as their source. Zeros for the loopback.
+    ///
+    /// # Errors
+    /// Those of [`mtu`](Self::mtu); `Unsupported` for links without Ethernet addresses, such as tunnels.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use softclock_linux::link::Link;
+    ///
+    /// let loopback = Link::named("lo")?;
+    /// assert_eq!(loopback.hardware_address()?, [0; 6]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hardware_address(&self) -> io::Result<[u8; 6]> {
+        // SAFETY: zero is valid for this structure of integers and pointers.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        // SAFETY: this command uses no pointer.
+        unsafe { self.ask(libc::SIOCGIFHWADDR, &mut request)? };
+        // SAFETY: this command has filled in the address.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        match address.sa_family {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => {
+                let [a, b, c, d, e, f, ..] = address.sa_data.map(|byte| byte as u8);
+                Ok([a, b, c, d, e, f])
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Whether the link is virtual: it has no hardware device. False if that cannot be found out.
     pub fn is_virtual(&self) -> bool {
         self.sysfs().is_ok_and(|link| !link.join("device").exists())
@@ -160,23 +205,32 @@ impl Link {
     }
 
     fn ethtool_flags(&self) -> io::Result<u32> {
-        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let mut value = EthtoolValue {
             command: ETHTOOL_GFLAGS,
             data: 0,
         };
         // SAFETY: zero is valid for this structure of integers and pointers.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: the pointer is to the structure that this command uses, which outlives the call.
+        unsafe { self.ask(SIOCETHTOOL, &mut request)? };
+        Ok(value.data)
+    }
+
+    /// Makes a request of netdevice(7) about this link: all but its name is already in the structure.
+    ///
+    /// # Safety
+    /// Pointers in the structure, as the command uses them, must be valid.
+    unsafe fn ask(&self, command: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let name = netdevice::index_to_name(&any, self.index)?;
         let place = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
         for (to, from) in place.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the name ends with zero, and the pointer is to the structure that this command uses, which outlives
-        // it.
-        match unsafe { libc::ioctl(any.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
-            0 => Ok(value.data),
+        // SAFETY: the name ends with zero; the caller has seen to the rest.
+        match unsafe { libc::ioctl(any.as_raw_fd(), command, std::ptr::from_mut(request)) } {
+            0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -241,6 +295,24 @@ mod tests {
         assert_eq!(link.speed_mbit(), speed);
         assert!(link.is_virtual() && link.takes_tags_off());
     }
+
+    #[test]
+    fn a_link_has_an_mtu_and_an_ethernet_address() {
+        let cable = cable!();
+        let [link, other] = cable.links();
+        assert_eq!(link.mtu().unwrap(), 1500);
+        cable.set(0, "mtu 1280 address 02:00:5e:10:00:fe");
+        assert_eq!(link.mtu().unwrap(), 1280);
+        assert_eq!(
+            link.hardware_address().unwrap(),
+            [2, 0, 0x5e, 0x10, 0, 0xfe]
+        );
+        assert_eq!(other.mtu().unwrap(), 1500);
+        drop(cable);
+        assert!(link.mtu().is_err() && link.hardware_address().is_err());
+    }
+
+    /// Those of tunnels and of InfiniBand have other lengths.
 
     #[test]
     fn links_have_names() {

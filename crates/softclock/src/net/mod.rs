@@ -1,8 +1,9 @@
 //! Sockets: TCP and UDP over IPv4 and IPv6, and Unix stream sockets.
 //!
 //! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread that
-//! created it. Each type hides its carrier (`carrier`): a descriptor of the kernel (`kernel`) or, for tests, a queue
-//! in memory (`memory`). It therefore gives no access to a raw descriptor.
+//! created it. Each type hides its carrier (`carrier`): a descriptor of the kernel (`kernel`), an endpoint of a network
+//! stack in this process ([`stack`], UDP only) or, for tests, a queue in memory (`memory`). It therefore gives no access
+//! to a raw descriptor.
 //!
 //! Writes to a TCP stream can be paced ([`Pacing`]): soft events send them in pieces, evenly over time.
 //!
@@ -17,6 +18,7 @@ mod listener;
 mod memory;
 pub(crate) mod pacing;
 mod registration;
+pub mod stack;
 mod stream;
 mod udp;
 mod unix;

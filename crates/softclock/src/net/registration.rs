@@ -32,7 +32,6 @@ impl Registration {
     }
 
     /// Returns the id for [posting](crate::runtime::sources::Sources::post) events to it.
-    #[cfg(feature = "memory-net")]
     pub(crate) fn id(&self) -> SourceId {
         self.id
     }

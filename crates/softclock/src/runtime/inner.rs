@@ -19,7 +19,6 @@ use super::Builder;
 use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
-#[cfg(feature = "memory-net")]
 use super::ring::Ring;
 use super::soft_events::PendingEvent;
 use super::sources::Sources;
@@ -65,7 +64,6 @@ pub(crate) struct Inner {
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
-    #[cfg(feature = "memory-net")]
     pub(crate) rings: RefCell<Vec<Rc<dyn Ring>>>,
     /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]
@@ -121,7 +119,6 @@ impl Inner {
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
-            #[cfg(feature = "memory-net")]
             rings: RefCell::default(),
             #[cfg(feature = "memory-net")]
             is_in_memory: builder.is_in_memory,

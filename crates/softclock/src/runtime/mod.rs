@@ -18,7 +18,6 @@ mod give_way;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
 mod ready;
-#[cfg(feature = "memory-net")]
 pub(crate) mod ring;
 pub(crate) mod soft_events;
 pub(crate) mod sources;

@@ -48,7 +48,6 @@ impl Inner {
             }
             // 5. Receive, or sleep until there is an event to receive or to fire. Rings come first: events in them
             //    mean work, and then the loop does not block in the kernel.
-            #[cfg(feature = "memory-net")]
             self.look_at_rings(&mut woken);
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
             self.wake_for(&events, &mut woken);
@@ -174,8 +173,10 @@ impl Inner {
         self.collect_mail();
     }
 
-    #[cfg(feature = "memory-net")]
     fn look_at_rings(&self, woken: &mut Vec<Waker>) {
+        if self.rings.borrow().is_empty() {
+            return;
+        }
         for ring in &*self.rings.borrow() {
             ring.look(&mut self.sources.borrow_mut());
         }

@@ -8,8 +8,10 @@ mod streams;
 use std::cell::Cell;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use softclock::net::stack::{self, Architecture, Prefix, StackError, StackOptions};
 use softclock::net::{PacedBy, Pacing};
 use softclock::{Mechanism, Runtime};
 
@@ -93,6 +95,39 @@ conformance! {
     paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
 }
 
+/// The part of the suite that is about UDP, for stacks without TCP.
+macro_rules! datagram_conformance {
+    ($($carrier:ident => $address:ident by $by:expr;)*) => {$(
+        mod $carrier {
+            use super::*;
+            conformance!(@tests $address $by, None;
+                datagrams_keep_their_bounds
+                trains_of_datagrams_keep_their_bounds
+                an_unreachable_peer_is_told_once
+                a_batch_waits_for_its_first_datagram
+                a_batch_has_datagrams_in_order_with_their_sources
+                long_datagrams_of_a_batch_are_cut_and_marked
+                a_batch_has_only_the_facts_asked_for
+                a_batch_has_the_destinations_at_a_wildcard
+                a_batch_has_the_ecn_fields
+                a_batch_has_times_on_the_runtime_s_clock
+                joined_datagrams_of_a_batch_are_split
+                a_dropped_batch_receive_loses_nothing
+                an_unreachable_peer_fails_one_batch
+                a_receiver_of_batches_lets_others_run
+            );
+        }
+    )*};
+}
+
+datagram_conformance! {
+    soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp);
+    soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp);
+    early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux);
+    bsd_v4 => Ipv4Addr by Stack(Architecture::Bsd);
+    bsd_v6 => Ipv6Addr by Stack(Architecture::Bsd);
+}
+
 #[test]
 fn batches_have_mapped_addresses() {
     for mechanism in [Mechanism::Epoll, Mechanism::IoUring] {
@@ -109,6 +144,8 @@ fn batches_have_mapped_addresses() {
 enum Carrier {
     /// The kernel, with sockets watched by this mechanism.
     Kernel(Mechanism),
+    /// A stack of this process, of this architecture, on a TAP device.
+    Stack(Architecture),
     #[cfg(feature = "memory-net")]
     Memory,
 }
@@ -132,14 +169,37 @@ fn run<F: Future>(
             }
             Err(error) => softclock_testing::skip!("{error}"),
         },
+        Stack(_) => Runtime::new().unwrap(),
         #[cfg(feature = "memory-net")]
         Memory => Runtime::builder().in_memory().build().unwrap(),
     };
     PACING.set(pacing);
     runtime.block_on(async {
+        let address = match carrier {
+            Stack(architecture) => match open_stack(architecture, address) {
+                Ok(address) => address,
+                Err(error) => softclock_testing::skip!("{error}"),
+            },
+            _ => address,
+        };
         let limited = softclock::timeout(LIMIT, test(SocketAddr::new(address, 0)));
         limited.await.expect("the test hangs");
     });
+}
+
+/// Gives the runtime a stack on a TAP device of its own. Returns the stack's address of the same version as `like`.
+fn open_stack(architecture: Architecture, like: IpAddr) -> Result<IpAddr, StackError> {
+    static TAPS: AtomicU32 = AtomicU32::new(0);
+    let number = TAPS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tap:sc{:x}n{number}", std::process::id());
+    let mut options = StackOptions::new(name);
+    options.architecture = architecture;
+    let prefix: Prefix = match like {
+        IpAddr::V4(_) => "192.0.2.7/24".parse().unwrap(),
+        IpAddr::V6(_) => "2001:db8::7/64".parse().unwrap(),
+    };
+    options.addresses.push(prefix);
+    stack::open(&options).map(|_| prefix.address)
 }
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! The carrier of a socket: the kernel, or memory in tests.
+//! The carrier of a socket: the kernel, a network stack in this process, or memory in tests.
 //!
 //! Each kind of socket is an enum of its carriers, with a method for each operation. Other code does not know the
 //! carrier of a socket. A method that returns `Pending` has registered the task to be woken.

@@ -10,12 +10,15 @@ use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch};
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryUdp;
+use crate::net::stack::StackUdp;
 use crate::runtime::inner::Inner;
 
 /// A UDP socket. Dropping it closes it.
 pub(crate) enum UdpIo {
     /// A socket of the kernel.
     Kernel(Kernel),
+    /// An endpoint of the runtime's own stack.
+    Stack(StackUdp),
     #[cfg(feature = "memory-net")]
     Memory(MemoryUdp),
 }
@@ -26,12 +29,16 @@ impl UdpIo {
         if Inner::current()?.is_in_memory {
             return Ok(Self::Memory(MemoryUdp::bind(address, options)?));
         }
-        Ok(Self::Kernel(Kernel::bind(address, options)?))
+        match StackUdp::bind(address, options) {
+            Some(stack) => Ok(Self::Stack(stack?)),
+            None => Ok(Self::Kernel(Kernel::bind(address, options)?)),
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
         match self {
             Self::Kernel(kernel) => kernel.runtime(),
+            Self::Stack(stack) => stack.runtime(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.runtime(),
         }
@@ -41,6 +48,7 @@ impl UdpIo {
     pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.connect_to(peer),
+            Self::Stack(stack) => stack.connect_to(peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.connect_to(peer),
         }
@@ -54,6 +62,7 @@ impl UdpIo {
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_from(cx, buffer),
+            Self::Stack(stack) => stack.poll_recv_from(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_from(cx, buffer),
         }
@@ -67,6 +76,7 @@ impl UdpIo {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_datagram(cx, buffer),
+            Self::Stack(stack) => stack.poll_recv_datagram(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_datagram(cx, buffer),
         }
@@ -80,6 +90,7 @@ impl UdpIo {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_batch(cx, batch),
+            Self::Stack(stack) => stack.poll_recv_batch(cx, batch),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_batch(cx, batch),
         }
@@ -89,6 +100,7 @@ impl UdpIo {
     pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_ecn(ecn),
+            Self::Stack(stack) => stack.set_ecn(ecn),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.set_ecn(ecn),
         }
@@ -104,6 +116,7 @@ impl UdpIo {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_send_datagrams(cx, bytes, segment_bytes, peer),
+            Self::Stack(stack) => stack.poll_send_datagrams(cx, bytes, segment_bytes, peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send_datagrams(cx, bytes, segment_bytes, peer),
         }
@@ -113,6 +126,7 @@ impl UdpIo {
     pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.try_send_to(bytes, peer),
+            Self::Stack(stack) => stack.try_send_to(bytes, peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.try_send_to(bytes, peer),
         }
@@ -121,6 +135,7 @@ impl UdpIo {
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Kernel(kernel) => kernel.local_addr(),
+            Self::Stack(stack) => stack.local_addr(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.local_addr(),
         }

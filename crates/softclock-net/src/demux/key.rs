@@ -1,0 +1,114 @@
+//! Keys of the table: flows and bindings, packed so that entries are small and hashes take few rounds.
+
+use core::net::IpAddr;
+
+use super::{Flow, HashKey, Protocol};
+
+/// A key of a [`Flat`](super::flat::Flat) map.
+pub(super) trait Key: Copy + PartialEq {
+    /// The hash, whose upper 32 bits choose the place.
+    fn hash(&self, key: HashKey) -> u64;
+}
+
+/// A key made from a flow of one IP version, without the protocol.
+pub(super) trait FlowKey: Key + Default {
+    /// Packs a flow. `None` if it belongs to the other version.
+    fn of(flow: &Flow) -> Option<Self>;
+}
+
+/// A flow of IPv4.
+#[derive(Clone, Copy, PartialEq, Default)]
+pub(super) struct FlowV4 {
+    remote: u32,
+    local: u32,
+    ports: u32,
+}
+
+impl FlowKey for FlowV4 {
+    #[inline]
+    fn of(flow: &Flow) -> Option<Self> {
+        let (IpAddr::V4(remote), IpAddr::V4(local)) = (flow.remote.0, flow.local.0) else {
+            return None;
+        };
+        Some(Self {
+            remote: remote.to_bits(),
+            local: local.to_bits(),
+            ports: ports(flow),
+        })
+    }
+}
+
+impl Key for FlowV4 {
+    #[inline]
+    fn hash(&self, key: HashKey) -> u64 {
+        let addresses = u64::from(self.remote) << 32 | u64::from(self.local);
+        key.hash_words([addresses], self.ports.into(), 12)
+    }
+}
+
+/// A flow of IPv6. A flow of which one address only is of IPv4 has that address mapped (RFC 4291, 2.5.5.2); such a flow
+/// never comes from a frame.
+#[derive(Clone, Copy, PartialEq, Default)]
+pub(super) struct FlowV6 {
+    remote: [u64; 2],
+    local: [u64; 2],
+    ports: u32,
+}
+
+impl FlowKey for FlowV6 {
+    #[inline]
+    fn of(flow: &Flow) -> Option<Self> {
+        let (remote, local) = (flow.remote.0, flow.local.0);
+        if remote.is_ipv4() && local.is_ipv4() {
+            return None;
+        }
+        Some(Self {
+            remote: words(remote),
+            local: words(local),
+            ports: ports(flow),
+        })
+    }
+}
+
+impl Key for FlowV6 {
+    #[inline]
+    fn hash(&self, key: HashKey) -> u64 {
+        let ([a, b], [c, d]) = (self.remote, self.local);
+        key.hash_words([a, b, c, d], self.ports.into(), 36)
+    }
+}
+
+/// The address and port that an endpoint is bound to, without remote end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Binding {
+    pub(super) protocol: Protocol,
+    /// Unspecified: any address of its version.
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+}
+
+impl Key for Binding {
+    #[inline]
+    fn hash(&self, key: HashKey) -> u64 {
+        let rest = u64::from(self.protocol as u8) << 16 | u64::from(self.port);
+        // The lengths differ, so that keys of different kinds do not collide on purpose.
+        match self.address {
+            IpAddr::V4(address) => key.hash_words([], rest << 32 | u64::from(address.to_bits()), 7),
+            IpAddr::V6(_) => key.hash_words(words(self.address), rest, 19),
+        }
+    }
+}
+
+#[inline]
+fn ports(flow: &Flow) -> u32 {
+    u32::from(flow.remote.1) << 16 | u32::from(flow.local.1)
+}
+
+#[inline]
+fn words(address: IpAddr) -> [u64; 2] {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}

@@ -1,0 +1,218 @@
+//! ARP and neighbor discovery: the link addresses of neighbors, and the stack's own.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+use core::ops::Deref;
+
+use softclock_core::Instant;
+use softclock_wire::packet::{ARP, ICMPV6};
+
+use super::Stack;
+use super::output::Outgoing;
+use crate::checksum::Addresses;
+use crate::drops::DropReason;
+use crate::ip::{Packet, arp, ndisc};
+use crate::link::{Header, LinkAddress};
+use crate::neighbors::Answer;
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Announces the stack's addresses to all hosts on the link (RFC 5227, 2.3; RFC 4861, 7.2.6), which may have others
+    /// in their caches. Call it when the stack begins to use the link.
+    pub fn announce(&mut self) {
+        let link = self.settings.link_address;
+        let addresses: Vec<IpAddr> = self.own_addresses().collect();
+        for address in addresses {
+            match address {
+                IpAddr::V4(own) => {
+                    let message = arp::Message::announcement((link, own));
+                    self.send_arp(LinkAddress::BROADCAST, &message);
+                }
+                IpAddr::V6(own) => {
+                    let addresses = Addresses {
+                        source: address,
+                        destination: ndisc::ALL_NODES.into(),
+                    };
+                    let message = ndisc::write_advertisement(addresses, own, link, true);
+                    self.send_discovery(addresses, &message, None);
+                }
+            }
+        }
+    }
+
+    /// Handles a message of ARP.
+    pub(super) fn on_arp(&mut self, now: Instant, payload: &[u8]) -> Result<(), DropReason> {
+        let message = arp::Message::parse(payload)?;
+        let (sender_link, sender) = message.sender;
+        let own = self.settings.link_address;
+        if sender_link == own {
+            return Ok(());
+        }
+        if self.is_own(sender.into()) {
+            self.counts.address_conflicts += 1;
+            return Ok(());
+        }
+        if !self.is_own(message.target.1.into()) {
+            // Of what is said to others, only news of known neighbors counts.
+            if !message.is_probe() {
+                let released =
+                    self.neighbors
+                        .on_answer(now, sender.into(), sender_link, Answer::ANNOUNCEMENT);
+                self.release(released);
+            }
+            return Ok(());
+        }
+        match message.operation {
+            arp::Operation::Request => {
+                if !message.is_probe() {
+                    let released = self.neighbors.on_request(now, sender.into(), sender_link);
+                    self.release(released);
+                }
+                self.send_arp(sender_link, &message.reply(own));
+            }
+            arp::Operation::Reply => {
+                let released =
+                    self.neighbors
+                        .on_answer(now, sender.into(), sender_link, Answer::ARP_REPLY);
+                self.release(released);
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles a message of neighbor discovery, whose checksum is verified.
+    pub(super) fn on_discovery(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let message = ndisc::parse(packet.addresses, packet.hop_limit, packet.payload)?;
+        match message {
+            ndisc::Message::Solicitation {
+                target,
+                source_link,
+            } => {
+                let source = packet.addresses.source;
+                if source_link == Some(self.settings.link_address) {
+                    return Ok(());
+                }
+                if self.is_own(source) {
+                    self.counts.address_conflicts += 1;
+                    return Ok(());
+                }
+                if !self.is_own(target.into()) {
+                    return Ok(());
+                }
+                if let Some(link) = source_link {
+                    let released = self.neighbors.on_request(now, source, link);
+                    self.release(released);
+                }
+                if let IpAddr::V6(asker) = source {
+                    self.advertise(now, asker, target, source_link);
+                }
+            }
+            ndisc::Message::Advertisement {
+                target,
+                target_link,
+                is_solicited,
+                is_override,
+                ..
+            } => {
+                if self.is_own(target.into()) {
+                    self.counts.address_conflicts += 1;
+                } else if let Some(link) = target_link {
+                    let answer = Answer {
+                        is_solicited,
+                        is_override,
+                    };
+                    let released = self.neighbors.on_answer(now, target.into(), link, answer);
+                    self.release(released);
+                } else if is_solicited {
+                    self.neighbors.on_confirmed(now, target.into());
+                }
+            }
+            ndisc::Message::Ignored => return Err(DropReason::IcmpIgnored),
+        }
+        Ok(())
+    }
+
+    /// Answers a solicitation.
+    fn advertise(
+        &mut self,
+        now: Instant,
+        asker: Ipv6Addr,
+        target: Ipv6Addr,
+        to: Option<LinkAddress>,
+    ) {
+        let addresses = ndisc::answer_addresses(asker, target);
+        let link = self.settings.link_address;
+        let message = ndisc::write_advertisement(addresses, target, link, true);
+        let outgoing = Outgoing {
+            hop_limit: ndisc::HOP_LIMIT,
+            ..Outgoing::new(addresses, ICMPV6)
+        };
+        self.send_message(now, outgoing, &message, to);
+    }
+
+    /// Asks for the link address of a neighbor: all hosts, or the one at `to` whether it is still there.
+    pub(super) fn solicit(&mut self, neighbor: IpAddr, to: Option<LinkAddress>) {
+        let Some(source) = self.routes.source_for(neighbor) else {
+            return;
+        };
+        let link = self.settings.link_address;
+        match (source, neighbor) {
+            (IpAddr::V4(source), IpAddr::V4(neighbor)) => {
+                let message = arp::Message::request((link, source), neighbor);
+                self.send_arp(to.unwrap_or(LinkAddress::BROADCAST), &message);
+            }
+            (IpAddr::V6(source), IpAddr::V6(target)) => {
+                let addresses = match to {
+                    None => ndisc::request_addresses(source, target),
+                    Some(_) => Addresses {
+                        source: source.into(),
+                        destination: neighbor,
+                    },
+                };
+                let message = ndisc::write_solicitation(addresses, target, Some(link));
+                self.send_discovery(addresses, &message, to);
+            }
+            _ => {}
+        }
+    }
+
+    fn send_arp(&mut self, to: LinkAddress, message: &arp::Message) {
+        let header = Header {
+            destination: to,
+            source: self.settings.link_address,
+            ether_type: ARP,
+        };
+        let mut frame = Vec::with_capacity(Header::BYTES + arp::Message::BYTES);
+        frame.extend(header.to_bytes());
+        frame.extend(message.to_bytes());
+        self.queue_frame(frame);
+    }
+
+    /// Sends a message of neighbor discovery to a group, or to a link address.
+    fn send_discovery(&mut self, addresses: Addresses, message: &[u8], to: Option<LinkAddress>) {
+        let Some(link) = to.or(LinkAddress::of_group(addresses.destination)) else {
+            return;
+        };
+        let outgoing = Outgoing {
+            hop_limit: ndisc::HOP_LIMIT,
+            ..Outgoing::new(addresses, ICMPV6)
+        };
+        let mut frame = self.begin(&outgoing, message.len());
+        frame.extend(message);
+        self.send_frame(link, frame);
+    }
+
+    /// Sends the packets that waited for a link address.
+    fn release(&mut self, released: Vec<(LinkAddress, Vec<u8>)>) {
+        for (link, frame) in released {
+            self.send_frame(link, frame);
+        }
+    }
+
+    fn own_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.routes.addresses().iter().map(|prefix| prefix.address)
+    }
+}

@@ -1,0 +1,250 @@
+//! Endpoints: a bound port, the channel of the packets that arrive for it, and its counters.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::{Deref, Range};
+
+use softclock_core::Instant;
+
+use crate::channel::{Channel, Limits};
+use crate::checksum::Verify;
+use crate::drops::{DropReason, Drops};
+
+/// The number of an endpoint in its stack. The number of a closed endpoint is never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EndpointId {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+}
+
+/// A received datagram. Its payload stays in the frame it arrived in, unless it was reassembled from fragments.
+#[derive(Debug)]
+pub struct Datagram<B> {
+    /// The sender.
+    pub source: SocketAddr,
+    /// The address that it was sent to: one of the stack's, or a group's.
+    pub destination: IpAddr,
+    /// The codepoint of explicit congestion notification, 0 to 3 (RFC 3168, 5).
+    pub ecn: u8,
+    /// When its frame arrived; of fragments, the last one's.
+    pub arrived: Instant,
+    pub(super) memory: Memory<B>,
+    pub(super) payload: Range<usize>,
+}
+
+impl<B: Deref<Target = [u8]>> Datagram<B> {
+    /// The bytes that the sender sent.
+    pub fn payload(&self) -> &[u8] {
+        self.memory
+            .bytes()
+            .get(self.payload.clone())
+            .unwrap_or_default()
+    }
+}
+
+/// The memory of a packet.
+#[derive(Debug)]
+pub(super) enum Memory<B> {
+    /// The frame as the device delivered it.
+    Frame(B),
+    /// A copy: of a datagram to several endpoints, of fragments put together, or of a packet to the stack itself.
+    Copy(Vec<u8>),
+}
+
+impl<B: Deref<Target = [u8]>> Memory<B> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Frame(frame) => frame,
+            Self::Copy(bytes) => bytes,
+        }
+    }
+}
+
+/// The packets and datagrams of an endpoint so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EndpointCounts {
+    /// Datagrams that the receiver took.
+    pub received: u64,
+    /// The payload of these datagrams, in bytes.
+    pub received_bytes: u64,
+    /// Datagrams that were sent.
+    pub sent: u64,
+    /// Packets for this endpoint that were dropped, by reason.
+    pub drops: Drops,
+}
+
+/// An error that the network reported about a datagram which a connected endpoint had sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetworkError {
+    /// The receiver has no endpoint at this port (ECONNREFUSED).
+    Refused,
+    /// A router has no way to the receiver (EHOSTUNREACH).
+    HostUnreachable,
+    /// The datagram was longer than the path allows; the stack has noted the length that is allowed (EMSGSIZE).
+    TooLong,
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "the receiver refused a datagram: its port is closed",
+            Self::HostUnreachable => "no route leads to the receiver",
+            Self::TooLong => "a datagram was longer than the path allows",
+        })
+    }
+}
+
+impl core::error::Error for NetworkError {}
+
+/// A frame that waits for the protocols.
+#[derive(Debug)]
+pub(super) struct Arrived<B> {
+    pub(super) memory: Memory<B>,
+    pub(super) at: Instant,
+    pub(super) verify: Verify,
+    /// Whether the stack has sent it to itself.
+    pub(super) is_own: bool,
+}
+
+impl<B: Deref<Target = [u8]>> Arrived<B> {
+    pub(super) fn copied(&self) -> Self {
+        Self {
+            memory: Memory::Copy(self.memory.bytes().into()),
+            at: self.at,
+            verify: self.verify,
+            is_own: self.is_own,
+        }
+    }
+}
+
+/// An entry of an endpoint's channel.
+#[derive(Debug)]
+pub(super) enum Waiting<B> {
+    /// A frame that was only demultiplexed.
+    Frame(Arrived<B>),
+    /// A datagram that the protocols have processed.
+    Datagram(Datagram<B>),
+}
+
+/// A bound port.
+#[derive(Debug)]
+pub(super) struct Endpoint<B> {
+    /// The address and port as they were bound.
+    pub(super) local: (IpAddr, u16),
+    /// The address that datagrams are sent from, if it is known: bound, or that of the route to `remote`.
+    pub(super) source: Option<IpAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    pub(super) traffic_class: u8,
+    pub(super) channel: Channel<Waiting<B>>,
+    pub(super) counts: EndpointCounts,
+    pub(super) error: Option<NetworkError>,
+    /// Whether the endpoint is in the stack's list of woken endpoints.
+    pub(super) is_woken: bool,
+}
+
+impl<B> Endpoint<B> {
+    fn new(local: (IpAddr, u16), limits: Limits) -> Self {
+        Self {
+            source: (!local.0.is_unspecified()).then_some(local.0),
+            local,
+            remote: None,
+            traffic_class: 0,
+            channel: Channel::new(limits),
+            counts: EndpointCounts::default(),
+            error: None,
+            is_woken: false,
+        }
+    }
+
+    /// The address that the endpoint is bound to, if that is one and can be a source.
+    pub(super) fn bound_source(&self) -> Option<IpAddr> {
+        let address = self.local.0;
+        (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+    }
+
+    /// Whether the endpoint receives from this remote endpoint.
+    pub(super) fn accepts(&self, remote: (IpAddr, u16)) -> bool {
+        self.remote
+            .is_none_or(|connected| (connected.ip(), connected.port()) == remote)
+    }
+
+    /// Counts a packet that was dropped on its way to the receiver.
+    pub(super) fn count(&mut self, reason: DropReason) {
+        self.counts.drops.count(reason);
+    }
+}
+
+/// The endpoints of a stack by number.
+#[derive(Debug)]
+pub(super) struct Endpoints<B> {
+    slots: Vec<Slot<B>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<B> {
+    generation: u32,
+    endpoint: Option<Endpoint<B>>,
+}
+
+impl<B> Endpoints<B> {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Adds an endpoint. The caller bounds their number.
+    pub(super) fn insert(&mut self, local: (IpAddr, u16), limits: Limits) -> EndpointId {
+        let endpoint = Some(Endpoint::new(local, limits));
+        if let Some(slot) = self.free.pop() {
+            let place = &mut self.slots[slot as usize];
+            place.endpoint = endpoint;
+            return EndpointId {
+                slot,
+                generation: place.generation,
+            };
+        }
+        let slot = self.slots.len() as u32;
+        self.slots.push(Slot {
+            generation: 0,
+            endpoint,
+        });
+        EndpointId {
+            slot,
+            generation: 0,
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: EndpointId) -> Option<Endpoint<B>> {
+        let place = self.slots.get_mut(id.slot as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        let endpoint = place.endpoint.take()?;
+        // A slot whose numbers are used up stays empty.
+        if let Some(next) = place.generation.checked_add(1) {
+            place.generation = next;
+            self.free.push(id.slot);
+        }
+        Some(endpoint)
+    }
+
+    pub(super) fn get(&self, id: EndpointId) -> Option<&Endpoint<B>> {
+        let place = self.slots.get(id.slot as usize)?;
+        let endpoint = place.endpoint.as_ref()?;
+        (place.generation == id.generation).then_some(endpoint)
+    }
+
+    pub(super) fn get_mut(&mut self, id: EndpointId) -> Option<&mut Endpoint<B>> {
+        let place = self.slots.get_mut(id.slot as usize)?;
+        let endpoint = place.endpoint.as_mut()?;
+        (place.generation == id.generation).then_some(endpoint)
+    }
+}

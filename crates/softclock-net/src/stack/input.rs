@@ -1,0 +1,290 @@
+//! From a frame to the channel of its endpoint, and from there to a datagram.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use core::ops::Deref;
+
+use softclock_core::Instant;
+use softclock_wire::packet::UDP;
+
+use super::endpoint::{Arrived, Datagram, Memory, Waiting};
+use super::{Architecture, EndpointId, Stack};
+use crate::channel::{Full, Wakeup};
+use crate::checksum::Verify;
+use crate::demux::{Class, Flow, Protocol, classify};
+use crate::drops::DropReason;
+use crate::ip;
+use crate::link::Header;
+use crate::routes::Destination;
+use crate::udp;
+
+/// Where the demultiplexer sends a frame.
+enum Verdict {
+    /// The channel of an endpoint.
+    Channel(EndpointId),
+    /// The channels of all endpoints that are bound to the port: the destination is a group, or broadcast.
+    Channels(Flow),
+    /// The control channel.
+    Control,
+    /// The channel of fragments.
+    Fragments,
+}
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Takes a frame that the device has received, at the time `arrived`. Puts it into a channel or drops it; a look at
+    /// its headers, and one look-up in the demultiplexer's table ([`Architecture::Bsd`]: none).
+    pub fn on_frame(&mut self, now: Instant, arrived: Instant, frame: B, verify: Verify) {
+        self.counts.frames_received += 1;
+        self.enqueue(
+            now,
+            Arrived {
+                memory: Memory::Frame(frame),
+                at: arrived,
+                verify,
+                is_own: false,
+            },
+        );
+    }
+
+    pub(super) fn enqueue(&mut self, now: Instant, frame: Arrived<B>) {
+        match self.settings.architecture {
+            Architecture::Bsd => self.queue(None, frame),
+            Architecture::EarlyDemux | Architecture::SoftLrp => self.demultiplex(now, frame),
+        }
+    }
+
+    /// Does the work that runs on the stack's own account: control packets, then fragments, then what the eager
+    /// architectures process before receivers run. Processes at most `quota` packets and returns their number.
+    pub fn process(&mut self, now: Instant, quota: usize) -> usize {
+        for done in 0..quota {
+            if let Some(frame) = self.control.pop() {
+                self.on_control(now, &frame);
+            } else if let Some(frame) = self.fragments.pop() {
+                self.on_fragment(now, &frame);
+            } else if let Some((endpoint, frame)) = self.ip_queue.pop() {
+                match endpoint {
+                    Some(id) => self.deliver(id, frame),
+                    None => self.demultiplex(now, frame),
+                }
+            } else {
+                return done;
+            }
+        }
+        quota
+    }
+
+    /// Returns the next datagram of an endpoint; `None` if nothing has arrived. In lazy architectures this is where the
+    /// protocols run: packets that prove malformed are dropped on the way to the first that is not.
+    pub fn receive(&mut self, _now: Instant, id: EndpointId) -> Option<Datagram<B>> {
+        loop {
+            let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
+            let datagram = match waiting {
+                Waiting::Datagram(datagram) => Ok(datagram),
+                Waiting::Frame(frame) => self.datagram(frame),
+            };
+            let endpoint = self.endpoints.get_mut(id)?;
+            match datagram {
+                Ok(datagram) => {
+                    endpoint.counts.received += 1;
+                    endpoint.counts.received_bytes += datagram.payload().len() as u64;
+                    self.counts.datagrams_received += 1;
+                    return Some(datagram);
+                }
+                Err(reason) => {
+                    endpoint.count(reason);
+                    self.drops.count(reason);
+                }
+            }
+        }
+    }
+
+    /// Puts a frame into the shared queue before eager processing.
+    fn queue(&mut self, endpoint: Option<EndpointId>, frame: Arrived<B>) {
+        let bytes = frame.memory.bytes().len();
+        if self.ip_queue.push((endpoint, frame), bytes).is_err() {
+            self.drops.count(DropReason::IpQueueFull);
+        }
+    }
+
+    /// Finds the channel of a frame and puts it there.
+    fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
+        let is_eager = self.settings.architecture == Architecture::Bsd;
+        match self.verdict(now, frame.memory.bytes()) {
+            Ok(Verdict::Channel(id)) => self.accept(id, frame),
+            Ok(Verdict::Channels(flow)) => self.accept_for_all(&flow, frame),
+            Ok(Verdict::Control) if is_eager => self.on_control(now, &frame),
+            Ok(Verdict::Fragments) if is_eager => self.on_fragment(now, &frame),
+            Ok(Verdict::Control) => {
+                let bytes = frame.memory.bytes().len();
+                if self.control.push(frame, bytes).is_err() {
+                    self.drops.count(DropReason::ControlFull);
+                }
+            }
+            Ok(Verdict::Fragments) => {
+                let bytes = frame.memory.bytes().len();
+                if self.fragments.push(frame, bytes).is_err() {
+                    self.drops.count(DropReason::FragmentsFull);
+                }
+            }
+            Err(reason) => self.drops.count(reason),
+        }
+    }
+
+    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Verdict, DropReason> {
+        let (header, _) = Header::parse(frame)?;
+        let is_group = header.destination.is_group();
+        if header.destination != self.settings.link_address && !is_group {
+            return Err(DropReason::OtherHost);
+        }
+        let flow = match classify(frame)? {
+            Class::Flow(flow) => flow,
+            Class::Fragment => return Ok(Verdict::Fragments),
+            Class::Control(_) => return Ok(Verdict::Control),
+        };
+        match self.routes.classify(flow.local.0) {
+            // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
+            Destination::Ours if is_group => Err(DropReason::NotOurAddress),
+            Destination::Ours => {
+                let endpoint = self.table.find(&flow).filter(|&id| {
+                    let endpoint = self.endpoints.get(id);
+                    endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
+                });
+                match endpoint {
+                    Some(id) => Ok(Verdict::Channel(id)),
+                    // The control channel answers. A flood to closed ports must not fill it.
+                    None if self.error_rate.take(now) => Ok(Verdict::Control),
+                    None => Err(DropReason::PortUnreachable),
+                }
+            }
+            Destination::Group | Destination::Broadcast if flow.protocol == Protocol::Udp => {
+                Ok(Verdict::Channels(flow))
+            }
+            _ => Err(DropReason::NotOurAddress),
+        }
+    }
+
+    /// Gives a demultiplexed frame to its endpoint, or to the shared queue before eager processing.
+    fn accept(&mut self, id: EndpointId, frame: Arrived<B>) {
+        match self.settings.architecture {
+            Architecture::Bsd => self.deliver(id, frame),
+            Architecture::EarlyDemux => {
+                let endpoint = self.endpoints.get_mut(id);
+                match endpoint.filter(|endpoint| endpoint.channel.is_full()) {
+                    Some(full) => {
+                        full.count(DropReason::ChannelFull);
+                        self.drops.count(DropReason::ChannelFull);
+                    }
+                    None => self.queue(Some(id), frame),
+                }
+            }
+            Architecture::SoftLrp => {
+                let bytes = frame.memory.bytes().len();
+                self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);
+            }
+        }
+    }
+
+    /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last.
+    fn accept_for_all(&mut self, flow: &Flow, frame: Arrived<B>) {
+        let mut ids = Vec::new();
+        self.table.find_all_bound(flow, |id| ids.push(id));
+        ids.retain(|&id| {
+            let endpoint = self.endpoints.get(id);
+            endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
+        });
+        let Some(last) = ids.pop() else {
+            // No answer: an error about a packet to a group is never sent (RFC 1122, 3.2.2).
+            self.drops.count(DropReason::PortUnreachable);
+            return;
+        };
+        for id in ids {
+            let copy = frame.copied();
+            self.accept(id, copy);
+        }
+        self.accept(last, frame);
+    }
+
+    /// Processes a frame eagerly, and gives the datagram to its endpoint.
+    fn deliver(&mut self, id: EndpointId, frame: Arrived<B>) {
+        let bytes = frame.memory.bytes().len();
+        match self.datagram(frame) {
+            Ok(datagram) => self.push_datagram(id, datagram, bytes),
+            Err(reason) => self.drops.count(reason),
+        }
+    }
+
+    /// Gives a datagram that is processed to an endpoint. `bytes` is the length of its packet.
+    pub(super) fn push_datagram(&mut self, id: EndpointId, datagram: Datagram<B>, bytes: usize) {
+        let waiting = Waiting::Datagram(datagram);
+        self.push(id, waiting, bytes, DropReason::SocketFull);
+    }
+
+    /// Puts an entry into the channel of an endpoint, and lists the endpoint if its receiver waits.
+    fn push(&mut self, id: EndpointId, waiting: Waiting<B>, bytes: usize, if_full: DropReason) {
+        let Some(endpoint) = self.endpoints.get_mut(id) else {
+            self.drops.count(DropReason::Closed);
+            return;
+        };
+        match endpoint.channel.push(waiting, bytes) {
+            Ok(Wakeup::Needed) => self.wake(id),
+            Ok(Wakeup::NotNeeded) => {}
+            Err(Full(_)) => {
+                endpoint.count(if_full);
+                self.drops.count(if_full);
+            }
+        }
+    }
+
+    /// The work of IP and UDP for a datagram in one frame.
+    fn datagram(&self, frame: Arrived<B>) -> Result<Datagram<B>, DropReason> {
+        let (_, packet) = Header::parse(frame.memory.bytes())?;
+        let packet = ip::parse(packet)?;
+        self.check_source(packet.addresses.source, frame.is_own)?;
+        if packet.protocol != UDP {
+            return Err(DropReason::Protocol);
+        }
+        let datagram = udp::parse(packet.addresses, packet.payload, frame.verify)?;
+        let start = Header::BYTES + packet.header_bytes + udp::HEADER_BYTES;
+        Ok(Datagram {
+            source: SocketAddr::new(packet.addresses.source, datagram.source_port),
+            destination: packet.addresses.destination,
+            ecn: packet.traffic_class & 3,
+            arrived: frame.at,
+            payload: start..start + datagram.payload.len(),
+            memory: frame.memory,
+        })
+    }
+
+    /// Refuses packets from the link that name one of the stack's own addresses, or a broadcast address, as their
+    /// source.
+    pub(super) fn check_source(
+        &self,
+        source: core::net::IpAddr,
+        is_own: bool,
+    ) -> Result<(), DropReason> {
+        match self.routes.classify(source) {
+            Destination::Other => Ok(()),
+            Destination::Ours if is_own => Ok(()),
+            // A host that looks whether its address is free has none yet (RFC 4862, 5.4.2).
+            _ if source.is_unspecified() => Ok(()),
+            _ => Err(DropReason::IpSource),
+        }
+    }
+
+    /// The endpoints that a datagram goes to after reassembly.
+    pub(super) fn receivers(&self, flow: &Flow) -> Vec<EndpointId> {
+        let mut ids = Vec::new();
+        match self.routes.classify(flow.local.0) {
+            Destination::Ours => ids.extend(self.table.find(flow)),
+            Destination::Group | Destination::Broadcast => {
+                self.table.find_all_bound(flow, |id| ids.push(id));
+            }
+            Destination::Other => {}
+        }
+        ids.retain(|&id| {
+            let endpoint = self.endpoints.get(id);
+            endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
+        });
+        ids
+    }
+}

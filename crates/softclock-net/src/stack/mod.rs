@@ -1,0 +1,415 @@
+//! The stack: frames in, datagrams out, and the reverse.
+//!
+//! A [`Stack`] owns endpoints, the neighbor cache and the queues. Its caller owns the device, the clock and the thread:
+//!
+//! 1. [`on_frame`](Stack::on_frame) takes each frame that the device has received. It demultiplexes the frame and puts
+//!    it into a bounded channel, or drops it.
+//! 2. [`process`](Stack::process) does what runs on the stack's own account: ARP, neighbor discovery, ICMP, fragments,
+//!    and all protocol work of the eager architectures.
+//! 3. [`next_woken`](Stack::next_woken) names the endpoints whose receivers wait and have got something.
+//! 4. [`receive`](Stack::receive) returns an endpoint's next datagram. With [`Architecture::SoftLrp`] the protocols run
+//!    here, in the receiver's context.
+//! 5. [`next_frame`](Stack::next_frame) returns the frames to send, and [`next_timeout`](Stack::next_timeout) the time
+//!    at which [`on_timer`](Stack::on_timer) has work.
+//!
+//! **On whose account:** demultiplexing is charged to the caller of `on_frame`; control packets and fragments to the
+//! caller of `process`, which bounds them by its quota; UDP, in lazy architectures, to the receiver. A flood to one
+//! endpoint fills that endpoint's channel, and the rest of it costs the demultiplexer only.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `settings.rs` | the settings and their defaults |
+//! | `endpoint.rs` | endpoints, their channels and counters |
+//! | `input.rs` | from a frame to a channel, and from there to a datagram |
+//! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
+//! | `discovery.rs` | ARP and neighbor discovery |
+//! | `path_mtu.rs` | what routers have said about the lengths of packets |
+//! | `output.rs` | from a datagram to frames; routes and neighbors |
+
+mod control;
+mod discovery;
+mod endpoint;
+mod input;
+mod output;
+mod path_mtu;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::Deref;
+
+use softclock_core::Instant;
+
+use self::endpoint::{Arrived, Endpoints};
+use self::path_mtu::PathMtus;
+use crate::channel::Channel;
+use crate::demux::{HashKey, InUse, Protocol, Table};
+use crate::drops::{DropReason, Drops};
+use crate::ip::fragments::Reassembly;
+use crate::neighbors::Neighbors;
+use crate::rate_limit::TokenBucket;
+use crate::routes::Routes;
+
+pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError};
+pub use output::SendError;
+pub use settings::{Architecture, Settings};
+
+/// A network stack for one link. `B` is the memory of a received frame, such as a buffer that returns to its pool when
+/// it is dropped; a channel holds it until the receiver has taken its datagram.
+///
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_net::checksum::Verify;
+/// use softclock_net::demux::HashKey;
+/// use softclock_net::link::LinkAddress;
+/// use softclock_net::routes::Routes;
+/// use softclock_net::stack::{Settings, Stack};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = |address: &str, link: u8| -> Result<Stack<Vec<u8>>, Box<dyn std::error::Error>> {
+///     let routes = Routes::new(vec![address.parse()?], vec![])?;
+///     let settings = Settings::new(LinkAddress([2, 0, 0, 0, 0, link]), 1500);
+///     Ok(Stack::new(settings, routes, HashKey([1, 2])))
+/// };
+/// let (mut client, mut server) = (stack("10.0.0.1/24", 1)?, stack("10.0.0.2/24", 2)?);
+/// let now = Instant::ORIGIN;
+///
+/// let port = client.bind("0.0.0.0:0".parse()?)?;
+/// let echo = server.bind("0.0.0.0:7".parse()?)?;
+/// client.send_to(now, port, "10.0.0.2:7".parse()?, b"hello")?;
+///
+/// // The client asks for the server's link address first, so frames go both ways.
+/// for _ in 0..2 {
+///     client.on_timer(now);
+///     while let Some(frame) = client.next_frame() {
+///         server.on_frame(now, now, frame, Verify::Yes);
+///     }
+///     server.process(now, 10);
+///     while let Some(frame) = server.next_frame() {
+///         client.on_frame(now, now, frame, Verify::Yes);
+///     }
+///     client.process(now, 10);
+/// }
+/// let datagram = server.receive(now, echo).unwrap();
+/// assert_eq!(datagram.payload(), b"hello");
+/// assert_eq!(datagram.source.ip().to_string(), "10.0.0.1");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Stack<B> {
+    settings: Settings,
+    routes: Routes,
+    table: Table<EndpointId>,
+    endpoints: Endpoints<B>,
+    /// Endpoints whose receivers must be woken.
+    woken: VecDeque<EndpointId>,
+    /// Frames that wait for eager processing, each with its endpoint if it is demultiplexed.
+    ip_queue: Channel<(Option<EndpointId>, Arrived<B>)>,
+    /// Frames for [`process`](Stack::process) in all architectures but BSD.
+    control: Channel<Arrived<B>>,
+    fragments: Channel<Arrived<B>>,
+    reassembly: Reassembly,
+    /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
+    neighbors: Neighbors<Vec<u8>>,
+    path_mtus: PathMtus,
+    /// Frames for the link.
+    leaving: VecDeque<Vec<u8>>,
+    echo_rate: TokenBucket,
+    error_rate: TokenBucket,
+    /// The identification of the next packet of IPv4 or fragment of IPv6.
+    next_identification: u32,
+    next_port: u16,
+    drops: Drops,
+    counts: StackCounts,
+}
+
+/// The frames and packets of a stack so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct StackCounts {
+    /// Frames that the device delivered.
+    pub frames_received: u64,
+    /// Frames for the link.
+    pub frames_sent: u64,
+    /// Datagrams that receivers took.
+    pub datagrams_received: u64,
+    /// Datagrams that endpoints sent.
+    pub datagrams_sent: u64,
+    /// Echo requests that were answered.
+    pub echoes_answered: u64,
+    /// ICMP errors that were sent.
+    pub errors_sent: u64,
+    /// Packets put together from fragments.
+    pub reassembled: u64,
+    /// Messages in which another host uses one of the stack's addresses (RFC 5227).
+    pub address_conflicts: u64,
+}
+
+/// Why an endpoint cannot be bound or connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Another endpoint has the port, or no port is free.
+    InUse,
+    /// The address is none of the stack's.
+    NotOurAddress,
+    /// No endpoint has this number.
+    Closed,
+    /// The remote address is no host's, or of the other family, or its port is 0.
+    Remote,
+    /// No route leads to the remote address.
+    NoRoute,
+    /// There are as many endpoints as the stack may have.
+    TooMany,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "the port is in use",
+            Self::NotOurAddress => "the address is not one of this stack",
+            Self::Closed => "the endpoint is closed",
+            Self::Remote => "the remote address cannot be that of an endpoint",
+            Self::NoRoute => "no route leads to the remote address",
+            Self::TooMany => "there are too many endpoints",
+        })
+    }
+}
+
+impl core::error::Error for BindError {}
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Creates a stack without endpoints. `key` must be random, so that attackers cannot choose flows that collide in
+    /// the demultiplexer's table.
+    pub fn new(settings: Settings, routes: Routes, key: HashKey) -> Self {
+        // Without a random start, the first port and the first identification would tell when the stack started.
+        let HashKey([seed, _]) = key;
+        Self {
+            routes,
+            table: Table::new(key),
+            endpoints: Endpoints::new(),
+            woken: VecDeque::new(),
+            ip_queue: Channel::new(settings.ip_queue),
+            control: Channel::new(settings.control),
+            fragments: Channel::new(settings.fragments),
+            reassembly: Reassembly::new(settings.reassembly),
+            neighbors: Neighbors::new(settings.neighbors),
+            path_mtus: PathMtus::new(settings.path_mtu_lifetime),
+            leaving: VecDeque::new(),
+            echo_rate: TokenBucket::new(settings.echoes_per_second, BURST),
+            error_rate: TokenBucket::new(settings.errors_per_second, BURST),
+            next_identification: (seed >> 32) as u32,
+            next_port: FIRST_PORT + (seed % PORTS as u64) as u16,
+            drops: Drops::default(),
+            counts: StackCounts::default(),
+            settings,
+        }
+    }
+
+    /// Binds a UDP port, for one of the stack's addresses, or for all of one version of IP if the address is unspecified,
+    /// and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6).
+    ///
+    /// # Errors
+    /// [`BindError::InUse`], [`BindError::NotOurAddress`], and [`BindError::TooMany`] for more than 65 536 endpoints.
+    pub fn bind(&mut self, local: SocketAddr) -> Result<EndpointId, BindError> {
+        let (address, port) = (local.ip(), local.port());
+        if !address.is_unspecified() && !self.is_own_or_group(address) {
+            return Err(BindError::NotOurAddress);
+        }
+        if self.endpoints.len() >= MOST_ENDPOINTS {
+            return Err(BindError::TooMany);
+        }
+        if port != 0 {
+            return self.bind_port((address, port));
+        }
+        for _ in 0..PORTS {
+            let port = self.next_port;
+            self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
+            match self.bind_port((address, port)) {
+                Err(BindError::InUse) => {}
+                bound => return bound,
+            }
+        }
+        Err(BindError::InUse)
+    }
+
+    fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
+        let id = self.endpoints.insert(local, self.settings.channel);
+        match self.table.bind(Protocol::Udp, local, id) {
+            Ok(()) => Ok(id),
+            Err(InUse) => {
+                self.endpoints.remove(id);
+                Err(BindError::InUse)
+            }
+        }
+    }
+
+    /// Connects an endpoint: from now on it receives from this remote endpoint only, and learns of the errors that the
+    /// network reports ([`take_error`](Self::take_error)). Datagrams that wait already stay in its channel.
+    ///
+    /// # Errors
+    /// [`BindError::Closed`], [`BindError::Remote`], and [`BindError::NoRoute`].
+    pub fn connect(&mut self, id: EndpointId, remote: SocketAddr) -> Result<(), BindError> {
+        let endpoint = self.endpoints.get_mut(id).ok_or(BindError::Closed)?;
+        let address = remote.ip();
+        if remote.port() == 0 || address.is_unspecified() || address.is_multicast() {
+            return Err(BindError::Remote);
+        }
+        if endpoint.local.0.is_ipv4() != address.is_ipv4() {
+            return Err(BindError::Remote);
+        }
+        let bound = endpoint.bound_source();
+        let source = bound.or_else(|| self.routes.source_for(address));
+        endpoint.source = Some(source.ok_or(BindError::NoRoute)?);
+        endpoint.remote = Some(remote);
+        Ok(())
+    }
+
+    /// Closes an endpoint. The packets in its channel are dropped.
+    pub fn close(&mut self, id: EndpointId) {
+        let Some(mut endpoint) = self.endpoints.remove(id) else {
+            return;
+        };
+        self.table.unbind(Protocol::Udp, endpoint.local);
+        while endpoint.channel.pop().is_some() {
+            self.drops.count(DropReason::Closed);
+        }
+    }
+
+    /// The address and port of an endpoint. `None` if it is closed. The address is unspecified if the endpoint is bound
+    /// to all, until it is connected.
+    pub fn local(&self, id: EndpointId) -> Option<SocketAddr> {
+        let endpoint = self.endpoints.get(id)?;
+        let address = endpoint.source.unwrap_or(endpoint.local.0);
+        Some((address, endpoint.local.1).into())
+    }
+
+    /// Sets the traffic class of the datagrams that an endpoint sends: six bits of DSCP, two bits of ECN.
+    pub fn set_traffic_class(&mut self, id: EndpointId, traffic_class: u8) {
+        if let Some(endpoint) = self.endpoints.get_mut(id) {
+            endpoint.traffic_class = traffic_class;
+        }
+    }
+
+    /// The remote endpoint that an endpoint is connected to.
+    pub fn remote(&self, id: EndpointId) -> Option<SocketAddr> {
+        self.endpoints.get(id)?.remote
+    }
+
+    /// Takes the last error that the network reported to a connected endpoint.
+    pub fn take_error(&mut self, id: EndpointId) -> Option<NetworkError> {
+        self.endpoints.get_mut(id)?.error.take()
+    }
+
+    /// Whether [`take_error`](Self::take_error) has an error.
+    pub fn has_error(&self, id: EndpointId) -> bool {
+        let endpoint = self.endpoints.get(id);
+        endpoint.is_some_and(|endpoint| endpoint.error.is_some())
+    }
+
+    /// Asks that the endpoint is named by [`next_woken`](Self::next_woken) when its channel, empty now, gets a packet.
+    /// Returns false, and asks for nothing, if something is there already or the endpoint is closed.
+    pub fn wait(&mut self, id: EndpointId) -> bool {
+        let Some(endpoint) = self.endpoints.get_mut(id) else {
+            return false;
+        };
+        endpoint.error.is_none() && endpoint.channel.wait()
+    }
+
+    /// The next endpoint to wake. Each is named once for each call of [`wait`](Self::wait) that returned true.
+    pub fn next_woken(&mut self) -> Option<EndpointId> {
+        while let Some(id) = self.woken.pop_front() {
+            if let Some(endpoint) = self.endpoints.get_mut(id) {
+                endpoint.is_woken = false;
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The next frame for the link.
+    pub fn next_frame(&mut self) -> Option<Vec<u8>> {
+        let frame = self.leaving.pop_front()?;
+        self.counts.frames_sent += 1;
+        Some(frame)
+    }
+
+    /// The frames that wait for the link.
+    pub fn frames_waiting(&self) -> usize {
+        self.leaving.len()
+    }
+
+    /// The time at which [`on_timer`](Self::on_timer) has work, if any. It may be past.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let times = [
+            self.neighbors.next_timeout(),
+            self.reassembly.next_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Whether [`process`](Self::process) has work.
+    pub fn has_work(&self) -> bool {
+        !(self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty())
+    }
+
+    /// The packets that were dropped, by reason. Those of the endpoints are among them.
+    pub const fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// The frames and packets so far.
+    pub const fn counts(&self) -> &StackCounts {
+        &self.counts
+    }
+
+    /// The counters of an endpoint. `None` if it is closed.
+    pub fn endpoint_counts(&self, id: EndpointId) -> Option<&EndpointCounts> {
+        Some(&self.endpoints.get(id)?.counts)
+    }
+
+    /// The stack's addresses and routes.
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The settings.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Adds `id` to the list of endpoints to wake.
+    fn wake(&mut self, id: EndpointId) {
+        if let Some(endpoint) = self.endpoints.get_mut(id)
+            && !endpoint.is_woken
+        {
+            endpoint.is_woken = true;
+            self.woken.push_back(id);
+        }
+    }
+}
+
+impl<B> fmt::Debug for Stack<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stack")
+            .field("settings", &self.settings)
+            .field("endpoints", &self.endpoints.len())
+            .field("counts", &self.counts)
+            .field("drops", &self.drops)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first of the dynamic ports, which reach to 65535 (RFC 6335, 6), and their number.
+const FIRST_PORT: u16 = 49_152;
+const PORTS: u16 = u16::MAX - FIRST_PORT + 1;
+
+/// A port for each endpoint, and some connected ones.
+const MOST_ENDPOINTS: usize = 1 << 16;
+
+/// The answers that may leave at once.
+const BURST: u32 = 50;

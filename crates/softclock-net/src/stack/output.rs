@@ -1,0 +1,297 @@
+//! From a datagram to frames for the link.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::Deref;
+
+use softclock_core::Instant;
+use softclock_wire::packet::{IPV4, IPV6, UDP};
+
+use super::endpoint::{Arrived, Memory};
+use super::{BindError, EndpointId, Stack};
+use crate::checksum::{Addresses, Verify};
+use crate::drops::DropReason;
+use crate::ip;
+use crate::link::{Header, LinkAddress};
+use crate::neighbors::Resolved;
+use crate::routes::{Destination, NextHop};
+use crate::udp;
+
+/// Why a datagram cannot be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The endpoint is closed.
+    Closed,
+    /// The endpoint is not connected, and no receiver was given.
+    NotConnected,
+    /// The receiver's port is 0, or its address is of the other family than the endpoint's.
+    Remote,
+    /// No route leads to the receiver.
+    NoRoute,
+    /// The payload is longer than a datagram can be.
+    TooLong,
+    /// The queue of frames for the link is full: try again when some have left.
+    Full,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the endpoint is closed",
+            Self::NotConnected => "the endpoint is not connected",
+            Self::Remote => "the endpoint cannot send to this address",
+            Self::NoRoute => "no route leads to the receiver",
+            Self::TooLong => "the datagram is too long",
+            Self::Full => "the queue of the link is full",
+        })
+    }
+}
+
+impl core::error::Error for SendError {}
+
+impl From<SendError> for BindError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NoRoute => Self::NoRoute,
+            SendError::Remote => Self::Remote,
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// A packet that the stack builds: the fields of its IP header.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing {
+    pub(super) addresses: Addresses,
+    pub(super) protocol: u8,
+    pub(super) hop_limit: u8,
+    pub(super) traffic_class: u8,
+}
+
+impl Outgoing {
+    pub(super) const fn new(addresses: Addresses, protocol: u8) -> Self {
+        Self {
+            addresses,
+            protocol,
+            hop_limit: HOP_LIMIT,
+            traffic_class: 0,
+        }
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Sends a datagram from an endpoint, from its own address or that of the route.
+    ///
+    /// # Errors
+    /// [`SendError`]. A datagram that was accepted may still be lost, as any other in the network; the reason is then
+    /// counted in [`drops`](Self::drops).
+    pub fn send_to(
+        &mut self,
+        now: Instant,
+        id: EndpointId,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let endpoint = self.endpoints.get(id).ok_or(SendError::Closed)?;
+        let address = remote.ip();
+        let source = endpoint.source.filter(|source| !source.is_multicast());
+        let source = source.or_else(|| self.routes.source_for(address));
+        self.send_from(now, id, source.ok_or(SendError::NoRoute)?, remote, payload)
+    }
+
+    /// Sends a datagram to the remote endpoint that the endpoint is connected to.
+    ///
+    /// # Errors
+    /// [`SendError::NotConnected`], and those of [`send_to`](Self::send_to).
+    pub fn send(&mut self, now: Instant, id: EndpointId, payload: &[u8]) -> Result<(), SendError> {
+        let endpoint = self.endpoints.get(id).ok_or(SendError::Closed)?;
+        let remote = endpoint.remote.ok_or(SendError::NotConnected)?;
+        self.send_to(now, id, remote, payload)
+    }
+
+    /// Sends a datagram with one of the stack's addresses as its source, such as the one that a request was sent to.
+    ///
+    /// # Errors
+    /// [`SendError`]: [`Remote`](SendError::Remote) also for a source that is none of the stack's addresses.
+    pub fn send_from(
+        &mut self,
+        now: Instant,
+        id: EndpointId,
+        source: IpAddr,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let endpoint = self.endpoints.get(id).ok_or(SendError::Closed)?;
+        let (port, traffic_class) = (endpoint.local.1, endpoint.traffic_class);
+        let destination = remote.ip();
+        if remote.port() == 0
+            || destination.is_unspecified()
+            || source.is_ipv4() != destination.is_ipv4()
+            || self.routes.classify(source) != Destination::Ours
+        {
+            return Err(SendError::Remote);
+        }
+        if self.leaving.len() >= self.settings.send_queue {
+            return Err(SendError::Full);
+        }
+        let addresses = Addresses {
+            source,
+            destination,
+        };
+        let outgoing = Outgoing {
+            hop_limit: hop_limit(destination),
+            traffic_class,
+            ..Outgoing::new(addresses, UDP)
+        };
+        let payload_bytes = udp::HEADER_BYTES + payload.len();
+        let mut frame = self.begin(&outgoing, payload_bytes);
+        udp::write(addresses, port, remote.port(), payload, &mut frame)
+            .map_err(|_| SendError::TooLong)?;
+        self.transmit(now, &outgoing, frame, None)?;
+        self.counts.datagrams_sent += 1;
+        if let Some(endpoint) = self.endpoints.get_mut(id) {
+            endpoint.counts.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// Begins a frame: room for the Ethernet header, and an IP header for a payload of this length, which the caller
+    /// appends.
+    pub(super) fn begin(&mut self, outgoing: &Outgoing, payload_bytes: usize) -> Vec<u8> {
+        let header_bytes = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
+        let mut frame = Vec::with_capacity(header_bytes + payload_bytes);
+        frame.resize(Header::BYTES, 0);
+        let output = self.output(outgoing);
+        ip::write_header(&output, payload_bytes, &mut frame);
+        frame
+    }
+
+    fn output(&mut self, outgoing: &Outgoing) -> ip::Output {
+        self.next_identification = self.next_identification.wrapping_add(1);
+        ip::Output {
+            addresses: outgoing.addresses,
+            protocol: outgoing.protocol,
+            hop_limit: outgoing.hop_limit,
+            traffic_class: outgoing.traffic_class,
+            identification: self.next_identification,
+            may_fragment: true,
+        }
+    }
+
+    /// Sends a whole packet, in fragments if it is longer than the path allows. `frame` is what [`begin`](Self::begin)
+    /// returned, with its payload; `to` is the receiver's link address, if it is known without the neighbor cache.
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        frame: Vec<u8>,
+        to: Option<LinkAddress>,
+    ) -> Result<(), SendError> {
+        let destination = outgoing.addresses.destination;
+        if self.routes.classify(destination) == Destination::Ours {
+            self.loop_back(now, frame, outgoing);
+            return Ok(());
+        }
+        let hop = match to {
+            Some(link) => NextHop::Link(link),
+            None => self
+                .routes
+                .next_hop(destination)
+                .ok_or(SendError::NoRoute)?,
+        };
+        let path = self.path_mtus.of(now, destination);
+        let mtu = path.map_or(self.settings.mtu, |path| path.min(self.settings.mtu));
+        if frame.len() - Header::BYTES <= mtu {
+            self.send_packet(now, hop, frame);
+            return Ok(());
+        }
+        let start = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
+        let output = self.output(outgoing);
+        let payload = frame.get(start..).unwrap_or_default();
+        for packet in ip::fragments(&output, payload, mtu) {
+            let mut frame = vec![0; Header::BYTES];
+            frame.extend(packet);
+            self.send_packet(now, hop, frame);
+        }
+        Ok(())
+    }
+
+    /// Sends a packet that fits, once the link address of its next hop is known.
+    fn send_packet(&mut self, now: Instant, hop: NextHop, frame: Vec<u8>) {
+        match hop {
+            NextHop::Link(link) => self.send_frame(link, frame),
+            NextHop::Neighbor(neighbor) => match self.neighbors.resolve(now, neighbor, frame) {
+                Resolved::Send(link, frame) => self.send_frame(link, frame),
+                Resolved::Waits => {}
+                Resolved::Dropped(_, reason) => self.drops.count(reason),
+            },
+        }
+    }
+
+    /// Completes the Ethernet header of a frame with an IP packet, and puts it into the queue for the link.
+    pub(super) fn send_frame(&mut self, to: LinkAddress, mut frame: Vec<u8>) {
+        let version = frame.get(Header::BYTES).map(|byte| byte >> 4);
+        let header = Header {
+            destination: to,
+            source: self.settings.link_address,
+            ether_type: if version == Some(6) { IPV6 } else { IPV4 },
+        };
+        if let Some(place) = frame.first_chunk_mut() {
+            *place = header.to_bytes();
+        }
+        self.queue_frame(frame);
+    }
+
+    /// Puts a whole frame into the queue for the link.
+    pub(super) fn queue_frame(&mut self, frame: Vec<u8>) {
+        // A datagram in fragments may exceed the limit that was checked for its first frame.
+        if self.leaving.len() >= self.settings.send_queue + MOST_FRAGMENTS {
+            self.drops.count(DropReason::SendQueueFull);
+            return;
+        }
+        self.leaving.push_back(frame);
+    }
+
+    /// Delivers a packet to the stack itself.
+    fn loop_back(&mut self, now: Instant, mut frame: Vec<u8>, outgoing: &Outgoing) {
+        let link = self.settings.link_address;
+        let header = Header {
+            destination: link,
+            source: link,
+            ether_type: match outgoing.addresses.destination {
+                IpAddr::V4(_) => IPV4,
+                IpAddr::V6(_) => IPV6,
+            },
+        };
+        if let Some(place) = frame.first_chunk_mut() {
+            *place = header.to_bytes();
+        }
+        self.enqueue(
+            now,
+            Arrived {
+                memory: Memory::Copy(frame),
+                at: now,
+                verify: Verify::Trusted,
+                is_own: true,
+            },
+        );
+    }
+}
+
+/// Datagrams to groups stay on the link, unless their sender wants otherwise (RFC 1112, 6.1).
+fn hop_limit(destination: IpAddr) -> u8 {
+    if destination.is_multicast() {
+        1
+    } else {
+        HOP_LIMIT
+    }
+}
+
+/// The default of RFC 1700 and of Linux.
+const HOP_LIMIT: u8 = 64;
+
+/// The frames of the longest datagram on a link with the smallest MTU.
+const MOST_FRAGMENTS: usize = 65_535 / (552 - 20) + 2;

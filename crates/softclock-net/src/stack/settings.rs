@@ -1,0 +1,111 @@
+//! The settings of a stack.
+
+use core::time::Duration;
+
+use crate::channel::Limits;
+use crate::ip::fragments::ReassemblyLimits;
+use crate::link::LinkAddress;
+use crate::neighbors::NeighborSettings;
+
+/// When received packets are demultiplexed, and when the protocols process them (*LRP*, section 4). The four
+/// architectures differ in nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Architecture {
+    /// Eager: all frames wait in one shared queue, which [`process`](super::Stack::process) empties before any receiver
+    /// runs. Overload discards packets that were already worked for.
+    Bsd,
+    /// Frames are demultiplexed as they arrive, and discarded if their endpoint has no room. Those that remain are
+    /// processed eagerly.
+    EarlyDemux,
+    /// Frames are demultiplexed as they arrive, into the channel of their endpoint. The protocols process them when the
+    /// receiver asks for them, in [`receive`](super::Stack::receive).
+    #[default]
+    SoftLrp,
+}
+
+impl Architecture {
+    /// All architectures, from the most eager on.
+    pub const ALL: [Self; 3] = [Self::Bsd, Self::EarlyDemux, Self::SoftLrp];
+
+    /// The name in options and reports: `bsd`, `early-demux` or `soft-lrp`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bsd => "bsd",
+            Self::EarlyDemux => "early-demux",
+            Self::SoftLrp => "soft-lrp",
+        }
+    }
+}
+
+/// The settings of a [`Stack`](super::Stack). [`new`](Self::new) has a default for all but the link.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// When packets are demultiplexed and processed.
+    pub architecture: Architecture,
+    /// The stack's own address on the link.
+    pub link_address: LinkAddress,
+    /// The length of the longest IP packet that the link carries, in bytes: 1280 or more if the stack has addresses of
+    /// IPv6, else 576 or more.
+    pub mtu: usize,
+    /// The limits of an endpoint's channel: packets that have arrived and that the receiver has not taken yet.
+    pub channel: Limits,
+    /// The limits of the shared queue between demultiplexing and eager processing ([`Architecture::Bsd`] and
+    /// [`Architecture::EarlyDemux`]).
+    pub ip_queue: Limits,
+    /// The limits of the channel of ARP, neighbor discovery, ICMP, and datagrams without an endpoint.
+    pub control: Limits,
+    /// The limits of the channel of fragments that wait for reassembly.
+    pub fragments: Limits,
+    /// The limits of reassembly.
+    pub reassembly: ReassemblyLimits,
+    /// The limits and times of the neighbor cache.
+    pub neighbors: NeighborSettings,
+    /// The most frames that wait for the link.
+    pub send_queue: usize,
+    /// The most answers to echo requests in a second.
+    pub echoes_per_second: u32,
+    /// The most ICMP errors in a second that the stack sends, for instance about closed ports (RFC 1812, 4.3.2.8;
+    /// RFC 4443, 2.4 f).
+    pub errors_per_second: u32,
+    /// The time after which a smaller path MTU is forgotten (RFC 8201, 4: 5 minutes or more).
+    pub path_mtu_lifetime: Duration,
+}
+
+impl Settings {
+    /// The defaults for a link.
+    pub fn new(link_address: LinkAddress, mtu: usize) -> Self {
+        Self {
+            architecture: Architecture::default(),
+            link_address,
+            mtu,
+            channel: CHANNEL,
+            ip_queue: IP_QUEUE,
+            control: CONTROL,
+            fragments: CONTROL,
+            reassembly: ReassemblyLimits::default(),
+            neighbors: NeighborSettings::default(),
+            send_queue: 1024,
+            echoes_per_second: 1000,
+            errors_per_second: 1000,
+            path_mtu_lifetime: Duration::from_secs(600),
+        }
+    }
+}
+
+/// About the default receive buffer of a socket of Linux (net.core.rmem_default, 212 992 bytes).
+const CHANNEL: Limits = Limits {
+    packets: 256,
+    bytes: 256 << 10,
+};
+
+/// The queue is for all endpoints together. 4.4BSD has 50 packets (`ipqmaxlen`), for links of 10 Mbit/s.
+const IP_QUEUE: Limits = Limits {
+    packets: 1000,
+    bytes: 2 << 20,
+};
+
+const CONTROL: Limits = Limits {
+    packets: 128,
+    bytes: 256 << 10,
+};

@@ -1,0 +1,585 @@
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use proptest::prelude::*;
+use softclock_core::Instant;
+use softclock_wire::packet::{ICMP, UDP};
+
+use super::*;
+use crate::channel::Limits;
+use crate::checksum::{Addresses, Verify};
+use crate::icmp::{self, Echo};
+use crate::link::{Header, LinkAddress};
+use crate::{ip, udp};
+
+type Host = Stack<Vec<u8>>;
+
+fn host(number: u8, architecture: Architecture) -> Host {
+    with(number, |settings| settings.architecture = architecture)
+}
+
+fn with(number: u8, change: impl FnOnce(&mut Settings)) -> Host {
+    let prefixes = vec![
+        alloc::format!("10.0.0.{number}/24").parse().unwrap(),
+        alloc::format!("2001:db8::{number}/64").parse().unwrap(),
+    ];
+    let mut settings = Settings::new(link(number), 1500);
+    change(&mut settings);
+    let routes = Routes::new(prefixes, vec![]).unwrap();
+    Stack::new(settings, routes, HashKey([number.into(), 7]))
+}
+
+const fn link(number: u8) -> LinkAddress {
+    LinkAddress([2, 0, 0, 0, 0, number])
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Moves frames between two hosts until both are silent.
+fn exchange(now: Instant, one: &mut Host, two: &mut Host) {
+    for _ in 0..100 {
+        let mut is_silent = true;
+        for _ in 0..2 {
+            if one.next_timeout().is_some_and(|due| due <= now) {
+                one.on_timer(now);
+            }
+            while let Some(frame) = one.next_frame() {
+                two.on_frame(now, now, frame, Verify::Yes);
+                is_silent = false;
+            }
+            while two.process(now, 8) > 0 {}
+            core::mem::swap(one, two);
+        }
+        if is_silent {
+            return;
+        }
+    }
+    panic!("the hosts never stop");
+}
+
+/// A frame with a datagram from host 9 to port 7 of host 1.
+fn datagram(source_port: u16, payload: &[u8]) -> Vec<u8> {
+    packet(UDP, "10.0.0.1", |addresses, bytes| {
+        udp::write(addresses, source_port, 7, payload, bytes).unwrap();
+    })
+}
+
+fn packet(protocol: u8, to: &str, write: impl FnOnce(Addresses, &mut Vec<u8>)) -> Vec<u8> {
+    let addresses = Addresses {
+        source: "10.0.0.9".parse().unwrap(),
+        destination: to.parse().unwrap(),
+    };
+    let mut body = Vec::new();
+    write(addresses, &mut body);
+    let output = ip::Output {
+        addresses,
+        protocol,
+        hop_limit: 64,
+        traffic_class: 0,
+        identification: 1,
+        may_fragment: true,
+    };
+    let destination = LinkAddress::of_group(addresses.destination);
+    let header = Header {
+        destination: destination.unwrap_or(link(1)),
+        source: link(9),
+        ether_type: 0x0800,
+    };
+    let mut frame = header.to_bytes().to_vec();
+    ip::write_header(&output, body.len(), &mut frame);
+    frame.extend(body);
+    frame
+}
+
+const NOW: Instant = Instant::from_ns(1_000_000_000);
+
+fn arrive(host: &mut Host, frame: Vec<u8>) {
+    host.on_frame(NOW, NOW, frame, Verify::Yes);
+}
+
+#[test]
+fn datagrams_go_both_ways_in_all_architectures_and_versions() {
+    for architecture in Architecture::ALL {
+        for (one, two) in [
+            ("10.0.0.1:7", "10.0.0.2:8"),
+            ("[2001:db8::1]:7", "[2001:db8::2]:8"),
+        ] {
+            let (mut here, mut there) = (host(1, architecture), host(2, architecture));
+            let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
+            here.send_to(NOW, a, at(two), b"to").unwrap();
+            exchange(NOW, &mut here, &mut there);
+            let received = there.receive(NOW, b).unwrap();
+            assert_eq!((received.payload(), received.source), (&b"to"[..], at(one)));
+            assert_eq!(received.destination, at(two).ip());
+            there.send_to(NOW, b, received.source, b"and fro").unwrap();
+            exchange(NOW, &mut here, &mut there);
+            assert_eq!(here.receive(NOW, a).unwrap().payload(), b"and fro");
+            assert_eq!((here.drops().total(), there.drops().total()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_protocols_run_when_the_receiver_asks_only_if_they_are_lazy() {
+    for architecture in Architecture::ALL {
+        let mut host = host(1, architecture);
+        let id = host.bind(at("0.0.0.0:7")).unwrap();
+        let mut damaged = datagram(5, b"payload");
+        *damaged.last_mut().unwrap() ^= 1;
+        arrive(&mut host, damaged);
+        host.process(NOW, 10);
+        let is_lazy = architecture == Architecture::SoftLrp;
+        assert_eq!(host.drops().of(DropReason::UdpChecksum) == 0, is_lazy);
+        assert!(host.receive(NOW, id).is_none());
+        assert_eq!(host.drops().of(DropReason::UdpChecksum), 1);
+    }
+}
+
+#[test]
+fn a_flood_is_discarded_where_the_architecture_says() {
+    let small = |architecture| {
+        with(1, |settings| {
+            settings.architecture = architecture;
+            settings.channel.packets = 4;
+            settings.ip_queue.packets = 10;
+        })
+    };
+    let lost = |architecture| {
+        let mut host = small(architecture);
+        host.bind(at("0.0.0.0:7")).unwrap();
+        for _ in 0..3 {
+            (0..20).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
+            host.process(NOW, usize::MAX);
+        }
+        host.drops().iter().collect::<Vec<_>>()
+    };
+    use DropReason::{ChannelFull, IpQueueFull, SocketFull};
+    assert_eq!(lost(Architecture::SoftLrp), [(ChannelFull, 56)]);
+    // The first ten of each burst fill the shared queue; a full socket is seen before they are queued.
+    assert_eq!(
+        lost(Architecture::EarlyDemux),
+        [(ChannelFull, 40), (SocketFull, 6), (IpQueueFull, 10)]
+    );
+    assert_eq!(
+        lost(Architecture::Bsd),
+        [(SocketFull, 26), (IpQueueFull, 30)]
+    );
+}
+
+#[test]
+fn a_flood_to_one_endpoint_costs_another_nothing() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let flooded = host.bind(at("0.0.0.0:7")).unwrap();
+    let other = host.bind(at("0.0.0.0:8")).unwrap();
+    (0..10_000).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
+    let to_other = packet(UDP, "10.0.0.1", |addresses, bytes| {
+        udp::write(addresses, 5, 8, b"ping", bytes).unwrap();
+    });
+    arrive(&mut host, to_other);
+    assert_eq!(host.receive(NOW, other).unwrap().payload(), b"ping");
+    let drops = &host.endpoint_counts(flooded).unwrap().drops;
+    assert_eq!(drops.of(DropReason::ChannelFull), 10_000 - 256);
+}
+
+#[test]
+fn a_receiver_is_woken_once_and_only_if_it_waits() {
+    for architecture in Architecture::ALL {
+        let mut host = host(1, architecture);
+        let id = host.bind(at("0.0.0.0:7")).unwrap();
+        let deliver = |host: &mut Host| {
+            arrive(host, datagram(5, b""));
+            host.process(NOW, 10);
+        };
+        deliver(&mut host);
+        assert_eq!(host.next_woken(), None);
+        assert!(!host.wait(id), "a datagram is there");
+        while host.receive(NOW, id).is_some() {}
+        assert!(host.wait(id));
+        deliver(&mut host);
+        deliver(&mut host);
+        assert_eq!(host.next_woken(), Some(id));
+        assert_eq!(host.next_woken(), None);
+    }
+}
+
+#[test]
+fn echo_requests_are_answered_under_a_rate_limit() {
+    let mut host = with(1, |settings| settings.echoes_per_second = 10);
+    let ping = packet(ICMP, "10.0.0.1", |_, bytes| {
+        let echo = Echo {
+            identifier: 1,
+            sequence: 2,
+            data: b"data",
+        };
+        icmp::write_echo_request(&echo, bytes);
+    });
+    for _ in 0..100 {
+        arrive(&mut host, ping.clone());
+    }
+    host.process(NOW, 200);
+    assert_eq!(host.counts().echoes_answered, 50, "a burst");
+    assert_eq!(host.drops().of(DropReason::IcmpRate), 50);
+    arrive(&mut host, ping);
+    let later = NOW + Duration::from_millis(100);
+    host.process(later, 1);
+    assert_eq!(host.counts().echoes_answered, 51);
+}
+
+#[test]
+fn a_connected_endpoint_learns_that_a_port_is_closed() {
+    for (from, to) in [
+        ("10.0.0.1:7", "10.0.0.2:9"),
+        ("[2001:db8::1]:7", "[2001:db8::2]:9"),
+    ] {
+        let (mut here, mut there) = (
+            host(1, Architecture::SoftLrp),
+            host(2, Architecture::SoftLrp),
+        );
+        let id = here.bind(at(from)).unwrap();
+        here.connect(id, at(to)).unwrap();
+        assert!(here.wait(id));
+        here.send(NOW, id, b"anyone?").unwrap();
+        exchange(NOW, &mut here, &mut there);
+        assert_eq!(there.drops().of(DropReason::PortUnreachable), 1);
+        assert_eq!(here.next_woken(), Some(id));
+        assert_eq!(here.take_error(id), Some(NetworkError::Refused));
+        assert_eq!(here.take_error(id), None);
+    }
+}
+
+#[test]
+fn a_flood_to_closed_ports_leaves_the_control_channel_to_others() {
+    let mut host = with(1, |settings| settings.errors_per_second = 10);
+    (0..10_000).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
+    assert_eq!(
+        host.process(NOW, usize::MAX),
+        50,
+        "the burst of the rate limit"
+    );
+    assert_eq!(host.drops().of(DropReason::ControlFull), 0);
+    assert_eq!(host.drops().of(DropReason::PortUnreachable), 10_000);
+}
+
+#[test]
+fn a_connected_endpoint_receives_from_its_peer_only() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let id = host.bind(at("0.0.0.0:7")).unwrap();
+    host.connect(id, at("10.0.0.9:5")).unwrap();
+    assert_eq!(host.local(id), Some(at("10.0.0.1:7")));
+    arrive(&mut host, datagram(5, b"peer"));
+    arrive(&mut host, datagram(6, b"other"));
+    assert_eq!(host.receive(NOW, id).unwrap().payload(), b"peer");
+    assert!(host.receive(NOW, id).is_none());
+}
+
+#[test]
+fn long_datagrams_are_fragmented_and_reassembled() {
+    for architecture in Architecture::ALL {
+        for (one, two) in [
+            ("10.0.0.1:7", "10.0.0.2:8"),
+            ("[2001:db8::1]:7", "[2001:db8::2]:8"),
+        ] {
+            let (mut here, mut there) = (host(1, architecture), host(2, architecture));
+            let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
+            let payload: Vec<u8> = (0..20_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+            here.send_to(NOW, a, at(two), &payload).unwrap();
+            exchange(NOW, &mut here, &mut there);
+            assert!(there.receive(NOW, b).unwrap().payload() == payload);
+            assert_eq!(there.counts().reassembled, 1);
+            assert_eq!(there.drops().total(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_datagram_to_the_stack_itself_arrives() {
+    for architecture in Architecture::ALL {
+        let mut host = host(1, architecture);
+        let (one, two) = (
+            host.bind(at("10.0.0.1:0")).unwrap(),
+            host.bind(at("0.0.0.0:8")).unwrap(),
+        );
+        host.send_to(NOW, one, at("10.0.0.1:8"), b"self").unwrap();
+        host.process(NOW, 10);
+        assert_eq!(host.receive(NOW, two).unwrap().payload(), b"self");
+        assert_eq!(host.next_frame(), None);
+    }
+}
+
+#[test]
+fn a_datagram_to_a_group_goes_to_all_that_are_bound_to_its_port() {
+    for architecture in Architecture::ALL {
+        let mut host = host(1, architecture);
+        let ids = ["0.0.0.0:7", "224.0.0.1:7"].map(|local| host.bind(at(local)).unwrap());
+        let other = host.bind(at("10.0.0.1:7")).unwrap();
+        let to_group = packet(UDP, "224.0.0.1", |addresses, bytes| {
+            udp::write(addresses, 5, 7, b"all", bytes).unwrap();
+        });
+        arrive(&mut host, to_group);
+        host.process(NOW, 10);
+        for id in ids {
+            assert_eq!(host.receive(NOW, id).unwrap().payload(), b"all");
+        }
+        assert!(host.receive(NOW, other).is_none());
+        assert_eq!(host.drops().total(), 0);
+    }
+}
+
+#[test]
+fn packets_that_are_not_for_the_stack_are_counted_by_reason() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let id = host.bind(at("0.0.0.0:7")).unwrap();
+    let mut other_host = datagram(5, b"");
+    other_host[5] = 99;
+    arrive(&mut host, other_host);
+    let mut broadcast = datagram(5, b"");
+    broadcast[..6].fill(0xff);
+    arrive(&mut host, broadcast);
+    arrive(&mut host, vec![0; 5]);
+    let mut spoofed = datagram(5, b"");
+    // The source becomes the stack's own address, and the checksums those of it.
+    spoofed[29] = 1;
+    let sum = u16::from_be_bytes([spoofed[24], spoofed[25]]) + 8;
+    spoofed[24..26].copy_from_slice(&sum.to_be_bytes());
+    arrive(&mut host, spoofed);
+    assert!(host.receive(NOW, id).is_none());
+    let drops: Vec<_> = host.drops().iter().collect();
+    use DropReason::{IpSource, NotOurAddress, OtherHost, TooShort};
+    assert_eq!(
+        drops,
+        [
+            (TooShort, 1),
+            (OtherHost, 1),
+            (IpSource, 1),
+            (NotOurAddress, 1)
+        ]
+    );
+}
+
+#[test]
+fn ports_are_exclusive_and_given_back() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let id = host.bind(at("10.0.0.1:7")).unwrap();
+    assert_eq!(host.bind(at("10.0.0.1:7")), Err(BindError::InUse));
+    assert_eq!(host.bind(at("10.0.0.2:7")), Err(BindError::NotOurAddress));
+    arrive(&mut host, datagram(5, b"waits"));
+    host.close(id);
+    assert_eq!(host.drops().of(DropReason::Closed), 1);
+    assert!(host.receive(NOW, id).is_none());
+    assert!(!host.wait(id));
+    let again = host.bind(at("10.0.0.1:7")).unwrap();
+    assert_ne!(again, id, "a number is never used again");
+    let any = host.bind(at("10.0.0.1:0")).unwrap();
+    assert!(host.local(any).unwrap().port() >= 49_152);
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_given_up() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let id = host.bind(at("0.0.0.0:0")).unwrap();
+    host.send_to(NOW, id, at("10.0.0.77:9"), b"").unwrap();
+    let mut now = NOW;
+    let mut requests = 0;
+    while let Some(due) = host.next_timeout() {
+        now = now.max(due);
+        host.on_timer(now);
+        while host.next_frame().is_some() {
+            requests += 1;
+        }
+    }
+    assert_eq!(requests, 3);
+    assert_eq!(host.drops().of(DropReason::NeighborUnreachable), 1);
+    assert!(now - Duration::from_secs(5) < NOW);
+}
+
+#[test]
+fn the_queue_for_the_link_is_bounded() {
+    let mut host = with(1, |settings| settings.send_queue = 3);
+    let id = host.bind(at("0.0.0.0:0")).unwrap();
+    let to_group = at("224.0.0.1:9");
+    let sent = (0..10).map(|_| host.send_to(NOW, id, to_group, b"x"));
+    assert_eq!(sent.filter(Result::is_ok).count(), 3);
+    host.next_frame().unwrap();
+    assert_eq!(host.send_to(NOW, id, to_group, b"x"), Ok(()));
+}
+
+#[test]
+fn two_hosts_with_one_address_are_noticed() {
+    let (mut one, mut two) = (
+        host(1, Architecture::SoftLrp),
+        host(1, Architecture::SoftLrp),
+    );
+    two.settings.link_address = link(2);
+    two.announce();
+    exchange(NOW, &mut two, &mut one);
+    assert_eq!(
+        one.counts().address_conflicts,
+        2,
+        "by ARP and by neighbor discovery"
+    );
+}
+
+/// A link that loses, repeats, delays and damages frames.
+struct Cable {
+    random: u64,
+    delayed: Vec<(Instant, bool, Vec<u8>)>,
+}
+
+impl Cable {
+    fn chance(&mut self, of: u64) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random.is_multiple_of(of)
+    }
+
+    fn carry(&mut self, now: Instant, to_two: bool, mut frame: Vec<u8>) {
+        if self.chance(10) {
+            return;
+        }
+        // ARP and the Ethernet header have no checksum here, since that of the frame covers them. Damage to two
+        // fragments of a datagram can cancel out in its checksum.
+        let is_arp = frame[12..14] == [0x08, 0x06];
+        let is_fragment = frame[20..22] != [0, 0];
+        if !is_arp && !is_fragment && self.chance(20) {
+            let place = Header::BYTES + self.random as usize % (frame.len() - Header::BYTES);
+            frame[place] ^= 1 << (self.random % 8);
+        }
+        let copies = if self.chance(20) { 2 } else { 1 };
+        for _ in 0..copies {
+            let slow = self.chance(5);
+            let delay = Duration::from_micros(if slow { 900 } else { 100 });
+            self.delayed.push((now + delay, to_two, frame.clone()));
+        }
+    }
+}
+
+proptest! {
+    /// Over a bad link, what arrives is what was sent, and each datagram is accounted for.
+    #[test]
+    fn datagrams_arrive_intact_over_a_bad_link(
+        seed in 1..u64::MAX,
+        architecture in prop::sample::select(&Architecture::ALL[..]),
+    ) {
+        let (mut one, mut two) = (host(1, architecture), host(2, architecture));
+        let mut cable = Cable { random: seed, delayed: Vec::new() };
+        let (from, to) = (at("10.0.0.1:7"), at("10.0.0.2:8"));
+        let (a, b) = (one.bind(from).unwrap(), two.bind(to).unwrap());
+        let mut now = NOW;
+        let mut received = 0;
+        for step in 0..400u32 {
+            now += Duration::from_millis(100);
+            if step % 8 == 0 {
+                let length = (step * 37 % 4_000) as usize;
+                let payload: Vec<u8> = (0..length).map(|i| (i as u32 + step) as u8).collect();
+                let payload = [&step.to_be_bytes()[..], &payload].concat();
+                one.send_to(now, a, to, &payload).unwrap();
+            }
+            one.on_timer(now);
+            two.on_timer(now);
+            while let Some(frame) = one.next_frame() {
+                cable.carry(now, true, frame);
+            }
+            while let Some(frame) = two.next_frame() {
+                cable.carry(now, false, frame);
+            }
+            cable.delayed.sort_by_key(|frame| frame.0);
+            for (_, to_two, frame) in cable.delayed.drain(..) {
+                let host = if to_two { &mut two } else { &mut one };
+                host.on_frame(now, now, frame, Verify::Yes);
+            }
+            one.process(now, 100);
+            two.process(now, 100);
+            while let Some(datagram) = two.receive(now, b) {
+                let (number, rest) = datagram.payload().split_first_chunk::<4>().unwrap();
+                let number = u32::from_be_bytes(*number);
+                prop_assert_eq!(rest.len(), (number * 37 % 4_000) as usize);
+                let is_intact = rest.iter().enumerate().all(|(i, &byte)| byte == (i as u32 + number) as u8);
+                prop_assert!(is_intact);
+                received += 1;
+            }
+        }
+        prop_assert!(received > 0);
+        prop_assert_eq!(two.endpoint_counts(b).unwrap().received, received);
+    }
+
+    /// No frame makes a stack panic, and each is accounted for.
+    #[test]
+    fn any_frame_is_handled(
+        architecture in prop::sample::select(&Architecture::ALL[..]),
+        frames in prop::collection::vec((0..6u8, prop::collection::vec(any::<u8>(), 0..120)), 1..40),
+    ) {
+        let mut host = host(1, architecture);
+        let id = host.bind(at("0.0.0.0:7")).unwrap();
+        let all = frames.len() as u64;
+        for (kind, bytes) in frames {
+            let mut frame = bytes;
+            if kind > 0 && frame.len() > 34 {
+                frame[..6].copy_from_slice(&link(1).0);
+                let ether_type = [0x0800u16, 0x86dd, 0x0806][usize::from(kind) % 3];
+                frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
+                frame[14] = if ether_type == 0x86dd { 0x60 } else { 0x45 };
+                if kind > 3 {
+                    frame[30..34].copy_from_slice(&[10, 0, 0, 1]);
+                }
+            }
+            host.on_frame(NOW, NOW, frame, Verify::Trusted);
+        }
+        host.process(NOW, 1_000);
+        let mut received = 0;
+        while host.receive(NOW, id).is_some() {
+            received += 1;
+        }
+        prop_assert_eq!(host.counts().frames_received, all);
+        prop_assert!(host.drops().total() + received <= all);
+        host.on_timer(NOW + Duration::from_secs(100));
+        prop_assert!(!host.has_work());
+    }
+}
+
+#[test]
+fn a_smaller_path_mtu_is_obeyed() {
+    let (mut here, mut there) = (
+        host(1, Architecture::SoftLrp),
+        host(2, Architecture::SoftLrp),
+    );
+    let (from, to) = (at("[2001:db8::1]:7"), at("[2001:db8::2]:9"));
+    let id = here.bind(from).unwrap();
+    here.connect(id, to).unwrap();
+    here.send(NOW, id, &[0; 1400]).unwrap();
+    exchange(NOW, &mut here, &mut there);
+    here.path_mtus.on_report(NOW, to.ip(), 1300);
+    here.send(NOW, id, &[0; 1400]).unwrap();
+    let lengths: Vec<_> = core::iter::from_fn(|| here.next_frame())
+        .map(|frame| frame.len())
+        .collect();
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths.iter().all(|&length| length <= 1300 + Header::BYTES));
+}
+
+/// The smallest limits make nothing loop or panic.
+#[test]
+fn limits_of_nothing_are_limits_of_one() {
+    let nothing = Limits {
+        packets: 0,
+        bytes: 0,
+    };
+    for architecture in Architecture::ALL {
+        let mut host = with(1, |settings| {
+            settings.architecture = architecture;
+            settings.channel = nothing;
+            settings.ip_queue = nothing;
+            settings.control = nothing;
+            settings.fragments = nothing;
+        });
+        let id = host.bind(at("0.0.0.0:7")).unwrap();
+        (0..3).for_each(|_| arrive(&mut host, datagram(5, b"")));
+        host.process(NOW, 10);
+        assert!(host.receive(NOW, id).is_none());
+        let _: IpAddr = host.routes().addresses()[0].address;
+    }
+}

@@ -1,0 +1,383 @@
+//! Moves frames between the device and the stack, and wakes the sockets that have got datagrams.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use softclock_core::{Clock, Instant, SourceId, TriggerState};
+use softclock_linux::link::{BATCH, Buffer, Claim, Device, Link, Pool, Received, Refused};
+use softclock_linux::readiness::Readiness;
+use softclock_net::checksum::Verify;
+use softclock_net::link::LinkAddress;
+use softclock_net::routes::Prefix;
+use softclock_net::stack::{Architecture, EndpointId, Stack};
+use softclock_wire::packet::{Headers, Offload, segments};
+
+use super::{StackError, StackReport};
+use crate::net::Kernel;
+use crate::net::common::Common;
+use crate::runtime::inner::Inner;
+use crate::runtime::ring::Ring;
+use crate::runtime::sources::{Direction, Sources};
+use crate::time::Sleep;
+
+/// What a driver is made of.
+pub(super) struct Parts {
+    pub(super) link: Link,
+    pub(super) device: Device,
+    pub(super) claim: Option<Claim>,
+    pub(super) stack: Stack<Buffer>,
+}
+
+/// The stack of a runtime with its device. A task of the runtime runs it ([`start`](Self::start)).
+///
+/// No `RefCell` is borrowed across a trigger state, whose handlers may send datagrams.
+pub(crate) struct Driver {
+    device: Kernel<Device>,
+    link: Link,
+    _claim: Option<Claim>,
+    pub(super) stack: RefCell<Stack<Buffer>>,
+    pool: Pool,
+    /// The source of each socket, by its endpoint.
+    sockets: RefCell<HashMap<EndpointId, SourceId>>,
+    /// The sources of sockets that wait for room in the queue of frames to send.
+    blocked: RefCell<Vec<SourceId>>,
+    /// Frames that the device had no room for, oldest first: less than a batch.
+    leaving: RefCell<VecDeque<Buffer>>,
+    /// Whether a closure that sends what the running task leaves behind is deferred to its end.
+    is_flush_deferred: Cell<bool>,
+    /// Wakes the task of the driver.
+    waker: RefCell<Option<Waker>>,
+    /// The tasks that wait for the end.
+    ended: RefCell<Vec<Waker>>,
+    is_gone: Cell<bool>,
+    lost: Cell<u64>,
+    refused: Cell<u64>,
+}
+
+impl Ring for Driver {
+    fn look(&self, sources: &mut Sources) {
+        let mut stack = self.stack.borrow_mut();
+        let sockets = self.sockets.borrow();
+        while let Some(id) = stack.next_woken() {
+            if let Some(&source) = sockets.get(&id) {
+                sources.post(source, Readiness::READABLE);
+            }
+        }
+        if stack.frames_waiting() < stack.settings().send_queue {
+            for source in self.blocked.borrow_mut().drain(..) {
+                sources.post(source, Readiness::WRITABLE);
+            }
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn new(parts: Parts) -> io::Result<Rc<Self>> {
+        Ok(Rc::new(Self {
+            device: Kernel::new(parts.device)?,
+            link: parts.link,
+            _claim: parts.claim,
+            stack: RefCell::new(parts.stack),
+            pool: Pool::new(),
+            sockets: RefCell::default(),
+            blocked: RefCell::default(),
+            leaving: RefCell::default(),
+            is_flush_deferred: Cell::new(false),
+            waker: RefCell::default(),
+            ended: RefCell::default(),
+            is_gone: Cell::new(false),
+            lost: Cell::new(0),
+            refused: Cell::new(0),
+        }))
+    }
+
+    /// The stack of the current runtime.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        let runtime = Inner::current().ok()?;
+        Common::of(&runtime).stack.get().cloned()
+    }
+
+    /// Makes this the stack of the current runtime, and starts its task.
+    pub(super) fn start(self: &Rc<Self>) -> io::Result<()> {
+        let runtime = Inner::current()?;
+        if Common::of(&runtime).stack.set(self.clone()).is_err() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        runtime.rings.borrow_mut().push(self.clone());
+        self.stack.borrow_mut().announce();
+        // The runtime holds the driver and its task until it ends; a weak reference would only add checks.
+        drop(crate::spawn_local(self.clone().run()));
+        Ok(())
+    }
+
+    /// Receives, processes and sends until the interface is deleted.
+    async fn run(self: Rc<Self>) {
+        let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
+        poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
+        self.is_gone.set(true);
+        self.ended.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// One turn: at most one batch of frames. The tasks that it makes ready run before the next, so that receivers keep
+    /// up with what is demultiplexed for them; under overload, frames are lost in the device at no cost.
+    fn poll(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
+        self.waker.replace(Some(cx.waker().clone()));
+        let receive = |_: std::os::fd::BorrowedFd<'_>| self.receive();
+        let received = self
+            .device
+            .poll_call(cx, Direction::Read, TriggerState::Receive, receive);
+        let has_received = match received {
+            Poll::Ready(Err(error)) if self.is_end(&error) => return Poll::Ready(()),
+            // The link is down, or a frame cannot be received: more may come.
+            Poll::Ready(_) => true,
+            Poll::Pending => false,
+        };
+        let now = self.device.runtime().clock.now();
+        let mut stack = self.stack.borrow_mut();
+        let processed = stack.process(now, QUOTA);
+        if stack.next_timeout().is_some_and(|due| due <= now) {
+            stack.on_timer(now);
+        }
+        let has_more = stack.has_work();
+        drop(stack);
+        self.flush();
+        if has_received || has_more || processed == QUOTA {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.poll_room(cx);
+        self.poll_timer(cx, sleep.as_mut(), now)
+    }
+
+    /// Waits until the device has room for the frames that it refused.
+    fn poll_room(&self, cx: &mut Context<'_>) {
+        let is_waiting = !self.leaving.borrow().is_empty();
+        let registration = self.device.registration();
+        if is_waiting && registration.poll_ready(cx, Direction::Write).is_ready() {
+            self.flush();
+        }
+    }
+
+    /// Waits for the next timeout of the stack, and for the next look at the link.
+    fn poll_timer(
+        &self,
+        cx: &mut Context<'_>,
+        mut sleep: Pin<&mut Sleep>,
+        now: Instant,
+    ) -> Poll<()> {
+        let device = self.device.descriptor();
+        let is_xdp = matches!(device, Device::Xdp(..));
+        let pause = match device.is_behind() || !self.leaving.borrow().is_empty() {
+            true => Some(ROOM_PAUSE),
+            // AF_XDP does not report that an interface was deleted.
+            false => is_xdp.then_some(LINK_PAUSE),
+        };
+        let next = self.stack.borrow().next_timeout();
+        let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
+        let Some(next) = next else {
+            return Poll::Pending;
+        };
+        sleep.as_mut().get_mut().reset(next);
+        if sleep.as_mut().poll(cx).is_ready() {
+            if is_xdp && !self.link.exists() {
+                return Poll::Ready(());
+            }
+            device.flush();
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Passes a batch of frames to the stack.
+    fn receive(&self) -> io::Result<usize> {
+        let now = self.device.runtime().clock.now();
+        let mut stack = self.stack.borrow_mut();
+        self.device.descriptor().receive(|received| match received {
+            Ok(received) => self.on_frame(&mut stack, now, received),
+            Err(Refused::UnknownOffload | Refused::TooLong) => {
+                self.lost.set(self.lost.get() + 1);
+            }
+        })
+    }
+
+    fn on_frame(&self, stack: &mut Stack<Buffer>, now: Instant, received: Received) {
+        let age = received.age.min(MOST_AGE);
+        let arrived = now - age;
+        let Received { bytes, offload, .. } = received;
+        if offload.segmentation.is_none() {
+            let verify = match offload.checksum {
+                // The sender is on this machine, and has left the checksum to the link.
+                Some(_) => Verify::Trusted,
+                None => Verify::Yes,
+            };
+            stack.on_frame(now, arrived, bytes, verify);
+            return;
+        }
+        let headers = Headers::of_frame(&bytes);
+        let Some(segments) = segments(&bytes, &headers, &offload) else {
+            self.lost.set(self.lost.get() + 1);
+            return;
+        };
+        for segment in segments {
+            stack.on_frame(now, arrived, self.pool.copy_of(&segment), Verify::Trusted);
+        }
+    }
+
+    /// Whether the interface is gone. A link that is down may come up again.
+    fn is_end(&self, error: &io::Error) -> bool {
+        match self.device.descriptor() {
+            // It may have been moved to another namespace, where it cannot be looked up.
+            tap @ Device::Tap(_) => tap.is_deletion(error),
+            _ => !self.link.exists(),
+        }
+    }
+
+    /// Sends the frames that wait, as far as the device has room.
+    fn flush(&self) {
+        let mut leaving = self.leaving.borrow_mut();
+        loop {
+            let mut stack = self.stack.borrow_mut();
+            while leaving.len() < BATCH
+                && let Some(frame) = stack.next_frame()
+            {
+                leaving.push_back(self.pool.copy_of(&frame));
+            }
+            drop(stack);
+            if leaving.is_empty() {
+                return;
+            }
+            let frames = leaving.make_contiguous();
+            let sent = self.device.quiet_call(Direction::Write, |_| {
+                let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
+                self.device.descriptor().send(frames)
+            });
+            match sent {
+                Ok(sent) => drop(leaving.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // An error is always the first frame's, such as one that is longer than an MTU that was lowered.
+                Err(_) => {
+                    leaving.pop_front();
+                    self.refused.set(self.refused.get() + 1);
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with the stack, and sends what it leaves to send at the end of the running task, together with what
+    /// the task sends meanwhile.
+    pub(super) fn with_stack<R>(
+        self: &Rc<Self>,
+        f: impl FnOnce(&mut Stack<Buffer>, Instant) -> R,
+    ) -> R {
+        let runtime = self.device.runtime();
+        let now = runtime.clock.now();
+        let mut stack = self.stack.borrow_mut();
+        let result = f(&mut stack, now);
+        // A neighbor whose address is unknown is asked at once.
+        if stack.next_timeout().is_some_and(|due| due <= now) {
+            stack.on_timer(now);
+        }
+        // A packet to the stack itself. Eager work follows at once, as a kernel's software interrupt does.
+        if stack.has_work() && stack.settings().architecture != Architecture::SoftLrp {
+            stack.process(now, QUOTA);
+        }
+        let is_leaving = stack.frames_waiting() > 0;
+        let has_work = stack.has_work();
+        drop(stack);
+        if is_leaving && !self.is_flush_deferred.replace(true) {
+            let driver = self.clone();
+            runtime.deferred.borrow_mut().push(Box::new(move || {
+                driver.is_flush_deferred.set(false);
+                driver.flush();
+                driver.wake();
+            }));
+        } else if has_work {
+            self.wake();
+        }
+        result
+    }
+
+    /// Wakes the task of the driver, which then looks at its timeouts and queues.
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn add_socket(&self, id: EndpointId, source: SourceId) {
+        self.sockets.borrow_mut().insert(id, source);
+    }
+
+    pub(super) fn remove_socket(&self, id: EndpointId, source: SourceId) {
+        self.sockets.borrow_mut().remove(&id);
+        self.blocked.borrow_mut().retain(|&other| other != source);
+        self.stack.borrow_mut().close(id);
+    }
+
+    /// Notes that a socket waits for room in the queue of frames to send.
+    pub(super) fn on_blocked(&self, source: SourceId) {
+        self.blocked.borrow_mut().push(source);
+    }
+
+    pub(super) fn report(&self) -> StackReport {
+        let device = self.device.descriptor();
+        let refused = self.refused.get() + device.take_refused();
+        self.refused.set(refused);
+        let more = device.take_lost().ok();
+        let lost = more.map(|more| self.lost.get() + more);
+        self.lost.set(lost.unwrap_or(self.lost.get()));
+        let stack = self.stack.borrow();
+        StackReport {
+            counts: stack.counts().clone(),
+            drops: stack.drops().clone(),
+            lost,
+            refused,
+        }
+    }
+
+    pub(super) fn addresses(&self) -> Vec<Prefix> {
+        self.stack.borrow().routes().addresses().to_vec()
+    }
+
+    pub(super) fn link_address(&self) -> LinkAddress {
+        self.stack.borrow().settings().link_address
+    }
+
+    pub(super) fn mechanism(&self) -> &'static str {
+        self.device.descriptor().mechanism()
+    }
+
+    pub(super) fn interface(&self) -> &str {
+        self.link.name()
+    }
+
+    pub(super) async fn ended(&self) -> StackError {
+        poll_fn(|cx| {
+            if self.is_gone.get() {
+                return Poll::Ready(());
+            }
+            self.ended.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        StackError::Gone(self.link.name().into())
+    }
+}
+
+/// The packets of the stack's own account that a turn processes: those of a batch of frames, and some that wait.
+const QUOTA: usize = 2 * BATCH;
+
+/// The pause before retrying a link that had no room.
+const ROOM_PAUSE: Duration = Duration::from_micros(100);
+
+/// The pause between two looks whether the link still exists.
+const LINK_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest age of a frame that is believed. Frames wait at most milliseconds in the kernel.
+const MOST_AGE: Duration = Duration::from_secs(1);

@@ -1,0 +1,239 @@
+//! A network stack in this process, whose receive side is lazy (*Lazy Receiver Processing*, OSDI 1996).
+//!
+//! [`open`] gives the current runtime a stack on an interface, with addresses of its own. From then on,
+//! [`UdpSocket`](crate::net::UdpSocket)s that are bound to one of these addresses, or to an unspecified one, belong to
+//! the stack; those bound to other addresses, and all TCP sockets, belong to the kernel.
+//!
+//! A frame that arrives is only demultiplexed, into the bounded channel of its socket, and discarded there if the
+//! channel is full. The work of IP and UDP is done when the socket's owner receives. So a flood costs its own receiver,
+//! and not the tasks beside it. [`StackOptions::architecture`] selects the eager alternatives of the paper, for
+//! comparison.
+//!
+//! The host keeps its own addresses, and its own traffic is untouched: see [`StackOptions::mechanism`]. The stack
+//! answers ARP, neighbor discovery and echo requests for its addresses. It ends with the runtime or the process, which
+//! leaves nothing behind.
+//!
+//! - `open`: the interface; `driver`: frames from the device to the sockets and back; `udp`: UDP sockets.
+//!
+//! # Example
+//! ```no_run
+//! use softclock::net::UdpSocket;
+//! use softclock::net::stack::{self, StackOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! softclock::Runtime::new()?.block_on(async {
+//!     let mut options = StackOptions::new("eth0");
+//!     options.addresses.push("192.0.2.7/24".parse()?);
+//!     options.gateways.push("192.0.2.1".parse()?);
+//!     let stack = stack::open(&options)?;
+//!
+//!     let echo = UdpSocket::bind(([192, 0, 2, 7], 7))?;
+//!     let mut buffer = [0; 2048];
+//!     for _ in 0..10 {
+//!         let (length, peer) = echo.recv_from(&mut buffer).await?;
+//!         echo.send_to(&buffer[..length], peer).await?;
+//!     }
+//!     println!("{:?}", stack.report().drops);
+//!     Ok(())
+//! })
+//! # }
+//! ```
+
+mod driver;
+mod open;
+mod udp;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use softclock_linux::link::{ClaimError, DeviceError};
+
+pub use softclock_net::channel::Limits;
+pub use softclock_net::drops::{DropReason, Drops};
+pub use softclock_net::link::LinkAddress;
+pub use softclock_net::routes::{Prefix, RouteError};
+pub use softclock_net::stack::{Architecture, StackCounts};
+
+use driver::Driver;
+pub(crate) use driver::Driver as StackDriver;
+pub(crate) use udp::StackUdp;
+
+/// The settings of a stack. See the [module](self) for an example.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StackOptions {
+    /// The interface: the name of an existing one, or `tap:NAME` for a TAP device to create, whose other end is the
+    /// host's.
+    pub interface: String,
+    /// How frames are received and sent. A TAP device has its own way.
+    pub mechanism: StackMechanism,
+    /// The stack's own addresses, each with the prefix of its network: at least one. They must not be those of the host.
+    pub addresses: Vec<Prefix>,
+    /// Routers to the networks that no address is part of, at most one for each version of IP.
+    pub gateways: Vec<IpAddr>,
+    /// The stack's own address on the link. `None` for a random one that is locally administered.
+    pub link_address: Option<LinkAddress>,
+    /// When packets are demultiplexed and processed.
+    pub architecture: Architecture,
+    /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
+    /// [`DropReason::ChannelFull`].
+    pub channel: Limits,
+}
+
+impl StackOptions {
+    /// The defaults for an interface, still without an address.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            mechanism: StackMechanism::Auto,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            link_address: None,
+            architecture: Architecture::SoftLrp,
+            channel: Limits {
+                packets: 256,
+                bytes: 512 << 10,
+            },
+        }
+    }
+}
+
+/// How a stack shares an existing interface with the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StackMechanism {
+    /// AF_XDP if the driver supports it without copying, else AF_PACKET.
+    #[default]
+    Auto,
+    /// AF_PACKET. The host sees the stack's frames, too, and ignores them, as they are to another link address.
+    Packet,
+    /// AF_XDP, in copy mode if the driver has no other. A program in the driver takes the frames for the stack's
+    /// addresses and leaves the rest to the host.
+    Xdp,
+}
+
+/// Gives the current runtime a stack. A runtime has at most one.
+///
+/// # Errors
+/// [`StackError`]. Needs CAP_NET_RAW for AF_PACKET, CAP_NET_ADMIN for TAP devices, and also CAP_BPF for AF_XDP.
+pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
+    let driver = open::open(options)?;
+    driver.start().map_err(StackError::Watch)?;
+    Ok(Stack(driver))
+}
+
+/// The stack of a runtime. Dropping this leaves the stack open.
+#[derive(Clone)]
+pub struct Stack(Rc<Driver>);
+
+impl Stack {
+    /// The counters so far.
+    pub fn report(&self) -> StackReport {
+        self.0.report()
+    }
+
+    /// The stack's addresses.
+    pub fn addresses(&self) -> Vec<Prefix> {
+        self.0.addresses()
+    }
+
+    /// The stack's address on the link.
+    pub fn link_address(&self) -> LinkAddress {
+        self.0.link_address()
+    }
+
+    /// The mechanism in use: `packet`, `xdp` or `tap`.
+    pub fn mechanism(&self) -> &'static str {
+        self.0.mechanism()
+    }
+
+    /// The name of the interface.
+    pub fn interface(&self) -> &str {
+        self.0.interface()
+    }
+
+    /// Completes when the interface is deleted. Sockets of the stack receive nothing more then.
+    pub async fn ended(&self) -> StackError {
+        self.0.ended().await
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stack")
+            .field("interface", &self.interface())
+            .field("mechanism", &self.mechanism())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The counters of a stack since it was opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StackReport {
+    /// Frames and datagrams.
+    pub counts: StackCounts,
+    /// Packets that the stack dropped, by reason.
+    pub drops: Drops,
+    /// Frames lost because the device's receive buffer was full, before the stack could look at them; `None` if the
+    /// count is not available.
+    pub lost: Option<u64>,
+    /// Frames that the link refused to send.
+    pub refused: u64,
+}
+
+/// Why a stack cannot be opened, or has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StackError {
+    /// No interface has this name.
+    Find(String, io::Error),
+    /// Another process of softclock uses the interface.
+    Claim(String, ClaimError),
+    /// The device cannot be opened.
+    Open(DeviceError),
+    /// No address was given.
+    NoAddress,
+    /// The addresses or routers contradict each other.
+    Routes(RouteError),
+    /// The host has this address, too.
+    HostAddress(IpAddr),
+    /// The runtime has a stack already.
+    Exists,
+    /// The runtime cannot watch the device, or there is no runtime on this thread.
+    Watch(io::Error),
+    /// The interface was deleted.
+    Gone(String),
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Find(interface, error) => write!(f, "cannot find interface {interface}: {error}"),
+            Self::Claim(interface, ClaimError::Held(Some(process))) => {
+                write!(f, "{interface} is in use by process {process}")
+            }
+            Self::Claim(interface, ClaimError::Held(None)) => {
+                write!(f, "{interface} is in use by another process")
+            }
+            Self::Claim(interface, ClaimError::Io(error)) => {
+                write!(f, "cannot claim {interface}: {error}")
+            }
+            Self::Open(error) => error.fmt(f),
+            Self::NoAddress => f.write_str("a stack needs an address"),
+            Self::Routes(error) => error.fmt(f),
+            Self::HostAddress(address) => {
+                write!(
+                    f,
+                    "{address} is an address of the host, and cannot be the stack's too"
+                )
+            }
+            Self::Exists => f.write_str("the runtime has a stack already"),
+            Self::Watch(error) => write!(f, "cannot watch the device: {error}"),
+            Self::Gone(interface) => write!(f, "{interface} is gone"),
+        }
+    }
+}
+
+impl std::error::Error for StackError {}

@@ -1,0 +1,92 @@
+//! Opens the interface of a stack.
+
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+
+use softclock_linux::link::{Claim, Copies, Device, DeviceError, Link, XdpFilter};
+use softclock_net::demux::HashKey;
+use softclock_net::link::LinkAddress;
+use softclock_net::routes::Routes;
+use softclock_net::stack::Settings;
+
+use super::driver::{Driver, Parts};
+use super::{StackError, StackMechanism, StackOptions};
+use crate::runtime::inner::Inner;
+
+pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
+    Inner::current().map_err(StackError::Watch)?;
+    if Driver::current().is_some() {
+        return Err(StackError::Exists);
+    }
+    if options.addresses.is_empty() {
+        return Err(StackError::NoAddress);
+    }
+    let routes = Routes::new(options.addresses.clone(), options.gateways.clone());
+    let routes = routes.map_err(StackError::Routes)?;
+    let (link, device, claim) = open_device(options)?;
+    let find = |error| StackError::Find(link.name().into(), error);
+    check_host(&link, options)?;
+    let mtu = link.mtu().map_err(find)? as usize;
+    let link_address = options.link_address.unwrap_or_else(random_link_address);
+    let mut settings = Settings::new(link_address, mtu);
+    settings.architecture = options.architecture;
+    settings.channel = options.channel;
+    let key = HashKey([random(), random()]);
+    let stack = softclock_net::stack::Stack::new(settings, routes, key);
+    Driver::new(Parts {
+        link,
+        device,
+        claim,
+        stack,
+    })
+    .map_err(StackError::Watch)
+}
+
+fn open_device(options: &StackOptions) -> Result<(Link, Device, Option<Claim>), StackError> {
+    let name = &options.interface;
+    if let Some(name) = name.strip_prefix("tap:") {
+        // Creating it fails if the name is taken, so it needs no claim.
+        let (link, device) = Device::create_tap(name).map_err(StackError::Open)?;
+        return Ok((link, device, None));
+    }
+    let link = Link::named(name).map_err(|error| StackError::Find(name.clone(), error))?;
+    let claim = Claim::to(&link).map_err(|error| StackError::Claim(name.clone(), error))?;
+    let device = share(&link, options).map_err(StackError::Open)?;
+    Ok((link, device, Some(claim)))
+}
+
+fn share(link: &Link, options: &StackOptions) -> Result<Device, DeviceError> {
+    let own = options.addresses.iter().map(|prefix| prefix.address);
+    // No group of all hosts: the filter would take its packets from the host, such as router advertisements.
+    let filter = XdpFilter::Addresses(own.collect());
+    match options.mechanism {
+        StackMechanism::Packet => Device::share_packet(link),
+        StackMechanism::Xdp => Device::share_xdp(link, Copies::Allowed, filter),
+        StackMechanism::Auto => match Device::check_xdp_without_copies(link) {
+            Ok(()) => Device::share_xdp(link, Copies::Never, filter)
+                .or_else(|_| Device::share_packet(link)),
+            Err(_) => Device::share_packet(link),
+        },
+    }
+}
+
+/// Refuses an address that the host has on the same interface: both would answer for it.
+fn check_host(link: &Link, options: &StackOptions) -> Result<(), StackError> {
+    let host = link.addresses().unwrap_or_default();
+    let mut own = options.addresses.iter().map(|prefix| prefix.address);
+    match own.find(|own| host.iter().any(|(address, _)| address == own)) {
+        Some(address) => Err(StackError::HostAddress(address)),
+        None => Ok(()),
+    }
+}
+
+/// A random address that is locally administered and of a single host.
+fn random_link_address() -> LinkAddress {
+    let [a, b, c, d, e, ..] = random().to_ne_bytes();
+    LinkAddress([0x02, a, b, c, d, e])
+}
+
+/// A number that others cannot guess: the hash of nothing with a key that the standard library draws at random.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
+}

@@ -1,0 +1,247 @@
+//! UDP sockets of a stack.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use softclock_core::TriggerState;
+use softclock_linux::link::Buffer;
+use softclock_linux::readiness::Readiness;
+use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
+use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError};
+
+use super::driver::Driver;
+use crate::net::registration::Registration;
+use crate::runtime::inner::Inner;
+use crate::runtime::sources::Direction;
+
+/// A UDP socket of the runtime's stack. Dropping it closes its endpoint.
+pub(crate) struct StackUdp {
+    registration: Registration,
+    driver: Rc<Driver>,
+    id: EndpointId,
+    /// The address and port as they were bound.
+    bound: SocketAddr,
+    receive: RecvOptions,
+}
+
+impl StackUdp {
+    /// Binds a socket to `address`, if the runtime has a stack and the address is one of the stack's or unspecified.
+    /// An unspecified address of IPv6 receives no packets of IPv4.
+    pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> Option<io::Result<Self>> {
+        let driver = Driver::current()?;
+        let ip = address.ip();
+        let is_own = ip.is_unspecified() || driver.stack.borrow().is_own_or_group(ip);
+        is_own.then(|| Self::bind_to(driver, address, options))
+    }
+
+    fn bind_to(driver: Rc<Driver>, address: SocketAddr, options: &BindOptions) -> io::Result<Self> {
+        if options.reuse_port {
+            let reason = "sockets of a stack cannot share a port";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        let registration = Registration::new(Readiness::WRITABLE | Readiness::READABLE)?;
+        let bound = driver.stack.borrow_mut().bind(address);
+        let id = bound.map_err(bind_error)?;
+        driver.add_socket(id, registration.id());
+        Ok(Self {
+            registration,
+            driver,
+            id,
+            bound: address,
+            receive: options.receive,
+        })
+    }
+
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        self.registration.runtime()
+    }
+
+    pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
+        let connected = self.driver.stack.borrow_mut().connect(self.id, peer);
+        self.runtime().trigger(TriggerState::SystemCall);
+        connected.map_err(bind_error)
+    }
+
+    pub(crate) fn poll_recv_from(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let receive = || {
+            let datagram = self.take()?;
+            let payload = datagram.payload();
+            let count = payload.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&payload[..count]);
+            Ok((count, datagram.source))
+        };
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+    }
+
+    pub(crate) fn poll_recv_datagram(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_recv_from(cx, buffer).map_ok(|(count, _)| count)
+    }
+
+    pub(crate) fn poll_recv_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &mut RecvBatch,
+    ) -> Poll<io::Result<usize>> {
+        let receive = || {
+            batch.clear();
+            let mut next = self.take()?;
+            loop {
+                let seen = self.seen(&next);
+                batch.put(seen).map_err(io::Error::other)?;
+                if batch.len() == batch.slots() {
+                    break;
+                }
+                match self.next() {
+                    Some(another) => next = another,
+                    None => break,
+                }
+            }
+            Ok(batch.len())
+        };
+        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+    }
+
+    /// The datagram with the facts that the socket was asked for.
+    fn seen<'a>(&self, received: &'a stack::Datagram<Buffer>) -> Datagram<'a> {
+        let mut datagram = Datagram::new(received.payload(), received.source);
+        let tells_destination = self.receive.destinations && self.bound.ip().is_unspecified();
+        datagram.destination = tells_destination.then_some(received.destination);
+        datagram.ecn = self
+            .receive
+            .ecn
+            .then(|| Ecn::of_traffic_class(received.ecn));
+        datagram.received = self.receive.time_stamps.then_some(received.arrived);
+        datagram
+    }
+
+    /// Takes the next datagram: the protocols run now. An error that the network reported comes first.
+    fn take(&self) -> io::Result<stack::Datagram<Buffer>> {
+        let error = self.driver.stack.borrow_mut().take_error(self.id);
+        if let Some(error) = error {
+            return Err(network_error(error));
+        }
+        self.next().ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Takes the next datagram. If nothing has arrived, the stack is asked to say when something does.
+    fn next(&self) -> Option<stack::Datagram<Buffer>> {
+        self.driver.with_stack(|stack, now| {
+            loop {
+                if let Some(datagram) = stack.receive(now, self.id) {
+                    return Some(datagram);
+                }
+                if stack.wait(self.id) {
+                    self.registration.on_would_block(Direction::Read);
+                    return None;
+                }
+                if stack.has_error(self.id) {
+                    return None;
+                }
+            }
+        })
+    }
+
+    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
+        let mut stack = self.driver.stack.borrow_mut();
+        stack.set_traffic_class(self.id, ecn as u8);
+        drop(stack);
+        self.runtime().trigger(TriggerState::SystemCall);
+        Ok(())
+    }
+
+    /// Sends a datagram, or datagrams of `segment_bytes` as far as there is room.
+    pub(crate) fn poll_send_datagrams(
+        &self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        segment_bytes: Option<u16>,
+        peer: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        let send = || {
+            let segment = segment_bytes.map_or(bytes.len(), usize::from).max(1);
+            let mut sent = 0;
+            loop {
+                let end = bytes.len().min(sent + segment);
+                match self.send(&bytes[sent..end], peer) {
+                    Ok(()) => sent = end,
+                    Err(SendError::Full) if sent > 0 => return Ok(sent),
+                    Err(SendError::Full) => {
+                        self.registration.on_would_block(Direction::Write);
+                        self.driver.on_blocked(self.registration.id());
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
+                    Err(error) => return Err(send_error(error)),
+                }
+                if sent == bytes.len() {
+                    return Ok(sent);
+                }
+            }
+        };
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
+    }
+
+    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        let sent = self.send(bytes, Some(peer));
+        self.runtime().trigger(TriggerState::Send);
+        sent.map(|()| bytes.len()).map_err(send_error)
+    }
+
+    fn send(&self, bytes: &[u8], peer: Option<SocketAddr>) -> Result<(), SendError> {
+        self.driver.with_stack(|stack, now| match peer {
+            Some(peer) => stack.send_to(now, self.id, peer, bytes),
+            None => stack.send(now, self.id, bytes),
+        })
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        let local = self.driver.stack.borrow().local(self.id);
+        self.runtime().trigger(TriggerState::SystemCall);
+        local.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for StackUdp {
+    fn drop(&mut self) {
+        self.driver.remove_socket(self.id, self.registration.id());
+    }
+}
+
+fn bind_error(error: BindError) -> io::Error {
+    let kind = match error {
+        BindError::InUse => io::ErrorKind::AddrInUse,
+        BindError::NotOurAddress => io::ErrorKind::AddrNotAvailable,
+        BindError::NoRoute => io::ErrorKind::NetworkUnreachable,
+        BindError::Closed => io::ErrorKind::NotConnected,
+        _ => io::ErrorKind::InvalidInput,
+    };
+    io::Error::new(kind, error)
+}
+
+fn send_error(error: SendError) -> io::Error {
+    let kind = match error {
+        SendError::Full => io::ErrorKind::WouldBlock,
+        SendError::NoRoute => io::ErrorKind::NetworkUnreachable,
+        SendError::NotConnected | SendError::Closed => io::ErrorKind::NotConnected,
+        _ => io::ErrorKind::InvalidInput,
+    };
+    io::Error::new(kind, error)
+}
+
+fn network_error(error: NetworkError) -> io::Error {
+    let kind = match error {
+        NetworkError::Refused => io::ErrorKind::ConnectionRefused,
+        NetworkError::HostUnreachable => io::ErrorKind::HostUnreachable,
+        NetworkError::TooLong => io::ErrorKind::InvalidInput,
+    };
+    io::Error::new(kind, error)
+}
