@@ -1,20 +1,20 @@
 //! State shared by the sockets of one runtime. The runtime stores it without knowing its type.
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::rc::Rc;
 
 #[cfg(feature = "memory-net")]
 use super::memory::Network;
 use super::pacing::Estimator;
-use super::stack::StackDriver;
 use crate::runtime::inner::Inner;
 
 /// The shared state of one runtime's sockets, created when a socket first needs it.
 #[derive(Default)]
 pub(crate) struct Common {
     pub(super) estimator: Estimator,
-    /// The network stack of this runtime, if it has one.
-    pub(super) stack: OnceCell<Rc<StackDriver>>,
+    /// The network stack of this runtime, if it has one, of a type that only `stack` knows.
+    pub(super) stack: OnceCell<Rc<dyn Any>>,
     #[cfg(feature = "memory-net")]
     pub(super) memory: OnceCell<Rc<Network>>,
 }

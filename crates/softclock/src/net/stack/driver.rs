@@ -100,7 +100,8 @@ impl Driver {
     /// The stack of the current runtime.
     pub(crate) fn current() -> Option<Rc<Self>> {
         let runtime = Inner::current().ok()?;
-        Common::of(&runtime).stack.get().cloned()
+        let stack = Common::of(&runtime).stack.get().cloned()?;
+        stack.downcast().ok()
     }
 
     /// Makes this the stack of the current runtime, and starts its task.

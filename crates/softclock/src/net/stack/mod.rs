@@ -57,7 +57,6 @@ pub use softclock_net::routes::{Prefix, RouteError};
 pub use softclock_net::stack::{Architecture, StackCounts};
 
 use driver::Driver;
-pub(crate) use driver::Driver as StackDriver;
 pub(crate) use udp::StackUdp;
 
 /// The settings of a stack. See the [module](self) for an example.
