@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(crate) struct Driver {
     is_flush_deferred: Cell<bool>,
     /// Wakes the task of the driver.
     waker: RefCell<Option<Waker>>,
+    /// The time for which the task of the driver has set its timer.
+    armed: Cell<Instant>,
     /// The tasks that wait for the end.
     ended: RefCell<Vec<Waker>>,
     is_gone: Cell<bool>,
@@ -60,17 +62,23 @@ pub(crate) struct Driver {
     refused: Cell<u64>,
 }
 
-impl Ring for Driver {
+/// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
+struct Wakeups(Weak<Driver>);
+
+impl Ring for Wakeups {
     fn look(&self, sources: &mut Sources) {
-        let mut stack = self.stack.borrow_mut();
-        let sockets = self.sockets.borrow();
+        let Some(driver) = self.0.upgrade() else {
+            return;
+        };
+        let mut stack = driver.stack.borrow_mut();
+        let sockets = driver.sockets.borrow();
         while let Some(id) = stack.next_woken() {
             if let Some(&source) = sockets.get(&id) {
                 sources.post(source, Readiness::READABLE);
             }
         }
         if stack.frames_waiting() < stack.settings().send_queue {
-            for source in self.blocked.borrow_mut().drain(..) {
+            for source in driver.blocked.borrow_mut().drain(..) {
                 sources.post(source, Readiness::WRITABLE);
             }
         }
@@ -90,6 +98,7 @@ impl Driver {
             leaving: RefCell::default(),
             is_flush_deferred: Cell::new(false),
             waker: RefCell::default(),
+            armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
             lost: Cell::new(0),
@@ -100,19 +109,18 @@ impl Driver {
     /// The stack of the current runtime.
     pub(crate) fn current() -> Option<Rc<Self>> {
         let runtime = Inner::current().ok()?;
-        let stack = Common::of(&runtime).stack.get().cloned()?;
-        stack.downcast().ok()
+        let stack = Common::of(&runtime).stack.borrow().clone()?;
+        stack.upgrade()?.downcast().ok()
     }
 
     /// Makes this the stack of the current runtime, and starts its task.
     pub(super) fn start(self: &Rc<Self>) -> io::Result<()> {
         let runtime = Inner::current()?;
-        if Common::of(&runtime).stack.set(self.clone()).is_err() {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        runtime.rings.borrow_mut().push(self.clone());
+        // Weak references, since the driver holds the runtime: it ends with its task, the handles and the sockets.
+        let driver: Weak<Self> = Rc::downgrade(self);
+        *Common::of(&runtime).stack.borrow_mut() = Some(driver.clone());
+        runtime.rings.borrow_mut().push(Rc::new(Wakeups(driver)));
         self.stack.borrow_mut().announce();
-        // The runtime holds the driver and its task until it ends; a weak reference would only add checks.
         drop(crate::spawn_local(self.clone().run()));
         Ok(())
     }
@@ -181,6 +189,7 @@ impl Driver {
         };
         let next = self.stack.borrow().next_timeout();
         let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
+        self.armed.set(next.unwrap_or(Instant::FAR_FUTURE));
         let Some(next) = next else {
             return Poll::Pending;
         };
@@ -289,17 +298,22 @@ impl Driver {
             stack.process(now, QUOTA);
         }
         let is_leaving = stack.frames_waiting() > 0;
-        let has_work = stack.has_work();
+        let next = stack.next_timeout();
+        let must_run = stack.has_work() || next.is_some_and(|next| next < self.armed.get());
         drop(stack);
+        if must_run {
+            self.wake();
+        }
         if is_leaving && !self.is_flush_deferred.replace(true) {
             let driver = self.clone();
             runtime.deferred.borrow_mut().push(Box::new(move || {
                 driver.is_flush_deferred.set(false);
                 driver.flush();
-                driver.wake();
+                let is_full = !driver.leaving.borrow().is_empty();
+                if is_full || driver.device.descriptor().is_behind() {
+                    driver.wake();
+                }
             }));
-        } else if has_work {
-            self.wake();
         }
         result
     }
