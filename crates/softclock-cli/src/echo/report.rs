@@ -116,6 +116,11 @@ impl Report {
             "pings": counts.echoes_answered,
             "not_returned": {"port": self.echo.unanswered, "error": self.echo.failed},
             "frames_received": counts.frames_received,
+            "verdicts": {
+                "channel": counts.to_channels,
+                "control": counts.to_control,
+                "fragment": counts.to_fragments,
+            },
             "frames_sent": counts.frames_sent,
             "reassembled": counts.reassembled,
             "icmp_errors_sent": counts.errors_sent,

@@ -18,8 +18,9 @@ use crate::link::Header;
 use crate::routes::Destination;
 use crate::udp;
 
-/// Where the demultiplexer sends a frame.
-enum Verdict {
+/// The channel that the demultiplexer chooses for a frame: [`demux::Verdict`](crate::demux::Verdict) with the cases that
+/// need the stack's addresses.
+enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
     /// The channels of all endpoints that are bound to the port: the destination is a group, or broadcast.
@@ -110,17 +111,31 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
         let is_eager = self.settings.architecture == Architecture::Bsd;
         match self.verdict(now, frame.memory.bytes()) {
-            Ok(Verdict::Channel(id)) => self.accept(id, frame),
-            Ok(Verdict::Channels(flow)) => self.accept_for_all(&flow, frame),
-            Ok(Verdict::Control) if is_eager => self.on_control(now, &frame),
-            Ok(Verdict::Fragments) if is_eager => self.on_fragment(now, &frame),
-            Ok(Verdict::Control) => {
+            Ok(Target::Channel(id)) => {
+                self.counts.to_channels += 1;
+                self.accept(id, frame);
+            }
+            Ok(Target::Channels(flow)) => {
+                self.counts.to_channels += 1;
+                self.accept_for_all(&flow, frame);
+            }
+            Ok(Target::Control) if is_eager => {
+                self.counts.to_control += 1;
+                self.on_control(now, &frame);
+            }
+            Ok(Target::Fragments) if is_eager => {
+                self.counts.to_fragments += 1;
+                self.on_fragment(now, &frame);
+            }
+            Ok(Target::Control) => {
+                self.counts.to_control += 1;
                 let bytes = frame.memory.bytes().len();
                 if self.control.push(frame, bytes).is_err() {
                     self.drops.count(DropReason::ControlFull);
                 }
             }
-            Ok(Verdict::Fragments) => {
+            Ok(Target::Fragments) => {
+                self.counts.to_fragments += 1;
                 let bytes = frame.memory.bytes().len();
                 if self.fragments.push(frame, bytes).is_err() {
                     self.drops.count(DropReason::FragmentsFull);
@@ -130,7 +145,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Verdict, DropReason> {
+    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Target, DropReason> {
         let (header, _) = Header::parse(frame)?;
         let is_group = header.destination.is_group();
         if header.destination != self.settings.link_address && !is_group {
@@ -138,8 +153,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let flow = match classify(frame)? {
             Class::Flow(flow) => flow,
-            Class::Fragment => return Ok(Verdict::Fragments),
-            Class::Control(_) => return Ok(Verdict::Control),
+            Class::Fragment => return Ok(Target::Fragments),
+            Class::Control(_) => return Ok(Target::Control),
         };
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
@@ -150,14 +165,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
                 });
                 match endpoint {
-                    Some(id) => Ok(Verdict::Channel(id)),
+                    Some(id) => Ok(Target::Channel(id)),
                     // The control channel answers. A flood to closed ports must not fill it.
-                    None if self.error_rate.take(now) => Ok(Verdict::Control),
+                    None if self.error_rate.take(now) => Ok(Target::Control),
                     None => Err(DropReason::PortUnreachable),
                 }
             }
             Destination::Group | Destination::Broadcast if flow.protocol == Protocol::Udp => {
-                Ok(Verdict::Channels(flow))
+                Ok(Target::Channels(flow))
             }
             _ => Err(DropReason::NotOurAddress),
         }

@@ -133,6 +133,12 @@ pub struct Stack<B> {
 pub struct StackCounts {
     /// Frames that the device delivered.
     pub frames_received: u64,
+    /// Frames that were demultiplexed to the channel of an endpoint, or of several, full or not.
+    pub to_channels: u64,
+    /// Frames that were demultiplexed to the control channel, full or not.
+    pub to_control: u64,
+    /// Frames that were demultiplexed to the channel of fragments, full or not.
+    pub to_fragments: u64,
     /// Frames for the link.
     pub frames_sent: u64,
     /// Datagrams that receivers took.

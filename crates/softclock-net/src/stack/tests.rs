@@ -534,7 +534,10 @@ proptest! {
         while host.receive(NOW, id).is_some() {
             received += 1;
         }
-        prop_assert_eq!(host.counts().frames_received, all);
+        let counts = host.counts();
+        prop_assert_eq!(counts.frames_received, all);
+        prop_assert!(counts.to_channels + counts.to_control + counts.to_fragments <= all);
+        prop_assert!(received <= counts.to_channels);
         prop_assert!(host.drops().total() + received <= all);
         host.on_timer(NOW + Duration::from_secs(100));
         prop_assert!(!host.has_work());
