@@ -1,0 +1,4 @@
+//! `lrp/…`: Druschel and Banga, *Lazy Receiver Processing (LRP): A Network Subsystem Architecture for Server
+//! Systems*, OSDI 1996.
+
+pub mod demultiplexer;
