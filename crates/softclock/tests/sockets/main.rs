@@ -44,26 +44,31 @@ macro_rules! conformance {
                 a_reader_that_never_waits_lets_others_run
                 a_long_write_lets_others_run
                 files_are_sent_behind_what_was_written
-                datagrams_keep_their_bounds
-                trains_of_datagrams_keep_their_bounds
-                an_unreachable_peer_is_told_once
-                a_batch_waits_for_its_first_datagram
-                a_batch_has_datagrams_in_order_with_their_sources
-                long_datagrams_of_a_batch_are_cut_and_marked
-                a_batch_has_only_the_facts_asked_for
-                a_batch_has_the_destinations_at_a_wildcard
-                a_batch_has_the_ecn_fields
-                a_batch_has_times_on_the_runtime_s_clock
-                joined_datagrams_of_a_batch_are_split
-                a_dropped_batch_receive_loses_nothing
-                an_unreachable_peer_fails_one_batch
-                a_receiver_of_batches_lets_others_run
                 a_batch_is_one_trigger_state
                 a_short_batch_is_not_asked_for_more
                 calls_are_trigger_states_of_their_kind
             );
+            conformance!(@datagrams $address $by, $pacing);
         }
     )*};
+    (@datagrams $address:ident $by:expr, $pacing:expr) => {
+        conformance!(@tests $address $by, $pacing;
+            datagrams_keep_their_bounds
+            trains_of_datagrams_keep_their_bounds
+            an_unreachable_peer_is_told_once
+            a_batch_waits_for_its_first_datagram
+            a_batch_has_datagrams_in_order_with_their_sources
+            long_datagrams_of_a_batch_are_cut_and_marked
+            a_batch_has_only_the_facts_asked_for
+            a_batch_has_the_destinations_at_a_wildcard
+            a_batch_has_the_ecn_fields
+            a_batch_has_times_on_the_runtime_s_clock
+            joined_datagrams_of_a_batch_are_split
+            a_dropped_batch_receive_loses_nothing
+            an_unreachable_peer_fails_one_batch
+            a_receiver_of_batches_lets_others_run
+        );
+    };
     (@tests $address:ident $by:expr, $pacing:expr; $($test:ident)*) => {$(
         #[test]
         fn $test() {
@@ -100,22 +105,7 @@ macro_rules! datagram_conformance {
     ($($carrier:ident => $address:ident by $by:expr;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address $by, None;
-                datagrams_keep_their_bounds
-                trains_of_datagrams_keep_their_bounds
-                an_unreachable_peer_is_told_once
-                a_batch_waits_for_its_first_datagram
-                a_batch_has_datagrams_in_order_with_their_sources
-                long_datagrams_of_a_batch_are_cut_and_marked
-                a_batch_has_only_the_facts_asked_for
-                a_batch_has_the_destinations_at_a_wildcard
-                a_batch_has_the_ecn_fields
-                a_batch_has_times_on_the_runtime_s_clock
-                joined_datagrams_of_a_batch_are_split
-                a_dropped_batch_receive_loses_nothing
-                an_unreachable_peer_fails_one_batch
-                a_receiver_of_batches_lets_others_run
-            );
+            conformance!(@datagrams $address $by, None);
         }
     )*};
 }
