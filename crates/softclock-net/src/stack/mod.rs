@@ -54,8 +54,8 @@ use crate::neighbors::Neighbors;
 use crate::rate_limit::TokenBucket;
 use crate::routes::Routes;
 
-pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError};
-pub use output::SendError;
+pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError, Pending};
+pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
 
 /// A network stack for one link. `B` is the memory of a received frame, such as a buffer that returns to its pool when
