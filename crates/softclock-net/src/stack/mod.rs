@@ -294,6 +294,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Some((address, endpoint.local.1).into())
     }
 
+    /// The address and port that an endpoint was bound to. `None` if it is closed.
+    pub fn bound(&self, id: EndpointId) -> Option<SocketAddr> {
+        let (address, port) = self.endpoints.get(id)?.local;
+        Some((address, port).into())
+    }
+
     /// Sets the traffic class of the datagrams that an endpoint sends: six bits of DSCP, two bits of ECN.
     pub fn set_traffic_class(&mut self, id: EndpointId, traffic_class: u8) {
         if let Some(endpoint) = self.endpoints.get_mut(id) {

@@ -1,10 +1,10 @@
 //! State shared by the sockets of one runtime. The runtime stores it without knowing its type.
 
 use std::any::Any;
-use std::cell::RefCell;
-use std::rc::Weak;
 #[cfg(feature = "memory-net")]
-use std::{cell::OnceCell, rc::Rc};
+use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 
 #[cfg(feature = "memory-net")]
 use super::memory::Network;
@@ -18,6 +18,8 @@ pub(crate) struct Common {
     /// The network stack of this runtime, if it has one, of a type that only `stack` knows.
     /// Its task holds it.
     pub(super) stack: RefCell<Option<Weak<dyn Any>>>,
+    /// The stack of another runtime that this one shares, of a type that only `stack` knows.
+    pub(super) shared_stack: RefCell<Option<Rc<dyn Any>>>,
     #[cfg(feature = "memory-net")]
     pub(super) memory: OnceCell<Rc<Network>>,
 }

@@ -1,11 +1,13 @@
 //! Moves frames between the device and the stack, and wakes the sockets that have got datagrams.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,11 +15,15 @@ use softclock_core::{Clock, Instant, SourceId, TriggerState};
 use softclock_linux::link::{BATCH, Buffer, Claim, Device, Link, Pool, Received, Refused};
 use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
+use softclock_net::drops::DropReason;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
 use softclock_net::stack::{Architecture, EndpointId, Stack};
 use softclock_wire::packet::{Headers, Offload, segments};
 
+use super::open::random;
+use super::shared::{Change, Shared, SharedSocket};
+use super::udp::bind_error;
 use super::{StackError, StackReport};
 use crate::net::Kernel;
 use crate::net::common::Common;
@@ -58,6 +64,12 @@ pub(crate) struct Driver {
     /// The tasks that wait for the end.
     ended: RefCell<Vec<Waker>>,
     is_gone: Cell<bool>,
+    /// The part that other threads reach, if there are any.
+    shared: OnceCell<Arc<Shared>>,
+    /// The sockets of other threads, by their endpoints.
+    members: RefCell<HashMap<EndpointId, Arc<SharedSocket>>>,
+    /// Sockets of this thread that have got something.
+    readable: RefCell<Vec<SourceId>>,
     lost: Cell<u64>,
     refused: Cell<u64>,
 }
@@ -70,13 +82,11 @@ impl Ring for Wakeups {
         let Some(driver) = self.0.upgrade() else {
             return;
         };
-        let mut stack = driver.stack.borrow_mut();
-        let sockets = driver.sockets.borrow();
-        while let Some(id) = stack.next_woken() {
-            if let Some(&source) = sockets.get(&id) {
-                sources.post(source, Readiness::READABLE);
-            }
+        driver.sort_woken();
+        for source in driver.readable.borrow_mut().drain(..) {
+            sources.post(source, Readiness::READABLE);
         }
+        let stack = driver.stack.borrow();
         if stack.frames_waiting() < stack.settings().send_queue {
             for source in driver.blocked.borrow_mut().drain(..) {
                 sources.post(source, Readiness::WRITABLE);
@@ -101,6 +111,9 @@ impl Driver {
             armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
+            shared: OnceCell::new(),
+            members: RefCell::default(),
+            readable: RefCell::default(),
             lost: Cell::new(0),
             refused: Cell::new(0),
         }))
@@ -130,6 +143,9 @@ impl Driver {
         let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
+        if let Some(shared) = self.shared.get() {
+            shared.close();
+        }
         self.ended.take().into_iter().for_each(Waker::wake);
     }
 
@@ -148,6 +164,7 @@ impl Driver {
             Poll::Pending => false,
         };
         let now = self.device.runtime().clock.now();
+        self.serve_members(cx, now);
         let mut stack = self.stack.borrow_mut();
         let processed = stack.process(now, QUOTA);
         if stack.next_timeout().is_some_and(|due| due <= now) {
@@ -155,6 +172,7 @@ impl Driver {
         }
         let has_more = stack.has_work();
         drop(stack);
+        self.sort_woken();
         self.flush();
         if has_received || has_more || processed == QUOTA {
             cx.waker().wake_by_ref();
@@ -325,6 +343,96 @@ impl Driver {
         }
     }
 
+    /// Binds an endpoint, whose port no socket of another thread has.
+    pub(super) fn bind(&self, local: SocketAddr) -> io::Result<EndpointId> {
+        let local = match self.shared.get() {
+            Some(shared) => shared.reserve(local).ok_or(io::ErrorKind::AddrInUse)?,
+            None => local,
+        };
+        let bound = self.stack.borrow_mut().bind(local);
+        bound.map_err(|error| {
+            if let Some(shared) = self.shared.get() {
+                shared.release(local);
+            }
+            bind_error(error)
+        })
+    }
+
+    /// The part that other threads reach. Ports that are bound already are reserved in it.
+    pub(super) fn share(&self) -> Arc<Shared> {
+        let shared = self.shared.get_or_init(|| {
+            let stack = self.stack.borrow();
+            let shared = Shared::new(stack.routes().clone(), stack.settings().channel, random());
+            for id in self.sockets.borrow().keys() {
+                if let Some(local) = stack.bound(*id) {
+                    shared.reserve(local);
+                }
+            }
+            Arc::new(shared)
+        });
+        // The driver looks at what is shared from its next turn on.
+        self.wake();
+        shared.clone()
+    }
+
+    /// Makes the changes that sockets of other threads have asked for, and sends their packets.
+    fn serve_members(&self, cx: &Context<'_>, now: Instant) {
+        let Some(shared) = self.shared.get() else {
+            return;
+        };
+        shared.set_driver(cx.waker());
+        let mut stack = self.stack.borrow_mut();
+        let mut members = self.members.borrow_mut();
+        for change in shared.take_changes() {
+            let find = |members: &HashMap<EndpointId, Arc<SharedSocket>>, local| {
+                let mut members = members.iter();
+                members.find_map(|(&id, socket)| (socket.local == local).then_some(id))
+            };
+            match change {
+                Change::Bind(socket) => {
+                    if let Ok(id) = stack.bind(socket.local) {
+                        stack.wait(id);
+                        members.insert(id, socket);
+                    }
+                }
+                Change::Connect(local, remote) => {
+                    if let Some(id) = find(&members, local) {
+                        let _ = stack.connect(id, remote);
+                    }
+                }
+                Change::Close(local) => {
+                    if let Some(id) = find(&members, local) {
+                        stack.close(id);
+                        members.remove(&id);
+                    }
+                }
+            }
+        }
+        shared.send_all(|packet| {
+            if stack.frames_waiting() >= stack.settings().send_queue {
+                return Err(packet);
+            }
+            if stack.send_packet(now, packet).is_err() {
+                shared.count_drop(DropReason::NoRoute);
+            }
+            Ok(())
+        });
+    }
+
+    /// Sorts the endpoints that have got something: notes the sockets of this thread, and copies the packets for those
+    /// of others into their channels.
+    fn sort_woken(&self) {
+        let mut stack = self.stack.borrow_mut();
+        let (sockets, members) = (self.sockets.borrow(), self.members.borrow());
+        while let Some(id) = stack.next_woken() {
+            if let Some(&source) = sockets.get(&id) {
+                self.readable.borrow_mut().push(source);
+            } else if let Some(socket) = members.get(&id) {
+                hand_over(&mut stack, id, socket);
+            }
+        }
+    }
+
     pub(super) fn add_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().insert(id, source);
     }
@@ -332,7 +440,12 @@ impl Driver {
     pub(super) fn remove_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().remove(&id);
         self.blocked.borrow_mut().retain(|&other| other != source);
-        self.stack.borrow_mut().close(id);
+        self.readable.borrow_mut().retain(|&other| other != source);
+        let mut stack = self.stack.borrow_mut();
+        if let (Some(shared), Some(local)) = (self.shared.get(), stack.bound(id)) {
+            shared.release(local);
+        }
+        stack.close(id);
     }
 
     /// Notes that a socket waits for room in the queue of frames to send.
@@ -348,9 +461,16 @@ impl Driver {
         let lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
         let stack = self.stack.borrow();
+        let mut drops = stack.drops().clone();
+        if let Some(shared) = self.shared.get() {
+            let others = shared.drops();
+            others
+                .iter()
+                .for_each(|(reason, packets)| drops.count_many(reason, packets));
+        }
         StackReport {
             counts: stack.counts().clone(),
-            drops: stack.drops().clone(),
+            drops,
             lost,
             refused,
         }
@@ -382,6 +502,24 @@ impl Driver {
         })
         .await;
         StackError::Gone(self.link.name().into())
+    }
+}
+
+/// Copies the packets for a socket of another thread into its channel, and discards those for which it has no room.
+fn hand_over(stack: &mut Stack<Buffer>, id: EndpointId, socket: &SharedSocket) {
+    if let Some(error) = stack.take_error(id) {
+        socket.fail(error);
+    }
+    loop {
+        while let Some(packet) = stack.take_pending(id) {
+            match socket.is_full(packet.bytes()) {
+                true => stack.count_drop(id, DropReason::ChannelFull),
+                false => socket.push(packet.copied()),
+            }
+        }
+        if stack.wait(id) || stack.has_error(id) {
+            return;
+        }
     }
 }
 
