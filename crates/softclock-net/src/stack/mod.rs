@@ -192,7 +192,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Creates a stack without endpoints. `key` must be random, so that attackers cannot choose flows that collide in
     /// the demultiplexer's table.
     pub fn new(settings: Settings, routes: Routes, key: HashKey) -> Self {
-        // Without a random start, the first port and the first identification would tell when the stack started.
+        // A random start, so that ports and identifications do not reveal when the stack started.
         let HashKey([seed, _]) = key;
         Self {
             routes,

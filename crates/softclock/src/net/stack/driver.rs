@@ -1,5 +1,7 @@
 //! Moves frames between the device and the stack, and wakes the sockets that have got datagrams.
 
+mod members;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -15,14 +17,12 @@ use softclock_core::{Clock, Instant, SourceId, TriggerState};
 use softclock_linux::link::{BATCH, Buffer, Claim, Device, Link, Pool, Received, Refused};
 use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
-use softclock_net::drops::DropReason;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
 use softclock_net::stack::{Architecture, EndpointId, Stack};
 use softclock_wire::packet::{Headers, Offload, segments};
 
-use super::open::random;
-use super::shared::{Change, Shared, SharedSocket};
+use super::shared::{Shared, SharedSocket};
 use super::udp::bind_error;
 use super::{StackError, StackReport};
 use crate::net::Kernel;
@@ -358,81 +358,6 @@ impl Driver {
         })
     }
 
-    /// The part that other threads reach. Ports that are bound already are reserved in it.
-    pub(super) fn share(&self) -> Arc<Shared> {
-        let shared = self.shared.get_or_init(|| {
-            let stack = self.stack.borrow();
-            let shared = Shared::new(stack.routes().clone(), stack.settings().channel, random());
-            for id in self.sockets.borrow().keys() {
-                if let Some(local) = stack.bound(*id) {
-                    shared.reserve(local);
-                }
-            }
-            Arc::new(shared)
-        });
-        // The driver looks at what is shared from its next turn on.
-        self.wake();
-        shared.clone()
-    }
-
-    /// Makes the changes that sockets of other threads have asked for, and sends their packets.
-    fn serve_members(&self, cx: &Context<'_>, now: Instant) {
-        let Some(shared) = self.shared.get() else {
-            return;
-        };
-        shared.set_driver(cx.waker());
-        let mut stack = self.stack.borrow_mut();
-        let mut members = self.members.borrow_mut();
-        for change in shared.take_changes() {
-            let find = |members: &HashMap<EndpointId, Arc<SharedSocket>>, local| {
-                let mut members = members.iter();
-                members.find_map(|(&id, socket)| (socket.local == local).then_some(id))
-            };
-            match change {
-                Change::Bind(socket) => {
-                    if let Ok(id) = stack.bind(socket.local) {
-                        stack.wait(id);
-                        members.insert(id, socket);
-                    }
-                }
-                Change::Connect(local, remote) => {
-                    if let Some(id) = find(&members, local) {
-                        let _ = stack.connect(id, remote);
-                    }
-                }
-                Change::Close(local) => {
-                    if let Some(id) = find(&members, local) {
-                        stack.close(id);
-                        members.remove(&id);
-                    }
-                }
-            }
-        }
-        shared.send_all(|packet| {
-            if stack.frames_waiting() >= stack.settings().send_queue {
-                return Err(packet);
-            }
-            if stack.send_packet(now, packet).is_err() {
-                shared.count_drop(DropReason::NoRoute);
-            }
-            Ok(())
-        });
-    }
-
-    /// Sorts the endpoints that have got something: notes the sockets of this thread, and copies the packets for those
-    /// of others into their channels.
-    fn sort_woken(&self) {
-        let mut stack = self.stack.borrow_mut();
-        let (sockets, members) = (self.sockets.borrow(), self.members.borrow());
-        while let Some(id) = stack.next_woken() {
-            if let Some(&source) = sockets.get(&id) {
-                self.readable.borrow_mut().push(source);
-            } else if let Some(socket) = members.get(&id) {
-                hand_over(&mut stack, id, socket);
-            }
-        }
-    }
-
     pub(super) fn add_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().insert(id, source);
     }
@@ -502,24 +427,6 @@ impl Driver {
         })
         .await;
         StackError::Gone(self.link.name().into())
-    }
-}
-
-/// Copies the packets for a socket of another thread into its channel, and discards those for which it has no room.
-fn hand_over(stack: &mut Stack<Buffer>, id: EndpointId, socket: &SharedSocket) {
-    if let Some(error) = stack.take_error(id) {
-        socket.fail(error);
-    }
-    loop {
-        while let Some(packet) = stack.take_pending(id) {
-            match socket.is_full(packet.bytes()) {
-                true => stack.count_drop(id, DropReason::ChannelFull),
-                false => socket.push(packet.copied()),
-            }
-        }
-        if stack.wait(id) || stack.has_error(id) {
-            return;
-        }
     }
 }
 
