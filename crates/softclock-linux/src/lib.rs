@@ -37,6 +37,7 @@ pub mod file;
 pub mod handover;
 pub mod inherited;
 pub mod link;
+mod memory;
 pub mod output;
 pub mod page_cache;
 pub mod priority;

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// An encoded BPF instruction.
 ///
 /// Registers: `r0` holds the result of a call or of the program; `r1` to `r5` are the arguments of a call, which
-/// clobbers them; `r6` to `r9` are preserved across calls. A program starts with its context in `r1`.
+/// clobbers them; `r6` to `r9` are preserved across calls; `r10` points to the end of the stack of 512 bytes. A program
+/// starts with its context in `r1`.
 ///
 /// # Examples
 /// ```
@@ -72,9 +73,49 @@ impl Instruction {
         Self::new(0x61, to, from, offset, 0)
     }
 
+    /// `to = *(u64 *)(from + offset)`.
+    pub const fn load_u64(to: u8, from: u8, offset: i16) -> Self {
+        Self::new(0x79, to, from, offset, 0)
+    }
+
+    /// `*(u8 *)(to + offset) = from`.
+    pub const fn store_u8(to: u8, offset: i16, from: u8) -> Self {
+        Self::new(0x73, to, from, offset, 0)
+    }
+
+    /// `*(u16 *)(to + offset) = from`.
+    pub const fn store_u16(to: u8, offset: i16, from: u8) -> Self {
+        Self::new(0x6b, to, from, offset, 0)
+    }
+
+    /// `*(u32 *)(to + offset) = from`.
+    pub const fn store_u32(to: u8, offset: i16, from: u8) -> Self {
+        Self::new(0x63, to, from, offset, 0)
+    }
+
     /// `*(u64 *)(to + offset) = from`.
     pub const fn store_u64(to: u8, offset: i16, from: u8) -> Self {
         Self::new(0x7b, to, from, offset, 0)
+    }
+
+    /// `*(u64 *)(to + offset) += from`, atomically.
+    pub const fn atomic_add_u64(to: u8, offset: i16, from: u8) -> Self {
+        Self::new(0xdb, to, from, offset, 0)
+    }
+
+    /// `if (a == value)` skip the next `instructions` instructions.
+    pub const fn skip_if(a: u8, value: i32, instructions: i16) -> Self {
+        Self::new(0x15, a, 0, instructions, value)
+    }
+
+    /// `if (a < value)`, unsigned, skip the next `instructions` instructions.
+    pub const fn skip_if_less(a: u8, value: i32, instructions: i16) -> Self {
+        Self::new(0xa5, a, 0, instructions, value)
+    }
+
+    /// `if (a > 0)`, signed, skip the next `instructions` instructions.
+    pub const fn skip_if_positive(a: u8, instructions: i16) -> Self {
+        Self::new(0x65, a, 0, instructions, 0)
     }
 
     /// `if (a != value)` skip the next `instructions` instructions.

@@ -4,10 +4,15 @@
 //! (include/uapi/linux/bpf.h).
 //!
 //! - [`Instruction`]: an instruction of a program.
-//! - [`SocketMap`]: a map from receive queues to AF_XDP sockets, for programs to look up.
+//! - [`SocketMap`]: a map from indices to AF_XDP sockets, for programs to redirect frames to.
+//! - [`IndexMap`]: a hash map from keys to indices, for programs to look up.
+//! - [`SharedArray`]: an array of words that programs and this process read and change.
 
 mod assembler;
+mod index_map;
 mod instruction;
+mod map;
+mod shared_array;
 mod socket_map;
 
 use std::io;
@@ -15,7 +20,9 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 pub(crate) use assembler::{Assembler, Label};
+pub use index_map::IndexMap;
 pub use instruction::Instruction;
+pub use shared_array::{SharedArray, Words};
 pub use socket_map::SocketMap;
 
 /// The type of a program: the place in the kernel where it runs.
@@ -94,6 +101,54 @@ impl Program {
         // SAFETY: `request` has the layout of this command, and contains no pointers.
         unsafe { bpf(BPF_LINK_CREATE, &request) }.map(Attachment)
     }
+}
+
+#[cfg(test)]
+impl Program {
+    /// Runs the program on a frame this number of times (BPF_PROG_TEST_RUN); returns its last result and the mean time of
+    /// a run in nanoseconds.
+    pub(crate) fn run(&self, frame: &[u8], times: u32) -> io::Result<(u32, u32)> {
+        let mut request = RunProgram {
+            program: self.0.as_raw_fd() as u32,
+            frame_bytes: frame.len() as u32,
+            frame: frame.as_ptr().expose_provenance() as u64,
+            times,
+            ..RunProgram::default()
+        };
+        let request: *mut RunProgram = &raw mut request;
+        // SAFETY: the structure has the layout of this command, which also writes to it; the frame outlives the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_PROG_TEST_RUN,
+                request,
+                size_of::<RunProgram>(),
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has ended, and the structure is still there.
+        let RunProgram {
+            result, duration, ..
+        } = unsafe { request.read() };
+        Ok((result, duration))
+    }
+}
+
+/// The beginning of `union bpf_attr` for BPF_PROG_TEST_RUN.
+#[cfg(test)]
+#[derive(Default)]
+#[repr(C)]
+struct RunProgram {
+    program: u32,
+    result: u32,
+    frame_bytes: u32,
+    output_bytes: u32,
+    frame: u64,
+    output: u64,
+    times: u32,
+    duration: u32,
 }
 
 impl AsFd for Program {
@@ -176,6 +231,8 @@ const _: () = assert!(size_of::<CreateLink>() == 32);
 const LOAD_TRIES: u32 = 5;
 
 const BPF_PROG_LOAD: libc::c_int = 5;
+#[cfg(test)]
+const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_PROG_TYPE_XDP: u32 = 6;

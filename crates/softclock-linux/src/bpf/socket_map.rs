@@ -1,45 +1,40 @@
-//! Maps from a link's receive queues to AF_XDP sockets (BPF_MAP_TYPE_XSKMAP).
+//! Maps from indices to AF_XDP sockets (BPF_MAP_TYPE_XSKMAP).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{bpf, bpf_call};
+use super::map::{self, Shape, When};
 
-/// A map from receive queues to AF_XDP sockets: an XDP program redirects a queue's frames to the socket in its entry.
+/// A map from indices, such as the numbers of receive queues, to AF_XDP sockets: an XDP program redirects frames to the
+/// socket in an entry.
 #[derive(Debug)]
 pub struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// Creates an empty map with `queues` entries.
+    /// Creates an empty map with this number of entries.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_BPF.
-    pub fn new(queues: u32) -> io::Result<Self> {
-        let request = CreateMap {
+    pub fn new(entries: u32) -> io::Result<Self> {
+        let shape = Shape {
             kind: BPF_MAP_TYPE_XSKMAP,
             key_bytes: 4,
             value_bytes: 4,
-            entries: queues,
+            entries,
+            flags: 0,
         };
-        // SAFETY: `request` has the layout of this command, and contains no pointers.
-        unsafe { bpf(BPF_MAP_CREATE, &request) }.map(Self)
+        map::create(&shape).map(Self)
     }
 
-    /// Puts a socket into the entry of a queue. The socket's rings must exist already.
+    /// Puts a socket into the entry with this index. The socket's rings must exist already. The entry is emptied when
+    /// the socket is closed.
     ///
     /// # Errors
     /// Those of bpf(2).
-    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn set(&self, index: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let descriptor = socket.as_raw_fd() as u32;
-        let request = UpdateElement {
-            map: self.0.as_raw_fd() as u32,
-            padding: 0,
-            key: (&raw const queue).expose_provenance() as u64,
-            value: (&raw const descriptor).expose_provenance() as u64,
-            flags: 0,
-        };
-        // SAFETY: `request` has the layout of this command; key and value have the map's lengths and outlive the call.
-        unsafe { bpf_call(BPF_MAP_UPDATE_ELEM, &request) }.map(drop)
+        // SAFETY: keys and values of this map have 4 bytes, as these integers do.
+        unsafe { map::set(self.as_fd(), &index, &descriptor, When::Always) }
     }
 }
 
@@ -49,25 +44,4 @@ impl AsFd for SocketMap {
     }
 }
 
-/// The beginning of `union bpf_attr` for BPF_MAP_CREATE.
-#[repr(C)]
-struct CreateMap {
-    kind: u32,
-    key_bytes: u32,
-    value_bytes: u32,
-    entries: u32,
-}
-
-/// The beginning of `union bpf_attr` for BPF_MAP_UPDATE_ELEM.
-#[repr(C)]
-struct UpdateElement {
-    map: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-const BPF_MAP_CREATE: libc::c_int = 0;
-const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;

@@ -4,10 +4,11 @@
 //! - [`Claim`]: an exclusive claim to a link, held by one process at a time.
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
+//! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
-//! The four have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
+//! The sockets and devices have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
 //! sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full. None of them
 //! blocks; the descriptor is readable when `receive` has frames.
 
@@ -35,7 +36,8 @@ pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
 pub use tap::Tap;
 pub use xdp_socket::{
-    Chunk, Copies, Transport, XdpError, XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
+    ChannelSettings, Chunk, Copies, EndpointKey, Transport, XdpChannel, XdpChannels, XdpError,
+    XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
 };
 
 /// A received frame.

@@ -3,45 +3,47 @@
 //! - [`ring`]: the rings that a socket shares with the kernel.
 //! - [`umem`]: the memory that holds the frames (UMEM).
 //! - [`chunks`]: the chunks of that memory to receive into, and their owner: the kernel or this process.
+//! - [`receiving`]: the frames that the kernel has delivered.
 //! - [`sending`]: the frames that the kernel has to send.
 //! - [`program`]: the XDP program that directs frames to the socket.
 //! - [`filter`]: the part of the program that chooses the frames.
+//! - [`channels`]: several sockets on one queue, each with the frames of its endpoints.
 //! - [`error`]: why a link cannot be opened.
 
+mod channels;
 mod chunks;
 mod error;
 mod filter;
 mod program;
+mod receiving;
 mod ring;
 mod sending;
 mod umem;
 
 use std::cell::{Cell, RefCell};
-use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc,
     XdpMmapOffsets, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketType, socket_with, sockopt};
-use softclock_wire::packet::{Headers, Offload, partial_checksum};
+use softclock_wire::packet::Offload;
 
-use super::packet_socket::promiscuous;
-use super::{BATCH, Buffer, Link, Received, Refused};
+use super::{Buffer, Link, Received, Refused};
 use crate::bpf::{Attachment, SocketMap};
-use crate::clock::monotonic_ns;
 use crate::socket::NEW_SOCKET;
+pub use channels::{ChannelSettings, EndpointKey, XdpChannel, XdpChannels};
 pub use chunks::Chunk;
-use chunks::Chunks;
+use chunks::{Account, Chunks};
 pub use error::{XdpError, XdpStep};
 pub use filter::{Transport, XdpFilter};
 use program::Others;
+use receiving::take_batch;
 use ring::{Consumer, Producer};
 use sending::Sending;
 use umem::{Share, Umem};
@@ -144,22 +146,13 @@ impl XdpSocket {
         settings: XdpSettings,
     ) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
-        let (queue, others) = match (settings.queue, link.receive_queues()) {
-            (Some(queue), _) => (queue, Others::Passed),
-            (None, 1) => (0, Others::Dropped),
-            (None, queues) => return Err(XdpError::Queues(queues)),
-        };
-        // A stack that shares the host's addresses needs no other frames than the host does.
-        let promiscuous = match settings.filter {
-            XdpFilter::Ports { .. } => None,
-            XdpFilter::All | XdpFilter::Addresses(_) => {
-                Some(promiscuous(link).map_err(failed(XdpStep::Promiscuity))?)
-            }
-        };
+        let (queue, others) = queue_of(link, settings.queue)?;
+        let promiscuous = settings.filter.promiscuous(link);
+        let promiscuous = promiscuous.map_err(failed(XdpStep::Promiscuity))?;
         let XdpMemory(umem) = memory;
         let (fd, share, rings) = prepare(umem).map_err(failed(XdpStep::Socket))?;
         let waker = fd.try_clone().map_err(failed(XdpStep::Socket))?;
-        let chunks = Chunks::new(umem.clone(), share, rings.fill, waker);
+        let chunks = Chunks::new(umem.clone(), share, rings.fill, waker, None);
         // From here on an error drops `chunks`, which closes its descriptor of the socket.
         let chunks = Open(chunks);
         patiently(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
@@ -186,7 +179,7 @@ impl XdpSocket {
         })
     }
 
-    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most [`BATCH`]. Reads
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most [`BATCH`](super::BATCH). Reads
     /// memory, without a system call in most cases. The memory of a frame goes back to the kernel when `on_frame`
     /// returns.
     ///
@@ -216,28 +209,17 @@ impl XdpSocket {
     /// `WouldBlock` if no frame has arrived.
     pub fn receive_chunks(
         &self,
-        mut on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
+        on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
     ) -> io::Result<usize> {
         let mut arrived = self.arrived.borrow_mut();
-        let mut now = None;
-        let mut taken = 0;
-        while taken < BATCH
-            && let Some(description) = arrived.pop()
-        {
-            // A description that names no chunk of the kernel's is skipped, since its memory would have two owners.
-            if let Some((chunk, stamp)) = self.chunks.0.hold(&description) {
-                let now = *now.get_or_insert_with(monotonic_ns);
-                on_frame(Ok(received(chunk, stamp, now, self.is_copied)));
-            }
-            taken += 1;
-        }
-        if taken == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        // One store for the batch; then one wake-up, if the kernel waits for chunks.
-        arrived.release();
-        self.chunks.0.wake();
-        Ok(taken)
+        let chunks = &self.chunks.0;
+        take_batch(
+            &mut arrived,
+            chunks,
+            Account::COMMON,
+            self.is_copied,
+            on_frame,
+        )
     }
 
     /// The number of chunks that are held, out of [`CHUNKS`](Self::CHUNKS).
@@ -245,7 +227,7 @@ impl XdpSocket {
         self.chunks.0.held()
     }
 
-    /// Sends frames in order and performs their pending offloads; returns the number sent, at most [`BATCH`]. If a
+    /// Sends frames in order and performs their pending offloads; returns the number sent, at most [`BATCH`](super::BATCH). If a
     /// frame cannot be sent, the frames before it are sent, and a call that begins with this frame returns its error.
     ///
     /// # Errors
@@ -256,9 +238,8 @@ impl XdpSocket {
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
     ) -> io::Result<usize> {
-        self.send_by(frames, |sending, socket, frame, offload| {
-            sending.put_all(socket, frame, offload)
-        })
+        let mut sending = self.sending.borrow_mut();
+        sending.send(self.fd.as_fd(), frames)
     }
 
     /// Sends frames as [`send`](Self::send) does, but those without pending segmentation that lie in the memory of this
@@ -272,38 +253,8 @@ impl XdpSocket {
         &self,
         frames: impl IntoIterator<Item = (&'a mut Buffer, &'a Offload)>,
     ) -> io::Result<usize> {
-        self.send_by(frames, |sending, socket, frame, offload| {
-            if offload.segmentation.is_none()
-                && let Some(chunk) = frame.chunk_mut()
-                && let Some(number) = sending.number_of(chunk)
-            {
-                sending.prepare_lent(socket, chunk, offload)?;
-                let chunk = frame.take_chunk().expect("it was just there");
-                sending.lend(number, chunk);
-                return Ok(());
-            }
-            sending.put_all(socket, frame, offload)
-        })
-    }
-
-    /// Puts each frame into the ring by `put`, until it fails, and makes the kernel send them.
-    fn send_by<F, O>(
-        &self,
-        frames: impl IntoIterator<Item = (F, O)>,
-        mut put: impl FnMut(&mut Sending, BorrowedFd<'_>, F, O) -> Result<(), Errno>,
-    ) -> io::Result<usize> {
         let mut sending = self.sending.borrow_mut();
-        sending.begin(self.fd.as_fd())?;
-        let mut sent = 0;
-        for (frame, offload) in frames.into_iter().take(BATCH) {
-            match put(&mut sending, self.fd.as_fd(), frame, offload) {
-                Ok(()) => sent += 1,
-                Err(error) if sent == 0 => return Err(error.into()),
-                Err(_) => break,
-            }
-        }
-        sending.end(self.fd.as_fd());
-        Ok(sent)
+        sending.send_buffers(self.fd.as_fd(), frames)
     }
 
     /// Whether the kernel had no room at the last call, so that frames may be waiting in the ring. They leave only by
@@ -362,6 +313,15 @@ struct Rings {
     sending: Sending,
 }
 
+/// The queue to receive from, by the settings, and the action for the frames of other queues.
+fn queue_of(link: &Link, queue: Option<u32>) -> Result<(u32, Others), XdpError> {
+    match (queue, link.receive_queues()) {
+        (Some(queue), _) => Ok((queue, Others::Passed)),
+        (None, 1) => Ok((0, Others::Dropped)),
+        (None, queues) => Err(XdpError::Queues(queues)),
+    }
+}
+
 /// Creates a socket with a share of the memory and its rings, not yet bound to a link.
 fn prepare(umem: &Rc<Umem>) -> io::Result<(OwnedFd, Share, Rings)> {
     let share = umem.take_share().ok_or(io::ErrorKind::InvalidInput)?;
@@ -372,7 +332,8 @@ fn prepare(umem: &Rc<Umem>) -> io::Result<(OwnedFd, Share, Rings)> {
         false if umem.owner.borrow().is_none() => return Err(io::ErrorKind::InvalidInput.into()),
         false => {}
     }
-    let (receive, send) = (umem::RECEIVE as u32, umem::SEND as u32);
+    let (receive, send) = (share.receive() as u32, umem::SEND as u32);
+    let receive = receive.next_power_of_two();
     // The kernel delivers frames before it publishes that it has taken their chunks from the fill ring, so a chunk may
     // be given back while its old entry still counts: the ring needs twice the entries.
     let fill_entries = 2 * receive;
@@ -442,31 +403,6 @@ fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         }
     }
     call()
-}
-
-/// Describes a received frame. `stamp` is the program's time for it, 0 if the driver had no room for one.
-fn received<B: Deref<Target = [u8]>>(
-    frame: B,
-    stamp: u64,
-    now: u64,
-    is_copied: bool,
-) -> Received<B> {
-    // In zero-copy mode frames come from the wire, so their checksums are complete.
-    let checksum = is_copied.then(|| partial_checksum(&frame, &Headers::of_frame(&frame)));
-    // Both times are of CLOCK_MONOTONIC.
-    let age = if stamp == 0 {
-        0
-    } else {
-        now.saturating_sub(stamp)
-    };
-    Received {
-        bytes: frame,
-        offload: Offload {
-            checksum: checksum.flatten(),
-            segmentation: None,
-        },
-        age: Duration::from_nanos(age),
-    }
 }
 
 /// The bytes that the kernel leaves free before a received frame (XDP_PACKET_HEADROOM).

@@ -11,6 +11,7 @@ use std::{ptr, slice};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use rustix::net::{RecvFlags, recv};
 
+use super::channels::Credits;
 use super::ring::Producer;
 use super::umem::{self, CHUNK_BYTES, Place, Share, Umem};
 
@@ -20,9 +21,20 @@ pub(super) struct Chunks {
     share: Share,
     /// Gives chunks back to the kernel; `None` once the socket is closed.
     fill: RefCell<Option<Fill>>,
-    /// For each chunk, whether this process holds it.
-    is_held: Box<[Cell<bool>]>,
+    /// For each chunk, the account of its frame while this process holds it; `None` while it belongs to the kernel.
+    accounts: Box<[Cell<Option<Account>>]>,
     held: Cell<usize>,
+    /// The credits of each account, if the frames are limited by account.
+    credits: Option<Rc<Credits>>,
+}
+
+/// The account that a frame is charged to while it is held: the index of its channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Account(pub(super) u32);
+
+impl Account {
+    /// The account of all frames of a socket without channels, and of the frames of no channel.
+    pub(super) const COMMON: Self = Self(0);
 }
 
 /// The fill ring and a descriptor of its socket, for wake-ups.
@@ -34,7 +46,7 @@ struct Fill {
 /// A received frame, in the memory that the kernel wrote it to. Dropping it gives the memory back to the kernel; after
 /// the socket has been closed, the memory is freed with the last chunk.
 ///
-/// A socket has 2048 chunks. While all are held, frames that arrive are lost and counted
+/// An [`XdpSocket`](super::XdpSocket) has 2048 chunks. While all are held, frames that arrive are lost and counted
 /// ([`XdpSocket::take_lost`](super::XdpSocket::take_lost)).
 pub struct Chunk {
     chunks: Rc<Chunks>,
@@ -50,6 +62,7 @@ impl Chunks {
         share: Share,
         mut ring: Producer<u64>,
         socket: OwnedFd,
+        credits: Option<Rc<Credits>>,
     ) -> Rc<Self> {
         share.to_receive().for_each(|chunk| ring.push(chunk));
         ring.submit();
@@ -57,21 +70,31 @@ impl Chunks {
             umem,
             share,
             fill: RefCell::new(Some(Fill { ring, socket })),
-            is_held: vec![Cell::new(false); umem::RECEIVE].into(),
+            accounts: vec![Cell::new(None); share.receive()].into(),
             held: Cell::new(0),
+            credits,
         })
     }
 
     /// Takes the chunk with the frame that the kernel describes, and the time that the XDP program wrote before the
-    /// frame. `None` if the description does not lie within a chunk, or the chunk is already held.
-    pub(super) fn hold(self: &Rc<Self>, description: &XdpDesc) -> Option<(Chunk, u64)> {
+    /// frame, on this account. `None` if the description does not lie within a chunk, or the chunk is already held.
+    pub(super) fn hold(
+        self: &Rc<Self>,
+        description: &XdpDesc,
+        account: Account,
+    ) -> Option<(Chunk, u64)> {
         let Place { at, bytes, index } = self.share.place(description)?;
         // Soundness does not depend on the kernel: a chunk that is described twice still has one owner.
-        if self.is_held[index].replace(true) {
+        let entry = &self.accounts[index];
+        if entry.get().is_some() {
             return None;
         }
+        entry.set(Some(account));
         self.held.set(self.held.get() + 1);
-        // SAFETY: the kernel has passed the chunk to this process, and `is_held` shows that it had no other owner here.
+        if let Some(credits) = &self.credits {
+            credits.hold(account);
+        }
+        // SAFETY: the kernel has passed the chunk to this process, and `accounts` shows that it had no other owner here.
         let stamp = unsafe { self.umem.take_stamp(at) };
         let chunk = Chunk {
             chunks: self.clone(),
@@ -89,9 +112,18 @@ impl Chunks {
     /// Gives the chunk with the byte at `at` back to the kernel. Called once for each [`Chunk`].
     fn give_back(&self, at: u32) {
         let start = at as usize & !(CHUNK_BYTES - 1);
-        let were_all_held = self.held.get() == umem::RECEIVE;
-        self.is_held[self.share.index(start)].set(false);
+        let were_all_held = self.held.get() == self.accounts.len();
+        let account = self.accounts[self.share.index(start)].take();
         self.held.set(self.held.get() - 1);
+        self.refill(start, were_all_held);
+        // After the chunk: each credit has a chunk in the fill ring.
+        if let (Some(credits), Some(account)) = (&self.credits, account) {
+            credits.give_back(account);
+        }
+    }
+
+    /// Puts the chunk that begins at this offset into the fill ring, unless the socket is closed.
+    fn refill(&self, start: usize, were_all_held: bool) {
         let mut fill = self.fill.borrow_mut();
         let Some(fill) = &mut *fill else { return };
         fill.ring.push(start as u64);
@@ -221,7 +253,7 @@ mod tests {
         let nothing = File::open("/dev/null").unwrap().into();
         let umem = Rc::new(Umem::new(1).unwrap());
         let share = umem.take_share().unwrap();
-        let chunks = Chunks::new(umem, share, ring, nothing);
+        let chunks = Chunks::new(umem, share, ring, nothing, None);
         let kernel = Kernel {
             fill,
             lost: 0,
@@ -246,8 +278,8 @@ mod tests {
                         prop_assert_eq!((held.len(), kernel.lost), (umem::RECEIVE, lost + 1));
                         continue;
                     };
-                    let (chunk, _) = chunks.hold(&description).expect("a chunk of ours");
-                    prop_assert!(chunks.hold(&description).is_none(), "it has an owner");
+                    let (chunk, _) = chunks.hold(&description, Account::COMMON).expect("a chunk of ours");
+                    prop_assert!(chunks.hold(&description, Account::COMMON).is_none(), "it has an owner");
                     held.push((chunk, number));
                 }
                 for (chunk, number) in &held {
@@ -273,7 +305,7 @@ mod tests {
     fn a_chunk_outlives_its_socket() {
         let (chunks, mut kernel) = both();
         let (description, number) = kernel.receive(&chunks.umem).unwrap();
-        let (mut chunk, _) = chunks.hold(&description).unwrap();
+        let (mut chunk, _) = chunks.hold(&description, Account::COMMON).unwrap();
         chunks.close();
         drop((chunks, kernel));
         assert_eq!(&chunk[..], number.to_ne_bytes());

@@ -1,11 +1,15 @@
 //! The frames that an AF_XDP socket takes from its link, and the instructions that choose them.
 
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use softclock_wire::packet::{ARP, IPV4, IPV6, TCP, UDP};
 
 use super::program::{CONTEXT, CONTEXT_DATA, CONTEXT_DATA_END};
 use crate::bpf::{Assembler, Instruction, Label};
+use crate::link::Link;
+use crate::link::packet_socket::promiscuous;
 
 /// The frames that an AF_XDP socket takes from its link. The host keeps the others, as without the socket.
 ///
@@ -33,6 +37,15 @@ impl XdpFilter {
     /// The most addresses of a filter, and its most ports: a frame is compared with one after the other.
     pub const MOST_ENTRIES: usize = 512;
 
+    /// Makes the link promiscuous, for frames to another link address than the link's, while the result is held. A stack
+    /// that shares the host's addresses needs no other frames than the host does.
+    pub(super) fn promiscuous(&self, link: &Link) -> io::Result<Option<OwnedFd>> {
+        match self {
+            Self::Ports { .. } => Ok(None),
+            Self::All | Self::Addresses(_) => promiscuous(link).map(Some),
+        }
+    }
+
     /// Whether there are more addresses or ports than a program compares.
     pub(super) fn is_too_long(&self) -> bool {
         let (addresses, ports) = match self {
@@ -54,12 +67,22 @@ impl XdpFilter {
 }
 
 /// A transport protocol with ports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
+}
+
+impl Transport {
+    /// Its number in IP.
+    pub(super) const fn protocol(self) -> u8 {
+        match self {
+            Self::Tcp => TCP,
+            Self::Udp => UDP,
+        }
+    }
 }
 
 /// Appends instructions that jump to `taken` with frames that the filter takes, and with others to `left`. They expect
@@ -137,7 +160,7 @@ fn case(
 }
 
 /// Leaves a frame of less than `bytes` bytes, counted from [`DATA`].
-fn check_length(program: &mut Assembler, bytes: i16, left: Label) {
+pub(super) fn check_length(program: &mut Assembler, bytes: i16, left: Label) {
     program.extend([
         Instruction::copy(LIMIT, DATA),
         Instruction::add(LIMIT, bytes.into()),
@@ -205,10 +228,7 @@ fn jump_if_port(
     program.extend([Instruction::load_u16(VALUE, DATA, at)]);
     for (transport, port) in ports {
         let next = program.label();
-        let protocol = match transport {
-            Transport::Tcp => TCP,
-            Transport::Udp => UDP,
-        };
+        let protocol = transport.protocol();
         let port = u32::from(port.to_be());
         program.jump(
             Instruction::skip_if_not_u32(PROTOCOL, protocol.into(), 0),
@@ -241,15 +261,15 @@ fn v6_octets(address: &IpAddr) -> Option<[u8; 16]> {
 }
 
 /// The registers: the frame, its end, a limit to compare with the end, the field that was read, and the protocol.
-const DATA: u8 = 2;
-const END: u8 = 3;
+pub(super) const DATA: u8 = 2;
+pub(super) const END: u8 = 3;
 const LIMIT: u8 = 4;
-const VALUE: u8 = 5;
-const PROTOCOL: u8 = 7;
+pub(super) const VALUE: u8 = 5;
+pub(super) const PROTOCOL: u8 = 7;
 
 /// The length of an Ethernet header without tags, and the offset of its type.
-const ETHERNET: i16 = 14;
-const ETHER_TYPE: i16 = 12;
+pub(super) const ETHERNET: i16 = 14;
+pub(super) const ETHER_TYPE: i16 = 12;
 
 /// The flag for more fragments and the offset of a fragment, in IPv4.
-const MORE_OR_OFFSET: u16 = 0x3fff;
+pub(super) const MORE_OR_OFFSET: u16 = 0x3fff;

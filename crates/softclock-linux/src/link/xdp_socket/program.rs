@@ -55,6 +55,24 @@ fn instructions(map: BorrowedFd<'_>, filter: &XdpFilter, others: Others) -> Vec<
     // Before the time is written: the host would get it as metadata of frames that are left to it.
     filter::append(filter, &mut program, taken, left);
     program.place(taken);
+    append_stamp(&mut program);
+    program.extend(Instruction::load_map(1, map));
+    program.extend([
+        Instruction::load_u32(2, CONTEXT, CONTEXT_QUEUE),
+        Instruction::set(3, others.action()),
+        Instruction::call(REDIRECT_MAP),
+        Instruction::EXIT,
+    ]);
+    if *filter != XdpFilter::All {
+        program.place(left);
+        program.extend([Instruction::set(0, XDP_PASS), Instruction::EXIT]);
+    }
+    program.finish()
+}
+
+/// Appends instructions that write the time before the frame, if the driver has room for it. They expect the context in
+/// [`CONTEXT`], preserve `r6` to `r9`, and make pointers to the frame invalid.
+pub(super) fn append_stamp(program: &mut Assembler) {
     program.extend([
         Instruction::copy(1, CONTEXT),
         Instruction::set(2, -8),
@@ -68,18 +86,6 @@ fn instructions(map: BorrowedFd<'_>, filter: &XdpFilter, others: Others) -> Vec<
         Instruction::skip_if_greater(4, 2, 1),
         Instruction::store_u64(3, 0, 0),
     ]);
-    program.extend(Instruction::load_map(1, map));
-    program.extend([
-        Instruction::load_u32(2, CONTEXT, CONTEXT_QUEUE),
-        Instruction::set(3, others.action()),
-        Instruction::call(REDIRECT_MAP),
-        Instruction::EXIT,
-    ]);
-    if *filter != XdpFilter::All {
-        program.place(left);
-        program.extend([Instruction::set(0, XDP_PASS), Instruction::EXIT]);
-    }
-    program.finish()
 }
 
 impl Others {
@@ -96,13 +102,13 @@ pub(super) const CONTEXT: u8 = 6;
 
 /// include/uapi/linux/bpf.h.
 const KTIME_GET_NS: i32 = 5;
-const REDIRECT_MAP: i32 = 51;
+pub(super) const REDIRECT_MAP: i32 = 51;
 const ADJUST_META: i32 = 54;
-const XDP_DROP: i32 = 1;
-const XDP_PASS: i32 = 2;
+pub(super) const XDP_DROP: i32 = 1;
+pub(super) const XDP_PASS: i32 = 2;
 
 /// Offsets of the fields of `struct xdp_md`.
 pub(super) const CONTEXT_DATA: i16 = 0;
 pub(super) const CONTEXT_DATA_END: i16 = 4;
 const CONTEXT_DATA_META: i16 = 8;
-const CONTEXT_QUEUE: i16 = 16;
+pub(super) const CONTEXT_QUEUE: i16 = 16;

@@ -4,12 +4,13 @@
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, mem};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+
+use crate::memory::Memory;
 
 /// A ring that this process fills and the kernel empties.
 pub(super) struct Producer<T>(Ring<T>);
@@ -146,7 +147,7 @@ impl<T> Ring<T> {
         };
         let bytes = places.entries + entries as usize * mem::size_of::<T>();
         Ok(Self::over(
-            Memory::of_socket(socket, page_offset, bytes)?,
+            Memory::of_file(socket, page_offset, bytes)?,
             places,
             entries,
         ))
@@ -194,57 +195,6 @@ impl<T> Ring<T> {
                 .cast::<T>()
                 .add(index)
         }
-    }
-}
-
-/// A memory mapping, page-aligned; unmapped on drop.
-#[derive(Debug)]
-pub(super) struct Memory {
-    pub(super) start: NonNull<u8>,
-    pub(super) bytes: usize,
-}
-
-impl Memory {
-    /// Maps new memory, filled with zeros.
-    pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, wherever the kernel likes.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
-        }?;
-        Ok(Self::at(start.cast(), bytes))
-    }
-
-    /// Maps memory that a socket shares with the kernel.
-    fn of_socket(socket: BorrowedFd<'_>, page_offset: u64, bytes: usize) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping, wherever the kernel likes.
-        let start = unsafe {
-            mmap(
-                ptr::null_mut(),
-                bytes,
-                protection,
-                flags,
-                socket,
-                page_offset,
-            )
-        }?;
-        Ok(Self::at(start.cast(), bytes))
-    }
-
-    fn at(start: *mut u8, bytes: usize) -> Self {
-        Self {
-            start: NonNull::new(start).expect("nothing is mapped at zero"),
-            bytes,
-        }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: this value mapped the memory, and no reference to it is left. A failure leaves it mapped.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 

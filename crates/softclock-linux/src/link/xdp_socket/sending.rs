@@ -1,9 +1,9 @@
 //! The frames that the kernel has to send: copied to chunks of the socket's own, or in the chunks that they were received
 //! into, which are lent to the kernel.
 
-use std::mem;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::{io, mem};
 
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
@@ -14,6 +14,7 @@ use super::XdpSocket;
 use super::chunks::Chunk;
 use super::ring::{Consumer, Producer};
 use super::umem::{self, Share, Umem, chunk_of};
+use crate::link::{BATCH, Buffer};
 
 /// The sending half of the socket.
 pub(super) struct Sending {
@@ -53,11 +54,62 @@ impl Sending {
         }
     }
 
+    /// Sends frames as [`XdpSocket::send`] does.
+    pub(super) fn send<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+    ) -> io::Result<usize> {
+        self.send_by(socket, frames, |sending, frame, offload| {
+            sending.put_all(socket, frame, offload)
+        })
+    }
+
+    /// Sends frames as [`XdpSocket::send_buffers`] does.
+    pub(super) fn send_buffers<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frames: impl IntoIterator<Item = (&'a mut Buffer, &'a Offload)>,
+    ) -> io::Result<usize> {
+        self.send_by(socket, frames, |sending, frame, offload| {
+            if offload.segmentation.is_none()
+                && let Some(chunk) = frame.chunk_mut()
+                && let Some(number) = sending.number_of(chunk)
+            {
+                sending.prepare_lent(socket, chunk, offload)?;
+                let chunk = frame.take_chunk().expect("it was just there");
+                sending.lend(number, chunk);
+                return Ok(());
+            }
+            sending.put_all(socket, frame, offload)
+        })
+    }
+
+    /// Puts each frame into the ring by `put`, until it fails, and makes the kernel send them.
+    fn send_by<F, O>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frames: impl IntoIterator<Item = (F, O)>,
+        mut put: impl FnMut(&mut Self, F, O) -> Result<(), Errno>,
+    ) -> io::Result<usize> {
+        self.begin(socket)?;
+        let mut sent = 0;
+        for (frame, offload) in frames.into_iter().take(BATCH) {
+            match put(self, frame, offload) {
+                Ok(()) => sent += 1,
+                Err(error) if sent == 0 => return Err(error.into()),
+                Err(_) => break,
+            }
+        }
+        self.end(socket);
+        Ok(sent)
+    }
+
     /// Begins a batch.
     ///
     /// # Errors
     /// Those of the link, if it did not send the batch before.
-    pub(super) fn begin(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn begin(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         if self.is_stuck {
             // Queueing frames while the link is down would make them leave as one burst when it comes up again.
             self.wake(socket)?;
@@ -67,7 +119,7 @@ impl Sending {
     }
 
     /// Makes the kernel send the frames that were put into the ring, and takes back the memory of those it has sent.
-    pub(super) fn end(&mut self, socket: BorrowedFd<'_>) {
+    fn end(&mut self, socket: BorrowedFd<'_>) {
         self.leaving.submit();
         // Submitted frames count as sent; the next batch begins with the error.
         let _ = self.wake(socket);
@@ -105,12 +157,12 @@ impl Sending {
     }
 
     /// The number of a received chunk, if it lies in this socket's memory and so can be sent without a copy.
-    pub(super) fn number_of(&self, chunk: &Chunk) -> Option<usize> {
+    fn number_of(&self, chunk: &Chunk) -> Option<usize> {
         chunk.number_in(&self.umem)
     }
 
     /// Makes room for a received frame and completes its checksum, so that it can be [lent](Self::lend).
-    pub(super) fn prepare_lent(
+    fn prepare_lent(
         &mut self,
         socket: BorrowedFd<'_>,
         frame: &mut Chunk,
@@ -132,14 +184,14 @@ impl Sending {
     }
 
     /// Puts a received frame into the ring, which must have room for it, and keeps its chunk until it is sent.
-    pub(super) fn lend(&mut self, number: usize, chunk: Chunk) {
+    fn lend(&mut self, number: usize, chunk: Chunk) {
         self.leaving.push(chunk.description());
         self.lent[number] = Some(chunk);
     }
 
     /// Writes a frame, or all of its segments, to chunks and puts them into the ring, without submitting them. Puts
     /// either the whole frame or nothing.
-    pub(super) fn put_all(
+    fn put_all(
         &mut self,
         socket: BorrowedFd<'_>,
         frame: &[u8],

@@ -1,5 +1,5 @@
-//! The memory in which frames are exchanged with the kernel (UMEM), in chunks of a page. Each socket has a share of it:
-//! [`RECEIVE`] chunks to receive into, followed by [`SEND`] chunks to send from.
+//! The memory in which frames are exchanged with the kernel (UMEM), in chunks of a page. It consists of shares: chunks
+//! to receive into, [`RECEIVE`] if not chosen otherwise, followed by [`SEND`] chunks to send from.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -9,13 +9,15 @@ use std::ptr::NonNull;
 
 use rustix::net::xdp::XdpDesc;
 
-use super::ring::Memory;
+use crate::memory::Memory;
 
 /// The memory of one socket, or of several.
 #[derive(Debug)]
 pub(super) struct Umem {
     pub(super) memory: Memory,
     shares: usize,
+    /// The number of chunks to receive into of each share.
+    receive: usize,
     taken: Cell<usize>,
     /// The first socket, to which the kernel has the memory registered; `None` before it is bound and once it is
     /// closed.
@@ -27,14 +29,28 @@ pub(super) struct Umem {
 pub(super) struct Share {
     /// The number of its first chunk.
     first: usize,
+    /// The number of its chunks to receive into.
+    receive: usize,
 }
 
 impl Umem {
     /// Maps memory for this number of sockets.
     pub(super) fn new(shares: usize) -> io::Result<Self> {
+        Self::with_receive(shares, RECEIVE)
+    }
+
+    /// Maps memory of this number of shares with `receive` chunks to receive into each. `InvalidInput` if it is longer
+    /// than offsets of 32 bits reach.
+    pub(super) fn with_receive(shares: usize, receive: usize) -> io::Result<Self> {
+        let bytes = receive
+            .checked_add(SEND)
+            .and_then(|share| share.checked_mul(shares)?.checked_mul(CHUNK_BYTES))
+            .filter(|&bytes| u32::try_from(bytes).is_ok())
+            .ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self {
-            memory: Memory::anonymous(shares * SHARE * CHUNK_BYTES)?,
+            memory: Memory::anonymous(bytes)?,
             shares,
+            receive,
             taken: Cell::new(0),
             owner: RefCell::new(None),
         })
@@ -46,14 +62,15 @@ impl Umem {
         (index < self.shares).then(|| {
             self.taken.set(index + 1);
             Share {
-                first: index * SHARE,
+                first: index * (self.receive + SEND),
+                receive: self.receive,
             }
         })
     }
 
     /// The number of chunks of all shares.
     pub(super) fn chunks(&self) -> usize {
-        self.shares * SHARE
+        self.shares * (self.receive + SEND)
     }
 
     /// Returns the time that the XDP program wrote before the frame at this offset, and sets it to zero, so that a
@@ -91,18 +108,29 @@ impl Umem {
 impl Share {
     /// The offsets of the chunks to receive into.
     pub(super) fn to_receive(self) -> impl Iterator<Item = u64> {
-        offsets(self.first..self.first + RECEIVE)
+        offsets(self.first..self.first + self.receive)
     }
 
     /// The offsets of the chunks to send from.
     pub(super) fn to_send(self) -> impl Iterator<Item = u64> {
-        offsets(self.first + RECEIVE..self.first + SHARE)
+        offsets(self.chunks_to_send())
     }
 
     /// Whether a chunk to send from begins at this offset.
     pub(super) fn is_to_send(self, at: u64) -> bool {
-        let to_send = self.first + RECEIVE..self.first + SHARE;
-        at.is_multiple_of(CHUNK_BYTES as u64) && to_send.contains(&chunk_of(at as usize))
+        at.is_multiple_of(CHUNK_BYTES as u64)
+            && self.chunks_to_send().contains(&chunk_of(at as usize))
+    }
+
+    /// The numbers of the chunks to send from.
+    fn chunks_to_send(self) -> Range<usize> {
+        let start = self.first + self.receive;
+        start..start + SEND
+    }
+
+    /// The number of its chunks to receive into.
+    pub(super) const fn receive(self) -> usize {
+        self.receive
     }
 
     /// Whether it is the first of the memory.
@@ -117,7 +145,7 @@ impl Share {
         let (bytes, chunk) = (description.len as usize, chunk_of(at));
         let offset = at % CHUNK_BYTES;
         let index = chunk.checked_sub(self.first)?;
-        let fits = index < RECEIVE && offset >= STAMP_BYTES && bytes <= CHUNK_BYTES - offset;
+        let fits = index < self.receive && offset >= STAMP_BYTES && bytes <= CHUNK_BYTES - offset;
         fits.then_some(Place { at, bytes, index })
     }
 
@@ -146,11 +174,10 @@ pub(super) struct Place {
     pub(super) index: usize,
 }
 
-/// The number of chunks to receive into: 24 ms of frames of 1500 bytes at 1 Gbit/s.
+/// The number of chunks to receive into, for a socket that receives all frames of a queue: 24 ms of frames of 1500 bytes at 1 Gbit/s.
 pub(super) const RECEIVE: usize = 2048;
 /// The number of chunks to send from.
 pub(super) const SEND: usize = 1024;
-const SHARE: usize = RECEIVE + SEND;
 pub(super) const CHUNK_BYTES: usize = 4096;
 /// The size of the time that the XDP program writes before a frame.
 pub(super) const STAMP_BYTES: usize = 8;
@@ -178,7 +205,7 @@ mod tests {
         let [first, second] = [(); 2].map(|()| umem.take_share().unwrap());
         assert_eq!(umem.take_share(), None);
         let chunk = CHUNK_BYTES as u64;
-        let base = SHARE as u64 * chunk;
+        let base = (RECEIVE + SEND) as u64 * chunk;
         for (share, base) in [(first, 0), (second, base)] {
             let place = |addr, len| {
                 let options = XdpDescOptions::empty();

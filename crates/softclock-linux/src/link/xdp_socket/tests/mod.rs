@@ -7,9 +7,10 @@ use std::process::Command;
 
 use softclock_wire::packet::ones_complement_sum;
 
+use super::receiving::received;
 use super::*;
 use crate::link::cable::{Cable, SENDER, cable, frame, joined};
-use crate::link::{PacketSocket, Pool};
+use crate::link::{BATCH, PacketSocket, Pool};
 
 /// Opens the link by AF_XDP, or skips the test if that is not possible.
 macro_rules! xdp {

@@ -1,0 +1,439 @@
+//! Channels of the network interface (NI-LRP of *Lazy Receiver Processing*, 3.2): the XDP program demultiplexes frames
+//! into a ring for each channel, and discards those of a full channel before anything else is done with them.
+//!
+//! - [`credits`]: the limit of each channel, kept in an array that the program and this process share.
+//! - [`key`]: the endpoints by which the program finds a channel.
+//! - [`program`]: the XDP program.
+//! - [`slot`]: the socket of a channel.
+
+mod credits;
+mod key;
+mod program;
+mod slot;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::{fmt, io};
+
+use rustix::net::xdp::XdpOptionsFlags;
+use softclock_wire::packet::Offload;
+
+use super::chunks::{Account, Chunk, Chunks};
+use super::sending::Sending;
+use super::umem::{self, Umem};
+use super::{Open, XdpError, XdpSettings, XdpStep, bind, patiently, prepare, queue_of};
+use crate::bpf::{Attachment, IndexMap, SocketMap};
+use crate::link::{Buffer, Link, Received, Refused};
+pub(super) use credits::Credits;
+pub use key::EndpointKey;
+use program::Maps;
+use slot::Slot;
+
+/// Receives the frames of a link's queue by AF_XDP into channels, one for each endpoint, with early discard: an XDP
+/// program finds the channel of a frame by protocol, destination address and destination port, and drops the frame if
+/// the channel has as many frames as its limit. A flood to one endpoint so costs the time of the program, and takes
+/// nothing from the other endpoints.
+///
+/// Of the frames that the filter takes, the [control channel](Self::control) gets those that belong to no endpoint: ARP,
+/// ICMP, fragments, IPv6 with extension headers, frames with VLAN tags, datagrams to other ports and to groups. The
+/// host keeps the frames that the filter leaves, as without the channels.
+///
+/// A frame counts against the limit of its channel from the time when the program has chosen the channel until its
+/// [`Chunk`] is dropped, also while it is lent to [`send_buffers`](Self::send_buffers). There is a chunk of memory for
+/// each frame within the limits, so a receiver that holds all of its frames stops its own channel only.
+///
+/// The link is given back when this value and all channels are dropped, or when the process ends: the program, its maps
+/// and the sockets have no other holder. Closing takes the kernel about 10 ms for each channel that was in use at once.
+///
+/// # Threads
+/// All channels belong to one thread, since all of them refill the one fill ring of the queue, which has one producer,
+/// and one completion ring. Each channel has a descriptor of its own to wait for. For a thread of its own, a channel would
+/// need a bounded queue by which it returns chunks to the thread with the fill ring, or a lock around this ring; an
+/// atomic record of the chunks that are held; and the same for frames to send, or a queue of the link for each thread.
+/// Credits and counters are atomic already.
+///
+/// # Examples
+/// ```no_run
+/// use softclock_linux::link::{
+///     ChannelSettings, Copies, EndpointKey, Link, Transport, XdpChannels, XdpFilter, XdpSettings,
+/// };
+///
+/// let address = "192.0.2.9".parse()?;
+/// let link = XdpSettings {
+///     copies: Copies::Allowed,
+///     queue: None,
+///     filter: XdpFilter::Addresses(vec![address]),
+/// };
+/// let settings = ChannelSettings { link, channels: 16, limit: 64, control_limit: 64 };
+/// let channels = XdpChannels::open(&Link::named("eth0")?, settings).expect("AF_XDP");
+/// let echo = EndpointKey { transport: Transport::Udp, address, port: 7 };
+/// let channel = channels.add(&[echo], 64)?;
+/// // Once the descriptor of `channel` is readable:
+/// channel.receive(|received| {
+///     let _chunk = received.expect("no frame is refused").bytes;
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct XdpChannels {
+    control: XdpChannel,
+    shared: Rc<Shared>,
+}
+
+/// The settings to open channels with. Memory is reserved for all frames within the limits, 4 KiB for each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChannelSettings {
+    /// The queue of the link, and the frames that are taken from the host.
+    pub link: XdpSettings,
+    /// The most channels, besides that for control.
+    pub channels: u32,
+    /// The highest limit of a channel, in frames.
+    pub limit: u32,
+    /// The limit of the control channel, in frames.
+    pub control_limit: u32,
+}
+
+impl XdpChannels {
+    /// The most keys of one channel.
+    pub const MOST_KEYS: usize = 16;
+
+    /// Opens a link. Blocks for up to 200 ms if the link is busy.
+    ///
+    /// # Errors
+    /// See [`XdpError`]. [`XdpStep::Socket`] with `InvalidInput` if the memory would be longer than 4 GiB;
+    /// [`XdpStep::Program`] with `InvalidInput` if a limit is 0, or the filter takes no frames. After an error the link is
+    /// unchanged.
+    pub fn open(link: &Link, settings: ChannelSettings) -> Result<Self, XdpError> {
+        let failed = |step| move |error| XdpError::Failed(step, error);
+        let ChannelSettings {
+            link: XdpSettings { copies, filter, .. },
+            channels,
+            limit,
+            control_limit,
+        } = &settings;
+        let (queue, _) = queue_of(link, settings.link.queue)?;
+        let promiscuous = filter
+            .promiscuous(link)
+            .map_err(failed(XdpStep::Promiscuity))?;
+        let umem = umem_for(link, &settings).map_err(failed(XdpStep::Socket))?;
+        let (fd, share, rings) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
+        let maps = Maps::new(*channels).map_err(failed(XdpStep::Program))?;
+        let [waker, control] = [(); 2].map(|()| fd.try_clone());
+        let waker = waker.map_err(failed(XdpStep::Socket))?;
+        let credits = Some(maps.credits.clone());
+        let chunks = Open(Chunks::new(umem.clone(), share, rings.fill, waker, credits));
+        patiently(|| bind(fd.as_fd(), &umem, link, *copies, queue))
+            .map_err(failed(XdpStep::Queue))?;
+        let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
+        umem.owner.replace(Some(owner));
+        let options = rustix::net::sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
+        // The control channel before the program, which delivers frames as soon as it is attached.
+        let control = control.map_err(failed(XdpStep::Socket))?;
+        let control = Slot::new(CONTROL, control, rings.arrived);
+        maps.connect(&control).map_err(failed(XdpStep::Program))?;
+        let program = match *limit > 0 && *control_limit > 0 {
+            true => program::load(&maps, queue, filter),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let program = program.map_err(failed(XdpStep::Program))?;
+        let attachment =
+            patiently(|| program.attach_xdp(link.index())).map_err(failed(XdpStep::Driver))?;
+        let shared = Rc::new(Shared {
+            _attachment: attachment,
+            maps,
+            _promiscuous: promiscuous,
+            idle: RefCell::default(),
+            opened: Cell::new(CONTROL.0),
+            socket: fd,
+            sending: RefCell::new(rings.sending),
+            chunks,
+            umem,
+            link: link.clone(),
+            queue,
+            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
+            settings,
+        });
+        let control = XdpChannel::over(control.into(), shared.settings.control_limit, &shared);
+        Ok(Self { control, shared })
+    }
+
+    /// The channel of the frames that belong to no endpoint. It has a limit, too: a flood of such frames, as to closed
+    /// ports, also displaces ARP requests. Process its frames on the account of the stack, not of an endpoint.
+    pub const fn control(&self) -> &XdpChannel {
+        &self.control
+    }
+
+    /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each key,
+    /// and six for a socket unless that of a removed channel is free.
+    ///
+    /// The channel is removed when it is dropped. Frames that the program handles during the removal are discarded, but
+    /// such a frame may also arrive in a channel that is added at the same time, so receivers check the headers.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no keys, more than [`MOST_KEYS`](Self::MOST_KEYS), or a limit of 0 or above that of the
+    /// settings; `AlreadyExists` if another channel has one of the keys; `QuotaExceeded` if as many channels exist as the
+    /// settings say, counting removed ones some of whose frames are still held; those of socket(7) and bpf(2). After an
+    /// error no channel is added.
+    pub fn add(&self, keys: &[EndpointKey], limit: u32) -> io::Result<XdpChannel> {
+        let shared = &self.shared;
+        let is_valid = (1..=Self::MOST_KEYS).contains(&keys.len())
+            && (1..=shared.settings.limit).contains(&limit);
+        if !is_valid {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let slot = match shared.take_idle() {
+            Some(slot) => slot,
+            None => shared.open_slot()?,
+        };
+        let mut channel = XdpChannel::over(slot, limit, shared);
+        for key in keys.iter().map(EndpointKey::to_bytes) {
+            // On an error the channel is dropped, with the keys that it has so far.
+            shared.maps.keys.insert(&key, channel.slot.account.0)?;
+            channel.keys.push(key);
+        }
+        Ok(channel)
+    }
+
+    /// Sends frames as [`XdpSocket::send`](super::XdpSocket::send) does.
+    ///
+    /// # Errors
+    /// Those of [`XdpSocket::send`](super::XdpSocket::send).
+    pub fn send<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+    ) -> io::Result<usize> {
+        let mut sending = self.shared.sending.borrow_mut();
+        sending.send(self.shared.socket.as_fd(), frames)
+    }
+
+    /// Sends frames as [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers) does: those that a channel has received
+    /// are not copied, and count against the channel's limit until the link has sent them.
+    ///
+    /// # Errors
+    /// Those of [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers).
+    pub fn send_buffers<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a mut Buffer, &'a Offload)>,
+    ) -> io::Result<usize> {
+        let mut sending = self.shared.sending.borrow_mut();
+        sending.send_buffers(self.shared.socket.as_fd(), frames)
+    }
+
+    /// Whether the kernel had no room at the last call, so that frames may wait for [`flush`](Self::flush).
+    pub fn is_behind(&self) -> bool {
+        self.shared.sending.borrow().is_behind()
+    }
+
+    /// Asks the kernel to send the frames that wait.
+    pub fn flush(&self) {
+        let mut sending = self.shared.sending.borrow_mut();
+        sending.flush(self.shared.socket.as_fd());
+    }
+
+    /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
+    pub fn take_refused(&self) -> u64 {
+        self.shared.sending.borrow_mut().take_refused()
+    }
+}
+
+impl fmt::Debug for XdpChannels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdpChannels")
+            .field("link", &self.shared.link)
+            .field("queue", &self.shared.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A bounded queue of the frames to one endpoint, filled by the XDP program. Dropping it removes the channel; frames in
+/// it are discarded, and those held stay valid. Its descriptor is readable while it has frames.
+pub struct XdpChannel {
+    slot: Rc<Slot>,
+    keys: Vec<[u8; EndpointKey::BYTES]>,
+    limit: u32,
+    /// The counts when the channel was added: its slot may have had another before.
+    delivered_before: u64,
+    discarded_before: u64,
+    shared: Rc<Shared>,
+}
+
+impl XdpChannel {
+    /// Opens the channel by granting its credits.
+    fn over(slot: Rc<Slot>, limit: u32, shared: &Rc<Shared>) -> Self {
+        let credits = &shared.maps.credits;
+        credits.grant(slot.account, limit.into());
+        Self {
+            keys: Vec::new(),
+            limit,
+            delivered_before: credits.delivered(slot.account),
+            discarded_before: credits.discarded(slot.account),
+            slot,
+            shared: shared.clone(),
+        }
+    }
+
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
+    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for another
+    /// frame once a chunk is dropped.
+    ///
+    /// # Errors
+    /// `WouldBlock` if no frame has arrived.
+    pub fn receive(
+        &self,
+        on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
+    ) -> io::Result<usize> {
+        let shared = &self.shared;
+        let taken = self
+            .slot
+            .receive(&shared.chunks.0, shared.is_copied, on_frame);
+        let credits = &shared.maps.credits;
+        if taken.is_err()
+            && credits.held(self.slot.account) == 0
+            && credits.left(self.slot.account) <= 0
+        {
+            // All credits are with frames that the kernel is about to deliver, or has lost.
+            self.slot.settle(credits)?;
+        }
+        taken
+    }
+
+    /// The most frames that wait in the channel or are held.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The number of frames that were received from the channel and are held.
+    pub fn held(&self) -> usize {
+        self.shared.maps.credits.held(self.slot.account)
+    }
+
+    /// Counts the frames that the program put into the channel. Reads memory.
+    pub fn delivered(&self) -> u64 {
+        let credits = &self.shared.maps.credits;
+        credits
+            .delivered(self.slot.account)
+            .wrapping_sub(self.delivered_before)
+    }
+
+    /// Counts the frames that the program discarded since the channel was full. Reads memory.
+    pub fn discarded(&self) -> u64 {
+        let credits = &self.shared.maps.credits;
+        credits
+            .discarded(self.slot.account)
+            .wrapping_sub(self.discarded_before)
+    }
+
+    /// Counts frames that the kernel lost behind the program since the last call, and gives their room back to the
+    /// channel. There are none unless the driver needs more memory than is spare, or frames are longer than
+    /// [`XdpSocket::MOST_BYTES`](super::XdpSocket::MOST_BYTES).
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn take_lost(&self) -> io::Result<u64> {
+        self.slot.settle(&self.shared.maps.credits)?;
+        Ok(self.slot.take_lost())
+    }
+}
+
+impl AsFd for XdpChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.slot.socket.as_fd()
+    }
+}
+
+impl fmt::Debug for XdpChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdpChannel")
+            .field("socket", &self.slot.socket)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for XdpChannel {
+    fn drop(&mut self) {
+        let Shared { maps, .. } = &*self.shared;
+        for key in &self.keys {
+            // The entry is there: no other channel can remove it.
+            let _ = maps.keys.remove(key);
+        }
+        // Without credits, the program discards frames whose entry it has already found.
+        maps.credits
+            .grant(self.slot.account, -i64::from(self.limit));
+        self.slot.drain(&self.shared.chunks.0);
+        self.shared.idle.borrow_mut().push_back(self.slot.clone());
+    }
+}
+
+/// The parts that all channels have in common.
+struct Shared {
+    // In the order in which they have to be dropped: the program before its maps and the sockets, and these before the
+    // memory.
+    _attachment: Attachment,
+    maps: Maps,
+    _promiscuous: Option<OwnedFd>,
+    /// The slots of removed channels. Some of their frames may be held still.
+    idle: RefCell<VecDeque<Rc<Slot>>>,
+    /// The number of slots without that of control.
+    opened: Cell<u32>,
+    /// The socket of the control channel, by which all frames are sent.
+    socket: OwnedFd,
+    sending: RefCell<Sending>,
+    chunks: Open,
+    umem: Rc<Umem>,
+    link: Link,
+    queue: u32,
+    is_copied: bool,
+    settings: ChannelSettings,
+}
+
+impl Shared {
+    /// Takes the slot of a removed channel all of whose frames are given back.
+    fn take_idle(&self) -> Option<Rc<Slot>> {
+        let mut idle = self.idle.borrow_mut();
+        let is_free = |slot: &Rc<Slot>| {
+            // An error leaves the slot without these credits, and so not free.
+            let _ = slot.settle(&self.maps.credits);
+            slot.drain(&self.chunks.0);
+            self.maps.credits.left(slot.account) == 0
+        };
+        // The one removed first: the program has long finished with its frames.
+        let index = idle.iter().position(is_free)?;
+        idle.remove(index)
+    }
+
+    /// Opens the socket of another slot.
+    fn open_slot(&self) -> io::Result<Rc<Slot>> {
+        let opened = self.opened.get();
+        if opened >= self.settings.channels {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let (socket, arrived) = slot::prepare(self.settings.limit)?;
+        // As the second socket of the queue, which has the mode and the fill ring of the first.
+        let copies = self.settings.link.copies;
+        bind(socket.as_fd(), &self.umem, &self.link, copies, self.queue)?;
+        let slot = Slot::new(Account(opened + 1), socket, arrived);
+        self.maps.connect(&slot)?;
+        self.opened.set(opened + 1);
+        Ok(slot.into())
+    }
+}
+
+/// Maps memory with a chunk for each frame within the limits.
+fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Rc<Umem>> {
+    // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual link,
+    // the kernel takes a chunk only for a frame that has a credit.
+    let spare = if link.is_virtual() { 0 } else { umem::RECEIVE };
+    let frames = (settings.channels as usize)
+        .checked_mul(settings.limit as usize)
+        .and_then(|frames| frames.checked_add(settings.control_limit as usize + spare))
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    Umem::with_receive(1, frames).map(Rc::new)
+}
+
+/// The account of the control channel.
+const CONTROL: Account = Account(0);
+
+#[cfg(test)]
+mod tests;

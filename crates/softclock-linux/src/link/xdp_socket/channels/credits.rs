@@ -1,0 +1,83 @@
+//! The credits of channels: a channel has one for each frame that it has room for.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Account;
+use crate::bpf::SharedArray;
+
+/// The credits and counters of all channels, in an array that the XDP program and this process share.
+///
+/// The program takes a credit for each frame that it puts into a channel, and discards a frame that finds none. This
+/// process gives the credit back with the frame's chunk. Credits are added and subtracted, never set, so neither side
+/// loses a change of the other.
+#[derive(Debug)]
+pub(in super::super) struct Credits {
+    array: SharedArray,
+    /// The number of frames of each account that this process holds.
+    held: Box<[Cell<usize>]>,
+}
+
+impl Credits {
+    /// Creates this number of accounts without credits.
+    pub(super) fn new(accounts: u32) -> io::Result<Self> {
+        Ok(Self {
+            array: SharedArray::new(accounts)?,
+            held: vec![Cell::new(0); accounts as usize].into(),
+        })
+    }
+
+    /// Changes the credits of an account by this number.
+    pub(super) fn grant(&self, account: Account, credits: i64) {
+        // Two's complement: adding a negative number wraps.
+        self.array.entry(account.0)[CREDITS].fetch_add(credits as u64, Relaxed);
+    }
+
+    /// Counts a frame that this process has taken.
+    pub(in super::super) fn hold(&self, account: Account) {
+        let held = &self.held[account.0 as usize];
+        held.set(held.get() + 1);
+    }
+
+    /// Gives the credit of a frame back whose chunk is in the fill ring again.
+    pub(in super::super) fn give_back(&self, account: Account) {
+        let held = &self.held[account.0 as usize];
+        held.set(held.get() - 1);
+        // The program reads the credits only to choose the action: the fill ring orders the accesses to the chunk.
+        self.grant(account, 1);
+    }
+
+    /// The number of frames that this process holds.
+    pub(super) fn held(&self, account: Account) -> usize {
+        self.held[account.0 as usize].get()
+    }
+
+    /// The number of further frames that the program may put into the channel. Negative for a removed channel with
+    /// frames that are held or on their way.
+    pub(super) fn left(&self, account: Account) -> i64 {
+        self.array.entry(account.0)[CREDITS].load(Relaxed) as i64
+    }
+
+    /// Counts the frames that the program has put into channels with this account.
+    pub(super) fn delivered(&self, account: Account) -> u64 {
+        self.array.entry(account.0)[DELIVERED].load(Relaxed)
+    }
+
+    /// Counts the frames that the program has discarded.
+    pub(super) fn discarded(&self, account: Account) -> u64 {
+        self.array.entry(account.0)[DISCARDED].load(Relaxed)
+    }
+}
+
+impl AsFd for Credits {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.array.as_fd()
+    }
+}
+
+/// The words of an account.
+pub(super) const CREDITS: usize = 0;
+pub(super) const DELIVERED: usize = 1;
+pub(super) const DISCARDED: usize = 2;

@@ -1,0 +1,84 @@
+//! The socket of a channel. It outlives the channel, since opening and closing sockets is slow.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::net::xdp::{XDP_PGOFF_RX_RING, XdpDesc};
+use rustix::net::{AddressFamily, SocketType, socket_with, sockopt};
+
+use super::super::chunks::{Account, Chunk, Chunks};
+use super::super::receiving::take_batch;
+use super::super::ring::Consumer;
+use super::Credits;
+use crate::link::{Received, Refused};
+use crate::socket::NEW_SOCKET;
+
+/// A socket with a receive ring, which has no fill ring of its own.
+pub(super) struct Slot {
+    /// Also the index of the socket in the program's maps.
+    pub(super) account: Account,
+    /// Dropped before the descriptor: a mapped ring would keep the socket open.
+    arrived: RefCell<Consumer<XdpDesc>>,
+    pub(super) socket: OwnedFd,
+    /// The frames that the kernel had lost at the last look, and those of them that are reported.
+    lost: Cell<u64>,
+    reported: Cell<u64>,
+}
+
+impl Slot {
+    pub(super) fn new(account: Account, socket: OwnedFd, arrived: Consumer<XdpDesc>) -> Self {
+        Self {
+            account,
+            arrived: RefCell::new(arrived),
+            socket,
+            lost: Cell::new(0),
+            reported: Cell::new(0),
+        }
+    }
+
+    /// Passes the frames that have arrived to `on_frame`.
+    pub(super) fn receive(
+        &self,
+        chunks: &Rc<Chunks>,
+        is_copied: bool,
+        on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
+    ) -> io::Result<usize> {
+        let mut arrived = self.arrived.borrow_mut();
+        take_batch(&mut arrived, chunks, self.account, is_copied, on_frame)
+    }
+
+    /// Discards the frames that have arrived. Ends, since a removed channel has no credits for others.
+    pub(super) fn drain(&self, chunks: &Rc<Chunks>) {
+        while self.receive(chunks, false, drop).is_ok() {}
+    }
+
+    /// Gives the credits of frames back that the kernel has lost behind the program, since no chunk was free, the ring
+    /// was full or the frame was too long. A system call.
+    pub(super) fn settle(&self, credits: &Credits) -> io::Result<()> {
+        let statistics = sockopt::xdp_statistics(&self.socket)?;
+        let lost = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
+        let fresh = lost - self.lost.replace(lost);
+        if fresh > 0 {
+            credits.grant(self.account, fresh as i64);
+        }
+        Ok(())
+    }
+
+    /// The losses found since the last call.
+    pub(super) fn take_lost(&self) -> u64 {
+        let lost = self.lost.get();
+        lost - self.reported.replace(lost)
+    }
+}
+
+/// Creates a socket with a receive ring for this number of frames, not yet bound to a queue.
+pub(super) fn prepare(frames: u32) -> io::Result<(OwnedFd, Consumer<XdpDesc>)> {
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, NEW_SOCKET, None)?;
+    let entries = frames.next_power_of_two();
+    sockopt::set_xdp_rx_ring_size(&socket, entries)?;
+    let offsets = sockopt::xdp_mmap_offsets(&socket)?;
+    let arrived = Consumer::map(socket.as_fd(), XDP_PGOFF_RX_RING, &offsets.rx, entries)?;
+    Ok((socket, arrived))
+}

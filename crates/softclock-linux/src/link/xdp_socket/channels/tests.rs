@@ -1,0 +1,419 @@
+//! Channels over a veth pair: frames to the endpoints of one link, sent by AF_PACKET on the other.
+
+mod classification;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+use super::super::{Copies, Transport, XdpFilter};
+use super::*;
+use crate::link::cable::{Cable, SENDER, cable};
+use crate::link::{BATCH, PacketSocket, Pool};
+
+const OURS: &str = "10.0.0.9";
+const OURS_V6: &str = "fd00::9";
+const LIMIT: u32 = 40;
+
+fn udp(address: &str, port: u16) -> EndpointKey {
+    EndpointKey {
+        transport: Transport::Udp,
+        address: address.parse().unwrap(),
+        port,
+    }
+}
+
+/// A frame to this endpoint, with its number at the end.
+fn frame(to: &EndpointKey, number: u32) -> Vec<u8> {
+    let protocol = to.transport.protocol();
+    let mut frame = [&[0xff; 6][..], &SENDER].concat();
+    match to.address {
+        IpAddr::V4(address) => {
+            frame.extend([8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, protocol, 0, 0]);
+            frame.extend([10, 0, 0, 1]);
+            frame.extend(address.octets());
+        }
+        IpAddr::V6(address) => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, protocol, 64]);
+            frame.extend([0xfd; 16]);
+            frame.extend(address.octets());
+        }
+    }
+    frame.extend([0, 7]);
+    frame.extend(to.port.to_be_bytes());
+    frame.resize(96, 0);
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+fn number(frame: &[u8]) -> Option<u32> {
+    let (_, number) = frame.split_last_chunk::<4>()?;
+    (frame[6..12] == SENDER).then(|| u32::from_be_bytes(*number))
+}
+
+/// The numbers of the frames that have arrived in a channel.
+fn taken(channel: &XdpChannel) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    while channel
+        .receive(|received| numbers.extend(number(&received.unwrap().bytes)))
+        .is_ok()
+    {}
+    numbers
+}
+
+fn settings(channels: u32) -> ChannelSettings {
+    ChannelSettings {
+        link: XdpSettings {
+            copies: Copies::Allowed,
+            queue: None,
+            filter: XdpFilter::Addresses([OURS, OURS_V6].map(|a| a.parse().unwrap()).into()),
+        },
+        channels,
+        limit: LIMIT,
+        control_limit: 64,
+    }
+}
+
+/// Channels on one end of a cable, and a sender on the other.
+struct Setup {
+    channels: XdpChannels,
+    sender: PacketSocket,
+    cable: Cable,
+}
+
+impl Setup {
+    fn new(cable: Cable, settings: ChannelSettings) -> Result<Self, String> {
+        let [a, b] = cable.links();
+        let channels = match XdpChannels::open(&b, settings) {
+            Ok(channels) => channels,
+            Err(error @ XdpError::Failed(XdpStep::Program, _)) => panic!("{error:?}"),
+            Err(error) => return Err(format!("AF_XDP cannot be used here: {error:?}")),
+        };
+        let setup = Self {
+            channels,
+            sender: PacketSocket::open(&a, 1 << 20).unwrap(),
+            cable,
+        };
+        // The link may lose the first frames, while it comes up.
+        let control = setup.channels.control();
+        wait(|| {
+            setup.send(&udp(OURS, 1), [0]);
+            std::thread::sleep(Duration::from_millis(10));
+            (!taken(control).is_empty()).then_some(())
+        });
+        Ok(setup)
+    }
+
+    fn send(&self, to: &EndpointKey, numbers: impl IntoIterator<Item = u32>) {
+        for number in numbers {
+            let frame = frame(to, number);
+            let sent = self.sender.send([(&frame[..], &Offload::NONE)]);
+            assert_eq!(sent.unwrap(), 1);
+        }
+    }
+
+    /// Sends frames to the endpoint of this channel, and waits until the program has counted them.
+    fn send_to(&self, to: &EndpointKey, channel: &XdpChannel, numbers: std::ops::Range<u32>) {
+        let count = || channel.delivered() + channel.discarded();
+        let expected = count() + numbers.len() as u64;
+        self.send(to, numbers);
+        wait(|| (count() == expected).then_some(()));
+    }
+}
+
+/// Makes a setup, or skips the test if the machine does not permit it.
+macro_rules! setup {
+    ($settings:expr) => {
+        match Setup::new(cable!(), $settings) {
+            Ok(setup) => setup,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        }
+    };
+}
+
+/// Calls `ask` until it returns a value, for up to 10 s.
+fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..10_000 {
+        match ask() {
+            Some(answer) => return answer,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    panic!("no answer")
+}
+
+fn is_readable(channel: &XdpChannel) -> bool {
+    let mut entry = [PollFd::new(channel, PollFlags::IN)];
+    poll(&mut entry, Some(&Timespec::default())).unwrap();
+    entry[0].revents().contains(PollFlags::IN)
+}
+
+#[test]
+fn frames_arrive_in_the_channel_of_their_endpoint() {
+    let setup = setup!(settings(4));
+    let channels = &setup.channels;
+    let tcp = EndpointKey {
+        transport: Transport::Tcp,
+        ..udp(OURS, 7)
+    };
+    let several = [udp(OURS, 9), udp(OURS_V6, 7)];
+    let one = channels.add(&[udp(OURS, 7)], LIMIT).unwrap();
+    let two = channels.add(&[tcp], LIMIT).unwrap();
+    let three = channels.add(&several, LIMIT).unwrap();
+    for channel in [&one, &two, &three] {
+        assert!(!is_readable(channel));
+    }
+    setup.send_to(&udp(OURS, 7), &one, 100..120);
+    assert_eq!(
+        [&one, &two, &three].map(is_readable),
+        [true, false, false],
+        "each has its descriptor"
+    );
+    setup.send_to(&tcp, &two, 200..220);
+    setup.send_to(&several[0], &three, 300..320);
+    setup.send_to(&several[1], &three, 320..340);
+    setup.send_to(&udp(OURS, 8), channels.control(), 400..420);
+    let all = [&one, &two, &three, channels.control()];
+    let expected = [100..120, 200..220, 300..340, 400..420].map(Vec::from_iter);
+    assert_eq!(all.map(taken), expected);
+    for channel in all {
+        assert_eq!(channel.take_lost().unwrap(), 0);
+        assert_eq!((channel.discarded(), channel.held()), (0, 0));
+        assert!(!is_readable(channel));
+    }
+}
+
+#[test]
+fn a_flood_is_discarded_beyond_the_limit_of_its_channel() {
+    let setup = setup!(settings(2));
+    let channels = &setup.channels;
+    let [flooded, served] = [udp(OURS, 7), udp(OURS, 8)];
+    let flood = channels.add(&[flooded], LIMIT).unwrap();
+    let other = channels.add(&[served], 20).unwrap();
+    for round in 0..200 {
+        setup.send_to(&flooded, &flood, 0..50);
+        setup.send_to(&served, &other, round..round + 10);
+        assert_eq!(taken(&other), Vec::from_iter(round..round + 10));
+    }
+    assert_eq!((other.delivered(), other.discarded()), (2000, 0));
+    assert_eq!(flood.delivered(), u64::from(LIMIT));
+    assert_eq!(flood.discarded(), 200 * 50 - u64::from(LIMIT));
+    // The frames that wait are the first ones.
+    let mut held = Vec::new();
+    while flood
+        .receive(|received| held.push(received.unwrap().bytes))
+        .is_ok()
+    {}
+    let numbers: Vec<_> = held.iter().filter_map(|chunk| number(chunk)).collect();
+    assert_eq!(numbers, Vec::from_iter(0..LIMIT));
+
+    // Held frames count, and each chunk that is dropped makes room for one frame.
+    assert_eq!(flood.held(), LIMIT as usize);
+    let discarded = flood.discarded();
+    setup.send_to(&flooded, &flood, 0..10);
+    assert_eq!(flood.discarded(), discarded + 10);
+    held.truncate(LIMIT as usize - 7);
+    setup.send_to(&flooded, &flood, 500..510);
+    assert_eq!(flood.discarded(), discarded + 13);
+    assert_eq!(taken(&flood), Vec::from_iter(500..507));
+    for (chunk, number) in held.iter().zip(0..) {
+        assert_eq!(chunk[..], frame(&flooded, number), "held frames stay");
+    }
+    assert_eq!(flood.take_lost().unwrap() + other.take_lost().unwrap(), 0);
+}
+
+#[test]
+fn all_channels_can_be_full_at_once() {
+    const CHANNELS: u32 = 8;
+    let setup = setup!(settings(CHANNELS));
+    let keys: Vec<_> = (0..CHANNELS as u16).map(|port| udp(OURS, port)).collect();
+    let add = |key| setup.channels.add(&[key], LIMIT).unwrap();
+    let full: Vec<_> = keys.iter().copied().map(add).collect();
+    for (key, channel) in keys.iter().zip(&full) {
+        setup.send_to(key, channel, 0..LIMIT + 10);
+    }
+    setup.send_to(&udp(OURS, 99), setup.channels.control(), 0..100);
+    let limits = [LIMIT; CHANNELS as usize].into_iter().chain([64]);
+    for (channel, limit) in full.iter().chain([setup.channels.control()]).zip(limits) {
+        assert_eq!(taken(channel), Vec::from_iter(0..limit));
+        assert_eq!(channel.take_lost().unwrap(), 0);
+    }
+}
+
+#[test]
+fn the_host_keeps_the_frames_to_others() {
+    let setup = setup!(settings(1));
+    let [_, link] = setup.cable.links();
+    let host = PacketSocket::open(&link, 1 << 20).unwrap();
+    let channel = setup.channels.add(&[udp(OURS, 7)], LIMIT).unwrap();
+    let mut kept = BTreeSet::new();
+    wait(|| {
+        setup.send(&udp("10.0.0.8", 7), 0..10);
+        setup.send(&udp("fd00::8", 7), 10..20);
+        setup.send(&udp(OURS, 7), 20..30);
+        while host
+            .receive(|received| kept.extend(number(&received.unwrap().bytes)))
+            .is_ok()
+        {}
+        (kept.len() >= 20).then_some(())
+    });
+    assert_eq!(kept, BTreeSet::from_iter(0..20));
+    assert!(channel.delivered() >= 10);
+    assert_eq!(taken(setup.channels.control()), []);
+}
+
+#[test]
+fn a_removed_channel_leaves_nothing() {
+    let setup = setup!(settings(1));
+    let channels = &setup.channels;
+    let [first, second] = [udp(OURS, 7), udp(OURS, 8)];
+    let channel = channels.add(&[first], LIMIT).unwrap();
+    setup.send_to(&first, &channel, 0..20);
+    let mut held = Vec::new();
+    channel
+        .receive(|received| held.push(received.unwrap().bytes))
+        .unwrap();
+    held.truncate(1);
+    setup.send_to(&first, &channel, 20..30);
+    drop(channel);
+    // Its frames now belong to no endpoint.
+    setup.send_to(&first, channels.control(), 30..40);
+    assert_eq!(taken(channels.control()), Vec::from_iter(30..40));
+
+    let error = channels.add(&[second], LIMIT).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded, "one is held");
+    assert_eq!(held[0][..], frame(&first, 0));
+    held.clear();
+    let channel = channels.add(&[second], 10).unwrap();
+    assert_eq!((channel.delivered(), channel.discarded()), (0, 0));
+    setup.send_to(&second, &channel, 0..15);
+    assert_eq!((channel.delivered(), channel.discarded()), (10, 5));
+    assert_eq!(taken(&channel), Vec::from_iter(0..10));
+}
+
+#[test]
+fn an_endpoint_has_one_channel() {
+    let setup = setup!(settings(2));
+    let channels = &setup.channels;
+    let refused = |keys: &[EndpointKey], limit| channels.add(keys, limit).unwrap_err().kind();
+    let [first, second] = [udp(OURS, 7), udp(OURS, 8)];
+    let channel = channels.add(&[first], LIMIT).unwrap();
+    assert_eq!(
+        refused(&[second, first], LIMIT),
+        io::ErrorKind::AlreadyExists
+    );
+    assert_eq!(refused(&[], LIMIT), io::ErrorKind::InvalidInput);
+    assert_eq!(refused(&[second], 0), io::ErrorKind::InvalidInput);
+    assert_eq!(refused(&[second], LIMIT + 1), io::ErrorKind::InvalidInput);
+    let many: Vec<_> = (0..17).map(|port| udp(OURS, port)).collect();
+    assert_eq!(refused(&many, LIMIT), io::ErrorKind::InvalidInput);
+    // The keys before the one that was refused are gone again.
+    let other = channels.add(&[second], LIMIT).unwrap();
+    setup.send_to(&first, &channel, 0..1);
+    setup.send_to(&second, &other, 1..2);
+    assert_eq!([taken(&channel), taken(&other)], [[0], [1]]);
+}
+
+#[test]
+fn received_frames_are_sent_without_a_copy_and_give_their_credits_back() {
+    let setup = setup!(settings(1));
+    let key = udp(OURS, 7);
+    let channel = setup.channels.add(&[key], LIMIT).unwrap();
+    let mut echoed = 0;
+    for round in 0..50 {
+        setup.send_to(&key, &channel, round * 30..(round + 1) * 30);
+        let mut frames = Vec::new();
+        channel
+            .receive(|received| frames.push(Buffer::from(received.unwrap().bytes)))
+            .unwrap();
+        assert_eq!(frames.len(), 30);
+        let buffers = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
+        assert_eq!(setup.channels.send_buffers(buffers).unwrap(), 30);
+        assert!(frames.iter().all(|frame| frame.is_empty()));
+        while setup
+            .sender
+            .receive(|received| {
+                echoed += usize::from(number(&received.unwrap().bytes).is_some());
+            })
+            .is_ok()
+        {}
+    }
+    wait(|| {
+        let _ = setup.sender.receive(|received| {
+            echoed += usize::from(number(&received.unwrap().bytes).is_some());
+        });
+        (echoed == 1500).then_some(())
+    });
+    assert_eq!((channel.discarded(), channel.held()), (0, 0));
+    let copied = frame(&key, 1);
+    let mut copied = Pool::new().copy_of(&copied);
+    let frames = [(&mut copied, &Offload::NONE)];
+    assert_eq!(setup.channels.send_buffers(frames).unwrap(), 1);
+    assert!(!setup.channels.is_behind() && setup.channels.take_refused() == 0);
+}
+
+#[test]
+fn the_link_is_as_before_when_all_channels_are_dropped() {
+    let cable = cable!();
+    let before = cable.state();
+    let setup = match Setup::new(cable, settings(3)) {
+        Ok(setup) => setup,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let key = udp(OURS, 7);
+    let channel = setup.channels.add(&[key], LIMIT).unwrap();
+    setup.send_to(&key, &channel, 0..BATCH as u32);
+    let mut held = Vec::new();
+    channel
+        .receive(|received| held.push(received.unwrap().bytes))
+        .unwrap();
+    let Setup {
+        channels,
+        sender,
+        cable,
+    } = setup;
+    drop(channels);
+    assert!(cable.state()[1].contains("prog/xdp"), "a channel is left");
+    drop((sender, channel));
+    // Also while frames are held.
+    wait(|| (cable.state() == before).then_some(()));
+    let [_, link] = cable.links();
+    let again = XdpChannels::open(&link, settings(3)).unwrap();
+    assert_eq!(held[5][..], frame(&key, 5));
+    held.clear();
+    drop(again);
+    wait(|| (cable.state() == before).then_some(()));
+}
+
+#[test]
+fn settings_without_frames_are_refused() {
+    let cable = cable!();
+    let before = cable.state();
+    let [_, link] = cable.links();
+    let refused = |settings: ChannelSettings| match XdpChannels::open(&link, settings) {
+        Err(XdpError::Failed(step, error)) => Some((step, error.kind())),
+        Err(XdpError::Queues(_)) => None,
+        Ok(_) => panic!("opened"),
+    };
+    let invalid = Some((XdpStep::Program, io::ErrorKind::InvalidInput));
+    if refused(ChannelSettings {
+        limit: 0,
+        ..settings(1)
+    }) != invalid
+    {
+        softclock_testing::skip!("AF_XDP cannot be used here");
+    }
+    let mut nothing = settings(1);
+    nothing.link.filter = XdpFilter::Addresses(Vec::new());
+    assert_eq!(refused(nothing), invalid);
+    let long = ChannelSettings {
+        limit: u32::MAX,
+        ..settings(u32::MAX)
+    };
+    let socket = Some((XdpStep::Socket, io::ErrorKind::InvalidInput));
+    assert_eq!(refused(long), socket);
+    wait(|| (cable.state() == before).then_some(()));
+}

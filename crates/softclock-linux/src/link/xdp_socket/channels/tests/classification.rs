@@ -1,0 +1,231 @@
+//! The program chooses the same channel as a plain reading of the headers does, for any frame.
+
+use std::hint::black_box;
+use std::net::Ipv6Addr;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::super::program;
+use super::*;
+use crate::bpf::Program;
+
+/// A loaded program with channels for these endpoints, attached to no link.
+struct Loaded {
+    program: Program,
+    maps: Maps,
+    keys: Vec<EndpointKey>,
+    _slots: Vec<Slot>,
+}
+
+impl Loaded {
+    fn new(keys: Vec<EndpointKey>, filter: &XdpFilter) -> io::Result<Self> {
+        let maps = Maps::new(keys.len() as u32)?;
+        let mut slots = Vec::new();
+        for index in 0..=keys.len() as u32 {
+            let (socket, arrived) = slot::prepare(1)?;
+            let slot = Slot::new(Account(index), socket, arrived);
+            maps.connect(&slot)?;
+            slots.push(slot);
+        }
+        for (key, index) in keys.iter().zip(1..) {
+            maps.keys.insert(&key.to_bytes(), index)?;
+        }
+        Ok(Self {
+            program: program::load(&maps, 0, filter).expect("the kernel accepts the program"),
+            maps,
+            keys,
+            _slots: slots,
+        })
+    }
+
+    /// Runs the program on a frame; returns its action, and the index of the channel with this change of counters.
+    fn run(&self, frame: &[u8]) -> (u32, Option<(u32, [i64; 3])>) {
+        let credits = &self.maps.credits;
+        let read = |index| {
+            let account = Account(index);
+            let counts = [credits.delivered(account), credits.discarded(account)];
+            let [delivered, discarded] = counts.map(|count| count as i64);
+            [credits.left(account), delivered, discarded]
+        };
+        let all = 0..=self.keys.len() as u32;
+        let before: Vec<_> = all.clone().map(read).collect();
+        let (action, _) = self.program.run(frame, 1).unwrap();
+        let changes = all.zip(before).map(|(index, before)| {
+            let after = read(index);
+            (index, [0, 1, 2].map(|word| after[word] - before[word]))
+        });
+        let mut changed = changes.filter(|(_, change)| *change != [0; 3]);
+        let first = changed.next();
+        assert_eq!(changed.next(), None, "one channel is charged");
+        (action, first)
+    }
+
+    /// The index of the channel of a frame, by its headers.
+    fn expected(&self, frame: &[u8]) -> u32 {
+        let key = endpoint(frame);
+        let index = self.keys.iter().position(|&of| Some(of) == key);
+        index.map_or(CONTROL.0, |index| index as u32 + 1)
+    }
+}
+
+/// The endpoint of a frame.
+fn endpoint(frame: &[u8]) -> Option<EndpointKey> {
+    let (ether_type, packet) = frame.get(12..)?.split_first_chunk::<2>()?;
+    let (protocol, address, ports) = match *ether_type {
+        [8, 0] => {
+            let header = packet.first_chunk::<20>()?;
+            let length = 4 * usize::from(header[0] & 15);
+            let is_fragment = header[6] & 0x3f != 0 || header[7] != 0;
+            if is_fragment || length < 20 {
+                return None;
+            }
+            let address: [u8; 4] = header[16..].try_into().unwrap();
+            (header[9], IpAddr::from(address), packet.get(length..)?)
+        }
+        [0x86, 0xdd] => {
+            let (header, rest) = packet.split_first_chunk::<40>()?;
+            let address: [u8; 16] = header[24..].try_into().unwrap();
+            (header[6], IpAddr::from(address), rest)
+        }
+        _ => return None,
+    };
+    let &[_, _, high, low] = ports.first_chunk::<4>()?;
+    let transport = match protocol {
+        6 => Transport::Tcp,
+        17 => Transport::Udp,
+        _ => return None,
+    };
+    Some(EndpointKey {
+        transport,
+        address,
+        port: u16::from_be_bytes([high, low]),
+    })
+}
+
+/// Frames most of which are nearly to an endpoint.
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 14..120);
+    let ether_type = prop_oneof![
+        8 => Just([8u8, 0]),
+        8 => Just([0x86, 0xdd]),
+        1 => Just([8, 6]),
+        1 => any::<[u8; 2]>(),
+    ];
+    let protocol = prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => any::<u8>()];
+    let words = prop_oneof![3 => Just(5usize), 2 => 0..16usize];
+    let fragment = prop_oneof![6 => Just([0u8, 0]), 1 => Just([0x40, 0]), 1 => any::<[u8; 2]>()];
+    let last = prop_oneof![4 => Just(9u8), 1 => any::<u8>()];
+    let port = prop_oneof![4 => 7..9u16, 1 => any::<u16>()];
+    let fields = (ether_type, protocol, words, fragment, last, port);
+    (bytes, fields).prop_map(
+        |(mut bytes, (ether_type, protocol, words, fragment, last, port))| {
+            let mut put = |at: usize, field: &[u8]| {
+                for (byte, value) in bytes.iter_mut().skip(at).zip(field) {
+                    *byte = *value;
+                }
+            };
+            put(12, &ether_type);
+            if ether_type == [8, 0] {
+                put(14, &[0x40 | words as u8]);
+                put(20, &fragment);
+                put(23, &[protocol]);
+                put(30, &[10, 0, 0, last]);
+                put(14 + 4 * words + 2, &port.to_be_bytes());
+            } else {
+                put(20, &[protocol]);
+                put(38, &v6(last));
+                put(56, &port.to_be_bytes());
+            }
+            bytes
+        },
+    )
+}
+
+/// An address that differs from ours in the last byte.
+fn v6(last: u8) -> [u8; 16] {
+    let mut address = OURS_V6.parse::<Ipv6Addr>().unwrap().octets();
+    address[15] = last;
+    address
+}
+
+fn keys() -> Vec<EndpointKey> {
+    let tcp = EndpointKey {
+        transport: Transport::Tcp,
+        ..udp(OURS_V6, 7)
+    };
+    vec![udp(OURS, 7), udp(OURS, 8), udp(OURS_V6, 7), tcp]
+}
+
+/// Loads the program, or skips the test.
+macro_rules! loaded {
+    ($filter:expr) => {
+        match Loaded::new(keys(), $filter) {
+            Ok(loaded) => loaded,
+            Err(error) => softclock_testing::skip!("no BPF or AF_XDP: {error}"),
+        }
+    };
+}
+
+#[test]
+fn the_program_reads_headers_as_this_test_does() {
+    let loaded = loaded!(&XdpFilter::All);
+    let runs = TestRunner::new(Config::with_cases(3000)).run(&frames(), |frame| {
+        let expected = loaded.expected(&frame);
+        let account = Account(expected);
+        let credits = &loaded.maps.credits;
+        // Without a credit, with one.
+        let dropped = (XDP_DROP, Some((expected, [0, 0, 1])));
+        prop_assert_eq!(loaded.run(&frame), dropped);
+        credits.grant(account, 1);
+        let redirected = (XDP_REDIRECT, Some((expected, [-1, 1, 0])));
+        prop_assert_eq!(loaded.run(&frame), redirected);
+        prop_assert_eq!(credits.left(account), 0);
+        Ok(())
+    });
+    runs.unwrap();
+}
+
+#[test]
+fn the_frames_of_others_are_not_charged() {
+    let filter = settings(1).link.filter;
+    let loaded = loaded!(&filter);
+    let others = [udp("10.0.0.8", 7), udp("fd00::8", 7)];
+    for key in others {
+        assert_eq!(loaded.run(&frame(&key, 0)), (XDP_PASS, None));
+    }
+    for (key, index) in keys().iter().zip(1..) {
+        let dropped = (XDP_DROP, Some((index, [0, 0, 1])));
+        assert_eq!(loaded.run(&frame(key, 0)), dropped);
+    }
+    let of_no_endpoint = loaded.run(&frame(&udp(OURS, 99), 0));
+    assert_eq!(of_no_endpoint, (XDP_DROP, Some((CONTROL.0, [0, 0, 1]))));
+}
+
+/// Prints the time of the program for a frame, without that of the driver and of the delivery.
+#[test]
+#[ignore = "a measurement"]
+fn time_of_a_run() {
+    const TIMES: u32 = 3_000_000;
+    let filter = settings(1).link.filter;
+    let loaded = loaded!(&filter);
+    for key in [
+        udp(OURS, 7),
+        udp(OURS_V6, 7),
+        udp(OURS, 99),
+        udp("10.0.0.8", 7),
+    ] {
+        let frame = frame(&key, 0);
+        let account = Account(loaded.expected(&frame));
+        let time = || black_box(loaded.program.run(&frame, TIMES).unwrap());
+        let discarded = time();
+        loaded.maps.credits.grant(account, TIMES.into());
+        let delivered = time();
+        println!("{key:?}: without credit {discarded:?}, with {delivered:?} (action, ns)");
+    }
+}
+
+/// include/uapi/linux/bpf.h.
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;

@@ -1,0 +1,53 @@
+//! Memory mappings.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A memory mapping, page-aligned; unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) start: NonNull<u8>,
+    pub(crate) bytes: usize,
+}
+
+impl Memory {
+    /// Maps new memory, filled with zeros.
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
+        }?;
+        Ok(Self::at(start.cast(), bytes))
+    }
+
+    /// Maps memory that the kernel shares by a descriptor.
+    pub(crate) fn of_file(
+        file: BorrowedFd<'_>,
+        page_offset: u64,
+        bytes: usize,
+    ) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, file, page_offset) }?;
+        Ok(Self::at(start.cast(), bytes))
+    }
+
+    fn at(start: *mut u8, bytes: usize) -> Self {
+        Self {
+            start: NonNull::new(start).expect("nothing is mapped at zero"),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: this value mapped the memory, and no reference to it is left. A failure leaves it mapped.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
