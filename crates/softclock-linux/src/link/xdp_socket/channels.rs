@@ -45,7 +45,8 @@ use slot::Slot;
 /// each frame within the limits, so a receiver that holds all of its frames stops its own channel only.
 ///
 /// The link is given back when this value and all channels are dropped, or when the process ends: the program, its maps
-/// and the sockets have no other holder. Closing takes the kernel about 10 ms for each channel that was in use at once.
+/// and the sockets have no other holder. While channels are left without this value, the frames of no endpoint are
+/// discarded. Closing takes the kernel about 10 ms for each channel that was in use at once.
 ///
 /// # Threads
 /// All channels belong to one thread, since all of them refill the one fill ring of the queue, which has one producer,
@@ -165,7 +166,7 @@ impl XdpChannels {
     }
 
     /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each key,
-    /// and six for a socket unless that of a removed channel is free.
+    /// one for each removed channel that it looks at, and six for a socket if none of a removed channel is free.
     ///
     /// The channel is removed when it is dropped. Frames that the program handles during the removal are discarded, but
     /// such a frame may also arrive in a channel that is added at the same time, so receivers check the headers.
@@ -187,7 +188,7 @@ impl XdpChannels {
             None => shared.open_slot()?,
         };
         let mut channel = XdpChannel::over(slot, limit, shared);
-        for key in keys.iter().map(EndpointKey::to_bytes) {
+        for key in keys.iter().map(|key| key.to_bytes()) {
             // On an error the channel is dropped, with the keys that it has so far.
             shared.maps.keys.insert(&key, channel.slot.account.0)?;
             channel.keys.push(key);

@@ -26,7 +26,7 @@ impl EndpointKey {
     /// ```
     ///
     /// The address is in network order, of IPv4 with zeros behind it. The version, 4 or 6, keeps the two apart.
-    pub(super) fn to_bytes(&self) -> [u8; Self::BYTES] {
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut key = [0; Self::BYTES];
         let (address, rest) = key.split_at_mut(PORT);
         let version = match self.address {

@@ -1,6 +1,7 @@
 //! Channels over a veth pair: frames to the endpoints of one link, sent by AF_PACKET on the other.
 
 mod classification;
+mod measurements;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -133,6 +134,7 @@ macro_rules! setup {
         }
     };
 }
+use setup;
 
 /// Calls `ask` until it returns a value, for up to 10 s.
 fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
@@ -241,6 +243,38 @@ fn all_channels_can_be_full_at_once() {
         assert_eq!(taken(channel), Vec::from_iter(0..limit));
         assert_eq!(channel.take_lost().unwrap(), 0);
     }
+}
+
+/// Credits of frames that the kernel loses behind the program come back.
+#[test]
+fn lost_frames_do_not_cost_room() {
+    let setup = setup!(settings(1));
+    let key = udp(OURS, 7);
+    let channel = setup.channels.add(&[key], LIMIT).unwrap();
+    let (credits, account) = (&setup.channels.shared.maps.credits, channel.slot.account);
+    // More credits than the ring has room for.
+    let (room, lost) = (LIMIT.next_power_of_two(), 100);
+    credits.grant(account, (room + lost - LIMIT).into());
+    setup.send_to(&key, &channel, 0..room + lost);
+    assert_eq!((channel.discarded(), credits.left(account)), (0, 0));
+    // The ring may be filled a little later than the frames are counted.
+    let mut reported = 0;
+    wait(|| {
+        reported += channel.take_lost().unwrap();
+        (reported == lost.into()).then_some(())
+    });
+    assert_eq!(taken(&channel), Vec::from_iter(0..room));
+    assert_eq!(credits.left(account), (room + lost).into());
+
+    // A receiver that only receives gets them back once the channel would stand still.
+    credits.grant(account, -i64::from(lost));
+    setup.send_to(&key, &channel, 0..room);
+    credits.grant(account, lost.into());
+    setup.send_to(&key, &channel, room..room + lost);
+    assert_eq!(credits.left(account), 0);
+    wait(|| (taken(&channel).is_empty() && credits.left(account) > 0).then_some(()));
+    setup.send_to(&key, &channel, 900..910);
+    wait(|| (taken(&channel) == Vec::from_iter(900..910)).then_some(()));
 }
 
 #[test]

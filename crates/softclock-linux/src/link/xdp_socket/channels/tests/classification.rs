@@ -19,7 +19,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn new(keys: Vec<EndpointKey>, filter: &XdpFilter) -> io::Result<Self> {
+    fn new(queue: u32, filter: &XdpFilter) -> io::Result<Self> {
+        let keys = keys();
         let maps = Maps::new(keys.len() as u32)?;
         let mut slots = Vec::new();
         for index in 0..=keys.len() as u32 {
@@ -32,7 +33,7 @@ impl Loaded {
             maps.keys.insert(&key.to_bytes(), index)?;
         }
         Ok(Self {
-            program: program::load(&maps, 0, filter).expect("the kernel accepts the program"),
+            program: program::load(&maps, queue, filter).expect("the kernel accepts the program"),
             maps,
             keys,
             _slots: slots,
@@ -159,8 +160,8 @@ fn keys() -> Vec<EndpointKey> {
 
 /// Loads the program, or skips the test.
 macro_rules! loaded {
-    ($filter:expr) => {
-        match Loaded::new(keys(), $filter) {
+    ($queue:expr, $filter:expr) => {
+        match Loaded::new($queue, $filter) {
             Ok(loaded) => loaded,
             Err(error) => softclock_testing::skip!("no BPF or AF_XDP: {error}"),
         }
@@ -169,7 +170,7 @@ macro_rules! loaded {
 
 #[test]
 fn the_program_reads_headers_as_this_test_does() {
-    let loaded = loaded!(&XdpFilter::All);
+    let loaded = loaded!(0, &XdpFilter::All);
     let runs = TestRunner::new(Config::with_cases(3000)).run(&frames(), |frame| {
         let expected = loaded.expected(&frame);
         let account = Account(expected);
@@ -189,7 +190,7 @@ fn the_program_reads_headers_as_this_test_does() {
 #[test]
 fn the_frames_of_others_are_not_charged() {
     let filter = settings(1).link.filter;
-    let loaded = loaded!(&filter);
+    let loaded = loaded!(0, &filter);
     let others = [udp("10.0.0.8", 7), udp("fd00::8", 7)];
     for key in others {
         assert_eq!(loaded.run(&frame(&key, 0)), (XDP_PASS, None));
@@ -202,13 +203,22 @@ fn the_frames_of_others_are_not_charged() {
     assert_eq!(of_no_endpoint, (XDP_DROP, Some((CONTROL.0, [0, 0, 1]))));
 }
 
+#[test]
+fn the_host_keeps_the_other_queues() {
+    // The kernel runs the program as for the first queue.
+    let loaded = loaded!(1, &XdpFilter::All);
+    for key in keys() {
+        assert_eq!(loaded.run(&frame(&key, 0)), (XDP_PASS, None));
+    }
+}
+
 /// Prints the time of the program for a frame, without that of the driver and of the delivery.
 #[test]
 #[ignore = "a measurement"]
 fn time_of_a_run() {
     const TIMES: u32 = 3_000_000;
     let filter = settings(1).link.filter;
-    let loaded = loaded!(&filter);
+    let loaded = loaded!(0, &filter);
     for key in [
         udp(OURS, 7),
         udp(OURS_V6, 7),
