@@ -14,6 +14,8 @@ mod instruction;
 mod map;
 mod shared_array;
 mod socket_map;
+#[cfg(test)]
+mod test_run;
 
 use std::io;
 use std::mem::size_of;
@@ -103,54 +105,6 @@ impl Program {
     }
 }
 
-#[cfg(test)]
-impl Program {
-    /// Runs the program on a frame this number of times (BPF_PROG_TEST_RUN); returns its last result and the mean time of
-    /// a run in nanoseconds.
-    pub(crate) fn run(&self, frame: &[u8], times: u32) -> io::Result<(u32, u32)> {
-        let mut request = RunProgram {
-            program: self.0.as_raw_fd() as u32,
-            frame_bytes: frame.len() as u32,
-            frame: frame.as_ptr().expose_provenance() as u64,
-            times,
-            ..RunProgram::default()
-        };
-        let request: *mut RunProgram = &raw mut request;
-        // SAFETY: the structure has the layout of this command, which also writes to it; the frame outlives the call.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                BPF_PROG_TEST_RUN,
-                request,
-                size_of::<RunProgram>(),
-            )
-        };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call has ended, and the structure is still there.
-        let RunProgram {
-            result, duration, ..
-        } = unsafe { request.read() };
-        Ok((result, duration))
-    }
-}
-
-/// The beginning of `union bpf_attr` for BPF_PROG_TEST_RUN.
-#[cfg(test)]
-#[derive(Default)]
-#[repr(C)]
-struct RunProgram {
-    program: u32,
-    result: u32,
-    frame_bytes: u32,
-    output_bytes: u32,
-    frame: u64,
-    output: u64,
-    times: u32,
-    duration: u32,
-}
-
 impl AsFd for Program {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.as_fd()
@@ -231,8 +185,6 @@ const _: () = assert!(size_of::<CreateLink>() == 32);
 const LOAD_TRIES: u32 = 5;
 
 const BPF_PROG_LOAD: libc::c_int = 5;
-#[cfg(test)]
-const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_PROG_TYPE_XDP: u32 = 6;

@@ -1,39 +1,54 @@
 //! Costs, printed. Run with `--ignored --nocapture`.
 
+use std::thread;
 use std::time::Instant;
 
 use super::*;
 
-/// The sender's time for a frame, on a veth pair, where the receiving kernel's work is done at once by the sender's
-/// processor: with early discard by credits, and with as many credits as frames, so that the kernel copies each frame
-/// and finds the ring full.
+/// The time of the receiving side for a frame, from the program to the ring: with early discard by credits; with as many
+/// credits as frames, so that the kernel copies each frame and finds the ring full; and with a receiver.
 #[test]
 #[ignore = "a measurement"]
-fn time_of_a_discarded_frame() {
-    const FRAMES: u64 = 400_000;
+fn time_of_a_frame() {
+    const FRAMES: u32 = 2_000_000;
     let setup = setup!(settings(1));
     let key = udp(OURS, 7);
     let channel = setup.channels.add(&[key], LIMIT).unwrap();
-    let (credits, account) = (&setup.channels.shared.maps.credits, channel.slot.account);
+    let shared = &setup.channels.shared;
+    let (credits, account) = (&shared.maps.credits, channel.slot.account);
+    let program = program::load(&shared.maps, 0, &shared.settings.link.filter).unwrap();
+    let index = shared.link.index();
     for bytes in [100, 1500] {
         let mut sent = frame(&key, 0);
         sent.resize(bytes, 0);
+        let run = |times| program.run_live(index, &sent, times).unwrap();
+        run(100);
         for (name, granted) in [("early discard", 0), ("ring full", 1 << 40)] {
             credits.grant(account, granted);
-            let before = channel.delivered() + channel.discarded();
             let start = Instant::now();
-            let batch = [(&sent[..], &Offload::NONE); BATCH];
-            let mut offered = 0;
-            while offered < FRAMES {
-                offered += setup.sender.send(batch).unwrap_or(0) as u64;
-            }
-            let each = start.elapsed().as_nanos() / u128::from(offered);
-            let seen = channel.delivered() + channel.discarded() - before;
-            println!(
-                "{bytes} bytes, {name}: {each} ns for each of {offered}, {seen} reached the program"
-            );
+            run(FRAMES);
+            let each = start.elapsed() / FRAMES;
+            println!("{bytes} bytes, {name}: {each:?} a frame");
             credits.grant(account, -granted);
         }
+        channel.take_lost().unwrap();
+        taken(&channel);
+        let (received, time) = thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                let start = Instant::now();
+                program.run_live(index, &sent, FRAMES).unwrap();
+                start.elapsed()
+            });
+            let mut received = 0;
+            while !running.is_finished() {
+                received += channel.receive(drop).unwrap_or(0);
+            }
+            (received, running.join().unwrap())
+        });
+        let each = time / FRAMES;
+        println!(
+            "{bytes} bytes, with a receiver: {each:?} a frame, {received} of {FRAMES} received"
+        );
     }
 }
 
