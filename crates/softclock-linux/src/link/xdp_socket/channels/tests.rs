@@ -1,6 +1,7 @@
 //! Channels over a veth pair: frames to the endpoints of one link, sent by AF_PACKET on the other.
 
 mod classification;
+mod host;
 mod measurements;
 
 use std::collections::BTreeSet;
