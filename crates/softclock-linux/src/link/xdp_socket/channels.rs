@@ -11,12 +11,13 @@ mod key;
 mod program;
 mod slot;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::{fmt, io};
 
+use rustix::net::sockopt;
 use rustix::net::xdp::XdpOptionsFlags;
 use softclock_wire::packet::Offload;
 
@@ -36,9 +37,9 @@ use slot::Slot;
 /// the channel has as many frames as its limit. A flood to one endpoint so costs the time of the program, and takes
 /// nothing from the other endpoints.
 ///
-/// Of the frames that the filter takes, the [control channel](Self::control) gets those that belong to no endpoint: ARP,
-/// ICMP, fragments, IPv6 with extension headers, frames with VLAN tags, datagrams to other ports and to groups. The
-/// host keeps the frames that the filter leaves, as without the channels.
+/// Three further channels have the frames that belong to no endpoint, so that a flood of one kind leaves room for the
+/// others: [`unclaimed`](Self::unclaimed) those to other ports, [`fragments`](Self::fragments) fragments, and
+/// [`control`](Self::control) the rest, such as ARP and ICMP. The host keeps the frames that the filter leaves.
 ///
 /// A frame counts against the limit of its channel from the time when the program has chosen the channel until its
 /// [`Chunk`] is dropped, also while it is lent to [`send_buffers`](Self::send_buffers). There is a chunk of memory for
@@ -46,7 +47,8 @@ use slot::Slot;
 ///
 /// The link is given back when this value and all channels are dropped, or when the process ends: the program, its maps
 /// and the sockets have no other holder. While channels are left without this value, the frames of no endpoint are
-/// discarded. Closing takes the kernel about 10 ms for each channel that was in use at once.
+/// discarded. Closing takes the kernel about 15 ms for each socket, of which there are four and one for each of the most
+/// channels that existed at once.
 ///
 /// # Threads
 /// All channels belong to one thread, since all of them refill the one fill ring of the queue, which has one producer,
@@ -67,7 +69,7 @@ use slot::Slot;
 ///     queue: None,
 ///     filter: XdpFilter::Addresses(vec![address]),
 /// };
-/// let settings = ChannelSettings { link, channels: 16, limit: 64, control_limit: 64 };
+/// let settings = ChannelSettings { link, channels: 16, limit: 64, common_limit: 64 };
 /// let channels = XdpChannels::open(&Link::named("eth0")?, settings).expect("AF_XDP");
 /// let echo = EndpointKey { transport: Transport::Udp, address, port: 7 };
 /// let channel = channels.add(&[echo], 64)?;
@@ -78,7 +80,8 @@ use slot::Slot;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct XdpChannels {
-    control: XdpChannel,
+    /// The channels of the first accounts.
+    common: [XdpChannel; COMMON_CHANNELS],
     shared: Rc<Shared>,
 }
 
@@ -87,12 +90,12 @@ pub struct XdpChannels {
 pub struct ChannelSettings {
     /// The queue of the link, and the frames that are taken from the host.
     pub link: XdpSettings,
-    /// The most channels, besides that for control.
+    /// The most channels of endpoints.
     pub channels: u32,
-    /// The highest limit of a channel, in frames.
+    /// The highest limit of an endpoint's channel, in frames.
     pub limit: u32,
-    /// The limit of the control channel, in frames.
-    pub control_limit: u32,
+    /// The limit of each of the three channels for frames of no endpoint.
+    pub common_limit: u32,
 }
 
 impl XdpChannels {
@@ -107,62 +110,43 @@ impl XdpChannels {
     /// unchanged.
     pub fn open(link: &Link, settings: ChannelSettings) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
-        let ChannelSettings {
-            link: XdpSettings { copies, filter, .. },
-            channels,
-            limit,
-            control_limit,
-        } = &settings;
-        let (queue, _) = queue_of(link, settings.link.queue)?;
-        let promiscuous = filter
-            .promiscuous(link)
-            .map_err(failed(XdpStep::Promiscuity))?;
-        let umem = umem_for(link, &settings).map_err(failed(XdpStep::Socket))?;
-        let (fd, share, rings) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
-        let maps = Maps::new(*channels).map_err(failed(XdpStep::Program))?;
-        let [waker, control] = [(); 2].map(|()| fd.try_clone());
-        let waker = waker.map_err(failed(XdpStep::Socket))?;
-        let credits = Some(maps.credits.clone());
-        let chunks = Open(Chunks::new(umem.clone(), share, rings.fill, waker, credits));
-        patiently(|| bind(fd.as_fd(), &umem, link, *copies, queue))
-            .map_err(failed(XdpStep::Queue))?;
-        let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
-        umem.owner.replace(Some(owner));
-        let options = rustix::net::sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
-        // The control channel before the program, which delivers frames as soon as it is attached.
-        let control = control.map_err(failed(XdpStep::Socket))?;
-        let control = Slot::new(CONTROL, control, rings.arrived);
-        maps.connect(&control).map_err(failed(XdpStep::Program))?;
-        let program = match *limit > 0 && *control_limit > 0 {
-            true => program::load(&maps, queue, filter),
-            false => Err(io::ErrorKind::InvalidInput.into()),
+        let shared = Rc::new(Shared::open(link, settings)?);
+        // The channels before the program, which delivers frames as soon as it is attached.
+        let open = |account| {
+            let slot = shared.slot(account)?;
+            let limit = shared.settings.common_limit;
+            Ok(XdpChannel::over(slot, limit, &shared))
         };
-        let program = program.map_err(failed(XdpStep::Program))?;
-        let attachment =
-            patiently(|| program.attach_xdp(link.index())).map_err(failed(XdpStep::Driver))?;
-        let shared = Rc::new(Shared {
-            _attachment: attachment,
-            maps,
-            _promiscuous: promiscuous,
-            idle: RefCell::default(),
-            opened: Cell::new(CONTROL.0),
-            socket: fd,
-            sending: RefCell::new(rings.sending),
-            chunks,
-            umem,
-            link: link.clone(),
-            queue,
-            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
-            settings,
-        });
-        let control = XdpChannel::over(control.into(), shared.settings.control_limit, &shared);
-        Ok(Self { control, shared })
+        let common = [open(CONTROL), open(FRAGMENTS), open(UNCLAIMED)];
+        let [control, fragments, unclaimed] =
+            common.map(|opened| opened.map_err(failed(XdpStep::Queue)));
+        let common = [control?, fragments?, unclaimed?];
+        let filter = &shared.settings.link.filter;
+        let program =
+            program::load(&shared.maps, shared.queue, filter).map_err(failed(XdpStep::Program))?;
+        let attachment = patiently(|| program.attach_xdp(link.index()));
+        let attachment = attachment.map_err(failed(XdpStep::Driver))?;
+        let _ = shared.attachment.set(attachment);
+        Ok(Self { common, shared })
     }
 
-    /// The channel of the frames that belong to no endpoint. It has a limit, too: a flood of such frames, as to closed
-    /// ports, also displaces ARP requests. Process its frames on the account of the stack, not of an endpoint.
+    /// The channel of frames other than TCP, UDP and fragments: ARP, ICMP, neighbor discovery, IPv6 with extension
+    /// headers; also of frames whose headers are cut off. Process them on the account of the stack, not of an endpoint.
     pub const fn control(&self) -> &XdpChannel {
-        &self.control
+        let [control, ..] = &self.common;
+        control
+    }
+
+    /// The channel of fragments. The first of a datagram has its port; those of the others are known once it is there.
+    pub const fn fragments(&self) -> &XdpChannel {
+        let [_, fragments, _] = &self.common;
+        fragments
+    }
+
+    /// The channel of UDP datagrams and TCP segments to no endpoint, which may deserve an answer (port unreachable, RST).
+    pub const fn unclaimed(&self) -> &XdpChannel {
+        let [.., unclaimed] = &self.common;
+        unclaimed
     }
 
     /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each key,
@@ -371,14 +355,15 @@ impl Drop for XdpChannel {
 struct Shared {
     // In the order in which they have to be dropped: the program before its maps and the sockets, and these before the
     // memory.
-    _attachment: Attachment,
+    /// The attached program; empty while the link is opened.
+    attachment: OnceCell<Attachment>,
     maps: Maps,
     _promiscuous: Option<OwnedFd>,
     /// The slots of removed channels. Some of their frames may be held still.
     idle: RefCell<VecDeque<Rc<Slot>>>,
-    /// The number of slots without that of control.
+    /// The number of slots of endpoints.
     opened: Cell<u32>,
-    /// The socket of the control channel, by which all frames are sent.
+    /// The first socket of the queue, by which all frames are sent. It receives none.
     socket: OwnedFd,
     sending: RefCell<Sending>,
     chunks: Open,
@@ -390,6 +375,46 @@ struct Shared {
 }
 
 impl Shared {
+    /// Opens the queue, without the program and the sockets of the channels.
+    fn open(link: &Link, settings: ChannelSettings) -> Result<Self, XdpError> {
+        let failed = |step| move |error| XdpError::Failed(step, error);
+        let XdpSettings { copies, filter, .. } = &settings.link;
+        let (queue, _) = queue_of(link, settings.link.queue)?;
+        if settings.limit == 0 || settings.common_limit == 0 {
+            let error = io::ErrorKind::InvalidInput.into();
+            return Err(XdpError::Failed(XdpStep::Program, error));
+        }
+        let promiscuous = filter
+            .promiscuous(link)
+            .map_err(failed(XdpStep::Promiscuity))?;
+        let umem = umem_for(link, &settings).map_err(failed(XdpStep::Socket))?;
+        let (socket, share, rings) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
+        let maps = Maps::new(settings.channels).map_err(failed(XdpStep::Program))?;
+        let [waker, owner] = [(); 2].map(|()| socket.try_clone().map_err(failed(XdpStep::Socket)));
+        let credits = Some(maps.credits.clone());
+        let chunks = Chunks::new(umem.clone(), share, rings.fill, waker?, credits);
+        let chunks = Open(chunks);
+        patiently(|| bind(socket.as_fd(), &umem, link, *copies, queue))
+            .map_err(failed(XdpStep::Queue))?;
+        umem.owner.replace(Some(owner?));
+        let options = sockopt::xdp_options(&socket).unwrap_or(XdpOptionsFlags::empty());
+        Ok(Self {
+            attachment: OnceCell::new(),
+            maps,
+            _promiscuous: promiscuous,
+            idle: RefCell::default(),
+            opened: Cell::new(0),
+            socket,
+            sending: RefCell::new(rings.sending),
+            chunks,
+            umem,
+            link: link.clone(),
+            queue,
+            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
+            settings,
+        })
+    }
+
     /// Takes the slot of a removed channel all of whose frames are given back.
     fn take_idle(&self) -> Option<Rc<Slot>> {
         let mut idle = self.idle.borrow_mut();
@@ -410,13 +435,30 @@ impl Shared {
         if opened >= self.settings.channels {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let (socket, arrived) = slot::prepare(self.settings.limit)?;
-        // As the second socket of the queue, which has the mode and the fill ring of the first.
-        let copies = self.settings.link.copies;
-        bind(socket.as_fd(), &self.umem, &self.link, copies, self.queue)?;
-        let slot = Slot::new(Account(opened + 1), socket, arrived);
-        self.maps.connect(&slot)?;
+        let slot = self.slot(Account(COMMON_CHANNELS as u32 + opened))?;
         self.opened.set(opened + 1);
+        Ok(slot)
+    }
+
+    /// Opens the socket of this account.
+    fn slot(&self, account: Account) -> io::Result<Rc<Slot>> {
+        let ChannelSettings {
+            link,
+            limit,
+            common_limit,
+            ..
+        } = &self.settings;
+        let (socket, arrived) = slot::prepare(*limit.max(common_limit))?;
+        // As a further socket of the queue, which has the mode and the fill ring of the first.
+        bind(
+            socket.as_fd(),
+            &self.umem,
+            &self.link,
+            link.copies,
+            self.queue,
+        )?;
+        let slot = Slot::new(account, socket, arrived);
+        self.maps.connect(&slot)?;
         Ok(slot.into())
     }
 }
@@ -428,13 +470,18 @@ fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Rc<Umem>> {
     let spare = if link.is_virtual() { 0 } else { umem::RECEIVE };
     let frames = (settings.channels as usize)
         .checked_mul(settings.limit as usize)
-        .and_then(|frames| frames.checked_add(settings.control_limit as usize + spare))
+        .and_then(|frames| {
+            frames.checked_add(COMMON_CHANNELS * settings.common_limit as usize + spare)
+        })
         .ok_or(io::ErrorKind::InvalidInput)?;
     Umem::with_receive(1, frames).map(Rc::new)
 }
 
-/// The account of the control channel.
+/// The accounts of the channels that belong to no endpoint.
 const CONTROL: Account = Account(0);
+const FRAGMENTS: Account = Account(1);
+const UNCLAIMED: Account = Account(2);
+const COMMON_CHANNELS: usize = 3;
 
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,8 @@ struct Fill {
 /// the socket has been closed, the memory is freed with the last chunk.
 ///
 /// An [`XdpSocket`](super::XdpSocket) has 2048 chunks. While all are held, frames that arrive are lost and counted
-/// ([`XdpSocket::take_lost`](super::XdpSocket::take_lost)).
+/// ([`XdpSocket::take_lost`](super::XdpSocket::take_lost)). A chunk from an [`XdpChannel`](super::XdpChannel) counts
+/// against the limit of the channel.
 pub struct Chunk {
     chunks: Rc<Chunks>,
     /// The frame's offset in the memory of all chunks.

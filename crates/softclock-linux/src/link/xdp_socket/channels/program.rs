@@ -15,7 +15,9 @@ use super::super::program::{
 };
 use super::credits::{CREDITS, Credits, DELIVERED, DISCARDED};
 use super::key::{self, EndpointKey};
-use super::{CONTROL, IndexMap, Slot, SocketMap, XdpChannels};
+use super::{
+    Account, COMMON_CHANNELS, CONTROL, FRAGMENTS, IndexMap, Slot, SocketMap, UNCLAIMED, XdpChannels,
+};
 use crate::bpf::{Assembler, Instruction, Label, Program, ProgramKind};
 
 /// The maps of the program.
@@ -29,9 +31,10 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Creates empty maps for this number of channels besides that for control.
+    /// Creates empty maps for this number of channels of endpoints.
     pub(super) fn new(channels: u32) -> io::Result<Self> {
-        let accounts = channels.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
+        let accounts = channels.checked_add(COMMON_CHANNELS as u32);
+        let accounts = accounts.ok_or(io::ErrorKind::InvalidInput)?;
         let keys = accounts.checked_mul(XdpChannels::MOST_KEYS as u32);
         Ok(Self {
             keys: IndexMap::new(keys.ok_or(io::ErrorKind::InvalidInput)?)?,
@@ -60,8 +63,12 @@ pub(super) fn load(maps: &Maps, queue: u32, filter: &XdpFilter) -> io::Result<Pr
 /// if (context->rx_queue_index != queue || !filter(context))
 ///     return XDP_PASS;
 /// struct key key;
-/// u32 *found = read_key(context, &key) ? bpf_map_lookup_elem(&keys, &key) : 0;
-/// u32 index = found ? *found : CONTROL;
+/// u32 index, *found;
+/// switch (read_key(context, &key)) {
+/// case IS_KEY: found = bpf_map_lookup_elem(&keys, &key); index = found ? *found : UNCLAIMED; break;
+/// case IS_FRAGMENT: index = FRAGMENTS; break;
+/// case IS_OTHER: index = CONTROL; break;
+/// }
 /// struct account *account = bpf_map_lookup_elem(&accounts, &index);
 /// if (!account)
 ///     return XDP_DROP;
@@ -79,7 +86,8 @@ pub(super) fn load(maps: &Maps, queue: u32, filter: &XdpFilter) -> io::Result<Pr
 /// comparison and the subtraction.
 fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction> {
     let mut program = Assembler::default();
-    let [taken, left, control, found, dropped] = [(); 5].map(|()| program.label());
+    let [taken, left, found, dropped] = [(); 4].map(|()| program.label());
+    let [control, fragment, unclaimed] = [(); 3].map(|()| program.label());
     program.extend([
         Instruction::copy(CONTEXT, 1),
         Instruction::load_u32(VALUE, CONTEXT, CONTEXT_QUEUE),
@@ -88,14 +96,22 @@ fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction>
     filter::append(filter, &mut program, taken, left);
     program.place(taken);
 
-    append_key(&mut program, control);
+    append_key(&mut program, control, fragment);
     program.extend(Instruction::load_map(1, maps.keys.as_fd()));
     append_lookup(&mut program, KEY);
-    program.jump(Instruction::skip_if(0, 0, 0), control);
+    program.jump(Instruction::skip_if(0, 0, 0), unclaimed);
     program.extend([Instruction::load_u32(INDEX, 0, 0)]);
     program.jump(Instruction::skip(0), found);
-    program.place(control);
-    program.extend([Instruction::set(INDEX, CONTROL.0 as i32)]);
+    let common = [
+        (control, CONTROL),
+        (fragment, FRAGMENTS),
+        (unclaimed, UNCLAIMED),
+    ];
+    for (label, Account(index)) in common {
+        program.place(label);
+        program.extend([Instruction::set(INDEX, index as i32)]);
+        program.jump(Instruction::skip(0), found);
+    }
     program.place(found);
 
     append_charge(&mut program, maps, dropped);
@@ -114,8 +130,9 @@ fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction>
     program.finish()
 }
 
-/// Writes the key of a whole TCP segment or UDP datagram to the stack, and jumps to `control` with other frames.
-fn append_key(program: &mut Assembler, control: Label) {
+/// Writes the key of a whole TCP segment or UDP datagram to the stack, and jumps with fragments to `fragment` and with
+/// other frames to `control`.
+fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
     let [v6, has_port, complete] = [(); 3].map(|()| program.label());
     program.extend([
         Instruction::load_u32(DATA, CONTEXT, CONTEXT_DATA),
@@ -125,11 +142,11 @@ fn append_key(program: &mut Assembler, control: Label) {
     program.extend([Instruction::load_u16(VALUE, DATA, ETHER_TYPE)]);
     let ether_type = |wanted: u16| Instruction::skip_if_not_u32(VALUE, wanted.to_be().into(), 0);
     program.jump(ether_type(IPV4), v6);
-    append_v4(program, control);
+    append_v4(program, control, fragment);
     program.jump(Instruction::skip(0), has_port);
     program.place(v6);
     program.jump(ether_type(IPV6), control);
-    append_v6(program, control);
+    append_v6(program, control, fragment);
     program.place(has_port);
     program.extend([
         Instruction::store_u16(FRAME, KEY + key::PORT as i16, VALUE),
@@ -144,13 +161,13 @@ fn append_key(program: &mut Assembler, control: Label) {
 }
 
 /// Writes the address of a packet of IPv4 to the key, and reads the protocol and the destination port.
-fn append_v4(program: &mut Assembler, control: Label) {
+fn append_v4(program: &mut Assembler, control: Label, fragment: Label) {
     check_length(program, ETHERNET + 20, control);
     program.extend([
         Instruction::load_u16(VALUE, DATA, ETHERNET + 6),
         Instruction::and(VALUE, u16::to_be(MORE_OR_OFFSET).into()),
     ]);
-    program.jump(Instruction::skip_if_not_u32(VALUE, 0, 0), control);
+    program.jump(Instruction::skip_if_not_u32(VALUE, 0, 0), fragment);
     program.extend([
         Instruction::load_u32(VALUE, DATA, ETHERNET + 16),
         Instruction::store_u32(FRAME, KEY, VALUE),
@@ -172,8 +189,10 @@ fn append_v4(program: &mut Assembler, control: Label) {
 }
 
 /// The same for a packet of IPv6 without extension headers: with them, the protocol is another.
-fn append_v6(program: &mut Assembler, control: Label) {
+fn append_v6(program: &mut Assembler, control: Label, fragment: Label) {
     check_length(program, ETHERNET + 44, control);
+    program.extend([Instruction::load_u8(PROTOCOL, DATA, ETHERNET + 6)]);
+    program.jump(Instruction::skip_if(PROTOCOL, FRAGMENT, 0), fragment);
     for word in (0..16).step_by(4) {
         program.extend([
             Instruction::load_u32(VALUE, DATA, ETHERNET + 24 + word),
@@ -183,7 +202,6 @@ fn append_v6(program: &mut Assembler, control: Label) {
     program.extend([
         Instruction::set(VALUE, 6),
         Instruction::store_u8(FRAME, KEY + key::VERSION as i16, VALUE),
-        Instruction::load_u8(PROTOCOL, DATA, ETHERNET + 6),
         Instruction::load_u16(VALUE, DATA, ETHERNET + 42),
     ]);
 }
@@ -234,6 +252,9 @@ const KEY: i16 = -24;
 const INDEX_ON_STACK: i16 = -4;
 
 const _: () = assert!(KEY + EndpointKey::BYTES as i16 <= INDEX_ON_STACK);
+
+/// The number of the fragment header of IPv6 (RFC 8200, 4.5).
+const FRAGMENT: i32 = 44;
 
 /// include/uapi/linux/bpf.h.
 const MAP_LOOKUP_ELEM: i32 = 1;

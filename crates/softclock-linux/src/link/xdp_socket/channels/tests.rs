@@ -75,7 +75,7 @@ fn settings(channels: u32) -> ChannelSettings {
         },
         channels,
         limit: LIMIT,
-        control_limit: 64,
+        common_limit: 64,
     }
 }
 
@@ -100,11 +100,11 @@ impl Setup {
             cable,
         };
         // The link may lose the first frames, while it comes up.
-        let control = setup.channels.control();
+        let unclaimed = setup.channels.unclaimed();
         wait(|| {
             setup.send(&udp(OURS, 1), [0]);
             std::thread::sleep(Duration::from_millis(10));
-            (!taken(control).is_empty()).then_some(())
+            (!taken(unclaimed).is_empty()).then_some(())
         });
         Ok(setup)
     }
@@ -123,6 +123,7 @@ impl Setup {
         let expected = count() + numbers.len() as u64;
         self.send(to, numbers);
         wait(|| (count() == expected).then_some(()));
+        settle();
     }
 }
 
@@ -136,6 +137,11 @@ macro_rules! setup {
     };
 }
 use setup;
+
+/// Waits until the frames that the program has counted are in their rings: the kernel publishes them after a batch.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(2));
+}
 
 /// Calls `ask` until it returns a value, for up to 10 s.
 fn wait<T>(mut ask: impl FnMut() -> Option<T>) -> T {
@@ -178,8 +184,8 @@ fn frames_arrive_in_the_channel_of_their_endpoint() {
     setup.send_to(&tcp, &two, 200..220);
     setup.send_to(&several[0], &three, 300..320);
     setup.send_to(&several[1], &three, 320..340);
-    setup.send_to(&udp(OURS, 8), channels.control(), 400..420);
-    let all = [&one, &two, &three, channels.control()];
+    setup.send_to(&udp(OURS, 8), channels.unclaimed(), 400..420);
+    let all = [&one, &two, &three, channels.unclaimed()];
     let expected = [100..120, 200..220, 300..340, 400..420].map(Vec::from_iter);
     assert_eq!(all.map(taken), expected);
     for channel in all {
@@ -228,6 +234,42 @@ fn a_flood_is_discarded_beyond_the_limit_of_its_channel() {
     assert_eq!(flood.take_lost().unwrap() + other.take_lost().unwrap(), 0);
 }
 
+/// A flood of datagrams to closed ports, or of fragments, leaves room for ARP.
+#[test]
+fn frames_of_no_endpoint_have_three_channels() {
+    let setup = setup!(settings(1));
+    let channels = &setup.channels;
+    let key = udp(OURS, 7);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut frame = frame(&key, 5);
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        frame
+    };
+    let arp = with(12, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    let arp = [&arp[..38], &[10, 0, 0, 9], &arp[42..]].concat();
+    let kinds = [
+        (channels.control(), arp),
+        (channels.control(), with(23, &[1])),
+        (channels.fragments(), with(20, &[0x20, 0])),
+        (channels.fragments(), with(20, &[0, 9])),
+        (channels.unclaimed(), with(0, &[])),
+    ];
+    for round in 1..=100 {
+        for (channel, frame) in &kinds {
+            let sent = setup.sender.send([(&frame[..], &Offload::NONE)]);
+            assert_eq!(sent.unwrap(), 1);
+            wait(|| (channel.delivered() + channel.discarded() >= round).then_some(()));
+        }
+        settle();
+        // Only the others are full.
+        assert_eq!(taken(channels.control()), [5, 5]);
+    }
+    let counts = |channel: &XdpChannel| (channel.delivered(), channel.discarded());
+    assert_eq!(counts(channels.control()), (200, 0));
+    assert_eq!(counts(channels.fragments()), (64, 136));
+    assert_eq!(taken(channels.unclaimed()).len(), 64);
+}
+
 #[test]
 fn all_channels_can_be_full_at_once() {
     const CHANNELS: u32 = 8;
@@ -238,9 +280,9 @@ fn all_channels_can_be_full_at_once() {
     for (key, channel) in keys.iter().zip(&full) {
         setup.send_to(key, channel, 0..LIMIT + 10);
     }
-    setup.send_to(&udp(OURS, 99), setup.channels.control(), 0..100);
+    setup.send_to(&udp(OURS, 99), setup.channels.unclaimed(), 0..100);
     let limits = [LIMIT; CHANNELS as usize].into_iter().chain([64]);
-    for (channel, limit) in full.iter().chain([setup.channels.control()]).zip(limits) {
+    for (channel, limit) in full.iter().chain([setup.channels.unclaimed()]).zip(limits) {
         assert_eq!(taken(channel), Vec::from_iter(0..limit));
         assert_eq!(channel.take_lost().unwrap(), 0);
     }
@@ -258,7 +300,6 @@ fn lost_frames_do_not_cost_room() {
     credits.grant(account, (room + lost - LIMIT).into());
     setup.send_to(&key, &channel, 0..room + lost);
     assert_eq!((channel.discarded(), credits.left(account)), (0, 0));
-    // The ring may be filled a little later than the frames are counted.
     let mut reported = 0;
     wait(|| {
         reported += channel.take_lost().unwrap();
@@ -297,7 +338,14 @@ fn the_host_keeps_the_frames_to_others() {
     });
     assert_eq!(kept, BTreeSet::from_iter(0..20));
     assert!(channel.delivered() >= 10);
-    assert_eq!(taken(setup.channels.control()), []);
+    let channels = &setup.channels;
+    for channel in [
+        channels.control(),
+        channels.fragments(),
+        channels.unclaimed(),
+    ] {
+        assert_eq!(taken(channel), []);
+    }
 }
 
 #[test]
@@ -315,8 +363,8 @@ fn a_removed_channel_leaves_nothing() {
     setup.send_to(&first, &channel, 20..30);
     drop(channel);
     // Its frames now belong to no endpoint.
-    setup.send_to(&first, channels.control(), 30..40);
-    assert_eq!(taken(channels.control()), Vec::from_iter(30..40));
+    setup.send_to(&first, channels.unclaimed(), 30..40);
+    assert_eq!(taken(channels.unclaimed()), Vec::from_iter(30..40));
 
     let error = channels.add(&[second], LIMIT).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded, "one is held");

@@ -23,13 +23,13 @@ impl Loaded {
         let keys = keys();
         let maps = Maps::new(keys.len() as u32)?;
         let mut slots = Vec::new();
-        for index in 0..=keys.len() as u32 {
+        for index in 0..indices_of(&keys).end {
             let (socket, arrived) = slot::prepare(1)?;
             let slot = Slot::new(Account(index), socket, arrived);
             maps.connect(&slot)?;
             slots.push(slot);
         }
-        for (key, index) in keys.iter().zip(1..) {
+        for (key, index) in keys.iter().zip(indices_of(&keys)) {
             maps.keys.insert(&key.to_bytes(), index)?;
         }
         Ok(Self {
@@ -49,7 +49,7 @@ impl Loaded {
             let [delivered, discarded] = counts.map(|count| count as i64);
             [credits.left(account), delivered, discarded]
         };
-        let all = 0..=self.keys.len() as u32;
+        let all = 0..indices_of(&self.keys).end;
         let before: Vec<_> = all.clone().map(read).collect();
         let (action, _) = self.program.run(frame, 1).unwrap();
         let changes = all.zip(before).map(|(index, before)| {
@@ -64,9 +64,30 @@ impl Loaded {
 
     /// The index of the channel of a frame, by its headers.
     fn expected(&self, frame: &[u8]) -> u32 {
-        let key = endpoint(frame);
-        let index = self.keys.iter().position(|&of| Some(of) == key);
-        index.map_or(CONTROL.0, |index| index as u32 + 1)
+        if is_fragment(frame) {
+            return FRAGMENTS.0;
+        }
+        let Some(key) = endpoint(frame) else {
+            return CONTROL.0;
+        };
+        let mut indices = self.keys.iter().zip(indices_of(&self.keys));
+        let found = indices.find(|(of, _)| **of == key);
+        found.map_or(UNCLAIMED.0, |(_, index)| index)
+    }
+}
+
+/// The indices of the channels of these endpoints.
+fn indices_of(keys: &[EndpointKey]) -> std::ops::Range<u32> {
+    let first = COMMON_CHANNELS as u32;
+    first..first + keys.len() as u32
+}
+
+/// Whether a frame has a whole header of a fragment: of IPv6 with four bytes behind it.
+fn is_fragment(frame: &[u8]) -> bool {
+    match frame[12..14] {
+        [8, 0] => frame.len() >= 34 && (frame[20] & 0x3f != 0 || frame[21] != 0),
+        [0x86, 0xdd] => frame.len() >= 58 && frame[20] == 44,
+        _ => false,
     }
 }
 
@@ -77,8 +98,7 @@ fn endpoint(frame: &[u8]) -> Option<EndpointKey> {
         [8, 0] => {
             let header = packet.first_chunk::<20>()?;
             let length = 4 * usize::from(header[0] & 15);
-            let is_fragment = header[6] & 0x3f != 0 || header[7] != 0;
-            if is_fragment || length < 20 {
+            if length < 20 {
                 return None;
             }
             let address: [u8; 4] = header[16..].try_into().unwrap();
@@ -113,7 +133,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
         1 => Just([8, 6]),
         1 => any::<[u8; 2]>(),
     ];
-    let protocol = prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => any::<u8>()];
+    let protocol = prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => Just(44), 1 => any::<u8>()];
     let words = prop_oneof![3 => Just(5usize), 2 => 0..16usize];
     let fragment = prop_oneof![6 => Just([0u8, 0]), 1 => Just([0x40, 0]), 1 => any::<[u8; 2]>()];
     let last = prop_oneof![4 => Just(9u8), 1 => any::<u8>()];
@@ -195,12 +215,12 @@ fn the_frames_of_others_are_not_charged() {
     for key in others {
         assert_eq!(loaded.run(&frame(&key, 0)), (XDP_PASS, None));
     }
-    for (key, index) in keys().iter().zip(1..) {
+    for (key, index) in keys().iter().zip(COMMON_CHANNELS as u32..) {
         let dropped = (XDP_DROP, Some((index, [0, 0, 1])));
         assert_eq!(loaded.run(&frame(key, 0)), dropped);
     }
     let of_no_endpoint = loaded.run(&frame(&udp(OURS, 99), 0));
-    assert_eq!(of_no_endpoint, (XDP_DROP, Some((CONTROL.0, [0, 0, 1]))));
+    assert_eq!(of_no_endpoint, (XDP_DROP, Some((UNCLAIMED.0, [0, 0, 1]))));
 }
 
 #[test]
