@@ -47,7 +47,7 @@ use slot::Slot;
 ///
 /// The link is given back when this value and all channels are dropped, or when the process ends: the program, its maps
 /// and the sockets have no other holder. While channels are left without this value, the frames of no endpoint are
-/// discarded. Closing takes the kernel about 15 ms for each socket, of which there are four and one for each of the most
+/// discarded. Closing takes the kernel 1 to 15 ms for each socket, of which there are four and one for each of the most
 /// channels that existed at once.
 ///
 /// # Threads
