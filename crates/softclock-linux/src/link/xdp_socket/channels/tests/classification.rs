@@ -234,9 +234,8 @@ fn the_host_keeps_the_other_queues() {
 
 /// Prints the time of the program for a frame, without that of the driver and of the delivery.
 #[test]
-#[ignore = "a measurement"]
 fn time_of_a_run() {
-    const TIMES: u32 = 3_000_000;
+    let times = std::env::var("SOFTCLOCK_FRAMES").map_or(10_000, |frames| frames.parse().unwrap());
     let filter = settings(1).link.filter;
     let loaded = loaded!(0, &filter);
     for key in [
@@ -247,9 +246,9 @@ fn time_of_a_run() {
     ] {
         let frame = frame(&key, 0);
         let account = Account(loaded.expected(&frame));
-        let time = || black_box(loaded.program.run(&frame, TIMES).unwrap());
+        let time = || black_box(loaded.program.run(&frame, times).unwrap());
         let discarded = time();
-        loaded.maps.credits.grant(account, TIMES.into());
+        loaded.maps.credits.grant(account, times.into());
         let delivered = time();
         println!("{key:?}: without credit {discarded:?}, with {delivered:?} (action, ns)");
     }
