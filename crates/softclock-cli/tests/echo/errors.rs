@@ -60,11 +60,11 @@ fn wrong_options_are_one_line() {
         (&["--link-address", "01:00:00:00:00:01"], "a single host"),
         (&["--link-address", "00:00:00:00:00:00"], "a single host"),
         (&["--link-address", "02:00"], "a single host"),
-        (&["--mechanism", "uring"], "possible values"),
-        (&["--architecture", "lazy"], "possible values"),
+        (&["--mechanism", "uring"], "not one of"),
+        (&["--architecture", "lazy"], "not one of"),
         (&["--channel", "0"], "--channel"),
         (&["--channel", "100000"], "--channel"),
-        (&["--duration", "-1s"], "--duration"),
+        (&["--duration", "-1"], "--duration"),
         (&["--duration", "soon"], "--duration"),
         (&["more"], "more"),
     ] {
@@ -134,7 +134,7 @@ fn an_interface_has_one_server() {
 #[test]
 fn a_name_that_is_taken_is_refused_for_a_tap_device() {
     let lab = lab!(Carrier::Tap);
-    lab.configure("ip link add client type dummy");
+    lab.configure("ip link add client type veth peer name other");
     let line = mistake(&lab.command(&[]).output().expect("nsenter is installed"));
     assert!(
         line.contains("an interface client exists already"),

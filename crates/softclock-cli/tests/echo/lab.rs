@@ -174,7 +174,7 @@ impl Lab {
         }
     }
 
-    /// The number of replies to ping with these arguments.
+    /// The number of replies to ping with these arguments; none if there is no route.
     pub(crate) fn ping(&self, address: &str, arguments: &str) -> usize {
         let output = self.run(&format!("ping -n -W 5 {arguments} {address}"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -182,7 +182,7 @@ impl Lab {
             let number = before.rsplit(' ').next()?;
             number.parse().ok()
         });
-        replies.unwrap_or_else(|| panic!("ping says {output:?}"))
+        replies.unwrap_or(0)
     }
 
     /// The state of the server's interface, as its administrator sees it.

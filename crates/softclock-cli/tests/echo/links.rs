@@ -151,13 +151,10 @@ fn checksums_may_be_left_to_the_link_or_not() {
         let lab = lab!(carrier);
         for offload in ["off", "on"] {
             let ethtool = |link| format!("ethtool -K {link} tx {offload}");
+            let server = lab.serve(&[]);
             lab.configure_client(&ethtool("client"));
             if carrier != Carrier::Tap {
                 lab.configure(&ethtool("host"));
-            }
-            let server = lab.serve(&[]);
-            if carrier == Carrier::Tap {
-                lab.configure_client(&ethtool("client"));
             }
             for address in ADDRESSES {
                 let socket = lab.socket(address, 7);
