@@ -83,14 +83,17 @@ fn closed_ports_refuse_at_once() {
         for architecture in ARCHITECTURES {
             let server = lab.serve(&["--architecture", architecture]);
             for address in ADDRESSES {
-                let socket = lab.socket(address, 1007);
-                socket.send(b"hello").expect("a datagram leaves");
-                let error = socket.recv(&mut [0; 16]).expect_err("closed");
-                assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{address}");
+                // In one frame, and in fragments.
+                for length in [5, 5000] {
+                    let socket = lab.socket(address, 1007);
+                    socket.send(&vec![1; length]).expect("a datagram leaves");
+                    let error = socket.recv(&mut [0; 16]).expect_err("closed");
+                    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{address}");
+                }
             }
             let summary = server.end();
-            assert_eq!(dropped(&summary, "port_unreachable"), 2, "{summary}");
-            assert_eq!(summary["icmp_errors_sent"], 2);
+            assert_eq!(dropped(&summary, "port_unreachable"), 4, "{summary}");
+            assert_eq!(summary["icmp_errors_sent"], 4);
         }
     }
 }

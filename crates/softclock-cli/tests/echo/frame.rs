@@ -97,7 +97,7 @@ impl V4 {
     pub(crate) fn fragment(identification: u16, offset: u16, has_more: bool, bytes: usize) -> Self {
         Self {
             identification,
-            fragment: offset / 8 | if has_more { 0x2000 } else { 0 },
+            fragment: (offset / 8) | if has_more { 0x2000 } else { 0 },
             ..Self::new(UDP, vec![0; bytes])
         }
     }
