@@ -1,26 +1,29 @@
 //! A flood to one service, while others go on.
 
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::frame::V4;
-use crate::lab::{ADDRESSES, ARCHITECTURES, Carrier, Lab, Server, dropped, lab};
+use crate::lab::{ADDRESSES, ARCHITECTURES, Carrier, Lab, Server, dropped, eventually, lab};
 
 /// Calls `f` while datagrams flood the discard service.
 fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
     let is_over = AtomicBool::new(false);
+    let sent = AtomicU64::new(0);
     let socket = lab.socket("10.78.0.7", 9);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 // A full queue of the sender, and errors of the network, do not end the flood.
                 let _ = socket.send(&[0; 18]);
+                sent.fetch_add(1, Ordering::Relaxed);
             }
         });
+        eventually(|| sent.load(Ordering::Relaxed) > 1000);
         let result = f();
         is_over.store(true, Ordering::Relaxed);
         result
