@@ -98,6 +98,42 @@ fn closed_ports_refuse_at_once() {
     }
 }
 
+/// Datagrams that the client's kernel joins into one long frame (UDP_SEGMENT) arrive as datagrams.
+#[test]
+fn joined_datagrams_are_taken_apart() {
+    softclock_testing::require!("python3");
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        for address in ADDRESSES {
+            let mut command = lab.client().command("python3");
+            let output = command.args(["-c", SEGMENTS, address]).output();
+            let output = output.expect("nsenter is installed");
+            assert_eq!(
+                output.stdout, b"[1000, 1000, 1000, 1000, 4]\n",
+                "{output:?}"
+            );
+        }
+        let summary = server.end();
+        assert_eq!(summary["echo"]["datagrams"], 2 * 6, "{summary}");
+    }
+}
+
+/// Sends a datagram, so that the link address is known, and then several by one system call; prints the lengths of the
+/// answers. Option 103 is UDP_SEGMENT (udp(7)).
+const SEGMENTS: &str = "
+import socket, sys
+family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
+client = socket.socket(family, socket.SOCK_DGRAM)
+client.settimeout(10)
+client.connect((sys.argv[1], 7))
+client.send(b'first')
+client.recv(2000)
+client.setsockopt(socket.IPPROTO_UDP, 103, 1000)
+client.send(bytes(4004))
+print([len(client.recv(2000)) for _ in range(5)])
+";
+
 /// Datagrams to port 9 are counted and not answered.
 #[test]
 fn discarded_datagrams_are_counted() {
