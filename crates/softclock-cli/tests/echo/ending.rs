@@ -74,14 +74,14 @@ fn a_killed_server_leaves_nothing_behind() {
             }
             // The load is there when some of it was echoed.
             for _ in 0..20 {
-                assert_eq!(lab.ping("10.78.0.2", "-c 1"), 1, "the host's own traffic");
+                assert_eq!(lab.ping("10.78.0.2", 1, ""), 1, "the host's own traffic");
             }
             server.kill();
             is_over.store(true, Ordering::Relaxed);
         });
         lab.await_link_state(&before);
         for address in ["10.78.0.2", "fd78::2"] {
-            assert_eq!(lab.ping(address, "-c 2 -i 0.01"), 2, "{address}");
+            assert_eq!(lab.ping(address, 2, ""), 2, "{address}");
         }
         // The address is free, and so is the interface.
         eventually(|| {
@@ -136,7 +136,7 @@ fn the_hosts_traffic_is_untouched() {
         lab.assert_answers();
         for address in ["10.78.0.2", "fd78::2"] {
             for size in [0, 56, 1472, 5000] {
-                let replies = lab.ping(address, &format!("-c 2 -i 0.01 -s {size}"));
+                let replies = lab.ping(address, 2, &format!("-s {size}"));
                 assert_eq!(replies, 2, "{address} -s {size}");
             }
             let socket = lab.socket(address, 7);

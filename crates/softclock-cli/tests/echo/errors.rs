@@ -111,7 +111,7 @@ fn an_address_of_the_host_is_refused() {
             );
         }
         lab.await_link_state(&before);
-        assert_eq!(lab.ping("10.78.0.2", "-c 1"), 1);
+        assert_eq!(lab.ping("10.78.0.2", 1, ""), 1);
     }
 }
 

@@ -16,14 +16,14 @@ fn it_answers_again_when_the_interface_is_up_again() {
         };
         for _ in 0..2 {
             lab.configure(&format!("ip link set {link} down"));
-            assert_eq!(lab.ping("10.78.0.7", "-c 1 -W 0.05"), 0);
+            assert_eq!(lab.ping("10.78.0.7", 1, "-W 0.05"), 0);
             lab.configure(&format!("ip link set {link} up"));
             // Going down flushes addresses of IPv6.
             if carrier == Carrier::Tap {
                 lab.configure("ip addr add fd78::1/64 dev client nodad");
             }
-            eventually(|| lab.ping("10.78.0.7", "-c 1 -W 0.2") == 1);
-            eventually(|| lab.ping("fd78::7", "-c 1 -W 0.2") == 1);
+            eventually(|| lab.ping("10.78.0.7", 1, "-W 0.2") == 1);
+            eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
             lab.assert_answers();
         }
         let summary = server.end();
@@ -40,7 +40,7 @@ fn it_answers_again_when_the_carrier_is_back() {
         lab.configure_client("ip link set client down");
         lab.configure_client("ip link set client up");
         lab.configure_client("ip addr add fd78::1/64 dev client nodad");
-        eventually(|| lab.ping("fd78::7", "-c 1 -W 0.2") == 1);
+        eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
         lab.assert_answers();
         server.end();
     }
@@ -71,10 +71,7 @@ fn assert_frames_to_the_mtu(lab: &Lab, mtu: usize) {
             assert_returned(&socket, &vec![7; bytes]);
         }
         let most = mtu - headers;
-        assert_eq!(
-            lab.ping(address, &format!("-c 2 -i 0.01 -M do -s {most}")),
-            2
-        );
+        assert_eq!(lab.ping(address, 2, &format!("-M do -s {most}")), 2);
     }
 }
 
