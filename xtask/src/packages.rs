@@ -66,6 +66,16 @@ const PACKAGES: &[Package] = &[
         purpose: "asks for echoes through bridges under test",
     },
     Package {
+        name: "netcat-openbsd",
+        holds: Program("nc"),
+        purpose: "sends datagrams to the network stack under test",
+    },
+    Package {
+        name: "traceroute",
+        holds: Program("traceroute"),
+        purpose: "asks for the way to the network stack under test",
+    },
+    Package {
         name: "iperf3",
         holds: Program("iperf3"),
         purpose: "loads the bridges under test",

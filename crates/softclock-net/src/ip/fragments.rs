@@ -21,7 +21,8 @@ use crate::drops::DropReason;
 ///
 /// **Memory is bounded**, in packets and in bytes ([`ReassemblyLimits`]), and a source can hold at most a quarter of
 /// both. Where a source needs more, its own oldest packets are given up ([`take_evicted`](Self::take_evicted)); where
-/// all memory is in use, new fragments are refused. So a single source cannot keep others from sending fragments.
+/// all memory is in use, the oldest packets of all. So a single source cannot keep others from sending fragments, and a
+/// flood from many can only if it replaces all packets in less time than the fragments of one need to arrive.
 ///
 /// **A packet that cannot become whole is refused**, for example since two of its fragments overlap: its memory is
 /// freed at once, and its other fragments are refused for the same reason until its time is over.
@@ -254,13 +255,13 @@ impl Reassembly {
     }
 
     /// Makes room for `bytes` more of a packet that holds `held` bytes: gives up the oldest packets of its source until
-    /// the source stays within its share.
+    /// the source stays within its share, then the oldest of all until the limits hold.
     fn make_room(&mut self, key: Key, held: usize, bytes: usize) -> Result<(), DropReason> {
         let most_bytes = self.limits.bytes / SHARES;
         let most_packets = (self.limits.packets / SHARES).max(1);
         let is_new = !self.packets.contains_key(&key);
-        // Other packets of the source are given up only if that helps.
-        if held + bytes > most_bytes {
+        // Other packets are given up only if that helps.
+        if held + bytes > most_bytes || self.limits.packets == 0 {
             return Err(DropReason::FragmentMemory);
         }
         loop {
@@ -269,19 +270,25 @@ impl Reassembly {
             if has_packet && share.bytes + bytes <= most_bytes {
                 break;
             }
-            let is_other = |other: &Key| other.source == key.source && *other != key;
-            let mut by_age = self.deadlines.iter().map(|&(_, other)| other);
-            let Some(oldest) = by_age.find(is_other) else {
-                return Err(DropReason::FragmentMemory);
-            };
-            let removed = self.remove(oldest);
-            self.evicted += u64::from(removed.is_some_and(|removed| removed.parts.is_ok()));
+            self.give_up_oldest(|other| other.source == key.source && *other != key)?;
         }
-        let is_full = is_new && self.packets.len() >= self.limits.packets;
-        match is_full || self.bytes + bytes > self.limits.bytes {
-            true => Err(DropReason::FragmentMemory),
-            false => Ok(()),
+        // A flood from forged sources would otherwise keep all others from sending fragments until its packets time
+        // out. Packets of honest hosts are whole long before they are the oldest.
+        while (is_new && self.packets.len() >= self.limits.packets)
+            || self.bytes + bytes > self.limits.bytes
+        {
+            self.give_up_oldest(|other| *other != key)?;
         }
+        Ok(())
+    }
+
+    /// Gives up the oldest of these packets; an error if there is none.
+    fn give_up_oldest(&mut self, is_candidate: impl Fn(&Key) -> bool) -> Result<(), DropReason> {
+        let mut by_age = self.deadlines.iter().map(|&(_, key)| key);
+        let oldest = by_age.find(is_candidate);
+        let removed = self.remove(oldest.ok_or(DropReason::FragmentMemory)?);
+        self.evicted += u64::from(removed.is_some_and(|removed| removed.parts.is_ok()));
+        Ok(())
     }
 
     /// Frees the memory of a packet, and remembers to refuse its other fragments.

@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 
 use softclock_core::Instant;
-use softclock_wire::packet::{ARP, ICMP, ICMPV6, UDP};
+use softclock_wire::packet::{ARP, ICMP, ICMPV6, TCP, UDP};
 
 use super::endpoint::{Arrived, Datagram, Memory, NetworkError};
 use super::output::Outgoing;
@@ -95,18 +95,22 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             }
             _ => {
                 checked?;
-                self.refuse(now, &packet, bytes, is_to_group);
-                Err(if packet.protocol == UDP {
-                    DropReason::PortUnreachable
-                } else {
-                    DropReason::Protocol
-                })
+                // The demultiplexer has taken a token of the rate limit for a closed port.
+                let may_answer = matches!(packet.protocol, UDP | TCP) || self.error_rate.take(now);
+                Err(self.refuse(now, &packet, bytes, (is_to_group, may_answer)))
             }
         }
     }
 
-    /// Reports to the sender that no endpoint takes its packet.
-    fn refuse(&mut self, now: Instant, packet: &Packet<'_>, bytes: &[u8], is_to_group: bool) {
+    /// Reports to the sender that no endpoint takes its packet, if the rate limit allows it. Returns the reason for which
+    /// the packet is dropped.
+    fn refuse(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        bytes: &[u8],
+        (is_to_group, is_within_rate): (bool, bool),
+    ) -> DropReason {
         let original = Original {
             addresses: packet.addresses,
             is_to_group,
@@ -114,17 +118,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             protocol: packet.protocol,
             payload: packet.payload,
         };
-        if !may_answer(&original) {
-            return;
-        }
-        let reason = match packet.protocol {
-            UDP => Unreachable::Port,
-            _ => Unreachable::Protocol,
+        let (reason, dropped) = match packet.protocol {
+            UDP => (Unreachable::Port, DropReason::PortUnreachable),
+            _ => (Unreachable::Protocol, DropReason::Protocol),
         };
-        // The demultiplexer has taken the token for a closed port.
-        if reason == Unreachable::Protocol && !self.error_rate.take(now) {
-            self.drops.count(DropReason::IcmpRate);
-            return;
+        if !may_answer(&original) {
+            return dropped;
+        }
+        if !is_within_rate {
+            return DropReason::IcmpRate;
         }
         let addresses = packet.addresses.swapped();
         let (protocol, message) = match packet.addresses.source {
@@ -136,6 +138,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         self.counts.errors_sent += 1;
         self.send_message(now, Outgoing::new(addresses, protocol), &message, None);
+        dropped
     }
 
     /// Handles a message of ICMP or ICMPv6.
@@ -303,10 +306,36 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 };
                 let ids = self.receivers(&flow);
                 let length = datagram.payload.len();
-                self.deliver_reassembled(&ids, &flow, (at, length), whole)
+                match ids.is_empty() {
+                    true => Err(self.refuse_reassembled(now, &packet, is_to_group)),
+                    false => self.deliver_reassembled(&ids, &flow, (at, length), whole),
+                }
             }
-            _ => Err(DropReason::Protocol),
+            _ => Err(self.refuse_reassembled(now, &packet, is_to_group)),
         }
+    }
+
+    /// Like [`refuse`](Self::refuse), for a packet that arrived in fragments. The report quotes it as if it were whole.
+    fn refuse_reassembled(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        is_to_group: bool,
+    ) -> DropReason {
+        let output = ip::Output {
+            addresses: packet.addresses,
+            protocol: packet.protocol,
+            hop_limit: packet.hop_limit,
+            traffic_class: packet.traffic_class,
+            identification: 0,
+            may_fragment: true,
+        };
+        let mut bytes = Vec::new();
+        ip::write_header(&output, packet.payload.len(), &mut bytes);
+        let quoted = packet.payload.len().min(self.settings.mtu);
+        bytes.extend(packet.payload.get(..quoted).unwrap_or_default());
+        let is_within_rate = self.error_rate.take(now);
+        self.refuse(now, packet, &bytes, (is_to_group, is_within_rate))
     }
 
     /// Gives a reassembled datagram with a payload of `length` bytes to endpoints.

@@ -182,6 +182,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     Some(id) => Ok(Target::Channel(id)),
                     // The control channel answers. A flood to closed ports must not fill it.
                     None if self.error_rate.take(now) => Ok(Target::Control),
+                    None if flow.protocol == Protocol::Tcp => Err(DropReason::Protocol),
                     None => Err(DropReason::PortUnreachable),
                 }
             }

@@ -12,7 +12,11 @@ use crate::channel::Limits;
 use crate::checksum::{Addresses, Verify};
 use crate::icmp::{self, Echo};
 use crate::link::{Header, LinkAddress};
+use crate::routes::Prefix;
 use crate::{ip, udp};
+
+#[path = "target.rs"]
+mod target;
 
 type Host = Stack<Vec<u8>>;
 
@@ -265,6 +269,42 @@ fn a_flood_to_closed_ports_leaves_the_control_channel_to_others() {
 }
 
 #[test]
+fn a_long_datagram_to_a_closed_port_is_refused() {
+    for (from, to) in [
+        ("10.0.0.1:7", "10.0.0.2:9"),
+        ("[2001:db8::1]:7", "[2001:db8::2]:9"),
+    ] {
+        let (mut here, mut there) = (
+            host(1, Architecture::SoftLrp),
+            host(2, Architecture::SoftLrp),
+        );
+        let id = here.bind(at(from)).unwrap();
+        here.connect(id, at(to)).unwrap();
+        here.send(NOW, id, &[1; 5000]).unwrap();
+        exchange(NOW, &mut here, &mut there);
+        assert_eq!(there.drops().of(DropReason::PortUnreachable), 1);
+        assert_eq!(there.counts().errors_sent, 1);
+        assert_eq!(here.take_error(id), Some(NetworkError::Refused));
+    }
+}
+
+#[test]
+fn a_packet_of_an_unknown_protocol_is_counted_once() {
+    for protocol in [6, 253] {
+        let mut host = with(1, |settings| settings.errors_per_second = 10);
+        for _ in 0..1000 {
+            let frame = packet(protocol, "10.0.0.1", |_, bytes| bytes.extend([0; 20]));
+            arrive(&mut host, frame);
+            host.process(NOW, 10);
+        }
+        assert_eq!(host.counts().errors_sent, 50, "the burst of the rate limit");
+        let reasons = [DropReason::Protocol, DropReason::IcmpRate];
+        let dropped: u64 = reasons.map(|reason| host.drops().of(reason)).iter().sum();
+        assert_eq!(dropped, 1000);
+    }
+}
+
+#[test]
 fn a_connected_endpoint_receives_from_its_peer_only() {
     let mut host = host(1, Architecture::SoftLrp);
     let id = host.bind(at("0.0.0.0:7")).unwrap();
@@ -472,6 +512,37 @@ fn two_hosts_with_one_address_are_noticed() {
     );
 }
 
+/// A frame of a kind that the stack handles.
+fn sample(kind: usize) -> Vec<u8> {
+    let mut peer = host(9, Architecture::SoftLrp);
+    let id = peer.bind(at("[::]:5")).unwrap();
+    let frame = match kind {
+        0 => return datagram(5, b"hello"),
+        1 => {
+            return packet(ICMP, "10.0.0.1", |_, bytes| {
+                let echo = Echo {
+                    identifier: 1,
+                    sequence: 1,
+                    data: b"echo",
+                };
+                icmp::write_echo_request(&echo, bytes);
+            });
+        }
+        // A solicitation, then a datagram to a group, an announcement, and a first fragment.
+        2 => peer
+            .send_to(NOW, id, at("[2001:db8::1]:7"), b"v6")
+            .map(|()| peer.on_timer(NOW)),
+        3 => peer.send_to(NOW, id, at("[ff02::1]:7"), b"to all"),
+        4 => {
+            peer.announce();
+            Ok(())
+        }
+        _ => peer.send_to(NOW, id, at("[ff02::1]:7"), &[1; 1600]),
+    };
+    frame.unwrap();
+    peer.next_frame().unwrap()
+}
+
 /// A link that loses, repeats, delays and damages frames.
 struct Cable {
     random: u64,
@@ -554,6 +625,35 @@ proptest! {
         }
         prop_assert!(received > 0);
         prop_assert_eq!(two.endpoint_counts(b).unwrap().received, received);
+    }
+
+    #[test]
+    fn the_architectures_agree_about_any_bytes(
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        target::check(&bytes);
+    }
+
+    /// Like any bytes, but most frames are datagrams, echo requests or ARP with a few bytes changed.
+    #[test]
+    fn the_architectures_agree_about_damaged_frames(
+        steps in prop::collection::vec(
+            (any::<u8>(), 0..6usize, prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3)),
+            1..40,
+        ),
+    ) {
+        let mut input = Vec::new();
+        for (control, kind, changes) in steps {
+            let mut frame = sample(kind);
+            for (place, value) in changes {
+                let place = place.index(frame.len());
+                frame[place] = value;
+            }
+            input.push(control);
+            input.extend((frame.len() as u16).to_be_bytes());
+            input.extend(frame);
+        }
+        target::check(&input);
     }
 
     /// No frame makes a stack panic, and each is accounted for.

@@ -217,18 +217,24 @@ fn a_source_that_needs_more_gives_up_its_own_oldest_packet() {
 }
 
 #[test]
-fn new_packets_are_refused_where_all_memory_is_in_use() {
-    let memory = Err(DropReason::FragmentMemory);
+fn the_oldest_packet_gives_way_where_all_memory_is_in_use() {
     let mut reassembly = Reassembly::new(small());
     for source in 0..8 {
         let fragment = v4(source, 1, 0, true, &[0; 8]);
-        assert_eq!(reassembly.on_fragment(at(0), &fragment), Ok(None));
+        assert_eq!(
+            reassembly.on_fragment(at(source.into()), &fragment),
+            Ok(None)
+        );
     }
     let ninth = v4(8, 1, 0, true, &[0; 8]);
-    assert_eq!(reassembly.on_fragment(at(1), &ninth), memory);
-    assert_eq!((reassembly.len(), reassembly.take_evicted()), (8, 0));
-    assert_eq!(reassembly.expire(at(30)), 8);
-    assert_eq!(reassembly.on_fragment(at(30), &ninth), Ok(None));
+    assert_eq!(reassembly.on_fragment(at(8), &ninth), Ok(None));
+    assert_eq!((reassembly.len(), reassembly.take_evicted()), (8, 1));
+    for source in 1..=8 {
+        let last = v4(source, 1, 8, false, &[0; 8]);
+        let whole = reassembly.on_fragment(at(8), &last).unwrap();
+        assert!(whole.is_some(), "the packet of source {source}");
+    }
+    assert!(reassembly.is_empty());
 }
 
 #[test]

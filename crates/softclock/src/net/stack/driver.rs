@@ -200,6 +200,13 @@ impl Driver {
     ) -> Poll<()> {
         let device = self.device.descriptor();
         let is_xdp = matches!(device, Device::Xdp(..));
+        // Before it is set anew: this turn may be the timer's.
+        if sleep.as_mut().poll(cx).is_ready() {
+            if is_xdp && !self.link.exists() {
+                return Poll::Ready(());
+            }
+            device.flush();
+        }
         let pause = match device.is_behind() || !self.leaving.borrow().is_empty() {
             true => Some(ROOM_PAUSE),
             // AF_XDP does not report that an interface was deleted.
@@ -207,16 +214,10 @@ impl Driver {
         };
         let next = self.stack.borrow().next_timeout();
         let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
-        self.armed.set(next.unwrap_or(Instant::FAR_FUTURE));
-        let Some(next) = next else {
-            return Poll::Pending;
-        };
+        let next = next.unwrap_or(Instant::FAR_FUTURE);
+        self.armed.set(next);
         sleep.as_mut().get_mut().reset(next);
         if sleep.as_mut().poll(cx).is_ready() {
-            if is_xdp && !self.link.exists() {
-                return Poll::Ready(());
-            }
-            device.flush();
             cx.waker().wake_by_ref();
         }
         Poll::Pending

@@ -1,0 +1,166 @@
+//! The link below the server: its MTU, its offloads, and its ups and downs.
+
+use softclock_testing::require;
+
+use crate::lab::{ADDRESSES, Carrier, Lab, assert_returned, eventually, lab};
+
+#[test]
+fn it_answers_again_when_the_interface_is_up_again() {
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        let link = match carrier {
+            Carrier::Tap => "client",
+            Carrier::Packet | Carrier::Xdp => "host",
+        };
+        for _ in 0..2 {
+            lab.configure(&format!("ip link set {link} down"));
+            assert_eq!(lab.ping("10.78.0.7", 1, "-W 0.05"), 0);
+            lab.configure(&format!("ip link set {link} up"));
+            // Going down flushes addresses of IPv6.
+            if carrier == Carrier::Tap {
+                lab.configure("ip addr add fd78::1/64 dev client nodad");
+            }
+            eventually(|| lab.ping("10.78.0.7", 1, "-W 0.2") == 1);
+            eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
+            lab.assert_answers();
+        }
+        let summary = server.end();
+        assert_eq!(summary["interface"], link);
+    }
+}
+
+/// The other end going down takes the carrier away.
+#[test]
+fn it_answers_again_when_the_carrier_is_back() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.configure_client("ip link set client down");
+        lab.configure_client("ip link set client up");
+        lab.configure_client("ip addr add fd78::1/64 dev client nodad");
+        eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
+        lab.assert_answers();
+        server.end();
+    }
+}
+
+/// Datagrams in one frame, from the shortest to the MTU, and in fragments of the longest frames.
+fn assert_frames_to_the_mtu(lab: &Lab, mtu: usize) {
+    for address in ADDRESSES {
+        let headers = if address.contains(':') { 48 } else { 28 };
+        let socket = lab.socket(address, 7);
+        for frame_bytes in [
+            64,
+            65,
+            128,
+            512,
+            1280,
+            2048,
+            4000,
+            4096,
+            mtu - 1,
+            mtu,
+            mtu + 1,
+            2 * mtu,
+        ] {
+            let Some(bytes) = frame_bytes.checked_sub(headers) else {
+                continue;
+            };
+            assert_returned(&socket, &vec![7; bytes]);
+        }
+        let most = mtu - headers;
+        assert_eq!(lab.ping(address, 2, &format!("-M do -s {most}")), 2);
+    }
+}
+
+fn set_mtu(lab: &Lab, mtu: usize) {
+    lab.configure_client(&format!("ip link set client mtu {mtu}"));
+    if lab.carrier != Carrier::Tap {
+        lab.configure(&format!("ip link set host mtu {mtu}"));
+    }
+}
+
+#[test]
+fn frames_to_the_mtu_return() {
+    for mtu in [1280, 1500, 3000, 9000] {
+        let lab = lab!(Carrier::Packet);
+        set_mtu(&lab, mtu);
+        let server = lab.serve(&[]);
+        assert_frames_to_the_mtu(&lab, mtu);
+        let summary = server.end();
+        assert_eq!(
+            (&summary["lost"], &summary["refused"]),
+            (&0.into(), &0.into()),
+            "{summary}"
+        );
+    }
+}
+
+/// A frame longer than a chunk of AF_XDP: the program says at its start that it cannot have them.
+#[test]
+fn af_xdp_serves_long_frames_or_refuses_the_link() {
+    for mtu in [1280, 1500, 3000, 9000] {
+        let lab = lab!(Carrier::Xdp);
+        set_mtu(&lab, mtu);
+        let before = lab.link_state();
+        let output = lab.command(&["--duration", "1ms"]).output();
+        let output = output.expect("nsenter is installed");
+        if output.status.success() {
+            let server = lab.serve(&[]);
+            assert_frames_to_the_mtu(&lab, mtu);
+            server.end();
+        } else {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(errors.lines().count(), 1, "{errors}");
+            assert!(mtu > 3000 && errors.contains("MTU"), "{mtu}: {errors}");
+            lab.await_link_state(&before);
+        }
+    }
+}
+
+/// The MTU of a running server's link may shrink; then its fragments do not fit, and it survives.
+#[test]
+fn an_mtu_that_shrinks_does_not_end_it() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        lab.configure("ip link set host mtu 1280");
+        for address in ADDRESSES {
+            let socket = lab.socket(address, 7);
+            socket.send(&[1; 1400]).expect("a datagram leaves");
+            lab.assert_echo(address, &[2; 1000]);
+        }
+        lab.configure("ip link set host mtu 1500");
+        lab.assert_answers();
+        lab.assert_echo("10.78.0.7", &[3; 1472]);
+        server.end();
+    }
+}
+
+/// With offloads on, a datagram from this machine arrives without its checksum; off, it arrives with it.
+#[test]
+fn checksums_may_be_left_to_the_link_or_not() {
+    require!("ethtool");
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        for offload in ["off", "on"] {
+            let ethtool = |link| format!("ethtool -K {link} tx {offload}");
+            let server = lab.serve(&[]);
+            lab.configure_client(&ethtool("client"));
+            if carrier != Carrier::Tap {
+                lab.configure(&ethtool("host"));
+            }
+            for address in ADDRESSES {
+                let socket = lab.socket(address, 7);
+                for length in [1, 1000, 1472, 5000, 60_000] {
+                    assert_returned(&socket, &vec![5; length]);
+                }
+            }
+            let summary = server.end();
+            assert!(summary["drops"]["udp_checksum"].is_null(), "{summary}");
+        }
+    }
+}

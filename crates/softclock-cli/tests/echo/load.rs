@@ -1,0 +1,236 @@
+//! A flood to one service, while others go on.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::frame::V4;
+use crate::lab::{ADDRESSES, ARCHITECTURES, Carrier, Lab, Server, dropped, eventually, lab};
+
+/// Calls `f` while datagrams flood the discard service.
+fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
+    let is_over = AtomicBool::new(false);
+    let sent = AtomicU64::new(0);
+    let socket = lab.socket("10.78.0.7", 9);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // A full queue of the sender, and errors of the network, do not end the flood.
+                let _ = socket.send(&[0; 18]);
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        eventually(|| sent.load(Ordering::Relaxed) > 1000);
+        let result = f();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// The summary of a server that answers to a client during a flood. Some frames are lost in the device before the
+/// server sees them, so a client repeats its question.
+fn served_during_a_flood(lab: &Lab, arguments: &[&str]) -> Value {
+    let server = lab.serve(arguments);
+    lab.assert_answers();
+    flooded(lab, || {
+        // An eager stack may have no time for others.
+        let some = if arguments.contains(&"bsd") { 0 } else { 20 };
+        for address in ADDRESSES {
+            let socket = impatient(lab, address);
+            for number in 0..some {
+                echoed(&socket, number);
+            }
+        }
+    });
+    lab.assert_answers();
+    server.end()
+}
+
+/// A socket to the echo service that waits for an answer only shortly, to ask again.
+fn impatient(lab: &Lab, address: &str) -> std::net::UdpSocket {
+    let socket = lab.socket(address, 7);
+    let patience = Some(Duration::from_millis(100));
+    socket.set_read_timeout(patience).expect("a socket");
+    socket
+}
+
+/// Sends frames, and waits until the server has handled them: it answers what arrives behind them.
+fn inject_and_wait(lab: &Lab, frames: &[Vec<u8>]) {
+    lab.inject(frames);
+    // The service's channel, or the device's buffer, may still be full.
+    echoed(&impatient(lab, "10.78.0.7"), 0);
+}
+
+fn echoed(socket: &std::net::UdpSocket, number: u8) {
+    for _ in 0..100 {
+        socket.send(&[number]).expect("a datagram leaves");
+        let mut buffer = [0; 16];
+        // Answers to earlier attempts may be among them.
+        while let Ok(length) = socket.recv(&mut buffer) {
+            if buffer[..length] == [number] {
+                return;
+            }
+        }
+    }
+    panic!("no answer to {number} at {:?}", socket.peer_addr());
+}
+
+#[test]
+fn a_flood_to_one_service_leaves_the_other_its_share() {
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        for architecture in ARCHITECTURES {
+            let summary = served_during_a_flood(&lab, &["--architecture", architecture]);
+            let discarded = summary["discard"]["datagrams"].as_u64();
+            assert!(discarded > Some(100), "{summary}");
+        }
+    }
+}
+
+/// With a channel of one packet, what the service has no time for is discarded by the demultiplexer; and none of the
+/// others' packets is, though their channels are as small.
+#[test]
+fn a_flood_is_discarded_early() {
+    let lab = lab!(Carrier::Packet);
+    for architecture in ["early-demux", "soft-lrp"] {
+        let server = lab.serve(&["--architecture", architecture, "--channel", "1"]);
+        lab.assert_answers();
+        // Several frames wait in the device when the server looks, so that a batch does not fit.
+        lab.inject(&vec![V4::udp(9, b"flood").frame(); 2000]);
+        lab.assert_answers();
+        let summary = server.end();
+        let lost = dropped(&summary, "channel_full") + dropped(&summary, "socket_full");
+        assert!(lost > 0, "{summary}");
+        if architecture == "soft-lrp" {
+            assert_eq!(dropped(&summary, "socket_full"), 0, "{summary}");
+        }
+        let taken = summary["discard"]["datagrams"].as_u64().expect("a number");
+        let in_device = summary["lost"].as_u64().expect("a number");
+        assert_eq!(taken + lost + in_device, 2000, "{summary}");
+        assert_eq!(summary["echo"]["datagrams"], 4);
+        assert_eq!(summary["pings"], 8);
+    }
+}
+
+/// Behind the demultiplexer no packet of others is lost: what is missing was lost in the device, which is before it.
+#[test]
+fn pings_are_lost_in_the_device_at_most() {
+    for carrier in [Carrier::Packet, Carrier::Tap] {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        let received = flooded(&lab, || lab.ping("10.78.0.7", 50, "-W 1"));
+        let summary = server.end();
+        for reason in [
+            "control_full",
+            "icmp_rate",
+            "send_queue_full",
+            "ip_queue_full",
+        ] {
+            assert_eq!(dropped(&summary, reason), 0, "{summary}");
+        }
+        if summary["lost"] == 0 {
+            assert_eq!(received, 50, "{summary}");
+        }
+    }
+}
+
+/// The errors about closed ports have a limit, and other services do not feel it.
+#[test]
+fn errors_about_closed_ports_are_limited() {
+    let lab = lab!(Carrier::Packet);
+    let server = lab.serve(&[]);
+    lab.inject(&vec![V4::udp(1007, b"scan").frame(); 3000]);
+    lab.assert_answers();
+    let summary = server.end();
+    let refused = dropped(&summary, "port_unreachable") + dropped(&summary, "control_full");
+    let in_device = summary["lost"].as_u64().expect("a number");
+    assert_eq!(refused + in_device, 3000, "{summary}");
+    assert!(
+        summary["icmp_errors_sent"].as_u64() < Some(3000),
+        "{summary}"
+    );
+}
+
+fn resident_kb(server: &Server) -> u64 {
+    let id = server.pid().as_raw_nonzero().get();
+    softclock_testing::resident_kb(id as u32).expect("it runs")
+}
+
+/// Fragments that are never completed, from many hosts, use bounded memory.
+#[test]
+fn incomplete_packets_use_bounded_memory() {
+    let lab = lab!(Carrier::Packet);
+    let server = lab.serve(&[]);
+    lab.assert_answers();
+    let before = resident_kb(&server);
+    let frames: Vec<_> = (0..20_000u32)
+        .map(|number| {
+            let [_, _, high, low] = number.to_be_bytes();
+            V4 {
+                source: [10, 78, 1 + high, low].into(),
+                ..V4::fragment(number as u16, 0, true, 1400)
+            }
+            .frame()
+        })
+        .collect();
+    inject_and_wait(&lab, &frames);
+    lab.assert_answers();
+    let more = resident_kb(&server).saturating_sub(before);
+    assert!(more < 16 << 10, "{more} KiB");
+    // What is left over of the flood gives way to others.
+    for address in ADDRESSES {
+        lab.assert_echo(address, &[1; 20_000]);
+    }
+    let summary = server.end();
+    let refused = ["fragment_memory", "fragments_full"];
+    let refused: u64 = refused.iter().map(|reason| dropped(&summary, reason)).sum();
+    assert!(refused > 0, "{summary}");
+}
+
+/// Addresses that nobody has, as senders: the stack asks for a bounded number of them.
+#[test]
+fn senders_that_do_not_exist_use_bounded_memory() {
+    let lab = lab!(Carrier::Packet);
+    let server = lab.serve(&[]);
+    lab.assert_answers();
+    let before = resident_kb(&server);
+    let frames: Vec<_> = (0..20_000u32)
+        .map(|number| {
+            let [_, _, high, low] = number.to_be_bytes();
+            let mut packet = V4 {
+                source: [10, 78, 0, 10 + low % 200].into(),
+                ..V4::udp(7, &[high, low])
+            };
+            packet.payload[6..8].fill(0);
+            packet.frame()
+        })
+        .collect();
+    inject_and_wait(&lab, &frames);
+    lab.assert_answers();
+    let more = resident_kb(&server).saturating_sub(before);
+    assert!(more < 16 << 10, "{more} KiB");
+    server.end();
+}
+
+/// A peer that closes its port answers with errors; they do not end the service.
+#[test]
+fn errors_about_answers_do_not_end_the_service() {
+    let lab = lab!(Carrier::Packet);
+    let server = lab.serve(&[]);
+    for address in ADDRESSES {
+        for _ in 0..20 {
+            let socket = lab.socket(address, 7);
+            socket.send(b"gone").expect("a datagram leaves");
+        }
+    }
+    lab.assert_answers();
+    let socket = lab.socket("10.78.0.7", 7);
+    socket.set_nonblocking(true).expect("a socket");
+    let error = socket.recv(&mut [0; 16]).expect_err("nothing was sent");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    assert_eq!(server.end()["not_returned"]["error"], 0);
+}
