@@ -19,13 +19,14 @@ use futures_lite::future::{or, pending};
 use softclock::net::Inherited;
 use softclock::output::Output;
 use softclock::signal::{Signal, Signals};
-use softclock_http::{ListenAddress, Place, Server, StartError};
+use softclock_http::{Server, StartError};
 use softclock_linux::handover::Handover;
 use softclock_linux::priority::Priority;
 
 use crate::logging::{self, Logging};
 use crate::notify::{State, notify};
 use crate::options::priority::refusal;
+use crate::values::url;
 pub(crate) use program::Program;
 use reload::Supervisor;
 use replacement::Replacement;
@@ -246,37 +247,5 @@ fn announce(program: &Program, server: &Server) {
     let _ = Output::stdout().and_then(|out| out.write_within(text.as_bytes(), ANNOUNCE_LIMIT));
 }
 
-fn url(address: &ListenAddress) -> String {
-    let scheme = if address.tls { "https" } else { "http" };
-    match &address.place {
-        Place::One(address) if address.ip().is_unspecified() => format!(
-            "{scheme}://localhost:{}/ (all addresses of this machine)",
-            address.port()
-        ),
-        Place::One(address) => format!("{scheme}://{address}/"),
-        _ => address.to_string(),
-    }
-}
-
 /// Time limit for the announcement if standard output is a full pipe.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls() {
-        for (address, start) in [
-            ("[::1]:80", "http://[::1]:80/"),
-            ("0.0.0.0:80", "http://localhost:80/ "),
-            ("tls:127.0.0.1:443", "https://127.0.0.1:443/"),
-            ("unix:/run/x", "unix:/run/x"),
-        ] {
-            assert!(
-                url(&address.parse().unwrap()).starts_with(start),
-                "{address}"
-            );
-        }
-    }
-}

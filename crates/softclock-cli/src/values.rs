@@ -1,4 +1,5 @@
-//! Parses values of options that several commands share: numbers, times, shares and names.
+//! Parses values of options that several commands share: numbers, times, shares and names; formats times and
+//! addresses.
 
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use softclock::Mechanism;
 use softclock_core::units::parse_time;
+use softclock_http::{ListenAddress, Place};
 
 /// Returns a parser of whole numbers within `range`, which must have a lower bound. Its errors name the bounds.
 pub(crate) fn whole<T>(
@@ -53,6 +55,19 @@ pub(crate) fn format_time(time: Duration) -> String {
         .find(|(factor, _)| ns >= *factor && ns.is_multiple_of(*factor));
     let (factor, name) = unit.unwrap_or((1, "ns"));
     format!("{}{name}", ns / factor)
+}
+
+/// Formats an address for a browser, or as it is given if browsers have no form for it.
+pub(crate) fn url(address: &ListenAddress) -> String {
+    let scheme = if address.tls { "https" } else { "http" };
+    match &address.place {
+        Place::One(address) if address.ip().is_unspecified() => format!(
+            "{scheme}://localhost:{}/ (all addresses of this machine)",
+            address.port()
+        ),
+        Place::One(address) => format!("{scheme}://{address}/"),
+        _ => address.to_string(),
+    }
 }
 
 /// Parses a percentage, and returns it as a share from 0 to 1.
@@ -112,5 +127,20 @@ mod tests {
             assert_eq!(format_time(time), text);
         }
         assert_eq!(format_time(Duration::ZERO), "0ns");
+    }
+
+    #[test]
+    fn urls() {
+        for (address, start) in [
+            ("[::1]:80", "http://[::1]:80/"),
+            ("0.0.0.0:80", "http://localhost:80/ "),
+            ("tls:127.0.0.1:443", "https://127.0.0.1:443/"),
+            ("unix:/run/x", "unix:/run/x"),
+        ] {
+            assert!(
+                url(&address.parse().unwrap()).starts_with(start),
+                "{address}"
+            );
+        }
     }
 }

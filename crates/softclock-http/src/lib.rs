@@ -5,7 +5,8 @@
 //! - **Server** ([`Server`]): threads, each with a runtime and its own listeners on the same addresses. One value
 //!   ([`Settings`]) describes the service and can be replaced while the server runs ([`Control`]): each thread receives
 //!   commands through a channel, and ends when its channel closes. Another process can take the listeners over
-//!   ([`Builder::take_over`]). Metrics ([`Settings::metrics`]) add up the reports of the threads.
+//!   ([`Builder::take_over`]). Metrics ([`Settings::metrics`]) add up the reports of the threads; other programs serve
+//!   a page of their own ([`MetricsEndpoint`]).
 //! - **Worker** ([`serve`]): accept loops and connections of one thread, on the current runtime. Programs that already
 //!   have a runtime use this layer directly.
 //! - **Connection** ([`serve_connection`]): hyper's HTTP/1.1, or h2's HTTP/2 where TLS negotiated it, over the
@@ -93,6 +94,8 @@ pub use net::tls::{Tls, TlsError, Validity};
 pub use observe::access_log::{AccessLog, LogFormat, UnknownFormat};
 pub use observe::limit::limit_names;
 pub use observe::line_log::{LineLog, LogTarget};
+pub use observe::metrics::endpoint::MetricsEndpoint;
+pub use observe::metrics::text::{MetricType, MetricsPage};
 pub use observe::telemetry::requests_answered;
 pub use proxy::health::HealthOptions;
 pub use proxy::options::{Proxy, ProxyOptions, UpstreamTimeouts};

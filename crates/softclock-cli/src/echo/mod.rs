@@ -1,9 +1,11 @@
 //! `softclock echo`: a small server on a network stack of its own, without the kernel's sockets.
 //!
+//! - [`metrics`]: the page of metrics; pure.
 //! - [`report`]: counts and drops, as text and JSON; pure.
 //!
 //! UDP echo (RFC 862) on port 7, discard (RFC 863) on port 9; the stack itself answers echo requests of ICMP.
 
+mod metrics;
 mod report;
 
 use std::cell::Cell;
@@ -21,11 +23,12 @@ use softclock::net::stack::{
 };
 use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
+use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place, StartError};
 use softclock_link::PortError;
 
 use crate::bridge::BridgeError;
 use crate::demo::screen::Drawing;
-use crate::values::{seconds, whole};
+use crate::values::{seconds, url, whole};
 use report::{Report, Served};
 
 /// The options of `softclock echo`.
@@ -60,6 +63,10 @@ pub(crate) struct EchoOptions {
     #[arg(long, value_name = "PACKETS", default_value_t = 256, value_parser = whole(1..=65_536usize))]
     channel: usize,
 
+    /// Address of this host that serves metrics in Prometheus' format, at /metrics; repeatable
+    #[arg(long, value_name = "ADDR")]
+    metrics: Vec<ListenAddress>,
+
     /// End after this time [default: on Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     duration: Option<Duration>,
@@ -86,10 +93,12 @@ AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
 With soft-lrp a packet is only demultiplexed when it arrives, and discarded there if its service has more than \
 --channel packets to do; the other architectures are those it is compared with (Druschel and Banga, OSDI 1996).
 
-At the end the command prints what was served, and the packets that were dropped, by reason.
+At the end the command prints what was served, and the packets that were dropped, by reason. While it runs, softclock \
+top shows them by --metrics, whose addresses belong to the host and not to the stack.
 
 Examples:
   softclock echo --dev tap:sc0 --address 192.0.2.7/24
+  softclock echo --dev tap:sc0 --address 192.0.2.7/24 --metrics 127.0.0.1:9180
   softclock echo --dev eth0 --address 192.0.2.7/24 --address 2001:db8::7/64 --gateway 192.0.2.1
 ";
 
@@ -120,7 +129,8 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
     // Threads inherit the mask, so block the signals before any thread starts.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
-    Runtime::new().map_err(failed)?.block_on(async {
+    let endpoint = options.metrics_endpoint()?;
+    Runtime::new().map_err(failed)?.block_on(async move {
         let stack = stack::open(&options.stack_options()).map_err(error)?;
         let mut services = Vec::new();
         for prefix in &options.address {
@@ -136,9 +146,20 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
                 services.push((service, counts));
             }
         }
-        let server = Server { stack, services };
+        let server = Rc::new(Server {
+            stack,
+            architecture: options.stack_options().architecture,
+            services,
+        });
+        let measured = Rc::clone(&server);
+        let page =
+            async move || metrics::page(&measured.report(Duration::ZERO), &softclock::statistics());
+        endpoint.start(page).map_err(not_served)?;
         if !options.quiet {
             server.greet(options);
+            for address in endpoint.local_addresses() {
+                eprintln!("softclock: metrics on {}metrics", url(&address));
+            }
         }
         let stopped = async {
             let signal = signals.next().await.map(drop);
@@ -169,6 +190,23 @@ impl EchoOptions {
         // The bytes of as many of the longest frames, so that the packets are the limit.
         options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);
         options
+    }
+
+    /// Binds the addresses of the metrics, which are the kernel's.
+    fn metrics_endpoint(&self) -> Result<MetricsEndpoint, BridgeError> {
+        for address in &self.metrics {
+            let Place::One(socket) = address.place else {
+                continue;
+            };
+            let host = socket.ip().to_canonical();
+            if self.address.iter().any(|prefix| prefix.address == host) {
+                return Err(BridgeError(format!(
+                    "--metrics {address}: {host} is an address of the stack, which has no TCP; give one of this host, \
+                     such as 127.0.0.1:9180"
+                )));
+            }
+        }
+        MetricsEndpoint::bind(&self.metrics, DEFAULT_SOCKET_MODE).map_err(not_served)
     }
 }
 
@@ -226,6 +264,7 @@ async fn serve(service: Service, socket: UdpSocket, counts: Rc<Counts>) {
 /// A running server.
 struct Server {
     stack: Stack,
+    architecture: Architecture,
     services: Vec<(Service, Rc<Counts>)>,
 }
 
@@ -245,7 +284,7 @@ impl Server {
         );
         eprintln!(
             "softclock: link address {link}, architecture {}, at most {} packets wait for a service",
-            options.stack_options().architecture.name(),
+            self.architecture.name(),
             options.channel
         );
     }
@@ -296,6 +335,7 @@ impl Server {
             after,
             interface: self.stack.interface().to_owned(),
             mechanism: self.stack.mechanism(),
+            architecture: self.architecture,
             echo: sum(Service::Echo),
             discard: sum(Service::Discard),
             stack: self.stack.report(),
@@ -326,6 +366,11 @@ fn error(error: StackError) -> BridgeError {
         StackError::Routes(error) => BridgeError(format!("--address and --gateway: {error}")),
         other => BridgeError(other.to_string()),
     }
+}
+
+/// Words an error of the metrics for the user.
+fn not_served(error: StartError) -> BridgeError {
+    BridgeError(format!("--metrics: {error}"))
 }
 
 fn prefix(text: &str) -> Result<Prefix, String> {

@@ -2,7 +2,7 @@
 //!
 //! - [`fetch`]: fetches the page.
 //! - [`sample`]: the metrics of a page.
-//! - [`view`]: formats the difference of two samples, including a proxy's upstreams; pure.
+//! - [`view`]: formats the difference of two samples, including a proxy's upstreams and a network stack; pure.
 //! - [`terminal`]: the screen and the keys.
 
 mod fetch;
@@ -25,7 +25,7 @@ use terminal::{Key, Terminal};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct TopOptions {
-    /// Address of the server's metrics (--metrics of serve and proxy): IP:PORT, unix:PATH, or a URL
+    /// Address of the server's metrics (--metrics of serve, proxy and echo): IP:PORT, unix:PATH, or a URL
     #[arg(value_name = "ADDR", default_value = "127.0.0.1:9180")]
     target: Target,
 
@@ -86,7 +86,8 @@ fn sample(options: &TopOptions) -> Result<Sample, TopError> {
     let page = target.fetch().map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                "no server listens there; start softclock serve or proxy with --metrics ADDR".into()
+                "no server listens there; start softclock serve, proxy or echo with --metrics ADDR"
+                    .into()
             }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".into(),
             _ => error.to_string(),

@@ -31,6 +31,11 @@ impl Sample {
         self.values.get(name).copied().unwrap_or(0.0)
     }
 
+    /// Whether the page has a metric of this name, with labels or without.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name) || self.range(name).next().is_some()
+    }
+
     /// Groups the values of a metric by one label, and adds them up over the others.
     pub(super) fn by_label(&self, name: &str, label: &str) -> BTreeMap<&str, f64> {
         let mut sums = BTreeMap::new();
@@ -123,6 +128,8 @@ mod tests {
         assert_eq!(by_label("n", "of"), [("\\\"q\\\",\\\\", 1.0)]);
         assert_eq!(by_label("n", "then"), [("t", 1.0)]);
         assert_eq!(by_label("n", "none"), []);
+        assert!(sample.has("x") && sample.has("softclock_threads"));
+        assert!(!sample.has("softclock") && !sample.has("h"));
         assert!(Sample::parse("<html>", Instant::now()).is_none());
     }
 }

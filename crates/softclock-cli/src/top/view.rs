@@ -1,5 +1,6 @@
 //! Formats the difference of two samples as text.
 
+mod stack;
 mod upstreams;
 
 use std::fmt::Write;
@@ -26,8 +27,19 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
         text,
         "softclock at {name}: {threads} thread{plural}, {events}, {clock}\n"
     );
-    requests(&mut text, &change);
+    let has_stack = current.has("softclock_stack_frames_total");
+    if has_stack {
+        stack::lines(&mut text, &change);
+    }
+    // An unknown server is shown as one of HTTP, without requests.
+    if !has_stack || current.has("softclock_http_responses_total") {
+        requests(&mut text, &change);
+    }
+    timers(&mut text, &change);
     threads_line(&mut text, &change);
+    if has_stack {
+        stack::drops(&mut text, &change);
+    }
     upstreams::table(&mut text, &change, width);
     triggers(&mut text, &change);
     histograms(&mut text, &change);
@@ -109,6 +121,9 @@ fn requests(text: &mut String, change: &Change<'_>) {
         number(change.current.value("softclock_connections_limit")),
         number(change.rate("softclock_connections_accepted_total")),
     );
+}
+
+fn timers(text: &mut String, change: &Change<'_>) {
     let fired = change.rates("softclock_events_fired_total", "source");
     let fired: f64 = fired.iter().map(|(_, rate)| rate).sum();
     let _ = writeln!(
@@ -218,11 +233,12 @@ fn drawn(counts: &[f64]) -> String {
 
 /// Formats three significant digits.
 fn number(value: f64) -> String {
-    let (value, unit) = match value {
+    // The sum of no values is -0.0, which would be shown with its sign.
+    let (value, unit) = match value + 0.0 {
         1e9.. => (value / 1e9, "G"),
         1e6.. => (value / 1e6, "M"),
         1e4.. => (value / 1e3, "k"),
-        _ => (value, ""),
+        value => (value, ""),
     };
     match value {
         100.0.. => format!("{value:.0}{unit}"),
@@ -310,6 +326,7 @@ mod tests {
     fn numbers_are_short() {
         for (value, text) in [
             (0.0, "0"),
+            (-0.0, "0"),
             (0.52, "0.5"),
             (64.0, "64"),
             (64.4, "64"),

@@ -258,6 +258,21 @@ impl Binder {
     }
 }
 
+/// Refuses addresses of which two have the same place.
+pub(crate) fn check_distinct<'a>(
+    addresses: impl IntoIterator<Item = &'a ListenAddress, IntoIter: Clone>,
+) -> Result<(), StartError> {
+    let mut rest = addresses.into_iter();
+    while let Some(address) = rest.next() {
+        // Port 0 asks for any free port, so that each such address gets another one.
+        let is_free = matches!(&address.place, Place::One(one) if one.port() == 0);
+        if !is_free && rest.clone().any(|other| other.place == address.place) {
+            return Err(StartError::Repeated(address.clone()));
+        }
+    }
+    Ok(())
+}
+
 fn inherited(inherited: Inherited) -> (String, Share) {
     let socket = match inherited.family {
         Family::Internet => Either::Tcp(inherited.fd.into()),

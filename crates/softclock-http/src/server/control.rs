@@ -18,7 +18,10 @@ use crate::client::by_address::Clients;
 use crate::error::StartError;
 use crate::net::address::ListenAddress;
 use crate::net::listener::{Binder, Bound};
+use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::endpoint::{Endpoints, Reporter};
+use crate::observe::metrics::families;
+use crate::observe::metrics::text::MetricsPage;
 use crate::observe::telemetry::Report;
 use crate::server::settings::Settings;
 use crate::server::worker::{ListenerId, Worker};
@@ -237,19 +240,12 @@ impl Control {
 
     /// Starts to serve metrics at the prepared addresses, in the current runtime.
     pub(crate) fn start_metrics(&self) {
-        self.shared.metrics.start(self);
-    }
-
-    /// Closes the channels of commands, upon which the threads drain and end.
-    pub(crate) fn close(&self) {
-        self.shared.metrics.close();
-        for thread in &self.shared.threads {
-            thread.close();
+        if let Err(error) = self.shared.metrics.start(self) {
+            // The server itself does not depend on its metrics.
+            tracing::error!("metrics: {error}");
         }
     }
-}
 
-impl Reporter for Control {
     /// Returns the reports of all threads that answer within `ANSWER_TIME`.
     async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
@@ -269,8 +265,20 @@ impl Reporter for Control {
         received
     }
 
-    fn has_access_log(&self) -> bool {
-        self.shared.settings.borrow().access_log.is_some()
+    /// Closes the channels of commands, upon which the threads drain and end.
+    pub(crate) fn close(&self) {
+        self.shared.metrics.close();
+        for thread in &self.shared.threads {
+            thread.close();
+        }
+    }
+}
+
+impl Reporter for Control {
+    async fn page(&self) -> MetricsPage {
+        let reports = self.reports().await;
+        let has_log = self.shared.settings.borrow().access_log.is_some();
+        families::page(&reports, has_log.then(AccessLog::counts))
     }
 }
 

@@ -3,9 +3,11 @@
 use crate::error::StartError;
 use crate::exchange::live::{Live, WorkerOptions};
 use crate::exchange::served::Served;
-use crate::net::address::{ListenAddress, Place};
+use crate::net::address::ListenAddress;
+use crate::net::listener::check_distinct;
 use crate::net::tls::Tls;
 use crate::observe::access_log::AccessLog;
+use crate::observe::metrics::endpoint::check_plain;
 
 /// The settings of a server: the service, its addresses and its options.
 ///
@@ -78,9 +80,7 @@ impl Settings {
             self.listen.push(ListenAddress::DEFAULT);
         }
         let all = || self.listen.iter().chain(&self.metrics);
-        if let Some(address) = self.metrics.iter().find(|address| address.tls) {
-            return Err(StartError::PlainOnly(address.clone()));
-        }
+        check_plain(&self.metrics)?;
         if let Some(address) = all().find(|address| address.tls && self.tls.is_none()) {
             return Err(StartError::NoCertificate(address.clone()));
         }
@@ -90,17 +90,7 @@ impl Settings {
         {
             return Err(StartError::SlowBurst { burst, rate });
         }
-        for (index, address) in all().enumerate() {
-            // Port 0 asks for any free port, so that each such address gets another one.
-            let free = matches!(&address.place, Place::One(one) if one.port() == 0);
-            if !free
-                && all()
-                    .skip(index + 1)
-                    .any(|other| other.place == address.place)
-            {
-                return Err(StartError::Repeated(address.clone()));
-            }
-        }
+        check_distinct(all())?;
         Ok(self)
     }
 

@@ -20,23 +20,99 @@ use hyper::service::service_fn;
 use softclock::JoinHandle;
 use softclock::hyper::SoftTimer;
 
-use super::families::page;
 use super::places::{ObservedStream, Places, Visit};
+use super::text::MetricsPage;
 use crate::error::StartError;
 use crate::net::address::ListenAddress;
 use crate::net::carrier::{Carrier, Stream};
 use crate::net::late_timer::LateTimer;
-use crate::net::listener::{Binder, Bound, Listener};
-use crate::observe::access_log::AccessLog;
-use crate::observe::telemetry::Report;
+use crate::net::listener::{Binder, Bound, Listener, check_distinct};
 
-/// The source of the data on metrics pages.
+/// Serves a program's own metrics page at `/metrics` over HTTP, as [`Settings::metrics`](crate::Settings::metrics) does
+/// for a [`Server`](crate::Server).
+///
+/// [`bind`](Self::bind) reports mistakes before the program begins its work; [`start`](Self::start) serves in a runtime.
+/// Each address has at most 32 connections: a new one replaces the one whose last progress is oldest. Dropping the
+/// endpoint closes its listeners and connections.
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// use softclock_http::{DEFAULT_SOCKET_MODE, MetricType, MetricsEndpoint, MetricsPage};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let endpoint = MetricsEndpoint::bind(&["127.0.0.1:0".parse()?], DEFAULT_SOCKET_MODE)?;
+/// println!("metrics at {}", endpoint.local_addresses()[0]);
+/// softclock::Runtime::new()?.block_on(async {
+///     let packets = Rc::new(Cell::new(0u64));
+///     let counted = Rc::clone(&packets);
+///     endpoint.start(async move || {
+///         let mut page = MetricsPage::new();
+///         page.runtimes([&softclock::statistics()]);
+///         page.single("example_packets_total", MetricType::Counter, "Packets so far.", counted.get());
+///         page
+///     })?;
+///     // The work of the program:
+///     packets.set(packets.get() + 1);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MetricsEndpoint {
+    endpoints: Endpoints,
+}
+
+impl MetricsEndpoint {
+    /// Binds the addresses, without accepting connections yet. Unix sockets get the permissions `socket_mode`, such as
+    /// [`DEFAULT_SOCKET_MODE`](crate::DEFAULT_SOCKET_MODE). Without addresses the endpoint does nothing.
+    ///
+    /// # Errors
+    /// Addresses on which listening fails, that speak TLS, or that occur twice.
+    pub fn bind(addresses: &[ListenAddress], socket_mode: u32) -> Result<Self, StartError> {
+        check_plain(addresses)?;
+        check_distinct(addresses)?;
+        let endpoints = Endpoints::default();
+        endpoints.prepare(addresses, &mut Binder::default(), socket_mode)?;
+        Ok(Self { endpoints })
+    }
+
+    /// Returns the addresses with their real ports.
+    pub fn local_addresses(&self) -> Vec<ListenAddress> {
+        self.endpoints.local_addresses()
+    }
+
+    /// Accepts connections in the current runtime, and calls `page` for each request for metrics. Does nothing if the
+    /// endpoint has been started already.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`] if the runtime cannot watch a socket, or if there is none on this thread. The other
+    /// addresses are served then.
+    pub fn start(&self, page: impl AsyncFn() -> MetricsPage + 'static) -> Result<(), StartError> {
+        self.endpoints.start(&Own(Rc::new(page)))
+    }
+}
+
+/// The source of metrics pages.
 pub(crate) trait Reporter: Clone + 'static {
-    /// Returns the reports of all threads that answer in time.
-    fn reports(&self) -> impl Future<Output = Vec<Report>>;
+    /// Makes the page for a request.
+    fn page(&self) -> impl Future<Output = MetricsPage>;
+}
 
-    /// Returns whether responses are logged to an access log.
-    fn has_access_log(&self) -> bool;
+/// The page of a program.
+struct Own<F>(Rc<F>);
+
+impl<F> Clone for Own<F> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<F: AsyncFn() -> MetricsPage + 'static> Reporter for Own<F> {
+    async fn page(&self) -> MetricsPage {
+        (self.0)().await
+    }
 }
 
 /// The listeners of the metrics endpoint. They run in the runtime of the first thread.
@@ -83,8 +159,10 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Accepts connections on the listeners prepared before, in the current runtime.
-    pub(crate) fn start(&self, reporter: &impl Reporter) {
+    /// Accepts connections on the listeners prepared before, in the current runtime. Starts all listeners that it can, and
+    /// returns the first error.
+    pub(crate) fn start(&self, reporter: &impl Reporter) -> Result<(), StartError> {
+        let mut result = Ok(());
         for endpoint in self.all.borrow_mut().iter_mut() {
             for bound in std::mem::take(&mut endpoint.bound) {
                 match bound.listen() {
@@ -93,11 +171,13 @@ impl Endpoints {
                         endpoint.tasks.push(softclock::spawn_local(task));
                     }
                     Err(error) => {
-                        tracing::error!(address = %endpoint.asked, %error, "cannot listen")
+                        let error = StartError::Listen(endpoint.asked.clone(), error);
+                        result = result.and(Err(error));
                     }
                 }
             }
         }
+        result
     }
 
     /// Closes all listeners and their connections.
@@ -123,6 +203,14 @@ impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.local_addresses()).finish()
     }
+}
+
+/// Refuses addresses with TLS: metrics are served without.
+pub(crate) fn check_plain(addresses: &[ListenAddress]) -> Result<(), StartError> {
+    let tls = addresses.iter().find(|address| address.tls);
+    tls.map_or(Ok(()), |address| {
+        Err(StartError::PlainOnly(address.clone()))
+    })
 }
 
 async fn accept_loop(listener: Listener, reporter: impl Reporter) {
@@ -185,11 +273,7 @@ async fn respond(reporter: &impl Reporter, request: &Request<Incoming>) -> Respo
     let known = matches!(request.uri().path(), "/metrics" | "/metrics/");
     let allowed = matches!(*request.method(), Method::GET | Method::HEAD);
     let (status, text) = match (known, allowed) {
-        (true, true) => {
-            let reports = reporter.reports().await;
-            let log = reporter.has_access_log().then(AccessLog::counts);
-            (StatusCode::OK, page(&reports, log))
-        }
+        (true, true) => (StatusCode::OK, reporter.page().await.into_text()),
         (true, false) => (StatusCode::METHOD_NOT_ALLOWED, "GET only\n".into()),
         (false, _) => (StatusCode::NOT_FOUND, "metrics are at /metrics\n".into()),
     };
@@ -212,3 +296,110 @@ const CONTENT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::net::address::Place;
+
+    fn bind(addresses: &[&str]) -> Result<MetricsEndpoint, StartError> {
+        let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        MetricsEndpoint::bind(&addresses, SOCKET_MODE)
+    }
+
+    /// The response to this request at the endpoint's first address, read on a thread of its own.
+    async fn ask(endpoint: &MetricsEndpoint, request: &'static str) -> io::Result<String> {
+        let Place::One(address) = endpoint.local_addresses()[0].place else {
+            unreachable!("an IP address was bound");
+        };
+        softclock::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+            stream.write_all(request.as_bytes())?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        })
+        .await
+    }
+
+    const SOCKET_MODE: u32 = 0o660;
+
+    const GET: &str = "GET /metrics HTTP/1.0\r\n\r\n";
+
+    #[test]
+    fn a_program_serves_its_own_page_until_the_endpoint_is_dropped() {
+        let runtime = softclock::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let endpoint = bind(&["127.0.0.1:0", "127.0.0.1:0"]).unwrap();
+            assert_eq!(endpoint.local_addresses().len(), 2);
+            let pages = Rc::new(std::cell::Cell::new(0));
+            let made = Rc::clone(&pages);
+            let page = async move || {
+                softclock::yield_now().await;
+                made.set(made.get() + 1);
+                let mut page = MetricsPage::new();
+                page.single("x", super::super::text::MetricType::Gauge, "X.", made.get());
+                page
+            };
+            endpoint.start(page).unwrap();
+            for made in 1..=2 {
+                let text = ask(&endpoint, GET).await.unwrap();
+                let start = text.starts_with("HTTP/1.0 200 OK\r\n");
+                assert!(start && text.ends_with(&format!("\nx {made}\n")), "{text}");
+            }
+            let text = ask(&endpoint, "POST /metrics HTTP/1.0\r\n\r\n").await;
+            assert!(text.unwrap().contains(" 405 "));
+            assert!(
+                ask(&endpoint, "GET / HTTP/1.0\r\n\r\n")
+                    .await
+                    .unwrap()
+                    .contains(" 404 ")
+            );
+            assert_eq!(pages.get(), 2);
+
+            let addresses = endpoint.local_addresses();
+            drop(endpoint);
+            // Tasks end at the next turn, and with them their listeners.
+            softclock::sleep(Duration::from_millis(1)).await;
+            assert_eq!(Rc::strong_count(&pages), 1);
+            MetricsEndpoint::bind(&addresses, SOCKET_MODE).expect("the port is free");
+        });
+    }
+
+    #[test]
+    fn without_addresses_the_endpoint_does_nothing() {
+        let endpoint = bind(&[]).unwrap();
+        softclock::Runtime::new().unwrap().block_on(async {
+            endpoint.start(async || MetricsPage::new()).unwrap();
+        });
+        assert!(endpoint.local_addresses().is_empty());
+    }
+
+    #[test]
+    fn a_start_outside_a_runtime_is_an_error() {
+        let endpoint = bind(&["127.0.0.1:0"]).unwrap();
+        let started = endpoint.start(async || MetricsPage::new());
+        assert!(
+            matches!(started, Err(StartError::Listen(..))),
+            "{started:?}"
+        );
+    }
+
+    #[test]
+    fn addresses_with_tls_and_repeated_ones_are_refused() {
+        let refused = bind(&["tls:127.0.0.1:0"]);
+        assert!(
+            matches!(refused, Err(StartError::PlainOnly(_))),
+            "{refused:?}"
+        );
+        let refused = bind(&["127.0.0.1:1", "127.0.0.1:1"]);
+        assert!(
+            matches!(refused, Err(StartError::Repeated(_))),
+            "{refused:?}"
+        );
+    }
+}

@@ -1,11 +1,13 @@
 //! Metrics in the Prometheus text format, version 0.0.4, on separate listeners.
 //!
 //! - [`endpoint`]: `GET /metrics` over HTTP.
-//! - [`families`]: the metrics and their meanings.
+//! - [`families`]: the metrics of a server of HTTP, and their meanings.
 //! - [`places`]: the connections that the endpoint keeps when there are too many.
+//! - [`runtimes`]: the metrics that all programs have.
 //! - [`text`]: the format.
 
 pub(crate) mod endpoint;
-mod families;
+pub(crate) mod families;
 mod places;
-mod text;
+mod runtimes;
+pub(crate) mod text;

@@ -1,19 +1,36 @@
 //! The Prometheus text format, version 0.0.4.
 
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Write};
 
 use softclock::Histogram;
 
-/// A page of metrics, built family by family.
-#[derive(Default)]
-pub(super) struct Page {
+/// A page of metrics in the Prometheus text format, built family by family.
+///
+/// Names of metrics and labels are written as they are given; values of labels and help texts are escaped. `softclock
+/// top` and [`MetricsEndpoint`](crate::MetricsEndpoint) use pages.
+///
+/// ```
+/// use softclock_http::{MetricType, MetricsPage};
+///
+/// let mut page = MetricsPage::new();
+/// page.family("example_packets_total", MetricType::Counter, "Packets by direction.");
+/// page.labelled(&[("direction", "received")], 7);
+/// page.labelled(&[("direction", "sent")], 5);
+/// page.single("example_open", MetricType::Gauge, "Connections open now.", 2);
+///
+/// let text = page.to_string();
+/// assert!(text.contains("example_packets_total{direction=\"sent\"} 5\n"));
+/// assert!(text.ends_with("# TYPE example_open gauge\nexample_open 2\n"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MetricsPage {
     text: String,
     family: &'static str,
 }
 
 /// The type of a metric.
-#[derive(Clone, Copy)]
-pub(super) enum MetricType {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricType {
     /// A total that only rises.
     Counter,
     /// A current value.
@@ -22,9 +39,15 @@ pub(super) enum MetricType {
     Histogram,
 }
 
-impl Page {
-    /// Begins a family with its name and one sentence of help.
-    pub(super) fn family(&mut self, name: &'static str, metric_type: MetricType, help: &str) {
+impl MetricsPage {
+    /// Creates an empty page.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a family with its name and one sentence of help. The values that are added next belong to it. A page has
+    /// each family once.
+    pub fn family(&mut self, name: &'static str, metric_type: MetricType, help: &str) {
         let metric_type = match metric_type {
             MetricType::Counter => "counter",
             MetricType::Gauge => "gauge",
@@ -39,8 +62,8 @@ impl Page {
         );
     }
 
-    /// A family of one value without labels.
-    pub(super) fn single(
+    /// Adds a family of one value without labels.
+    pub fn single(
         &mut self,
         name: &'static str,
         metric_type: MetricType,
@@ -52,12 +75,12 @@ impl Page {
     }
 
     /// Adds a value of the family with these labels.
-    pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: impl Display) {
+    pub fn labelled(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.sample("", labels, value);
     }
 
     /// Adds a histogram of the family with these labels: cumulative counts up to bounds in seconds.
-    pub(super) fn distribution(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
+    pub fn distribution(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let mut buckets = histogram.buckets().peekable();
         let mut below = 0;
         let bucket = |page: &mut Self, bound: &str, count: u64| {
@@ -98,6 +121,12 @@ impl Page {
     }
 }
 
+impl Display for MetricsPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// Returns the bounds of buckets in nanoseconds: two per octave from 255 ns to 26 s. Each is the last value of a bucket
 /// of [`Histogram`], so that the counts are exact.
 fn bounds() -> impl Iterator<Item = u64> {
@@ -116,7 +145,7 @@ mod tests {
 
     #[test]
     fn families_and_labels() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::new();
         page.family("a_total", MetricType::Counter, "Counts\nthings.");
         page.labelled(&[("x", "1"), ("y", "\"\\\n")], 5);
         page.single("b", MetricType::Gauge, "B.", 1.5);
@@ -131,7 +160,7 @@ mod tests {
         for ns in [0, 255, 256, 1023, 1024, 1 << 36] {
             histogram.record(ns);
         }
-        let mut page = Page::default();
+        let mut page = MetricsPage::new();
         page.family("h", MetricType::Histogram, "H.");
         page.distribution(&[], &histogram);
         page.distribution(&[("of", "x")], &histogram);
