@@ -1,6 +1,12 @@
 //! A limit on the rate of answers that other hosts can cause (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
 
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
 use softclock_core::Instant;
+
+use crate::demux::HashKey;
 
 /// A token bucket: allows a number of events in each second on average, and a burst after a pause.
 ///
@@ -58,6 +64,55 @@ impl TokenBucket {
         self.filled = self.filled.max(now);
     }
 }
+
+/// Token buckets by sender, so that one host does not use up the answers of all.
+///
+/// Senders share a fixed number of buckets by a keyed hash of their address (IPv6: of its /64), so memory is fixed, and
+/// no host can choose the bucket of another. A sender that shares the bucket of a flood is limited with it.
+///
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_net::demux::HashKey;
+/// use softclock_net::rate_limit::{SourceBuckets, TokenBucket};
+///
+/// let mut buckets = SourceBuckets::new(TokenBucket::new(10, 2), TokenBucket::new(40, 8), HashKey([1, 2]));
+/// let (flood, other) = ("10.0.0.1".parse()?, "10.0.0.2".parse()?);
+/// let now = Instant::ORIGIN;
+/// assert_eq!((0..100).filter(|_| buckets.take(now, flood)).count(), 2);
+/// assert!(buckets.take(now, other));
+/// # Ok::<(), core::net::AddrParseError>(())
+/// ```
+#[derive(Clone)]
+pub struct SourceBuckets {
+    key: HashKey,
+    all: TokenBucket,
+    by_source: Vec<TokenBucket>,
+}
+
+impl SourceBuckets {
+    /// Creates full buckets: one like `each` for each group of senders, and `all` for all together.
+    pub fn new(each: TokenBucket, all: TokenBucket, key: HashKey) -> Self {
+        Self {
+            key,
+            all,
+            by_source: vec![each; SOURCES],
+        }
+    }
+
+    /// Takes a token for a packet from `source`, if there is one; returns whether.
+    #[must_use]
+    pub fn take(&mut self, now: Instant, source: IpAddr) -> bool {
+        let hash = match source {
+            IpAddr::V4(source) => self.key.hash(&source.octets()),
+            IpAddr::V6(source) => self.key.hash(&source.octets()[..8]),
+        };
+        let own = &mut self.by_source[hash as usize % SOURCES];
+        own.take(now) && self.all.take(now)
+    }
+}
+
+/// The number of groups of senders.
+const SOURCES: usize = 256;
 
 const fn capacity(burst: u32) -> u64 {
     burst as u64 * TOKEN

@@ -164,7 +164,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         packet: &Packet<'_>,
         echo: &Echo<'_>,
     ) -> Result<(), DropReason> {
-        if !self.echo_rate.take(now) {
+        if !self.echo_rate.take(now, packet.addresses.source) {
             return Err(DropReason::IcmpRate);
         }
         let addresses = packet.addresses.swapped();

@@ -51,7 +51,7 @@ use crate::demux::{HashKey, InUse, Protocol, Table};
 use crate::drops::{DropReason, Drops};
 use crate::ip::fragments::Reassembly;
 use crate::neighbors::Neighbors;
-use crate::rate_limit::TokenBucket;
+use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
 pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError, Pending};
@@ -118,7 +118,7 @@ pub struct Stack<B> {
     path_mtus: PathMtus,
     /// Frames for the link.
     leaving: VecDeque<Vec<u8>>,
-    echo_rate: TokenBucket,
+    echo_rate: SourceBuckets,
     error_rate: TokenBucket,
     /// The identification of the next packet of IPv4 or fragment of IPv6.
     next_identification: u32,
@@ -206,7 +206,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             neighbors: Neighbors::new(settings.neighbors),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             leaving: VecDeque::new(),
-            echo_rate: TokenBucket::new(settings.echoes_per_second, BURST),
+            echo_rate: SourceBuckets::new(
+                TokenBucket::new(settings.echoes_of_source_per_second, BURST),
+                TokenBucket::new(settings.echoes_per_second, BURST),
+                key,
+            ),
             error_rate: TokenBucket::new(settings.errors_per_second, BURST),
             next_identification: (seed >> 32) as u32,
             next_port: FIRST_PORT + (seed % PORTS as u64) as u16,

@@ -63,6 +63,8 @@ pub struct Settings {
     pub neighbors: NeighborSettings,
     /// The most frames that wait for the link.
     pub send_queue: usize,
+    /// The most answers to echo requests of one sender in a second.
+    pub echoes_of_source_per_second: u32,
     /// The most answers to echo requests in a second.
     pub echoes_per_second: u32,
     /// The most ICMP errors in a second that the stack sends, for instance about closed ports (RFC 1812, 4.3.2.8;
@@ -86,7 +88,8 @@ impl Settings {
             reassembly: ReassemblyLimits::default(),
             neighbors: NeighborSettings::default(),
             send_queue: 1024,
-            echoes_per_second: 1000,
+            echoes_of_source_per_second: 1000,
+            echoes_per_second: 4000,
             errors_per_second: 1000,
             path_mtu_lifetime: Duration::from_secs(600),
         }

@@ -212,7 +212,7 @@ fn a_receiver_is_woken_once_and_only_if_it_waits() {
 
 #[test]
 fn echo_requests_are_answered_under_a_rate_limit() {
-    let mut host = with(1, |settings| settings.echoes_per_second = 10);
+    let mut host = with(1, |settings| settings.echoes_of_source_per_second = 10);
     let ping = packet(ICMP, "10.0.0.1", |_, bytes| {
         let echo = Echo {
             identifier: 1,
