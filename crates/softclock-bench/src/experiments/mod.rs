@@ -5,6 +5,7 @@ use crate::output::report::Experiment;
 pub mod burst;
 pub mod event_delivery;
 pub mod hostile;
+pub mod lrp;
 pub mod pspacer;
 pub mod serve;
 pub mod servers;
@@ -40,6 +41,7 @@ pub const ALL: &[&Experiment] = &[
     &pspacer::table_8::EXPERIMENT,
     &pspacer::figure_9::EXPERIMENT,
     &pspacer::tolerance::EXPERIMENT,
+    &lrp::figure_3::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

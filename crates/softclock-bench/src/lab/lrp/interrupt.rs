@@ -47,6 +47,8 @@ pub(super) struct InterruptCounts {
     pub(super) other: AtomicU64,
     /// Frames that found no room in the device's receive ring.
     pub(super) device: AtomicU64,
+    /// Packets that each endpoint refused, early or late.
+    pub(super) refused: Vec<AtomicU64>,
     /// Rounds: the times that the thread found frames.
     pub(super) rounds: AtomicU64,
 }
@@ -57,6 +59,9 @@ pub(super) struct Plan {
     pub(super) architecture: Architecture,
     pub(super) interface: String,
     pub(super) processor: Option<usize>,
+    /// The pause after a round that has emptied the device: the interrupt moderation of a network interface, where the
+    /// driver's thread has none.
+    pub(super) pause: Option<Duration>,
     /// The ports with their rings.
     pub(super) endpoints: Vec<(u16, RingSender)>,
     pub(super) counts: Arc<InterruptCounts>,
@@ -74,7 +79,7 @@ pub(super) fn run(plan: Plan, stop: &Stop, opened: &mpsc::Sender<io::Result<()>>
         Ok((device, mut demultiplexer)) => {
             let _ = opened.send(Ok(()));
             while stop.goes_on() {
-                round(&device, &mut demultiplexer, &plan.counts);
+                round(&device, &mut demultiplexer, &plan.counts, plan.pause);
             }
         }
         Err(error) => {
@@ -90,7 +95,12 @@ fn open(interface: &str) -> io::Result<Device> {
 }
 
 /// Takes what the device has, at most a budget; or waits for an interrupt.
-fn round(device: &Device, demultiplexer: &mut Demultiplexer, counts: &InterruptCounts) {
+fn round(
+    device: &Device,
+    demultiplexer: &mut Demultiplexer,
+    counts: &InterruptCounts,
+    pause: Option<Duration>,
+) {
     let now = Instant::from_ns(monotonic_ns());
     let mut taken = 0;
     let mut is_drained = false;
@@ -115,8 +125,11 @@ fn round(device: &Device, demultiplexer: &mut Demultiplexer, counts: &InterruptC
             let wait = Timespec::try_from(wait).unwrap_or_default();
             let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&wait));
         }
-        (true, _) if moderation().is_zero() => {}
-        (true, _) => thread::sleep(moderation()),
+        (true, _) => {
+            if let Some(pause) = pause {
+                thread::sleep(pause);
+            }
+        }
     }
 }
 
@@ -193,17 +206,17 @@ impl Demultiplexer {
             Self::Eager { stack, .. } => stack.on_frame(now, arrived, frame.bytes, verify),
             Self::Lazy { table, channels } => {
                 let verdict = verdict(table, &frame.bytes);
-                let channel = match verdict {
-                    Some(number) => channels.get_mut(number as usize),
-                    None => None,
-                };
-                let Some(channel) = channel else {
+                let Some((number, channel)) = verdict.and_then(|number| {
+                    let number = number as usize;
+                    Some((number, channels.get_mut(number)?))
+                }) else {
                     counts.other.fetch_add(1, Relaxed);
                     return;
                 };
                 let content = Content::Frame(verify);
                 if !channel.push(&frame.bytes, content, arrived.as_ns()) {
                     counts.early.fetch_add(1, Relaxed);
+                    counts.refused[number].fetch_add(1, Relaxed);
                 }
             }
         }
@@ -215,11 +228,13 @@ impl Demultiplexer {
             Self::Lazy { channels, .. } => channels.iter_mut().for_each(RingSender::ring_bell),
             Self::Eager { stack, sockets } => {
                 stack.process(now, BUDGET);
-                for (id, ring) in sockets {
+                for ((id, ring), refused) in sockets.iter_mut().zip(&counts.refused) {
                     fill(stack, now, *id, ring);
                     ring.ring_bell();
+                    let of = stack.endpoint_counts(*id);
+                    refused.store(of.map_or(0, |of| of.drops.total()), Relaxed);
                 }
-                // Without routers there is nobody to send errors to, but this also frees what waits.
+                // No client expects errors; this frees their memory.
                 while stack.next_frame().is_some() {}
                 let drops = stack.drops();
                 counts.early.store(drops.of(DropReason::ChannelFull), Relaxed);
@@ -258,15 +273,6 @@ fn verdict(table: &Table<u32>, frame: &[u8]) -> Option<u32> {
         Verdict::Channel(number) => Some(number),
         Verdict::Control(_) | Verdict::Fragment | Verdict::Drop(_) => None,
     }
-}
-
-/// The pause after a round that has emptied the device: the interrupt moderation of a network interface.
-fn moderation() -> Duration {
-    static PAUSE: std::sync::OnceLock<Duration> = std::sync::OnceLock::new();
-    *PAUSE.get_or_init(|| {
-        let us = std::env::var("LRP_MOD").ok().and_then(|v| v.parse().ok());
-        Duration::from_micros(us.unwrap_or(0))
-    })
 }
 
 /// Above all receivers, and below the driver.

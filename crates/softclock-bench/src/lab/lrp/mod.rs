@@ -29,6 +29,7 @@ mod network;
 mod receiver;
 mod ring;
 mod server;
+mod stage;
 mod stopping;
 mod variant;
 pub mod work;
@@ -40,6 +41,7 @@ use crate::servers::version;
 pub use flood::{Flood, Target};
 pub use network::{Losses, Network};
 pub use server::{Counts, Server, Service};
+pub use stage::{Background, Rates, Stage};
 pub use stopping::Stop;
 pub use variant::{Driver, KernelReceive, Variant};
 
@@ -77,7 +79,7 @@ const TOOLS: [(&str, &str, &str); 3] = [
 ];
 
 /// The notes that hold for all measurements in this lab.
-pub const NOTES: [&str; 4] = [
+pub const NOTES: [&str; 5] = [
     "flood and clients on processor 0, all receive work of the server on processor 1: veth's NAPI is a kernel thread there, \
      SCHED_FIFO, above the interrupt level, which is SCHED_FIFO, too; the kernel leaves 5 % of the time to ordinary threads, \
      so no variant falls to 0",
@@ -85,6 +87,8 @@ pub const NOTES: [&str; 4] = [
      socket or channel holds 256 packets, the shared queue 1000; answers leave by the kernel's UDP in all variants",
     "kernel: recvmmsg of up to 32; default: protocol work on the sender's processor, which hides overload; RPS and threaded \
      NAPI move it to the receiver's",
+    "driver as a thread: NAPI's thread is an ordinary one of the receivers' nice value, so that under overload frames are lost \
+     in veth's ring; driver by the sender: no thread, the sender's processor writes frames to the memory of AF_XDP",
     "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
      any demultiplexing",
 ];

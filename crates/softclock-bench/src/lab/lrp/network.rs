@@ -81,8 +81,7 @@ impl Network {
         format!("{}{}", link.letter(), self.tag)
     }
 
-    /// Makes a kernel thread of NAPI do the receive work of a link, on this processor, with this real-time priority or
-    /// an ordinary one. Call it after an XDP program was attached, if there is to be one.
+    /// Makes a kernel thread of NAPI do the receive work of a link, on this processor, at this level. Call it after an XDP program was attached, if there is to be one.
     ///
     /// # Errors
     /// The kernel has no threaded NAPI, or the link does not use NAPI.
@@ -90,7 +89,7 @@ impl Network {
         &self,
         link: Link,
         processor: Option<usize>,
-        priority: Option<u8>,
+        level: Level,
     ) -> io::Result<()> {
         let file = self.file(link, "threaded");
         fs::write(&file, "0")?;
@@ -101,15 +100,14 @@ impl Network {
             set.set(processor);
             sched_setaffinity(Some(id), &set)?;
         }
-        let Some(priority) = priority else {
-            return Ok(());
+        let (program, arguments) = match level {
+            Level::RealTime(priority) => ("chrt", format!("-f -p {priority} {id}")),
+            Level::Nice(nice) => ("renice", format!("-n {nice} -p {id}")),
         };
-        let id = id.to_string();
-        let arguments = ["-f", "-p", &priority.to_string(), &id];
-        let output = Command::new("chrt").args(arguments).output()?;
+        let output = Command::new(program).args(arguments.split(' ')).output()?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(io::Error::other("chrt cannot set NAPI's priority")),
+            false => Err(io::Error::other(format!("{program} cannot set NAPI's priority"))),
         }
     }
 
@@ -131,17 +129,6 @@ impl Network {
             }
             thread::sleep(LOOK_UP);
         }
-    }
-
-    /// Makes NAPI poll a link at most once in this time under load, as network interfaces moderate their interrupts: a
-    /// wake-up of its thread for each frame would take all of a processor.
-    ///
-    /// # Errors
-    /// The kernel is older than 5.8.
-    pub fn moderate(&self, link: Link, time: Duration) -> io::Result<()> {
-        let ns = time.as_nanos().to_string();
-        fs::write(self.file(link, "gro_flush_timeout"), ns)?;
-        fs::write(self.file(link, "napi_defer_hard_irqs"), "1")
     }
 
     /// Makes the kernel's stack process what arrives at a link on this processor (receive packet steering).
@@ -193,6 +180,15 @@ pub struct Losses {
     pub ring: u64,
     /// Frames lost at the server's end, by the XDP program or behind it.
     pub server: u64,
+}
+
+/// The priority of a thread of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// SCHED_FIFO with this priority.
+    RealTime(u8),
+    /// An ordinary one with this nice value.
+    Nice(i8),
 }
 
 /// The ends of the links.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use softclock_linux::socket::udp::{BindOptions, RecvOptions, bind};
 use softclock_net::stack::Architecture;
 
 use super::interrupt::{self, InterruptCounts, Plan, STACK_PACKETS};
-use super::network::Link;
+use super::network::{Level, Link};
 use super::receiver::{self, ServiceCounts, Worker};
 use super::ring::{RingReceiver, ring};
 use super::stopping::Threads;
@@ -87,17 +87,24 @@ impl Server {
         let mut server = Self {
             _threads: Threads::default(),
             services: services.iter().map(|_| Arc::default()).collect(),
-            interrupt: Arc::default(),
+            interrupt: Arc::new(InterruptCounts {
+                refused: services.iter().map(|_| AtomicU64::new(0)).collect(),
+                ..InterruptCounts::default()
+            }),
         };
         let processor = network.processors.server;
-        if !moderation().is_zero() {
-            network.moderate(Link::Server, moderation())?;
-        }
         match variant {
             Variant::Stack(architecture, driver) => {
-                server.start_stack(network, architecture, services)?;
-                if driver == Driver::Receiver {
-                    network.thread_napi(Link::Server, processor, Some(DRIVER_PRIORITY))?;
+                server.start_stack(network, (architecture, driver), services)?;
+                match driver {
+                    Driver::Sender => {}
+                    Driver::Receiver => {
+                        let level = Level::RealTime(DRIVER_PRIORITY);
+                        network.thread_napi(Link::Server, processor, level)?;
+                    }
+                    Driver::Thread => {
+                        network.thread_napi(Link::Server, processor, Level::Nice(NICE))?;
+                    }
                 }
             }
             Variant::Kernel(receive) => {
@@ -108,7 +115,7 @@ impl Server {
                         // NAPI without an XDP program takes part only if segments may be joined.
                         let name = network.name(Link::Server);
                         network.server.run(&format!("ethtool -K {name} gro on"))?;
-                        network.thread_napi(Link::Server, processor, None)?;
+                        network.thread_napi(Link::Server, processor, Level::Nice(NICE))?;
                     }
                 }
                 server.start_kernel(network, services)?;
@@ -120,7 +127,7 @@ impl Server {
     fn start_stack(
         &mut self,
         network: &Arc<Network>,
-        architecture: Architecture,
+        (architecture, driver): (Architecture, Driver),
         services: &[Service],
     ) -> io::Result<()> {
         let processor = network.processors.server;
@@ -140,6 +147,7 @@ impl Server {
             architecture,
             interface: network.name(Link::Server),
             processor,
+            pause: (driver == Driver::Sender).then_some(MODERATION),
             endpoints,
             counts: self.interrupt.clone(),
         };
@@ -174,6 +182,11 @@ impl Server {
     /// The datagrams that a service has served, by its place in the list of services.
     pub fn delivered(&self, service: usize) -> u64 {
         self.services[service].delivered.load(Relaxed)
+    }
+
+    /// The packets for a service that this project's stack has dropped after it had found the service.
+    pub fn refused(&self, service: usize) -> u64 {
+        self.interrupt.refused[service].load(Relaxed)
     }
 
     /// Takes the times that a service's answers took from the arrival of the request, by the kernel's or the XDP
@@ -231,10 +244,8 @@ const SOCKET_PACKETS: usize = 256;
 /// Receivers have ordinary priority among themselves.
 pub(super) const NICE: i8 = -10;
 
+/// As that of the flood's bursts.
+const MODERATION: Duration = Duration::from_micros(200);
+
 /// Above the interrupt level: a network interface interrupts it, too.
 const DRIVER_PRIORITY: u8 = 20;
-
-fn moderation() -> Duration {
-    let us = std::env::var("LRP_NAPI").ok().and_then(|v| v.parse().ok());
-    Duration::from_micros(us.unwrap_or(0))
-}

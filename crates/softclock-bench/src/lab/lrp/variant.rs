@@ -16,6 +16,9 @@ pub enum Variant {
 pub enum Driver {
     /// The receiver's, in a real-time thread: as the interrupts of a network interface.
     Receiver,
+    /// The receiver's, in an ordinary thread, which shares the processor evenly with each receiver: under overload, frames
+    /// are lost in the ring of the link, at no cost for the receiver, and not by demultiplexing.
+    Thread,
     /// The sender's: as a network interface that writes frames to memory by itself.
     Sender,
 }
@@ -42,8 +45,9 @@ impl Variant {
         Self::Kernel(KernelReceive::ThreadedNapi),
     ];
 
-    /// The variants of this project's stack with the driver on the sender's processor.
-    pub const BY_SENDER: [Self; 3] = [
+    /// The variants of this project's stack with other drivers.
+    pub const OTHER_DRIVERS: [Self; 4] = [
+        Self::Stack(Architecture::SoftLrp, Driver::Thread),
         Self::Stack(Architecture::Bsd, Driver::Sender),
         Self::Stack(Architecture::EarlyDemux, Driver::Sender),
         Self::Stack(Architecture::SoftLrp, Driver::Sender),
@@ -52,9 +56,12 @@ impl Variant {
     /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Stack(Architecture::Bsd, Driver::Receiver) => "bsd",
-            Self::Stack(Architecture::EarlyDemux, Driver::Receiver) => "early-demux",
-            Self::Stack(Architecture::SoftLrp, Driver::Receiver) => "soft-lrp",
+            Self::Stack(architecture, Driver::Receiver) => architecture.name(),
+            Self::Stack(Architecture::Bsd, Driver::Thread) => "bsd, driver as a thread",
+            Self::Stack(Architecture::EarlyDemux, Driver::Thread) => {
+                "early-demux, driver as a thread"
+            }
+            Self::Stack(Architecture::SoftLrp, Driver::Thread) => "soft-lrp, driver as a thread",
             Self::Stack(Architecture::Bsd, Driver::Sender) => "bsd, driver by the sender",
             Self::Stack(Architecture::EarlyDemux, Driver::Sender) => {
                 "early-demux, driver by the sender"
