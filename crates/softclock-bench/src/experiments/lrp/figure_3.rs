@@ -3,12 +3,12 @@
 //! A flood of datagrams of 14 bytes reaches one receiver, which works for 0, 1 or 10 us on each and discards it. From
 //! some load on, an eager server delivers less the more it is offered.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use crate::lab::lrp::{self, NOTES, Rates, Service, Stage, Variant};
+use super::cells::{self, Cell, Found, Metric};
+use crate::lab::lrp::{Rates, Service, Stage, Variant};
 use crate::output::chart::{Axis, Chart, Mark, Series};
 use crate::output::report::{Context, Experiment, Report, Row};
 
@@ -22,42 +22,26 @@ pub const EXPERIMENT: Experiment = Experiment {
 const TITLE: &str = "throughput against offered load";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    if let Some(report) = lrp::not_measured(TITLE) {
-        return Ok(report);
-    }
     let plan = if context.smoke { &SMOKE } else { &FULL };
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let cells: Vec<Cell> = (plan.works_us.iter())
-        .flat_map(|&us| variants().map(move |variant| Cell { us, variant }))
-        .collect();
-    let mut found: BTreeMap<usize, Vec<Sweep>> = BTreeMap::new();
-    let total = cells.len() * rounds;
-    for round in 0..rounds {
-        for (index, cell) in cells.iter().enumerate() {
-            let done = round * cells.len() + index;
-            let sweep = context.round(done, total, cell.variant.name(), || cell.measure(plan))?;
-            found.entry(index).or_default().push(sweep);
-        }
-    }
-    context.progress(total, total, "");
-    let mut notes: Vec<String> = NOTES.iter().map(ToString::to_string).collect();
-    notes.extend(OWN_NOTES.iter().map(ToString::to_string));
-    Ok(Report {
-        title: TITLE,
-        notes,
-        rows: rows(&cells, &found),
-        charts: plan.works_us.iter().map(|&us| chart(us, &cells, &found)).collect(),
-    })
+    let cells = plan.works_us.iter().flat_map(|&us| {
+        variants().map(move |variant| Cell {
+            variant: variant.name(),
+            setting: format!("work {us} us"),
+            content: (us, variant),
+        })
+    });
+    cells::report(
+        context,
+        (TITLE, &OWN_NOTES),
+        (cells.collect(), plan.rounds),
+        &METRICS,
+        |&(us, variant)| measure(us, variant, plan),
+        |found| plan.works_us.iter().map(|&us| chart(us, found)).collect(),
+    )
 }
 
 fn variants() -> impl Iterator<Item = Variant> {
     Variant::ALL.into_iter().chain(Variant::OTHER_DRIVERS)
-}
-
-/// A variant with one amount of work a packet.
-struct Cell {
-    us: u64,
-    variant: Variant,
 }
 
 /// One round of a cell.
@@ -69,24 +53,22 @@ struct Sweep {
     loss_free: f64,
 }
 
-impl Cell {
-    fn measure(&self, plan: &Plan) -> io::Result<Sweep> {
-        let work = Duration::from_micros(self.us);
-        let stage = Stage::new(self.variant, &[Service::sink(PORT, work)])?;
-        let rates = |rate: f64| stage.rates(rate as u64, plan.settle, plan.slice);
-        let mut points = Vec::new();
-        for &rate in plan.offered {
-            points.push(rates(rate)?);
-        }
-        let loss_free = loss_free(&points, plan.halvings, rates)?;
-        let most = most(&points);
-        let overload = rates(4.0 * most)?;
-        Ok(Sweep {
-            points,
-            overload,
-            loss_free,
-        })
+/// Measures a variant with this work a packet.
+fn measure(us: u64, variant: Variant, plan: &Plan) -> io::Result<Sweep> {
+    let work = Duration::from_micros(us);
+    let stage = Stage::new(variant, &[Service::sink(PORT, work)])?;
+    let rates = |rate: f64| stage.rates(rate as u64, plan.settle, plan.slice);
+    let mut points = Vec::new();
+    for &rate in plan.offered {
+        points.push(rates(rate)?);
     }
+    let loss_free = loss_free(&points, plan.halvings, rates)?;
+    let overload = rates(4.0 * most(&points))?;
+    Ok(Sweep {
+        points,
+        overload,
+        loss_free,
+    })
 }
 
 fn most(points: &[Rates]) -> f64 {
@@ -123,33 +105,37 @@ fn is_loss_free(rates: &Rates) -> bool {
     rates.delivered >= rates.offered * 0.995
 }
 
-type Metric = (&'static str, &'static str, fn(&Sweep) -> f64);
-
-const METRICS: [Metric; 9] = [
-    ("most delivered", "k/s", |sweep| most(&sweep.points) / 1e3),
+const METRICS: [Metric<Sweep>; 9] = [
+    ("most delivered", "k/s", |sweep| {
+        Some(most(&sweep.points) / 1e3)
+    }),
     ("offered that is delivered above 99.5 %", "k/s", |sweep| {
-        sweep.loss_free / 1e3
+        Some(sweep.loss_free / 1e3)
     }),
     ("offered in overload", "k/s", |sweep| {
-        sweep.overload.offered / 1e3
+        Some(sweep.overload.offered / 1e3)
     }),
-    ("offered in overload, as share of the most delivered", "%", |sweep| {
-        100.0 * sweep.overload.offered / most(&sweep.points)
-    }),
-    ("delivered in overload, as share of the most", "%", |sweep| {
-        100.0 * sweep.overload.delivered / most(&sweep.points)
-    }),
+    (
+        "offered in overload, as share of the most delivered",
+        "%",
+        |sweep| Some(100.0 * sweep.overload.offered / most(&sweep.points)),
+    ),
+    (
+        "delivered in overload, as share of the most",
+        "%",
+        |sweep| Some(100.0 * sweep.overload.delivered / most(&sweep.points)),
+    ),
     ("share of overload lost in veth's ring", "%", |sweep| {
-        of_overload(sweep, |rates| rates.ring)
+        Some(of_overload(sweep, |rates| rates.ring))
     }),
     ("share of overload lost in AF_XDP's ring", "%", |sweep| {
-        of_overload(sweep, |rates| rates.device)
+        Some(of_overload(sweep, |rates| rates.device))
     }),
     ("share of overload discarded early", "%", |sweep| {
-        of_overload(sweep, |rates| rates.early + rates.shared)
+        Some(of_overload(sweep, |rates| rates.early + rates.shared))
     }),
     ("share of overload dropped after all work", "%", |sweep| {
-        of_overload(sweep, |rates| rates.late)
+        Some(of_overload(sweep, |rates| rates.late))
     }),
 ];
 
@@ -157,37 +143,25 @@ fn of_overload(sweep: &Sweep, of: fn(&Rates) -> f64) -> f64 {
     100.0 * of(&sweep.overload) / sweep.overload.offered.max(1.0)
 }
 
-fn rows(cells: &[Cell], found: &BTreeMap<usize, Vec<Sweep>>) -> Vec<Row> {
-    let mut works: Vec<u64> = cells.iter().map(|cell| cell.us).collect();
-    works.dedup();
-    let mut rows = Vec::new();
-    for us in works {
-        for (metric, unit, of) in METRICS {
-            for (index, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.us == us) {
-                let samples: Vec<f64> = found[&index].iter().map(of).collect();
-                let metric = format!("{metric}; work {us} us");
-                rows.push(Row::of_samples(cell.variant.name(), metric, unit, &samples));
-            }
-        }
-    }
-    rows
-}
-
-fn chart(us: u64, cells: &[Cell], found: &BTreeMap<usize, Vec<Sweep>>) -> Chart {
-    let of_work = cells.iter().enumerate().filter(|(_, cell)| cell.us == us);
+fn chart(us: u64, found: &Found<(u64, Variant), Sweep>) -> Chart {
+    let of_work = found.iter().filter(|(cell, _)| cell.content.0 == us);
     let series: Vec<Series> = of_work
-        .map(|(index, cell)| {
-            let sweeps = &found[&index];
+        .map(|(cell, sweeps)| {
             let points = (0..sweeps[0].points.len()).map(|place| {
                 let median = |of: fn(&Rates) -> f64| {
-                    let samples: Vec<f64> =
-                        sweeps.iter().map(|sweep| of(&sweep.points[place]) / 1e3).collect();
+                    let samples: Vec<f64> = sweeps
+                        .iter()
+                        .map(|sweep| of(&sweep.points[place]) / 1e3)
+                        .collect();
                     Row::of_samples("", "", "", &samples).value.round()
                 };
-                (median(|rates| rates.offered), median(|rates| rates.delivered))
+                (
+                    median(|rates| rates.offered),
+                    median(|rates| rates.delivered),
+                )
             });
             Series {
-                name: cell.variant.name().to_owned(),
+                name: cell.variant.to_owned(),
                 mark: Mark::Line,
                 points: points.collect(),
             }
@@ -218,8 +192,8 @@ struct Plan {
 const FULL: Plan = Plan {
     works_us: &[0, 1, 10],
     offered: &[
-        10e3, 20e3, 40e3, 60e3, 80e3, 100e3, 150e3, 200e3, 250e3, 300e3, 400e3, 500e3, 650e3, 800e3,
-        1000e3,
+        10e3, 20e3, 40e3, 60e3, 80e3, 100e3, 150e3, 200e3, 250e3, 300e3, 400e3, 500e3, 650e3,
+        800e3, 1000e3,
     ],
     halvings: 4,
     settle: Duration::from_millis(100),

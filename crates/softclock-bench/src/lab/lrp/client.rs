@@ -71,7 +71,10 @@ impl Pings {
     /// Takes the results since the last call.
     pub fn take(&self) -> PingResults {
         let found = self.found.lock();
-        found.map_or_else(|_| PingResults::default(), |mut found| std::mem::take(&mut *found))
+        found.map_or_else(
+            |_| PingResults::default(),
+            |mut found| std::mem::take(&mut *found),
+        )
     }
 }
 

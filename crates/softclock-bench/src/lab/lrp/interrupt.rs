@@ -72,7 +72,10 @@ pub(super) fn run(plan: Plan, stop: &Stop, opened: &mpsc::Sender<io::Result<()>>
     pin(plan.processor);
     let begun = open(&plan.interface).and_then(|device| {
         Priority::Fifo(PRIORITY).apply()?;
-        Ok((device, Demultiplexer::new(plan.architecture, plan.endpoints)?))
+        Ok((
+            device,
+            Demultiplexer::new(plan.architecture, plan.endpoints)?,
+        ))
     });
     // The starter waits for this message.
     match begun {
@@ -113,7 +116,9 @@ fn round(
     if taken > 0 {
         counts.frames.fetch_add(taken as u64, Relaxed);
         counts.rounds.fetch_add(1, Relaxed);
-        counts.device.fetch_add(device.take_lost().unwrap_or(0), Relaxed);
+        counts
+            .device
+            .fetch_add(device.take_lost().unwrap_or(0), Relaxed);
     }
     match (is_drained, taken) {
         (false, _) => {}
@@ -203,7 +208,16 @@ impl Demultiplexer {
             None => Verify::Yes,
         };
         match self {
-            Self::Eager { stack, .. } => stack.on_frame(now, arrived, frame.bytes, verify),
+            Self::Eager { stack, sockets } => {
+                stack.on_frame(now, arrived, frame.bytes, verify);
+                if stack.settings().architecture == Architecture::EarlyDemux {
+                    // At once, so that the next frame finds out whether its socket is full.
+                    stack.process(now, 1);
+                    for (id, ring) in sockets {
+                        fill(stack, now, *id, ring);
+                    }
+                }
+            }
             Self::Lazy { table, channels } => {
                 let verdict = verdict(table, &frame.bytes);
                 let Some((number, channel)) = verdict.and_then(|number| {
@@ -237,8 +251,12 @@ impl Demultiplexer {
                 // No client expects errors; this frees their memory.
                 while stack.next_frame().is_some() {}
                 let drops = stack.drops();
-                counts.early.store(drops.of(DropReason::ChannelFull), Relaxed);
-                counts.shared.store(drops.of(DropReason::IpQueueFull), Relaxed);
+                counts
+                    .early
+                    .store(drops.of(DropReason::ChannelFull), Relaxed);
+                counts
+                    .shared
+                    .store(drops.of(DropReason::IpQueueFull), Relaxed);
                 counts.late.store(drops.of(DropReason::SocketFull), Relaxed);
             }
         }

@@ -17,6 +17,7 @@
 //!
 //! - [`Network`]: the three namespaces, their links and the counters of these.
 //! - [`Server`]: one [`Variant`] with its [`Service`]s.
+//! - [`Stage`]: a server with a flood, and its [`Rates`]; [`Deliveries`]: what happens after a step of the load.
 //! - [`ring`]: the bounded queues between the interrupt level and the receivers.
 //! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
 //! - [`work`]: computation of a known length.
@@ -30,6 +31,7 @@ mod receiver;
 mod ring;
 mod server;
 mod stage;
+mod step;
 mod stopping;
 mod variant;
 pub mod work;
@@ -42,6 +44,7 @@ pub use flood::{Flood, Target};
 pub use network::{Losses, Network};
 pub use server::{Counts, Server, Service};
 pub use stage::{Background, Rates, Stage};
+pub use step::Deliveries;
 pub use stopping::Stop;
 pub use variant::{Driver, KernelReceive, Variant};
 
@@ -66,9 +69,7 @@ pub fn check() -> Result<(), String> {
     if !Processors::detect().are_two() {
         return Err("needs two processors".into());
     }
-    Network::new()
-        .map(drop)
-        .map_err(|error| error.to_string())
+    Network::new().map(drop).map_err(|error| error.to_string())
 }
 
 /// The required programs, the arguments that print their versions, and their Debian packages.

@@ -107,7 +107,9 @@ impl Network {
         let output = Command::new(program).args(arguments.split(' ')).output()?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(io::Error::other(format!("{program} cannot set NAPI's priority"))),
+            false => Err(io::Error::other(format!(
+                "{program} cannot set NAPI's priority"
+            ))),
         }
     }
 

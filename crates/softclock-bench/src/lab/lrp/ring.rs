@@ -147,7 +147,10 @@ mod tests {
         assert!(sender.push(b"4th", content, 4));
         receiver.pop().unwrap();
         let last = receiver.pop().unwrap();
-        assert_eq!((&last.bytes[..], last.bytes.as_ptr()), (&b"4th"[..], memory));
+        assert_eq!(
+            (&last.bytes[..], last.bytes.as_ptr()),
+            (&b"4th"[..], memory)
+        );
     }
 
     #[test]

@@ -82,7 +82,11 @@ impl Server {
     ///
     /// # Errors
     /// The device cannot be opened, or the receive work cannot be placed.
-    pub fn start(network: &Arc<Network>, variant: Variant, services: &[Service]) -> io::Result<Self> {
+    pub fn start(
+        network: &Arc<Network>,
+        variant: Variant,
+        services: &[Service],
+    ) -> io::Result<Self> {
         work::calibrate();
         let mut server = Self {
             _threads: Threads::default(),
@@ -141,7 +145,14 @@ impl Server {
             endpoints.push((service.port, sender));
             let bind = || receiver::answering_socket(service.port);
             let socket = network.server.inside(bind)??;
-            start_receiver(&mut self._threads, processor, *service, socket, counts, Some(receiver))?;
+            start_receiver(
+                &mut self._threads,
+                processor,
+                *service,
+                socket,
+                counts,
+                Some(receiver),
+            )?;
         }
         let plan = Plan {
             architecture,
@@ -174,7 +185,14 @@ impl Server {
             let bind = || bind(Link::Server.port(service.port), &options);
             let socket = UdpSocket::from(network.server.inside(bind)??);
             let processor = network.processors.server;
-            start_receiver(&mut self._threads, processor, *service, socket, counts, None)?;
+            start_receiver(
+                &mut self._threads,
+                processor,
+                *service,
+                socket,
+                counts,
+                None,
+            )?;
         }
         Ok(())
     }
@@ -193,7 +211,10 @@ impl Server {
     /// program's stamp, to the end of the call that sent the answer.
     pub fn take_latency(&self, service: usize) -> Histogram {
         let latency = self.services[service].latency.lock();
-        latency.map_or_else(|_| Histogram::new(), |mut latency| std::mem::take(&mut *latency))
+        latency.map_or_else(
+            |_| Histogram::new(),
+            |mut latency| std::mem::take(&mut *latency),
+        )
     }
 
     /// The counters of the interrupt level.

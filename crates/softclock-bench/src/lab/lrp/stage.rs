@@ -105,7 +105,9 @@ impl Look {
 /// Threads that compute at the lowest ordinary priority on both processors, as in the paper, so that a packet never
 /// arrives at an idle one: a halted virtual processor wakes slowly. They end when this is dropped.
 #[derive(Debug)]
-pub struct Background(#[expect(dead_code, reason = "ends the threads when it is dropped")] Threads);
+pub struct Background {
+    _threads: Threads,
+}
 
 impl Background {
     /// Starts the threads.
@@ -124,6 +126,6 @@ impl Background {
                 }
             })?;
         }
-        Ok(Self(threads))
+        Ok(Self { _threads: threads })
     }
 }

@@ -33,7 +33,11 @@ fn turns_per_ns() -> f64 {
 fn turn(turns: u64) {
     let mut state = 1u64;
     for _ in 0..turns {
-        state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        state = black_box(
+            state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1),
+        );
     }
 }
 
