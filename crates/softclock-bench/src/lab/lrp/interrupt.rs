@@ -212,10 +212,7 @@ impl Demultiplexer {
                 stack.on_frame(now, arrived, frame.bytes, verify);
                 if stack.settings().architecture == Architecture::EarlyDemux {
                     // At once, so that the next frame finds out whether its socket is full.
-                    stack.process(now, 1);
-                    for (id, ring) in sockets {
-                        fill(stack, now, *id, ring);
-                    }
+                    process_all(stack, now, sockets);
                 }
             }
             Self::Lazy { table, channels } => {
@@ -241,9 +238,8 @@ impl Demultiplexer {
         match self {
             Self::Lazy { channels, .. } => channels.iter_mut().for_each(RingSender::ring_bell),
             Self::Eager { stack, sockets } => {
-                stack.process(now, BUDGET);
+                process_all(stack, now, sockets);
                 for ((id, ring), refused) in sockets.iter_mut().zip(&counts.refused) {
-                    fill(stack, now, *id, ring);
                     ring.ring_bell();
                     let of = stack.endpoint_counts(*id);
                     refused.store(of.map_or(0, |of| of.drops.total()), Relaxed);
@@ -267,6 +263,19 @@ impl Demultiplexer {
         match self {
             Self::Lazy { .. } => false,
             Self::Eager { sockets, .. } => sockets.iter().any(|(_, ring)| ring.is_full()),
+        }
+    }
+}
+
+/// Does all protocol work, packet by packet, so that a burst does not fill the channel of a socket whose ring has room.
+fn process_all(stack: &mut Stack<Buffer>, now: Instant, sockets: &mut [(EndpointId, RingSender)]) {
+    loop {
+        // First, since receivers may have made room since the last packet.
+        for (id, ring) in &mut *sockets {
+            fill(stack, now, *id, ring);
+        }
+        if stack.process(now, 1) == 0 {
+            return;
         }
     }
 }
