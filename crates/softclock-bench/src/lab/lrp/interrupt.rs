@@ -141,7 +141,7 @@ fn round(
 /// The work of the interrupt level for a frame.
 enum Demultiplexer {
     Lazy {
-        table: Table<u32>,
+        table: Box<Table<u32>>,
         channels: Vec<RingSender>,
     },
     Eager {
@@ -159,7 +159,7 @@ impl Demultiplexer {
     }
 
     fn lazy(endpoints: Vec<(u16, RingSender)>) -> io::Result<Self> {
-        let mut table = Table::new(KEY);
+        let mut table = Box::new(Table::new(KEY));
         let mut channels = Vec::new();
         for (port, ring) in endpoints {
             let local = (IpAddr::from(Link::Server.address()), port);

@@ -12,13 +12,13 @@
 //! | level | the paper's | here |
 //! |---|---|---|
 //! | driver | the network interface and its interrupt | the kernel thread of threaded NAPI, SCHED_FIFO |
-//! | interrupt | early demultiplexing, or all protocol work | [`Interrupt`](interrupt), SCHED_FIFO |
-//! | process | receivers, and lazy protocol work | [`receiver`], ordinary threads |
+//! | interrupt | early demultiplexing, or all protocol work | `interrupt`, SCHED_FIFO |
+//! | process | receivers, and lazy protocol work | `receiver`, ordinary threads |
 //!
 //! - [`Network`]: the three namespaces, their links and the counters of these.
 //! - [`Server`]: one [`Variant`] with its [`Service`]s.
 //! - [`Stage`]: a server with a flood, and its [`Rates`]; [`Deliveries`]: what happens after a step of the load.
-//! - [`ring`]: the bounded queues between the interrupt level and the receivers.
+//! - `ring`: the bounded queues between the interrupt level and the receivers.
 //! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
 //! - [`work`]: computation of a known length.
 

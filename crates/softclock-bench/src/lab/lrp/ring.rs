@@ -4,7 +4,7 @@
 //! running. The memory of packets goes back by a second queue, so that neither side allocates.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -98,8 +98,12 @@ impl RingSender {
 
     /// Wakes the receiver if it waits and packets were put into the queue since the last call.
     pub(super) fn ring_bell(&mut self) {
-        if std::mem::take(&mut self.has_new)
-            && self.bell.is_waited_for.swap(false, SeqCst)
+        if !std::mem::take(&mut self.has_new) {
+            return;
+        }
+        // Orders the packet before the look at the request, as the receiver orders its request before its look.
+        fence(SeqCst);
+        if self.bell.is_waited_for.swap(false, SeqCst)
             && let Some(thread) = self.bell.thread.get()
         {
             thread.unpark();
@@ -122,6 +126,7 @@ impl RingReceiver {
     pub(super) fn wait(&self, most: Duration) {
         self.bell.thread.get_or_init(thread::current);
         self.bell.is_waited_for.store(true, SeqCst);
+        fence(SeqCst);
         // A packet that came before the request has rung no bell.
         if self.packets.is_empty() {
             thread::park_timeout(most);
