@@ -13,6 +13,7 @@ use crate::burst::BurstOptions;
 use crate::config;
 use crate::demo::DemoOptions;
 use crate::doctor::DoctorOptions;
+use crate::echo::EchoOptions;
 use crate::generate::GenerateOptions;
 use crate::logging;
 use crate::mistake::{mistake, suggestion};
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Pace(Box<PaceOptions>),
     /// Bridge two interfaces and emulate a wide-area link: delay, loss, a bottleneck
     Wan(Box<WanCommandOptions>),
+    /// Answer UDP and ping on a network stack of its own that stays up under floods
+    Echo(Box<EchoOptions>),
     /// Check whether this machine can run softclock, and advise how to fix problems
     Doctor(DoctorOptions),
     /// Show how much an event every 20 us slows a busy server: as soft timer, timerfd, signal

@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod descriptors;
 mod doctor;
+mod echo;
 mod generate;
 mod logging;
 mod mistake;
@@ -45,6 +46,9 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Wan(options) => wan::run(&options)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        Command::Echo(options) => echo::run(&options)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| error.to_string()),
         Command::Doctor(options) => return doctor::run(&options),

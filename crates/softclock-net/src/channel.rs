@@ -1,9 +1,9 @@
-//! The bounded queue of packets between demultiplexing and a receiver: the *NI channel* of *Lazy Receiver Processing*,
-//! section 3.1.
+//! The bounded queue of packets between demultiplexing and a receiver: the *NI channel* of *Lazy Receiver Processing*
+//! (section 3).
 //!
-//! A full channel refuses packets before any protocol work is done for them (*early packet discard*, section 3.2), so a
-//! receiver that is too slow costs the host only the classification of its packets. The receiver is woken only if it
-//! waits and its channel was empty, so a busy receiver causes no wake-ups.
+//! A full channel refuses packets before any protocol work is done for them (*early packet discard*), so a receiver
+//! that is too slow costs the host only the demultiplexing of its packets. The receiver is woken only if it waits and
+//! its channel was empty, so a busy receiver causes no wake-ups.
 
 use alloc::collections::VecDeque;
 use core::fmt;

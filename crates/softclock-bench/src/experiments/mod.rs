@@ -46,6 +46,7 @@ pub const ALL: &[&Experiment] = &[
     &lrp::step::EXPERIMENT,
     &lrp::table_1::EXPERIMENT,
     &lrp::table_2::EXPERIMENT,
+    &lrp::demultiplexer::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

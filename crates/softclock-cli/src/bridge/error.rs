@@ -49,11 +49,11 @@ fn not_found(name: &str, error: &io::Error) -> String {
 fn not_claimed(name: &str, error: &ClaimError) -> String {
     match error {
         ClaimError::Held(Some(process)) => format!(
-            "{name} is already a side of another bridge: process {process}{}; end that first",
+            "{name} is already in use: process {process}{}; end that first",
             command_line(*process)
         ),
         ClaimError::Held(None) => {
-            format!("{name} is already a side of another bridge, whose process is not visible here")
+            format!("{name} is already in use by a process that is not visible here")
         }
         ClaimError::Io(error) => format!("cannot claim {name}: {error}"),
     }

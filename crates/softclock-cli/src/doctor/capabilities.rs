@@ -42,12 +42,12 @@ impl Capability {
     const fn purpose(self) -> &'static str {
         match self {
             Self::NetBindService => "serve on ports below 1024",
-            Self::NetAdmin => "pace and wan: links, qdiscs, XDP on an interface",
-            Self::NetRaw => "pace and wan: receive and send frames",
+            Self::NetAdmin => "pace, wan and echo: links, qdiscs, XDP on an interface",
+            Self::NetRaw => "pace, wan and echo: receive and send frames",
             Self::IpcLock => "AF_XDP memory beyond the limit of locked memory",
             Self::SysNice => "real-time priority, for pace, wan and experiments",
             Self::Perfmon => "tracepoints and counters for experiments",
-            Self::Bpf => "pace and wan: the program that keeps frames from the host",
+            Self::Bpf => "pace, wan and echo: the programs that take frames from the host",
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn checks() -> Vec<Check> {
             "sockets can be created",
             "cannot create sockets",
         )
-        .advice("CAP_NET_RAW; pace and wan need them"),
+        .advice("CAP_NET_RAW; pace, wan and echo need them"),
         Check::probed(
             "tc programs",
             probe::ingress_program(),

@@ -32,6 +32,7 @@ pub(super) fn of(command: &str) -> &'static [Section] {
         "burst" => BURST,
         "pace" => PACE,
         "wan" => WAN,
+        "echo" => ECHO,
         "doctor" => DOCTOR,
         "demo" => DEMO,
         _ => &[],
@@ -300,6 +301,32 @@ const BRIDGE_EXIT_STATUS: Section = Section {
         BAD_COMMAND_LINE,
     ],
 };
+
+const ECHO: &[Section] = &[
+    Section {
+        title: SIGNALS,
+        parts: &[
+            Item("SIGINT, SIGTERM", "End the server and print the summary."),
+            Text(
+                "When the server ends, even by SIGKILL, nothing of it stays on the interface, and its TAP device is gone.",
+            ),
+        ],
+    },
+    Section {
+        title: EXIT_STATUS,
+        parts: &[
+            Item(
+                "0",
+                "SIGINT or SIGTERM ended the server, or the time of --duration is over.",
+            ),
+            Item(
+                "1",
+                "The server could not start, or its interface was removed.",
+            ),
+            BAD_COMMAND_LINE,
+        ],
+    },
+];
 
 const FORMAT: Part = Text(
     "The file of --config is TOML in UTF-8, at most 1 MiB, without tables. Its keys are the names of options without \

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::{run, softclock};
 
-const COMMANDS: [&str; 8] = [
-    "serve", "proxy", "top", "burst", "pace", "wan", "doctor", "demo",
+const COMMANDS: [&str; 9] = [
+    "serve", "proxy", "top", "burst", "pace", "wan", "echo", "doctor", "demo",
 ];
 
 const UNIT: &str = include_str!("../../../../packaging/softclock.service");

@@ -1,5 +1,5 @@
 //! The classification of frames: one pass over the headers, before any protocol work (*Lazy Receiver Processing*,
-//! section 3.2).
+//! section 3).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

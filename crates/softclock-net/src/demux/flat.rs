@@ -48,7 +48,8 @@ impl<K: Key, V: Copy> Flat<K, V> {
         if self.is_empty() {
             return None;
         }
-        self.find_from(key, self.candidate(Self::tag(hash_key, key)))
+        let candidate = self.candidate(Self::tag(hash_key, key))?;
+        self.find_from(key, candidate)
     }
 
     /// Replaces the value of a key. Returns the previous value, or `None`, without effect, if the key is absent.
@@ -93,9 +94,9 @@ impl<K: Key, V: Copy> Flat<K, V> {
         self.tags[self.home(tag)]
     }
 
-    /// The next place with this tag, from its home on; or else a free place. The map must not be empty.
+    /// The first place with this tag. The map must not be empty.
     #[inline]
-    pub(super) fn candidate(&self, tag: u32) -> usize {
+    pub(super) fn candidate(&self, tag: u32) -> Option<usize> {
         self.next_candidate(tag, self.home(tag))
     }
 
@@ -116,33 +117,32 @@ impl<K: Key, V: Copy> Flat<K, V> {
         if self.is_empty() {
             return None;
         }
-        self.place_from(key, self.candidate(Self::tag(hash_key, key)))
+        let candidate = self.candidate(Self::tag(hash_key, key))?;
+        self.place_from(key, candidate)
     }
 
     #[inline]
-    fn place_from(&self, key: &K, mut place: usize) -> Option<usize> {
+    fn place_from(&self, key: &K, mut candidate: usize) -> Option<usize> {
         loop {
-            let tag = self.tags[place];
-            if tag == FREE {
-                return None;
-            }
-            if self.entries[place].0 == *key {
-                return Some(place);
+            if self.entries[candidate].0 == *key {
+                return Some(candidate);
             }
             // Another key has the same tag, by chance.
-            place = self.next_candidate(tag, self.after(place));
+            let tag = self.tags[candidate];
+            candidate = self.next_candidate(tag, self.after(candidate))?;
         }
     }
 
+    /// The next place with this tag, from `place` on. `None` if a free place comes before it.
     #[inline]
-    fn next_candidate(&self, tag: u32, mut place: usize) -> usize {
+    fn next_candidate(&self, tag: u32, mut place: usize) -> Option<usize> {
         // Ends, since a quarter of the places is free.
         loop {
-            let at_place = self.tags[place];
-            if at_place == tag || at_place == FREE {
-                return place;
+            match self.tags[place] {
+                at_place if at_place == tag => return Some(place),
+                FREE => return None,
+                _ => place = self.after(place),
             }
-            place = self.after(place);
         }
     }
 

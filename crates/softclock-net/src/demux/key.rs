@@ -78,23 +78,54 @@ impl Key for FlowV6 {
     }
 }
 
-/// The address and port that an endpoint is bound to, without remote end.
+/// The address and port that an endpoint is bound to, without remote end. Integers only, since one is made for each
+/// packet that belongs to no connected flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Binding {
-    pub(super) protocol: Protocol,
-    /// Unspecified: any address of its version.
-    pub(super) address: IpAddr,
-    pub(super) port: u16,
+    /// Zero for any address of the version.
+    address: [u64; 2],
+    is_v6: bool,
+    protocol: Protocol,
+    port: u16,
+}
+
+impl Binding {
+    #[inline]
+    pub(super) fn new(protocol: Protocol, (address, port): (IpAddr, u16)) -> Self {
+        Self {
+            address: match address {
+                IpAddr::V4(address) => [0, address.to_bits().into()],
+                IpAddr::V6(_) => words(address),
+            },
+            is_v6: address.is_ipv6(),
+            protocol,
+            port,
+        }
+    }
+
+    /// The binding to any address of the same version.
+    #[inline]
+    pub(super) fn to_any(self) -> Self {
+        Self {
+            address: [0, 0],
+            ..self
+        }
+    }
+
+    pub(super) fn is_to_any(&self) -> bool {
+        self.address == [0, 0]
+    }
 }
 
 impl Key for Binding {
     #[inline]
     fn hash(&self, key: HashKey) -> u64 {
         let rest = u64::from(self.protocol as u8) << 16 | u64::from(self.port);
-        // The lengths differ, so that keys of different kinds do not collide on purpose.
-        match self.address {
-            IpAddr::V4(address) => key.hash_words([], rest << 32 | u64::from(address.to_bits()), 7),
-            IpAddr::V6(_) => key.hash_words(words(self.address), rest, 19),
+        let [a, b] = self.address;
+        // The lengths differ, so that each version hashes other messages.
+        match self.is_v6 {
+            false => key.hash_words([], rest << 32 | b, 7),
+            true => key.hash_words([a, b], rest, 19),
         }
     }
 }

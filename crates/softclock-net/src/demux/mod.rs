@@ -1,5 +1,5 @@
-//! Early demultiplexing: finds the endpoint of a frame before any protocol work (*Lazy Receiver Processing*, sections
-//! 3.1 to 3.3).
+//! Early demultiplexing: finds the endpoint of a frame before any protocol work (*Lazy Receiver Processing*,
+//! section 3).
 //!
 //! [`classify`] reads the headers of a frame, and [`Table`] maps its flow to the endpoint's handle. Together they are
 //! all that a frame costs whose channel is full, so both take constant time and allocate nothing: [`classify`] reads
@@ -13,8 +13,8 @@
 //!             +------> Class::Control: the channel of ARP, ICMP and other protocols
 //! ```
 //!
-//! The paper's packet filter matches frames against each endpoint's pattern in turn. One table of all flows replaces
-//! it, since a server has as many endpoints as connections.
+//! Each connection has a channel of its own, as in the paper, so the table holds as many flows as a server has
+//! connections.
 
 mod class;
 mod flat;

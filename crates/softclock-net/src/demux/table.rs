@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 
 use super::flat::Flat;
 use super::key::{Binding, FlowKey, FlowV4, FlowV6};
@@ -14,8 +14,8 @@ use super::{Flow, HashKey, Protocol};
 /// `T` is a small handle of an endpoint, such as a `u32`. The table compares whole keys, so a packet is never taken for
 /// one of another flow. Entries are in flat arrays that double when they are three quarters full, which takes time
 /// in proportion to the entries: constant time an entry, amortized. A flow of IPv4 occupies 27 to 53 bytes with a
-/// handle of 4 bytes, one of IPv6 59 to 117, until nine in ten flows have gone and the arrays halve. The caller bounds
-/// the number of entries.
+/// handle of 4 bytes, one of IPv6 59 to 117. The arrays halve when fewer than one place in eight is occupied. The
+/// caller bounds the number of entries.
 ///
 /// ```
 /// use softclock_net::demux::{Flow, HashKey, InUse, Protocol, Table};
@@ -162,12 +162,20 @@ impl<T: Copy> Table<T> {
     /// its rest is ignored.
     ///
     /// Works on 32 packets at a time, in passes: each loads one kind of cache line for all, so that the cache misses of
-    /// different packets overlap. In large tables this costs a fraction of single look-ups.
+    /// different packets overlap. Small tables, which stay in the cache, and rests of few packets are searched one
+    /// packet at a time, which is faster there.
     pub fn find_batch(&self, flows: &[Flow], found: &mut [Option<T>]) {
+        let is_small = self.connected() <= MOST_IN_CACHE;
         for (flows, found) in flows.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
             // Cut to the same length, since the last chunks may differ.
             let packets = flows.len().min(found.len());
             let (flows, found) = (&flows[..packets], &mut found[..packets]);
+            if is_small || packets < LEAST_BATCH {
+                for (flow, found) in flows.iter().zip(found) {
+                    *found = self.find(flow);
+                }
+                continue;
+            }
             found.fill(None);
             self.find_connected_batch(&self.v4, flows, found);
             self.find_connected_batch(&self.v6, flows, found);
@@ -179,16 +187,21 @@ impl<T: Copy> Table<T> {
 
     /// The number of connected flows and of endpoints that are bound. Does not count memberships of groups.
     pub fn len(&self) -> usize {
-        let connected = self.v4.iter().map(Flat::len).sum::<usize>()
-            + self.v6.iter().map(Flat::len).sum::<usize>();
         // The first endpoint of each shared binding is also in the map of bindings.
         let sharing = self.shared.values().map(|all| all.len() - 1).sum::<usize>();
-        connected + self.bound.len() + self.bound_to_any.len() + sharing
+        self.connected() + self.bound.len() + self.bound_to_any.len() + sharing
     }
 
     /// Whether no flow is connected and no endpoint is bound.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The number of connected flows.
+    fn connected(&self) -> usize {
+        let [a, b] = &self.v4;
+        let [c, d] = &self.v6;
+        a.len() + b.len() + c.len() + d.len()
     }
 
     #[inline]
@@ -230,15 +243,22 @@ impl<T: Copy> Table<T> {
         }
         let probes = &mut probes[..count];
         let map = |probe: &Probe<K>| &maps[flows[probe.number].protocol as usize];
-        // These two passes have no branches that depend on what they load, so the processor does not wait for one
+        // The passes that touch have no branches that depend on what they load, so the processor does not wait for one
         // load before the next. `black_box` keeps loads whose results are not needed.
         for probe in probes.iter() {
             core::hint::black_box(map(probe).touch_home(probe.tag));
         }
-        for probe in probes.iter_mut() {
-            probe.place = map(probe).candidate(probe.tag);
+        // Keeps only the probes whose tag is present: the others would load an entry in vain.
+        let mut count = 0;
+        for number in 0..probes.len() {
+            let probe = probes[number];
+            if let Some(place) = map(&probe).candidate(probe.tag) {
+                probes[count] = Probe { place, ..probe };
+                count += 1;
+            }
         }
-        for probe in probes.iter() {
+        let probes = &probes[..count];
+        for probe in probes {
             core::hint::black_box(map(probe).touch_entry(probe.place));
         }
         for probe in probes {
@@ -248,10 +268,10 @@ impl<T: Copy> Table<T> {
 
     #[inline]
     fn find_bound(&self, flow: &Flow) -> Option<T> {
-        let [to_address, to_any] = Binding::of(flow);
-        let bound = self.bound.find(self.key, &to_address);
+        let binding = Binding::new(flow.protocol, flow.local);
+        let bound = self.bound.find(self.key, &binding);
         bound
-            .or_else(|| self.bound_to_any.find(self.key, &to_any))
+            .or_else(|| self.bound_to_any.find(self.key, &binding.to_any()))
             .copied()
     }
 
@@ -260,18 +280,18 @@ impl<T: Copy> Table<T> {
         if let Some(all) = self.shared.get(binding) {
             return all;
         }
-        let bindings = match binding.address.is_unspecified() {
-            false => &self.bound,
+        let bindings = match binding.is_to_any() {
             true => &self.bound_to_any,
+            false => &self.bound,
         };
         let one = bindings.find(self.key, binding);
         one.map_or(&[], core::slice::from_ref)
     }
 
     fn bindings_mut(&mut self, binding: &Binding) -> &mut Flat<Binding, T> {
-        match binding.address.is_unspecified() {
-            false => &mut self.bound,
+        match binding.is_to_any() {
             true => &mut self.bound_to_any,
+            false => &mut self.bound,
         }
     }
 }
@@ -322,9 +342,13 @@ impl<T: Copy + PartialEq> Table<T> {
     ///
     /// Connected flows are not considered. Calls `each` at most 3 * [`MOST_SHARING`] times.
     pub fn find_all_bound(&self, flow: &Flow, mut each: impl FnMut(T)) {
-        let [to_address, to_any] = Binding::of(flow);
+        let to_address = Binding::new(flow.protocol, flow.local);
         let joined = self.joined.get(&to_address).map_or(&[][..], Vec::as_slice);
-        let receivers = [self.all_bound(&to_address), joined, self.all_bound(&to_any)];
+        let receivers = [
+            self.all_bound(&to_address),
+            joined,
+            self.all_bound(&to_address.to_any()),
+        ];
         for (number, some) in receivers.iter().enumerate() {
             for (place, value) in some.iter().enumerate() {
                 // An endpoint may be bound to any address and have joined the group, too.
@@ -355,32 +379,6 @@ impl fmt::Display for InUse {
 }
 
 impl core::error::Error for InUse {}
-
-impl Binding {
-    fn new(protocol: Protocol, (address, port): (IpAddr, u16)) -> Self {
-        Self {
-            protocol,
-            address,
-            port,
-        }
-    }
-
-    /// The bindings that receive a packet: to its address, and to any address.
-    #[inline]
-    fn of(flow: &Flow) -> [Self; 2] {
-        let (address, port) = flow.local;
-        [address, any_address(address)].map(|address| Self::new(flow.protocol, (address, port)))
-    }
-}
-
-/// The unspecified address of the same version.
-#[inline]
-const fn any_address(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    }
-}
 
 /// A look-up of a batch that is under way.
 #[derive(Clone, Copy, Default)]
@@ -422,6 +420,13 @@ pub const MOST_SHARING: usize = 64;
 /// The packets that a batch works on at a time. Their probes fit into the first-level cache, and are more than the
 /// cache misses that a processor has under way at once.
 const BATCH: usize = 32;
+
+/// The fewest packets for which the passes of a batch are worth their preparation.
+const LEAST_BATCH: usize = 4;
+
+/// The connected flows up to which tags and entries stay in the second-level cache, so that single look-ups are as fast
+/// as batches: 16 384 flows of IPv6 occupy 1.4 MiB.
+const MOST_IN_CACHE: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests;

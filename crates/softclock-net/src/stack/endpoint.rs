@@ -10,6 +10,7 @@ use softclock_core::Instant;
 use crate::channel::{Channel, Limits};
 use crate::checksum::Verify;
 use crate::drops::{DropReason, Drops};
+use crate::routes::Routes;
 
 /// The number of an endpoint in its stack. The number of a closed endpoint is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -114,6 +115,55 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
             at: self.at,
             verify: self.verify,
             is_own: self.is_own,
+        }
+    }
+}
+
+/// A packet that was demultiplexed to an endpoint and that its receiver has not taken yet.
+///
+/// [`take_pending`](super::Stack::take_pending) takes it out of the channel as it is, so that another thread can do the
+/// protocols' work for it.
+#[derive(Debug)]
+pub struct Pending<B>(pub(super) Waiting<B>);
+
+impl<B: Deref<Target = [u8]>> Pending<B> {
+    /// A copy in memory of its own.
+    pub fn copied(&self) -> Pending<Vec<u8>> {
+        let copied = |memory: &Memory<B>| Memory::Copy(memory.bytes().into());
+        Pending(match &self.0 {
+            Waiting::Frame(frame) => Waiting::Frame(Arrived {
+                memory: copied(&frame.memory),
+                at: frame.at,
+                verify: frame.verify,
+                is_own: frame.is_own,
+            }),
+            Waiting::Datagram(datagram) => Waiting::Datagram(Datagram {
+                source: datagram.source,
+                destination: datagram.destination,
+                ecn: datagram.ecn,
+                arrived: datagram.arrived,
+                memory: copied(&datagram.memory),
+                payload: datagram.payload.clone(),
+            }),
+        })
+    }
+
+    /// The length of the packet in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Waiting::Frame(frame) => frame.memory.bytes().len(),
+            Waiting::Datagram(datagram) => datagram.memory.bytes().len(),
+        }
+    }
+
+    /// Does the protocols' work that remains. `routes` are those of the stack that the packet was taken from.
+    ///
+    /// # Errors
+    /// The reason for which the packet is dropped.
+    pub fn into_datagram(self, routes: &Routes) -> Result<Datagram<B>, DropReason> {
+        match self.0 {
+            Waiting::Frame(frame) => frame.into_datagram(routes),
+            Waiting::Datagram(datagram) => Ok(datagram),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! From a frame to the channel of its endpoint, and from there to a datagram.
 
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 
 use softclock_core::Instant;
 use softclock_wire::packet::UDP;
 
-use super::endpoint::{Arrived, Datagram, Memory, Waiting};
+use super::endpoint::{Arrived, Datagram, Memory, Pending, Waiting};
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
 use crate::checksum::Verify;
@@ -15,11 +15,12 @@ use crate::demux::{Class, Flow, Protocol, classify};
 use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header;
-use crate::routes::Destination;
+use crate::routes::{Destination, Routes};
 use crate::udp;
 
-/// Where the demultiplexer sends a frame.
-enum Verdict {
+/// The channel that the demultiplexer chooses for a frame: [`demux::Verdict`](crate::demux::Verdict) with the cases that
+/// need the stack's addresses.
+enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
     /// The channels of all endpoints that are bound to the port: the destination is a group, or broadcast.
@@ -80,7 +81,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
             let datagram = match waiting {
                 Waiting::Datagram(datagram) => Ok(datagram),
-                Waiting::Frame(frame) => self.datagram(frame),
+                Waiting::Frame(frame) => frame.into_datagram(&self.routes),
             };
             let endpoint = self.endpoints.get_mut(id)?;
             match datagram {
@@ -98,6 +99,20 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
+    /// Takes the next packet out of an endpoint's channel, without the work of [`receive`](Self::receive).
+    pub fn take_pending(&mut self, id: EndpointId) -> Option<Pending<B>> {
+        let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
+        Some(Pending(waiting))
+    }
+
+    /// Counts a packet that was taken by [`take_pending`](Self::take_pending) and then dropped.
+    pub fn count_drop(&mut self, id: EndpointId, reason: DropReason) {
+        self.drops.count(reason);
+        if let Some(endpoint) = self.endpoints.get_mut(id) {
+            endpoint.count(reason);
+        }
+    }
+
     /// Puts a frame into the shared queue before eager processing.
     fn queue(&mut self, endpoint: Option<EndpointId>, frame: Arrived<B>) {
         let bytes = frame.memory.bytes().len();
@@ -110,17 +125,31 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
         let is_eager = self.settings.architecture == Architecture::Bsd;
         match self.verdict(now, frame.memory.bytes()) {
-            Ok(Verdict::Channel(id)) => self.accept(id, frame),
-            Ok(Verdict::Channels(flow)) => self.accept_for_all(&flow, frame),
-            Ok(Verdict::Control) if is_eager => self.on_control(now, &frame),
-            Ok(Verdict::Fragments) if is_eager => self.on_fragment(now, &frame),
-            Ok(Verdict::Control) => {
+            Ok(Target::Channel(id)) => {
+                self.counts.to_channels += 1;
+                self.accept(id, frame);
+            }
+            Ok(Target::Channels(flow)) => {
+                self.counts.to_channels += 1;
+                self.accept_for_all(&flow, frame);
+            }
+            Ok(Target::Control) if is_eager => {
+                self.counts.to_control += 1;
+                self.on_control(now, &frame);
+            }
+            Ok(Target::Fragments) if is_eager => {
+                self.counts.to_fragments += 1;
+                self.on_fragment(now, &frame);
+            }
+            Ok(Target::Control) => {
+                self.counts.to_control += 1;
                 let bytes = frame.memory.bytes().len();
                 if self.control.push(frame, bytes).is_err() {
                     self.drops.count(DropReason::ControlFull);
                 }
             }
-            Ok(Verdict::Fragments) => {
+            Ok(Target::Fragments) => {
+                self.counts.to_fragments += 1;
                 let bytes = frame.memory.bytes().len();
                 if self.fragments.push(frame, bytes).is_err() {
                     self.drops.count(DropReason::FragmentsFull);
@@ -130,7 +159,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Verdict, DropReason> {
+    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Target, DropReason> {
         let (header, _) = Header::parse(frame)?;
         let is_group = header.destination.is_group();
         if header.destination != self.settings.link_address && !is_group {
@@ -138,8 +167,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let flow = match classify(frame)? {
             Class::Flow(flow) => flow,
-            Class::Fragment => return Ok(Verdict::Fragments),
-            Class::Control(_) => return Ok(Verdict::Control),
+            Class::Fragment => return Ok(Target::Fragments),
+            Class::Control(_) => return Ok(Target::Control),
         };
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
@@ -150,14 +179,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
                 });
                 match endpoint {
-                    Some(id) => Ok(Verdict::Channel(id)),
+                    Some(id) => Ok(Target::Channel(id)),
                     // The control channel answers. A flood to closed ports must not fill it.
-                    None if self.error_rate.take(now) => Ok(Verdict::Control),
+                    None if self.error_rate.take(now) => Ok(Target::Control),
                     None => Err(DropReason::PortUnreachable),
                 }
             }
             Destination::Group | Destination::Broadcast if flow.protocol == Protocol::Udp => {
-                Ok(Verdict::Channels(flow))
+                Ok(Target::Channels(flow))
             }
             _ => Err(DropReason::NotOurAddress),
         }
@@ -207,7 +236,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Processes a frame eagerly, and gives the datagram to its endpoint.
     fn deliver(&mut self, id: EndpointId, frame: Arrived<B>) {
         let bytes = frame.memory.bytes().len();
-        match self.datagram(frame) {
+        match frame.into_datagram(&self.routes) {
             Ok(datagram) => self.push_datagram(id, datagram, bytes),
             Err(reason) => self.drops.count(reason),
         }
@@ -235,40 +264,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// The work of IP and UDP for a datagram in one frame.
-    fn datagram(&self, frame: Arrived<B>) -> Result<Datagram<B>, DropReason> {
-        let (_, packet) = Header::parse(frame.memory.bytes())?;
-        let packet = ip::parse(packet)?;
-        self.check_source(packet.addresses.source, frame.is_own)?;
-        if packet.protocol != UDP {
-            return Err(DropReason::Protocol);
-        }
-        let datagram = udp::parse(packet.addresses, packet.payload, frame.verify)?;
-        let start = Header::BYTES + packet.header_bytes + udp::HEADER_BYTES;
-        Ok(Datagram {
-            source: SocketAddr::new(packet.addresses.source, datagram.source_port),
-            destination: packet.addresses.destination,
-            ecn: packet.traffic_class & 3,
-            arrived: frame.at,
-            payload: start..start + datagram.payload.len(),
-            memory: frame.memory,
-        })
-    }
-
-    /// Refuses packets from the link that name one of the stack's own addresses, or a broadcast address, as their
-    /// source.
-    pub(super) fn check_source(
-        &self,
-        source: core::net::IpAddr,
-        is_own: bool,
-    ) -> Result<(), DropReason> {
-        match self.routes.classify(source) {
-            Destination::Other => Ok(()),
-            Destination::Ours if is_own => Ok(()),
-            // A host that looks whether its address is free has none yet (RFC 4862, 5.4.2).
-            _ if source.is_unspecified() => Ok(()),
-            _ => Err(DropReason::IpSource),
-        }
+    /// Refuses a source that no host on the link can have; see [`check_source`].
+    pub(super) fn check_source(&self, source: IpAddr, is_own: bool) -> Result<(), DropReason> {
+        check_source(&self.routes, source, is_own)
     }
 
     /// The endpoints that a datagram goes to after reassembly.
@@ -286,5 +284,38 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
         ids
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Arrived<B> {
+    /// The work of IP and UDP for a datagram in one frame.
+    pub(super) fn into_datagram(self, routes: &Routes) -> Result<Datagram<B>, DropReason> {
+        let (_, packet) = Header::parse(self.memory.bytes())?;
+        let packet = ip::parse(packet)?;
+        check_source(routes, packet.addresses.source, self.is_own)?;
+        if packet.protocol != UDP {
+            return Err(DropReason::Protocol);
+        }
+        let datagram = udp::parse(packet.addresses, packet.payload, self.verify)?;
+        let start = Header::BYTES + packet.header_bytes + udp::HEADER_BYTES;
+        Ok(Datagram {
+            source: SocketAddr::new(packet.addresses.source, datagram.source_port),
+            destination: packet.addresses.destination,
+            ecn: packet.traffic_class & 3,
+            arrived: self.at,
+            payload: start..start + datagram.payload.len(),
+            memory: self.memory,
+        })
+    }
+}
+
+/// Refuses packets from the link that name one of the stack's own addresses, or a broadcast address, as their source.
+fn check_source(routes: &Routes, source: IpAddr, is_own: bool) -> Result<(), DropReason> {
+    match routes.classify(source) {
+        Destination::Other => Ok(()),
+        Destination::Ours if is_own => Ok(()),
+        // A host that looks whether its address is free has none yet (RFC 4862, 5.4.2).
+        _ if source.is_unspecified() => Ok(()),
+        _ => Err(DropReason::IpSource),
     }
 }

@@ -54,8 +54,8 @@ use crate::neighbors::Neighbors;
 use crate::rate_limit::TokenBucket;
 use crate::routes::Routes;
 
-pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError};
-pub use output::SendError;
+pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError, Pending};
+pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
 
 /// A network stack for one link. `B` is the memory of a received frame, such as a buffer that returns to its pool when
@@ -133,6 +133,12 @@ pub struct Stack<B> {
 pub struct StackCounts {
     /// Frames that the device delivered.
     pub frames_received: u64,
+    /// Frames that were demultiplexed to the channel of an endpoint, or of several, full or not.
+    pub to_channels: u64,
+    /// Frames that were demultiplexed to the control channel, full or not.
+    pub to_control: u64,
+    /// Frames that were demultiplexed to the channel of fragments, full or not.
+    pub to_fragments: u64,
     /// Frames for the link.
     pub frames_sent: u64,
     /// Datagrams that receivers took.
@@ -186,7 +192,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Creates a stack without endpoints. `key` must be random, so that attackers cannot choose flows that collide in
     /// the demultiplexer's table.
     pub fn new(settings: Settings, routes: Routes, key: HashKey) -> Self {
-        // Without a random start, the first port and the first identification would tell when the stack started.
+        // A random start, so that ports and identifications do not reveal when the stack started.
         let HashKey([seed, _]) = key;
         Self {
             routes,
@@ -286,6 +292,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let endpoint = self.endpoints.get(id)?;
         let address = endpoint.source.unwrap_or(endpoint.local.0);
         Some((address, endpoint.local.1).into())
+    }
+
+    /// The address and port that an endpoint was bound to. `None` if it is closed.
+    pub fn bound(&self, id: EndpointId) -> Option<SocketAddr> {
+        let (address, port) = self.endpoints.get(id)?.local;
+        Some((address, port).into())
     }
 
     /// Sets the traffic class of the datagrams that an endpoint sends: six bits of DSCP, two bits of ECN.

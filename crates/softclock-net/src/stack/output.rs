@@ -80,6 +80,77 @@ impl Outgoing {
             traffic_class: 0,
         }
     }
+
+    /// A datagram of UDP.
+    fn of_datagram(addresses: Addresses, traffic_class: u8) -> Self {
+        Self {
+            hop_limit: hop_limit(addresses.destination),
+            traffic_class,
+            ..Self::new(addresses, UDP)
+        }
+    }
+
+    const fn output(&self, identification: u32) -> ip::Output {
+        ip::Output {
+            addresses: self.addresses,
+            protocol: self.protocol,
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            identification,
+            may_fragment: true,
+        }
+    }
+}
+
+/// The ports of a datagram to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ports {
+    /// The sender's.
+    pub source: u16,
+    /// The receiver's.
+    pub destination: u16,
+}
+
+/// Builds the packet of a datagram for [`Stack::send_packet`]: room for an Ethernet header, then the IP header, the UDP
+/// header and the payload. `identification` should differ from that of other packets that may be in the network.
+///
+/// # Errors
+/// [`SendError::TooLong`], and [`SendError::Remote`] if the addresses are of different versions of IP.
+pub fn datagram_packet(
+    addresses: Addresses,
+    ports: Ports,
+    traffic_class: u8,
+    identification: u32,
+    payload: &[u8],
+) -> Result<Vec<u8>, SendError> {
+    if addresses.source.is_ipv4() != addresses.destination.is_ipv4() {
+        return Err(SendError::Remote);
+    }
+    if payload.len() > udp::MOST_PAYLOAD_V6 {
+        return Err(SendError::TooLong);
+    }
+    let outgoing = Outgoing::of_datagram(addresses, traffic_class);
+    let payload_bytes = udp::HEADER_BYTES + payload.len();
+    let mut frame = begin(&outgoing.output(identification), payload_bytes);
+    udp::write(
+        addresses,
+        ports.source,
+        ports.destination,
+        payload,
+        &mut frame,
+    )
+    .map_err(|_| SendError::TooLong)?;
+    Ok(frame)
+}
+
+/// Begins a packet: room for the Ethernet header, and an IP header for a payload of this length, which the caller
+/// appends.
+fn begin(output: &ip::Output, payload_bytes: usize) -> Vec<u8> {
+    let header_bytes = Header::BYTES + ip::header_bytes(&output.addresses.source);
+    let mut frame = Vec::with_capacity(header_bytes + payload_bytes);
+    frame.resize(Header::BYTES, 0);
+    ip::write_header(output, payload_bytes, &mut frame);
+    frame
 }
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
@@ -141,15 +212,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             source,
             destination,
         };
-        let outgoing = Outgoing {
-            hop_limit: hop_limit(destination),
-            traffic_class,
-            ..Outgoing::new(addresses, UDP)
+        let outgoing = Outgoing::of_datagram(addresses, traffic_class);
+        let ports = Ports {
+            source: port,
+            destination: remote.port(),
         };
-        let payload_bytes = udp::HEADER_BYTES + payload.len();
-        let mut frame = self.begin(&outgoing, payload_bytes);
-        udp::write(addresses, port, remote.port(), payload, &mut frame)
-            .map_err(|_| SendError::TooLong)?;
+        let identification = self.next_identification();
+        let frame = datagram_packet(addresses, ports, traffic_class, identification, payload)?;
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;
         if let Some(endpoint) = self.endpoints.get_mut(id) {
@@ -158,27 +227,44 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Begins a frame: room for the Ethernet header, and an IP header for a payload of this length, which the caller
-    /// appends.
+    /// Begins a packet; see [`begin`].
     pub(super) fn begin(&mut self, outgoing: &Outgoing, payload_bytes: usize) -> Vec<u8> {
-        let header_bytes = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
-        let mut frame = Vec::with_capacity(header_bytes + payload_bytes);
-        frame.resize(Header::BYTES, 0);
         let output = self.output(outgoing);
-        ip::write_header(&output, payload_bytes, &mut frame);
-        frame
+        begin(&output, payload_bytes)
     }
 
     fn output(&mut self, outgoing: &Outgoing) -> ip::Output {
+        outgoing.output(self.next_identification())
+    }
+
+    fn next_identification(&mut self) -> u32 {
         self.next_identification = self.next_identification.wrapping_add(1);
-        ip::Output {
-            addresses: outgoing.addresses,
-            protocol: outgoing.protocol,
-            hop_limit: outgoing.hop_limit,
-            traffic_class: outgoing.traffic_class,
-            identification: self.next_identification,
-            may_fragment: true,
+        self.next_identification
+    }
+
+    /// Sends a packet that [`datagram_packet`] has built, in another thread for instance.
+    ///
+    /// # Errors
+    /// [`SendError::Remote`] if the source is not an address of the stack, [`SendError::Full`], and
+    /// [`SendError::NoRoute`].
+    pub fn send_packet(&mut self, now: Instant, frame: Vec<u8>) -> Result<(), SendError> {
+        if self.leaving.len() >= self.settings.send_queue {
+            return Err(SendError::Full);
         }
+        let packet = ip::parse(frame.get(Header::BYTES..).unwrap_or_default());
+        let packet = packet.map_err(|_| SendError::Remote)?;
+        if !self.is_own(packet.addresses.source) {
+            return Err(SendError::Remote);
+        }
+        let outgoing = Outgoing {
+            addresses: packet.addresses,
+            protocol: packet.protocol,
+            hop_limit: packet.hop_limit,
+            traffic_class: packet.traffic_class,
+        };
+        self.transmit(now, &outgoing, frame, None)?;
+        self.counts.datagrams_sent += 1;
+        Ok(())
     }
 
     /// Sends a whole packet, in fragments if it is longer than the path allows. `frame` is what [`begin`](Self::begin)
@@ -205,7 +291,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let path = self.path_mtus.of(now, destination);
         let mtu = path.map_or(self.settings.mtu, |path| path.min(self.settings.mtu));
         if frame.len() - Header::BYTES <= mtu {
-            self.send_packet(now, hop, frame);
+            self.send_by(now, hop, frame);
             return Ok(());
         }
         let start = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
@@ -214,13 +300,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         for packet in ip::fragments(&output, payload, mtu) {
             let mut frame = vec![0; Header::BYTES];
             frame.extend(packet);
-            self.send_packet(now, hop, frame);
+            self.send_by(now, hop, frame);
         }
         Ok(())
     }
 
     /// Sends a packet that fits, once the link address of its next hop is known.
-    fn send_packet(&mut self, now: Instant, hop: NextHop, frame: Vec<u8>) {
+    fn send_by(&mut self, now: Instant, hop: NextHop, frame: Vec<u8>) {
         match hop {
             NextHop::Link(link) => self.send_frame(link, frame),
             NextHop::Neighbor(neighbor) => match self.neighbors.resolve(now, neighbor, frame) {

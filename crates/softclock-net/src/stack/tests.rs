@@ -408,6 +408,55 @@ fn the_queue_for_the_link_is_bounded() {
 }
 
 #[test]
+fn datagrams_of_all_lengths_are_sent_or_refused() {
+    let mut host = host(1, Architecture::SoftLrp);
+    for (from, to, most) in [
+        ("10.0.0.1:0", "10.0.0.2:8", udp::MOST_PAYLOAD),
+        ("[2001:db8::1]:0", "[2001:db8::2]:8", udp::MOST_PAYLOAD_V6),
+    ] {
+        let id = host.bind(at(from)).unwrap();
+        for (length, expected) in [
+            (most, Ok(())),
+            (most + 1, Err(SendError::TooLong)),
+            (70_000, Err(SendError::TooLong)),
+        ] {
+            let sent = host.send_to(NOW, id, at(to), &vec![0; length]);
+            assert_eq!(sent, expected, "{length} bytes to {to}");
+        }
+    }
+}
+
+/// Another thread may do the work of the protocols on both sides.
+#[test]
+fn packets_can_be_processed_and_built_elsewhere() {
+    for architecture in Architecture::ALL {
+        let (mut here, mut there) = (host(1, architecture), host(2, architecture));
+        let id = there.bind(at("10.0.0.2:8")).unwrap();
+        let addresses = |source: &str| Addresses {
+            source: source.parse().unwrap(),
+            destination: "10.0.0.2".parse().unwrap(),
+        };
+        let ports = Ports {
+            source: 7,
+            destination: 8,
+        };
+        for payload in [&[5; 100][..], &[6; 4000]] {
+            let packet = datagram_packet(addresses("10.0.0.1"), ports, 3, 9, payload).unwrap();
+            here.send_packet(NOW, packet).unwrap();
+            exchange(NOW, &mut here, &mut there);
+            let pending = there.take_pending(id).unwrap();
+            assert!(pending.bytes() > payload.len());
+            let datagram = pending.copied().into_datagram(there.routes()).unwrap();
+            assert_eq!((datagram.payload(), datagram.ecn), (payload, 3));
+            assert_eq!(datagram.source, at("10.0.0.1:7"));
+        }
+        let foreign = datagram_packet(addresses("10.0.0.3"), ports, 0, 9, b"").unwrap();
+        assert_eq!(here.send_packet(NOW, foreign), Err(SendError::Remote));
+        assert_eq!(here.send_packet(NOW, vec![0; 20]), Err(SendError::Remote));
+    }
+}
+
+#[test]
 fn two_hosts_with_one_address_are_noticed() {
     let (mut one, mut two) = (
         host(1, Architecture::SoftLrp),
@@ -534,7 +583,10 @@ proptest! {
         while host.receive(NOW, id).is_some() {
             received += 1;
         }
-        prop_assert_eq!(host.counts().frames_received, all);
+        let counts = host.counts();
+        prop_assert_eq!(counts.frames_received, all);
+        prop_assert!(counts.to_channels + counts.to_control + counts.to_fragments <= all);
+        prop_assert!(received <= counts.to_channels);
         prop_assert!(host.drops().total() + received <= all);
         host.on_timer(NOW + Duration::from_secs(100));
         prop_assert!(!host.has_work());

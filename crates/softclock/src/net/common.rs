@@ -1,8 +1,10 @@
 //! State shared by the sockets of one runtime. The runtime stores it without knowing its type.
 
 use std::any::Any;
+#[cfg(feature = "memory-net")]
 use std::cell::OnceCell;
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 
 #[cfg(feature = "memory-net")]
 use super::memory::Network;
@@ -14,7 +16,10 @@ use crate::runtime::inner::Inner;
 pub(crate) struct Common {
     pub(super) estimator: Estimator,
     /// The network stack of this runtime, if it has one, of a type that only `stack` knows.
-    pub(super) stack: OnceCell<Rc<dyn Any>>,
+    /// Its task holds it.
+    pub(super) stack: RefCell<Option<Weak<dyn Any>>>,
+    /// The stack of another runtime that this one shares, of a type that only `stack` knows.
+    pub(super) shared_stack: RefCell<Option<Rc<dyn Any>>>,
     #[cfg(feature = "memory-net")]
     pub(super) memory: OnceCell<Rc<Network>>,
 }

@@ -6,14 +6,17 @@ mod datagrams;
 mod streams;
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::task::{Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use softclock::net::stack::{self, Architecture, Prefix, StackError, StackOptions};
-use softclock::net::{PacedBy, Pacing};
-use softclock::{Mechanism, Runtime};
+use softclock::net::stack::{self, Architecture, Prefix, StackError, StackOptions, StackShare};
+use softclock::net::{PacedBy, Pacing, UdpSocket};
+use softclock::{Mechanism, Remote, Runtime};
 
 use batches::*;
 use datagrams::*;
@@ -44,26 +47,31 @@ macro_rules! conformance {
                 a_reader_that_never_waits_lets_others_run
                 a_long_write_lets_others_run
                 files_are_sent_behind_what_was_written
-                datagrams_keep_their_bounds
-                trains_of_datagrams_keep_their_bounds
-                an_unreachable_peer_is_told_once
-                a_batch_waits_for_its_first_datagram
-                a_batch_has_datagrams_in_order_with_their_sources
-                long_datagrams_of_a_batch_are_cut_and_marked
-                a_batch_has_only_the_facts_asked_for
-                a_batch_has_the_destinations_at_a_wildcard
-                a_batch_has_the_ecn_fields
-                a_batch_has_times_on_the_runtime_s_clock
-                joined_datagrams_of_a_batch_are_split
-                a_dropped_batch_receive_loses_nothing
-                an_unreachable_peer_fails_one_batch
-                a_receiver_of_batches_lets_others_run
                 a_batch_is_one_trigger_state
                 a_short_batch_is_not_asked_for_more
                 calls_are_trigger_states_of_their_kind
             );
+            conformance!(@datagrams $address $by, $pacing);
         }
     )*};
+    (@datagrams $address:ident $by:expr, $pacing:expr) => {
+        conformance!(@tests $address $by, $pacing;
+            datagrams_keep_their_bounds
+            trains_of_datagrams_keep_their_bounds
+            an_unreachable_peer_is_told_once
+            a_batch_waits_for_its_first_datagram
+            a_batch_has_datagrams_in_order_with_their_sources
+            long_datagrams_of_a_batch_are_cut_and_marked
+            a_batch_has_only_the_facts_asked_for
+            a_batch_has_the_destinations_at_a_wildcard
+            a_batch_has_the_ecn_fields
+            a_batch_has_times_on_the_runtime_s_clock
+            joined_datagrams_of_a_batch_are_split
+            a_dropped_batch_receive_loses_nothing
+            an_unreachable_peer_fails_one_batch
+            a_receiver_of_batches_lets_others_run
+        );
+    };
     (@tests $address:ident $by:expr, $pacing:expr; $($test:ident)*) => {$(
         #[test]
         fn $test() {
@@ -100,22 +108,7 @@ macro_rules! datagram_conformance {
     ($($carrier:ident => $address:ident by $by:expr;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@tests $address $by, None;
-                datagrams_keep_their_bounds
-                trains_of_datagrams_keep_their_bounds
-                an_unreachable_peer_is_told_once
-                a_batch_waits_for_its_first_datagram
-                a_batch_has_datagrams_in_order_with_their_sources
-                long_datagrams_of_a_batch_are_cut_and_marked
-                a_batch_has_only_the_facts_asked_for
-                a_batch_has_the_destinations_at_a_wildcard
-                a_batch_has_the_ecn_fields
-                a_batch_has_times_on_the_runtime_s_clock
-                joined_datagrams_of_a_batch_are_split
-                a_dropped_batch_receive_loses_nothing
-                an_unreachable_peer_fails_one_batch
-                a_receiver_of_batches_lets_others_run
-            );
+            conformance!(@datagrams $address $by, None);
         }
     )*};
 }
@@ -126,6 +119,9 @@ datagram_conformance! {
     early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux);
     bsd_v4 => Ipv4Addr by Stack(Architecture::Bsd);
     bsd_v6 => Ipv6Addr by Stack(Architecture::Bsd);
+    shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp);
+    shared_soft_lrp_v6 => Ipv6Addr by Shared(Architecture::SoftLrp);
+    shared_bsd_v4 => Ipv4Addr by Shared(Architecture::Bsd);
 }
 
 #[test]
@@ -146,6 +142,8 @@ enum Carrier {
     Kernel(Mechanism),
     /// A stack of this process, of this architecture, on a TAP device.
     Stack(Architecture),
+    /// Such a stack, which another thread has opened.
+    Shared(Architecture),
     #[cfg(feature = "memory-net")]
     Memory,
 }
@@ -169,40 +167,127 @@ fn run<F: Future>(
             }
             Err(error) => softclock_testing::skip!("{error}"),
         },
-        Stack(_) => Runtime::new().unwrap(),
+        Stack(_) | Shared(_) => Runtime::new().unwrap(),
         #[cfg(feature = "memory-net")]
         Memory => Runtime::builder().in_memory().build().unwrap(),
     };
     PACING.set(pacing);
+    IS_STACK.set(matches!(carrier, Stack(_) | Shared(_)));
+    IS_SHARED.set(matches!(carrier, Shared(_)));
+    let mut owner = None;
     runtime.block_on(async {
-        let address = match carrier {
-            Stack(architecture) => match open_stack(architecture, address) {
-                Ok(address) => address,
-                Err(error) => softclock_testing::skip!("{error}"),
-            },
-            _ => address,
+        let opened = match carrier {
+            Stack(architecture) => open_stack(architecture, address).map(|_| own_address(address)),
+            Shared(architecture) => Owner::start(architecture, address).map(|started| {
+                started.share.join().unwrap();
+                owner = Some(started);
+                own_address(address)
+            }),
+            _ => Ok(address),
+        };
+        let address = match opened {
+            Ok(address) => address,
+            Err(error) => softclock_testing::skip!("{error}"),
         };
         let limited = softclock::timeout(LIMIT, test(SocketAddr::new(address, 0)));
         limited.await.expect("the test hangs");
     });
+    drop(owner);
 }
 
-/// Gives the runtime a stack on a TAP device of its own. Returns the stack's address of the same version as `like`.
-fn open_stack(architecture: Architecture, like: IpAddr) -> Result<IpAddr, StackError> {
+/// Gives the runtime a stack on a TAP device of its own, with an address of the same version as `like`.
+fn open_stack(architecture: Architecture, like: IpAddr) -> Result<stack::Stack, StackError> {
     static TAPS: AtomicU32 = AtomicU32::new(0);
     let number = TAPS.fetch_add(1, Ordering::Relaxed);
     let name = format!("tap:sc{:x}n{number}", std::process::id());
     let mut options = StackOptions::new(name);
     options.architecture = architecture;
-    let prefix: Prefix = match like {
-        IpAddr::V4(_) => "192.0.2.7/24".parse().unwrap(),
-        IpAddr::V6(_) => "2001:db8::7/64".parse().unwrap(),
-    };
-    options.addresses.push(prefix);
-    stack::open(&options).map(|_| prefix.address)
+    let bits = if like.is_ipv4() { 24 } else { 64 };
+    let address = own_address(like);
+    options.addresses.push(Prefix { address, bits });
+    stack::open(&options)
+}
+
+/// Waits until the datagrams that were sent to this host have arrived. With all other carriers they have when the call
+/// returns; another thread must first have carried them. It keeps their order, so the last one shows that.
+async fn settled(address: SocketAddr) {
+    if !IS_SHARED.get() {
+        return;
+    }
+    let [from, to] = [(); 2].map(|()| UdpSocket::bind(address).unwrap());
+    from.send_to(b"last", to.local_addr().unwrap())
+        .await
+        .unwrap();
+    to.recv(&mut [0; 4]).await.unwrap();
+}
+
+/// The stack's address of the same version as `like`.
+fn own_address(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 7).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7).into(),
+    }
+}
+
+/// A thread with a stack that others share. Dropping it ends the thread.
+struct Owner {
+    share: StackShare,
+    thread: Option<JoinHandle<()>>,
+    remote: Remote,
+}
+
+impl Owner {
+    fn start(architecture: Architecture, like: IpAddr) -> Result<Self, StackError> {
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = Runtime::new().unwrap();
+            let remote = runtime.remote();
+            runtime.block_on(async {
+                let opened = open_stack(architecture, like);
+                let share = opened.map(|stack| (stack.share(), remote));
+                let is_open = share.is_ok();
+                sender.send(share).unwrap();
+                if is_open {
+                    END.set(false);
+                    poll_fn(|cx| match END.get() {
+                        true => Poll::Ready(()),
+                        false => {
+                            ENDING.set(Some(cx.waker().clone()));
+                            Poll::Pending
+                        }
+                    })
+                    .await;
+                }
+            });
+        });
+        let (share, remote) = receiver.recv().unwrap()?;
+        Ok(Self {
+            share,
+            thread: Some(thread),
+            remote,
+        })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.remote
+            .post(|| {
+                END.set(true);
+                ENDING.take().into_iter().for_each(Waker::wake);
+            })
+            .unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
 }
 
 thread_local! {
+    /// Whether the sockets in the test that runs on this thread are those of a stack, and of another thread's.
+    static IS_STACK: Cell<bool> = const { Cell::new(false) };
+    static IS_SHARED: Cell<bool> = const { Cell::new(false) };
+    /// Whether the owner of a stack shall end, and its waker.
+    static END: Cell<bool> = const { Cell::new(false) };
+    static ENDING: Cell<Option<Waker>> = const { Cell::new(None) };
     /// The pacing of the streams in the test that runs on this thread.
     static PACING: Cell<Option<Pacing>> = const { Cell::new(None) };
 }

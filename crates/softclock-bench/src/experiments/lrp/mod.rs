@@ -1,6 +1,8 @@
-//! The experiments of *LRP*, section 4: overload, latency beside it, and fair shares of a processor.
+//! `lrp/…`: Druschel and Banga, *Lazy Receiver Processing (LRP): A Network Subsystem Architecture for Server
+//! Systems*, OSDI 1996.
 
 mod cells;
+pub mod demultiplexer;
 pub mod figure_3;
 pub mod figure_4;
 pub mod step;

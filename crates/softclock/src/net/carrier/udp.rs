@@ -10,7 +10,7 @@ use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch};
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryUdp;
-use crate::net::stack::StackUdp;
+use crate::net::stack::{MemberUdp, StackUdp};
 use crate::runtime::inner::Inner;
 
 /// A UDP socket. Dropping it closes it.
@@ -19,6 +19,8 @@ pub(crate) enum UdpIo {
     Kernel(Kernel),
     /// An endpoint of the runtime's own stack.
     Stack(StackUdp),
+    /// An endpoint of the stack of another thread's runtime.
+    Member(MemberUdp),
     #[cfg(feature = "memory-net")]
     Memory(MemoryUdp),
 }
@@ -29,16 +31,20 @@ impl UdpIo {
         if Inner::current()?.is_in_memory {
             return Ok(Self::Memory(MemoryUdp::bind(address, options)?));
         }
-        match StackUdp::bind(address, options) {
-            Some(stack) => Ok(Self::Stack(stack?)),
-            None => Ok(Self::Kernel(Kernel::bind(address, options)?)),
+        if let Some(stack) = StackUdp::bind(address, options) {
+            return stack.map(Self::Stack);
         }
+        if let Some(member) = MemberUdp::bind(address, options) {
+            return member.map(Self::Member);
+        }
+        Ok(Self::Kernel(Kernel::bind(address, options)?))
     }
 
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
         match self {
             Self::Kernel(kernel) => kernel.runtime(),
             Self::Stack(stack) => stack.runtime(),
+            Self::Member(member) => member.runtime(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.runtime(),
         }
@@ -49,6 +55,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.connect_to(peer),
             Self::Stack(stack) => stack.connect_to(peer),
+            Self::Member(member) => member.connect_to(peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.connect_to(peer),
         }
@@ -63,6 +70,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_from(cx, buffer),
             Self::Stack(stack) => stack.poll_recv_from(cx, buffer),
+            Self::Member(member) => member.poll_recv_from(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_from(cx, buffer),
         }
@@ -77,6 +85,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_datagram(cx, buffer),
             Self::Stack(stack) => stack.poll_recv_datagram(cx, buffer),
+            Self::Member(member) => member.poll_recv_datagram(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_datagram(cx, buffer),
         }
@@ -91,6 +100,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_batch(cx, batch),
             Self::Stack(stack) => stack.poll_recv_batch(cx, batch),
+            Self::Member(member) => member.poll_recv_batch(cx, batch),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_batch(cx, batch),
         }
@@ -101,6 +111,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.set_ecn(ecn),
             Self::Stack(stack) => stack.set_ecn(ecn),
+            Self::Member(member) => member.set_ecn(ecn),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.set_ecn(ecn),
         }
@@ -117,6 +128,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.poll_send_datagrams(cx, bytes, segment_bytes, peer),
             Self::Stack(stack) => stack.poll_send_datagrams(cx, bytes, segment_bytes, peer),
+            Self::Member(member) => member.poll_send_datagrams(cx, bytes, segment_bytes, peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send_datagrams(cx, bytes, segment_bytes, peer),
         }
@@ -127,6 +139,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.try_send_to(bytes, peer),
             Self::Stack(stack) => stack.try_send_to(bytes, peer),
+            Self::Member(member) => member.try_send_to(bytes, peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.try_send_to(bytes, peer),
         }
@@ -136,6 +149,7 @@ impl UdpIo {
         match self {
             Self::Kernel(kernel) => kernel.local_addr(),
             Self::Stack(stack) => stack.local_addr(),
+            Self::Member(member) => member.local_addr(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.local_addr(),
         }

@@ -1,11 +1,15 @@
 //! Moves frames between the device and the stack, and wakes the sockets that have got datagrams.
 
-use std::cell::{Cell, RefCell};
+mod members;
+
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -18,6 +22,8 @@ use softclock_net::routes::Prefix;
 use softclock_net::stack::{Architecture, EndpointId, Stack};
 use softclock_wire::packet::{Headers, Offload, segments};
 
+use super::shared::{Shared, SharedSocket};
+use super::udp::bind_error;
 use super::{StackError, StackReport};
 use crate::net::Kernel;
 use crate::net::common::Common;
@@ -53,24 +59,36 @@ pub(crate) struct Driver {
     is_flush_deferred: Cell<bool>,
     /// Wakes the task of the driver.
     waker: RefCell<Option<Waker>>,
+    /// The time for which the task of the driver has set its timer.
+    armed: Cell<Instant>,
     /// The tasks that wait for the end.
     ended: RefCell<Vec<Waker>>,
     is_gone: Cell<bool>,
+    /// The part that other threads reach, if there are any.
+    shared: OnceCell<Arc<Shared>>,
+    /// The sockets of other threads, by their endpoints.
+    members: RefCell<HashMap<EndpointId, Arc<SharedSocket>>>,
+    /// Sockets of this thread that have got something.
+    readable: RefCell<Vec<SourceId>>,
     lost: Cell<u64>,
     refused: Cell<u64>,
 }
 
-impl Ring for Driver {
+/// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
+struct Wakeups(Weak<Driver>);
+
+impl Ring for Wakeups {
     fn look(&self, sources: &mut Sources) {
-        let mut stack = self.stack.borrow_mut();
-        let sockets = self.sockets.borrow();
-        while let Some(id) = stack.next_woken() {
-            if let Some(&source) = sockets.get(&id) {
-                sources.post(source, Readiness::READABLE);
-            }
+        let Some(driver) = self.0.upgrade() else {
+            return;
+        };
+        driver.sort_woken();
+        for source in driver.readable.borrow_mut().drain(..) {
+            sources.post(source, Readiness::READABLE);
         }
+        let stack = driver.stack.borrow();
         if stack.frames_waiting() < stack.settings().send_queue {
-            for source in self.blocked.borrow_mut().drain(..) {
+            for source in driver.blocked.borrow_mut().drain(..) {
                 sources.post(source, Readiness::WRITABLE);
             }
         }
@@ -90,8 +108,12 @@ impl Driver {
             leaving: RefCell::default(),
             is_flush_deferred: Cell::new(false),
             waker: RefCell::default(),
+            armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
+            shared: OnceCell::new(),
+            members: RefCell::default(),
+            readable: RefCell::default(),
             lost: Cell::new(0),
             refused: Cell::new(0),
         }))
@@ -100,19 +122,18 @@ impl Driver {
     /// The stack of the current runtime.
     pub(crate) fn current() -> Option<Rc<Self>> {
         let runtime = Inner::current().ok()?;
-        let stack = Common::of(&runtime).stack.get().cloned()?;
-        stack.downcast().ok()
+        let stack = Common::of(&runtime).stack.borrow().clone()?;
+        stack.upgrade()?.downcast().ok()
     }
 
     /// Makes this the stack of the current runtime, and starts its task.
     pub(super) fn start(self: &Rc<Self>) -> io::Result<()> {
         let runtime = Inner::current()?;
-        if Common::of(&runtime).stack.set(self.clone()).is_err() {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        runtime.rings.borrow_mut().push(self.clone());
+        // Weak references, since the driver holds the runtime: it ends with its task, the handles and the sockets.
+        let driver: Weak<Self> = Rc::downgrade(self);
+        *Common::of(&runtime).stack.borrow_mut() = Some(driver.clone());
+        runtime.rings.borrow_mut().push(Rc::new(Wakeups(driver)));
         self.stack.borrow_mut().announce();
-        // The runtime holds the driver and its task until it ends; a weak reference would only add checks.
         drop(crate::spawn_local(self.clone().run()));
         Ok(())
     }
@@ -122,6 +143,9 @@ impl Driver {
         let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
+        if let Some(shared) = self.shared.get() {
+            shared.close();
+        }
         self.ended.take().into_iter().for_each(Waker::wake);
     }
 
@@ -140,6 +164,7 @@ impl Driver {
             Poll::Pending => false,
         };
         let now = self.device.runtime().clock.now();
+        self.serve_members(cx, now);
         let mut stack = self.stack.borrow_mut();
         let processed = stack.process(now, QUOTA);
         if stack.next_timeout().is_some_and(|due| due <= now) {
@@ -147,6 +172,7 @@ impl Driver {
         }
         let has_more = stack.has_work();
         drop(stack);
+        self.sort_woken();
         self.flush();
         if has_received || has_more || processed == QUOTA {
             cx.waker().wake_by_ref();
@@ -181,6 +207,7 @@ impl Driver {
         };
         let next = self.stack.borrow().next_timeout();
         let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
+        self.armed.set(next.unwrap_or(Instant::FAR_FUTURE));
         let Some(next) = next else {
             return Poll::Pending;
         };
@@ -289,17 +316,22 @@ impl Driver {
             stack.process(now, QUOTA);
         }
         let is_leaving = stack.frames_waiting() > 0;
-        let has_work = stack.has_work();
+        let next = stack.next_timeout();
+        let must_run = stack.has_work() || next.is_some_and(|next| next < self.armed.get());
         drop(stack);
+        if must_run {
+            self.wake();
+        }
         if is_leaving && !self.is_flush_deferred.replace(true) {
             let driver = self.clone();
             runtime.deferred.borrow_mut().push(Box::new(move || {
                 driver.is_flush_deferred.set(false);
                 driver.flush();
-                driver.wake();
+                let is_full = !driver.leaving.borrow().is_empty();
+                if is_full || driver.device.descriptor().is_behind() {
+                    driver.wake();
+                }
             }));
-        } else if has_work {
-            self.wake();
         }
         result
     }
@@ -311,6 +343,21 @@ impl Driver {
         }
     }
 
+    /// Binds an endpoint, whose port no socket of another thread has.
+    pub(super) fn bind(&self, local: SocketAddr) -> io::Result<EndpointId> {
+        let local = match self.shared.get() {
+            Some(shared) => shared.reserve(local).ok_or(io::ErrorKind::AddrInUse)?,
+            None => local,
+        };
+        let bound = self.stack.borrow_mut().bind(local);
+        bound.map_err(|error| {
+            if let Some(shared) = self.shared.get() {
+                shared.release(local);
+            }
+            bind_error(error)
+        })
+    }
+
     pub(super) fn add_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().insert(id, source);
     }
@@ -318,7 +365,12 @@ impl Driver {
     pub(super) fn remove_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().remove(&id);
         self.blocked.borrow_mut().retain(|&other| other != source);
-        self.stack.borrow_mut().close(id);
+        self.readable.borrow_mut().retain(|&other| other != source);
+        let mut stack = self.stack.borrow_mut();
+        if let (Some(shared), Some(local)) = (self.shared.get(), stack.bound(id)) {
+            shared.release(local);
+        }
+        stack.close(id);
     }
 
     /// Notes that a socket waits for room in the queue of frames to send.
@@ -334,9 +386,16 @@ impl Driver {
         let lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
         let stack = self.stack.borrow();
+        let mut drops = stack.drops().clone();
+        if let Some(shared) = self.shared.get() {
+            let others = shared.drops();
+            others
+                .iter()
+                .for_each(|(reason, packets)| drops.count_many(reason, packets));
+        }
         StackReport {
             counts: stack.counts().clone(),
-            drops: stack.drops().clone(),
+            drops,
             lost,
             refused,
         }

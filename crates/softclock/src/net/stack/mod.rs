@@ -14,6 +14,7 @@
 //! leaves nothing behind.
 //!
 //! - `open`: the interface; `driver`: frames from the device to the sockets and back; `udp`: UDP sockets.
+//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets.
 //!
 //! # Example
 //! ```no_run
@@ -40,7 +41,9 @@
 //! ```
 
 mod driver;
+mod member;
 mod open;
+mod shared;
 mod udp;
 
 use std::fmt;
@@ -57,6 +60,8 @@ pub use softclock_net::routes::{Prefix, RouteError};
 pub use softclock_net::stack::{Architecture, StackCounts};
 
 use driver::Driver;
+pub(crate) use member::MemberUdp;
+pub use member::StackShare;
 pub(crate) use udp::StackUdp;
 
 /// The settings of a stack. See the [module](self) for an example.
@@ -130,6 +135,12 @@ impl Stack {
     /// The counters so far.
     pub fn report(&self) -> StackReport {
         self.0.report()
+    }
+
+    /// Lets other threads have sockets on this stack: each runtime that [joins](StackShare::join) has its own channels
+    /// and does its own protocol work.
+    pub fn share(&self) -> StackShare {
+        StackShare(self.0.share())
     }
 
     /// The stack's addresses.

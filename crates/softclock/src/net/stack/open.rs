@@ -87,6 +87,6 @@ fn random_link_address() -> LinkAddress {
 }
 
 /// A number that others cannot guess: the hash of nothing with a key that the standard library draws at random.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     RandomState::new().hash_one(())
 }

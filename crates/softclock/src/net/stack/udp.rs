@@ -1,7 +1,8 @@
 //! UDP sockets of a stack.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -38,12 +39,10 @@ impl StackUdp {
 
     fn bind_to(driver: Rc<Driver>, address: SocketAddr, options: &BindOptions) -> io::Result<Self> {
         if options.reuse_port {
-            let reason = "sockets of a stack cannot share a port";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            return Err(reuse_error());
         }
         let registration = Registration::new(Readiness::WRITABLE | Readiness::READABLE)?;
-        let bound = driver.stack.borrow_mut().bind(address);
-        let id = bound.map_err(bind_error)?;
+        let id = driver.bind(address)?;
         driver.add_socket(id, registration.id());
         Ok(Self {
             registration,
@@ -96,7 +95,7 @@ impl StackUdp {
             batch.clear();
             let mut next = self.take()?;
             loop {
-                let seen = self.seen(&next);
+                let seen = seen(&next, &self.receive, self.bound.ip());
                 batch.put(seen).map_err(io::Error::other)?;
                 if batch.len() == batch.slots() {
                     break;
@@ -109,19 +108,6 @@ impl StackUdp {
             Ok(batch.len())
         };
         (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
-    }
-
-    /// The datagram with the facts that the socket was asked for.
-    fn seen<'a>(&self, received: &'a stack::Datagram<Buffer>) -> Datagram<'a> {
-        let mut datagram = Datagram::new(received.payload(), received.source);
-        let tells_destination = self.receive.destinations && self.bound.ip().is_unspecified();
-        datagram.destination = tells_destination.then_some(received.destination);
-        datagram.ecn = self
-            .receive
-            .ecn
-            .then(|| Ecn::of_traffic_class(received.ecn));
-        datagram.received = self.receive.time_stamps.then_some(received.arrived);
-        datagram
     }
 
     /// Takes the next datagram: the protocols run now. An error that the network reported comes first.
@@ -216,7 +202,26 @@ impl Drop for StackUdp {
     }
 }
 
-fn bind_error(error: BindError) -> io::Error {
+/// The datagram with the facts that a socket at the address `bound` was asked for.
+pub(super) fn seen<'a, B: Deref<Target = [u8]>>(
+    received: &'a stack::Datagram<B>,
+    options: &RecvOptions,
+    bound: IpAddr,
+) -> Datagram<'a> {
+    let mut datagram = Datagram::new(received.payload(), received.source);
+    let tells_destination = options.destinations && bound.is_unspecified();
+    datagram.destination = tells_destination.then_some(received.destination);
+    datagram.ecn = options.ecn.then(|| Ecn::of_traffic_class(received.ecn));
+    datagram.received = options.time_stamps.then_some(received.arrived);
+    datagram
+}
+
+pub(super) fn reuse_error() -> io::Error {
+    let reason = "sockets of a stack cannot share a port";
+    io::Error::new(io::ErrorKind::Unsupported, reason)
+}
+
+pub(super) fn bind_error(error: BindError) -> io::Error {
     let kind = match error {
         BindError::InUse => io::ErrorKind::AddrInUse,
         BindError::NotOurAddress => io::ErrorKind::AddrNotAvailable,
@@ -227,7 +232,7 @@ fn bind_error(error: BindError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-fn send_error(error: SendError) -> io::Error {
+pub(super) fn send_error(error: SendError) -> io::Error {
     let kind = match error {
         SendError::Full => io::ErrorKind::WouldBlock,
         SendError::NoRoute => io::ErrorKind::NetworkUnreachable,
@@ -237,7 +242,7 @@ fn send_error(error: SendError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-fn network_error(error: NetworkError) -> io::Error {
+pub(super) fn network_error(error: NetworkError) -> io::Error {
     let kind = match error {
         NetworkError::Refused => io::ErrorKind::ConnectionRefused,
         NetworkError::HostUnreachable => io::ErrorKind::HostUnreachable,

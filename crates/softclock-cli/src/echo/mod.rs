@@ -1,0 +1,358 @@
+//! `softclock echo`: a small server on a network stack of its own, without the kernel's sockets.
+//!
+//! - [`report`]: counts and drops, as text and JSON; pure.
+//!
+//! UDP echo (RFC 862) on port 7, discard (RFC 863) on port 9; the stack itself answers echo requests of ICMP.
+
+mod report;
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use futures_lite::future::or;
+use softclock::Runtime;
+use softclock::net::stack::{
+    self, Architecture, LinkAddress, Prefix, Stack, StackError, StackMechanism, StackOptions,
+};
+use softclock::net::{RecvBatch, UdpSocket};
+use softclock::signal::{Signal, Signals};
+use softclock_link::PortError;
+
+use crate::bridge::BridgeError;
+use crate::demo::screen::Drawing;
+use crate::values::{seconds, whole};
+use report::{Report, Served};
+
+/// The options of `softclock echo`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct EchoOptions {
+    /// Interface to share with the host; tap:NAME creates a TAP device, whose other end is the host's
+    #[arg(long, value_name = "IF")]
+    dev: String,
+
+    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated
+    #[arg(long, value_name = "A/PREFIX", required = true, value_parser = prefix)]
+    address: Vec<Prefix>,
+
+    /// Router to other networks; once for each version of IP
+    #[arg(long, value_name = "A", value_parser = router)]
+    gateway: Vec<IpAddr>,
+
+    /// The stack's own address on the link [default: a random one]
+    #[arg(long, value_name = "MAC", value_parser = link_address)]
+    link_address: Option<LinkAddress>,
+
+    /// Mechanism that receives and sends frames
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
+    mechanism: MechanismName,
+
+    /// When packets are demultiplexed and processed
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
+    architecture: ArchitectureName,
+
+    /// Most packets that wait for each of the two services; more are discarded at once
+    #[arg(long, value_name = "PACKETS", default_value_t = 256, value_parser = whole(1..=65_536usize))]
+    channel: usize,
+
+    /// End after this time [default: on Ctrl-C or SIGTERM]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// Print the summary as a JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but errors and the summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+const NOTES: &str = "\
+The stack answers ping and ARP for its addresses, returns UDP datagrams that are sent to port 7 and takes those to \
+port 9. It has no TCP. Datagrams from ports below 1024 are not returned, since two echo services could then keep each \
+other busy for ever.
+
+The addresses must be free: the host keeps its own, and its traffic is untouched. The host and the stack do not reach \
+each other over an interface that they share; they do over a TAP device, once its end has an address (ip addr add \
+192.0.2.1/24 dev NAME). All is restored when the command ends, even if it is killed. Needs root, or CAP_NET_RAW for \
+AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
+
+With soft-lrp a packet is only demultiplexed when it arrives, and discarded there if its service has more than \
+--channel packets to do; the other architectures are those it is compared with (Druschel and Banga, OSDI 1996).
+
+At the end the command prints what was served, and the packets that were dropped, by reason.
+
+Examples:
+  softclock echo --dev tap:sc0 --address 192.0.2.7/24
+  softclock echo --dev eth0 --address 192.0.2.7/24 --address 2001:db8::7/64 --gateway 192.0.2.1
+";
+
+/// The values of `--mechanism`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum MechanismName {
+    /// AF_XDP where the driver does it without copies, and has one queue and rxvlan off; else AF_PACKET
+    Auto,
+    /// AF_PACKET
+    Packet,
+    /// AF_XDP, even if the driver copies frames
+    Xdp,
+}
+
+/// The values of `--architecture`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum ArchitectureName {
+    /// All work when a packet arrives, through one queue
+    Bsd,
+    /// Discard when a packet arrives and its service is behind; all other work at once, too
+    EarlyDemux,
+    /// Discard when a packet arrives and its service is behind; other work when the service asks
+    SoftLrp,
+}
+
+/// Serves until a signal arrives, `--duration` is over or the interface is deleted.
+pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
+    let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
+    // Threads inherit the mask, so block the signals before any thread starts.
+    let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
+    Runtime::new().map_err(failed)?.block_on(async {
+        let stack = stack::open(&options.stack_options()).map_err(error)?;
+        let mut services = Vec::new();
+        for prefix in &options.address {
+            for service in [Service::Echo, Service::Discard] {
+                let address = SocketAddr::new(prefix.address, service.port());
+                let socket = UdpSocket::bind(address).map_err(failed)?;
+                let counts = Rc::new(Counts::default());
+                drop(softclock::spawn_local(serve(
+                    service,
+                    socket,
+                    counts.clone(),
+                )));
+                services.push((service, counts));
+            }
+        }
+        let server = Server { stack, services };
+        if !options.quiet {
+            server.greet(options);
+        }
+        let stopped = async {
+            let signal = signals.next().await.map(drop);
+            signal.map_err(|error| BridgeError(error.to_string()))
+        };
+        let ended = async { Err(error(server.stack.ended().await)) };
+        server.watch(or(ended, stopped), options).await
+    })
+}
+
+impl EchoOptions {
+    fn stack_options(&self) -> StackOptions {
+        let mut options = StackOptions::new(&self.dev);
+        options.mechanism = match self.mechanism {
+            MechanismName::Auto => StackMechanism::Auto,
+            MechanismName::Packet => StackMechanism::Packet,
+            MechanismName::Xdp => StackMechanism::Xdp,
+        };
+        options.architecture = match self.architecture {
+            ArchitectureName::Bsd => Architecture::Bsd,
+            ArchitectureName::EarlyDemux => Architecture::EarlyDemux,
+            ArchitectureName::SoftLrp => Architecture::SoftLrp,
+        };
+        options.addresses.clone_from(&self.address);
+        options.gateways.clone_from(&self.gateway);
+        options.link_address = self.link_address;
+        options.channel.packets = self.channel;
+        // The bytes of as many of the longest frames, so that the packets are the limit.
+        options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);
+        options
+    }
+}
+
+/// A service of the stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Echo,
+    Discard,
+}
+
+impl Service {
+    const fn port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Discard => 9,
+        }
+    }
+}
+
+/// What a service has done for one address.
+#[derive(Default)]
+struct Counts {
+    datagrams: Cell<u64>,
+    bytes: Cell<u64>,
+    /// Datagrams that were not returned, since they come from a port of a service.
+    unanswered: Cell<u64>,
+    /// Datagrams that could not be returned.
+    failed: Cell<u64>,
+}
+
+/// Serves the datagrams of a socket. Each round takes those that wait, at most a batch, and then sends the answers.
+async fn serve(service: Service, socket: UdpSocket, counts: Rc<Counts>) {
+    let add = |cell: &Cell<u64>, more: u64| cell.set(cell.get() + more);
+    let mut batch = RecvBatch::new(BATCH, MOST_DATAGRAM);
+    loop {
+        if socket.recv_batch(&mut batch).await.is_err() {
+            continue;
+        }
+        for datagram in batch.datagrams() {
+            add(&counts.datagrams, 1);
+            add(&counts.bytes, datagram.payload.len() as u64);
+            if service == Service::Discard {
+                continue;
+            }
+            if datagram.source.port() < FIRST_CLIENT_PORT {
+                add(&counts.unanswered, 1);
+                continue;
+            }
+            let sent = socket.send_to(datagram.payload, datagram.source).await;
+            add(&counts.failed, u64::from(sent.is_err()));
+        }
+    }
+}
+
+/// A running server.
+struct Server {
+    stack: Stack,
+    services: Vec<(Service, Rc<Counts>)>,
+}
+
+impl Server {
+    fn greet(&self, options: &EchoOptions) {
+        let interface = self.stack.interface();
+        let by = match self.stack.mechanism() {
+            "tap" => "a TAP device",
+            "xdp" => "AF_XDP",
+            _ => "AF_PACKET",
+        };
+        let addresses: Vec<_> = options.address.iter().map(Prefix::to_string).collect();
+        let link = self.stack.link_address();
+        eprintln!(
+            "softclock: UDP echo (port 7), discard (9) and ping at {} on {interface}, by {by}; Ctrl-C ends it",
+            addresses.join(" and ")
+        );
+        eprintln!(
+            "softclock: link address {link}, architecture {}, at most {} packets wait for a service",
+            options.stack_options().architecture.name(),
+            options.channel
+        );
+    }
+
+    /// Draws the state every second until the end, then prints the summary.
+    async fn watch(
+        &self,
+        ended: impl Future<Output = Result<(), BridgeError>>,
+        options: &EchoOptions,
+    ) -> Result<(), BridgeError> {
+        let mut ended = pin!(ended);
+        let begun = softclock::now();
+        let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
+        let mut drawing = on_screen.then(Drawing::begin);
+        let mut previous = self.report(Duration::ZERO);
+        // An idle server that draws nothing has no reason to wake up.
+        let pause = if on_screen { FRAME } else { Duration::MAX };
+        let all = options.duration.unwrap_or(Duration::MAX);
+        loop {
+            let left = all.saturating_sub(softclock::now().since(begun));
+            let ended = softclock::timeout(left.min(pause), ended.as_mut()).await;
+            let after = softclock::now().since(begun);
+            let report = self.report(after);
+            if let Some(drawing) = &mut drawing {
+                let _ = drawing.draw(&report.lines(Some(&previous)));
+            }
+            if ended.is_ok() || after >= all {
+                drop(drawing);
+                show_summary(&report, options);
+                return ended.unwrap_or(Ok(()));
+            }
+            previous = report;
+        }
+    }
+
+    fn report(&self, after: Duration) -> Report {
+        let sum = |wanted: Service| {
+            let mut sum = Served::default();
+            for (_, counts) in self.services.iter().filter(|(of, _)| *of == wanted) {
+                sum.datagrams += counts.datagrams.get();
+                sum.bytes += counts.bytes.get();
+                sum.unanswered += counts.unanswered.get();
+                sum.failed += counts.failed.get();
+            }
+            sum
+        };
+        Report {
+            after,
+            interface: self.stack.interface().to_owned(),
+            mechanism: self.stack.mechanism(),
+            echo: sum(Service::Echo),
+            discard: sum(Service::Discard),
+            stack: self.stack.report(),
+        }
+    }
+}
+
+fn show_summary(report: &Report, options: &EchoOptions) {
+    let text = match options.json {
+        true => format!("{}\n", report.json()),
+        false => report.lines(None).join("\n") + "\n",
+    };
+    // Ignore errors: a closed standard output is not a failure of the server.
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Words an error of the stack for the user.
+fn error(error: StackError) -> BridgeError {
+    match error {
+        StackError::Find(interface, error) => PortError::Find { interface, error }.into(),
+        StackError::Claim(interface, error) => PortError::Claim { interface, error }.into(),
+        StackError::Open(error) => PortError::Open(error).into(),
+        StackError::Gone(interface) => PortError::Gone { interface }.into(),
+        StackError::HostAddress(address) => BridgeError(format!(
+            "{address} is an address of this host; give the stack one that is free"
+        )),
+        StackError::Routes(error) => BridgeError(format!("--address and --gateway: {error}")),
+        other => BridgeError(other.to_string()),
+    }
+}
+
+fn prefix(text: &str) -> Result<Prefix, String> {
+    text.parse()
+        .map_err(|_| "write an address and its prefix, such as 192.0.2.7/24".into())
+}
+
+fn router(text: &str) -> Result<IpAddr, String> {
+    text.parse()
+        .map_err(|_| "write an IP address, such as 192.0.2.1".into())
+}
+
+fn link_address(text: &str) -> Result<LinkAddress, String> {
+    match text.parse::<LinkAddress>() {
+        Ok(address) if address.is_host() => Ok(address),
+        _ => Err("write the address of a single host, such as 02:00:00:00:00:01".into()),
+    }
+}
+
+/// Interval between drawings.
+const FRAME: Duration = Duration::from_secs(1);
+
+/// The most datagrams that are taken at once.
+const BATCH: usize = 32;
+
+/// The longest datagram.
+const MOST_DATAGRAM: usize = 65_535;
+
+/// Ports below are those of services.
+const FIRST_CLIENT_PORT: u16 = 1024;

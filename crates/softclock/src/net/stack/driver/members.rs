@@ -1,0 +1,109 @@
+//! The driver's part for sockets of other threads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Context;
+
+use softclock_core::Instant;
+use softclock_linux::link::Buffer;
+use softclock_net::drops::DropReason;
+use softclock_net::stack::{EndpointId, Stack};
+
+use super::Driver;
+use crate::net::stack::open::random;
+use crate::net::stack::shared::{Change, Shared, SharedSocket};
+
+impl Driver {
+    /// The part that other threads reach. Ports that are bound already are reserved in it.
+    pub(in super::super) fn share(&self) -> Arc<Shared> {
+        let shared = self.shared.get_or_init(|| {
+            let stack = self.stack.borrow();
+            let shared = Shared::new(stack.routes().clone(), stack.settings().channel, random());
+            for id in self.sockets.borrow().keys() {
+                if let Some(local) = stack.bound(*id) {
+                    shared.reserve(local);
+                }
+            }
+            Arc::new(shared)
+        });
+        // The driver looks at what is shared from its next turn on.
+        self.wake();
+        shared.clone()
+    }
+
+    /// Makes the changes that sockets of other threads have asked for, and sends their packets.
+    pub(super) fn serve_members(&self, cx: &Context<'_>, now: Instant) {
+        let Some(shared) = self.shared.get() else {
+            return;
+        };
+        shared.set_driver(cx.waker());
+        let mut stack = self.stack.borrow_mut();
+        let mut members = self.members.borrow_mut();
+        for change in shared.take_changes() {
+            let find = |members: &HashMap<EndpointId, Arc<SharedSocket>>, local| {
+                let mut members = members.iter();
+                members.find_map(|(&id, socket)| (socket.local == local).then_some(id))
+            };
+            match change {
+                Change::Bind(socket) => {
+                    if let Ok(id) = stack.bind(socket.local) {
+                        stack.wait(id);
+                        members.insert(id, socket);
+                    }
+                }
+                Change::Connect(local, remote) => {
+                    if let Some(id) = find(&members, local) {
+                        let _ = stack.connect(id, remote);
+                    }
+                }
+                Change::Close(local) => {
+                    if let Some(id) = find(&members, local) {
+                        stack.close(id);
+                        members.remove(&id);
+                    }
+                }
+            }
+        }
+        shared.send_all(|packet| {
+            if stack.frames_waiting() >= stack.settings().send_queue {
+                return Err(packet);
+            }
+            if stack.send_packet(now, packet).is_err() {
+                shared.count_drop(DropReason::NoRoute);
+            }
+            Ok(())
+        });
+    }
+
+    /// Sorts the endpoints that have got something: notes the sockets of this thread, and copies the packets for those
+    /// of others into their channels.
+    pub(super) fn sort_woken(&self) {
+        let mut stack = self.stack.borrow_mut();
+        let (sockets, members) = (self.sockets.borrow(), self.members.borrow());
+        while let Some(id) = stack.next_woken() {
+            if let Some(&source) = sockets.get(&id) {
+                self.readable.borrow_mut().push(source);
+            } else if let Some(socket) = members.get(&id) {
+                hand_over(&mut stack, id, socket);
+            }
+        }
+    }
+}
+
+/// Copies the packets for a socket of another thread into its channel, and discards those for which it has no room.
+fn hand_over(stack: &mut Stack<Buffer>, id: EndpointId, socket: &SharedSocket) {
+    if let Some(error) = stack.take_error(id) {
+        socket.fail(error);
+    }
+    loop {
+        while let Some(packet) = stack.take_pending(id) {
+            match socket.is_full(packet.bytes()) {
+                true => stack.count_drop(id, DropReason::ChannelFull),
+                false => socket.push(packet.copied()),
+            }
+        }
+        if stack.wait(id) || stack.has_error(id) {
+            return;
+        }
+    }
+}

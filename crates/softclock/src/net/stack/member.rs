@@ -1,0 +1,328 @@
+//! UDP sockets of threads that share the stack of another.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use softclock_core::TriggerState;
+use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
+use softclock_net::checksum::Addresses;
+use softclock_net::routes::{Destination, Routes};
+use softclock_net::stack::{self, Pending, Ports, SendError, datagram_packet};
+
+use super::StackError;
+use super::driver::Driver;
+use super::shared::{Change, NotSent, Shared, SharedSocket};
+use super::udp::{network_error, reuse_error, seen, send_error};
+use crate::net::common::Common;
+use crate::runtime::inner::Inner;
+
+/// A stack that other threads may join. Created by [`Stack::share`](super::Stack::share).
+///
+/// # Example
+/// ```no_run
+/// use softclock::net::UdpSocket;
+/// use softclock::net::stack::{self, StackOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let mut options = StackOptions::new("eth0");
+///     options.addresses.push("192.0.2.7/24".parse()?);
+///     let share = stack::open(&options)?.share();
+///     let worker = std::thread::spawn(move || -> std::io::Result<()> {
+///         softclock::Runtime::new()?.block_on(async {
+///             share.join().map_err(std::io::Error::other)?;
+///             let socket = UdpSocket::bind(([192, 0, 2, 7], 9))?;
+///             let (length, peer) = socket.recv_from(&mut [0; 2048]).await?;
+///             println!("{length} bytes from {peer}");
+///             Ok(())
+///         })
+///     });
+/// #   drop(worker);
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct StackShare(pub(super) Arc<Shared>);
+
+impl StackShare {
+    /// Lets the current runtime have sockets on the stack: those that are bound to an address of the stack, or to an
+    /// unspecified one.
+    ///
+    /// The runtime that opened the stack demultiplexes the frames, and copies those for this runtime's sockets into
+    /// their channels. The work of IP and UDP is done here, by the tasks that receive.
+    ///
+    /// # Errors
+    /// [`StackError::Exists`] if the runtime has a stack or shares one, and [`StackError::Watch`] outside a runtime.
+    pub fn join(&self) -> Result<(), StackError> {
+        let runtime = Inner::current().map_err(StackError::Watch)?;
+        if Driver::current().is_some() {
+            return Err(StackError::Exists);
+        }
+        let mut shared = Common::of(&runtime).shared_stack.borrow_mut();
+        if shared.is_some() {
+            return Err(StackError::Exists);
+        }
+        *shared = Some(Rc::new(self.clone()));
+        Ok(())
+    }
+
+    /// The stack that the current runtime shares.
+    fn current() -> Option<Rc<Self>> {
+        let runtime = Inner::current().ok()?;
+        let shared = Common::of(&runtime).shared_stack.borrow().clone()?;
+        shared.downcast().ok()
+    }
+}
+
+impl std::fmt::Debug for StackShare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StackShare").finish_non_exhaustive()
+    }
+}
+
+/// A UDP socket on the stack of another thread's runtime. Dropping it closes it.
+pub(crate) struct MemberUdp {
+    runtime: Rc<Inner>,
+    shared: Arc<Shared>,
+    socket: Arc<SharedSocket>,
+    receive: RecvOptions,
+    remote: Cell<Option<SocketAddr>>,
+    ecn: Cell<Ecn>,
+}
+
+impl MemberUdp {
+    /// Binds a socket to `address`, if the runtime shares a stack and the address is one of the stack's or unspecified.
+    pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> Option<io::Result<Self>> {
+        let share = StackShare::current()?;
+        let ip = address.ip();
+        let is_own = ip.is_unspecified() || is_bindable(&share.0.routes, ip);
+        is_own.then(|| Self::bind_to(share.0.clone(), address, options))
+    }
+
+    fn bind_to(
+        shared: Arc<Shared>,
+        address: SocketAddr,
+        options: &BindOptions,
+    ) -> io::Result<Self> {
+        if options.reuse_port {
+            return Err(reuse_error());
+        }
+        let runtime = Inner::current()?;
+        let local = shared.reserve(address);
+        let local = local.ok_or(io::ErrorKind::AddrInUse)?;
+        let socket = Arc::new(SharedSocket::new(local, shared.limits));
+        shared.ask(Change::Bind(socket.clone()));
+        runtime.trigger(TriggerState::SystemCall);
+        Ok(Self {
+            runtime,
+            shared,
+            socket,
+            receive: options.receive,
+            remote: Cell::new(None),
+            ecn: Cell::default(),
+        })
+    }
+
+    pub(crate) fn runtime(&self) -> &Rc<Inner> {
+        &self.runtime
+    }
+
+    pub(crate) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
+        let ip = peer.ip();
+        let is_host = !ip.is_unspecified() && !ip.is_multicast() && peer.port() != 0;
+        if !is_host || ip.is_ipv4() != self.socket.local.is_ipv4() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.source(ip).is_none() {
+            return Err(io::ErrorKind::NetworkUnreachable.into());
+        }
+        self.remote.set(Some(peer));
+        self.shared.ask(Change::Connect(self.socket.local, peer));
+        self.runtime.trigger(TriggerState::SystemCall);
+        Ok(())
+    }
+
+    pub(crate) fn poll_recv_from(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        ready!(self.runtime.poll_allowance(cx));
+        let received = self.poll_next(cx).map_ok(|datagram| {
+            let payload = datagram.payload();
+            let count = payload.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&payload[..count]);
+            (count, datagram.source)
+        });
+        self.runtime.trigger(TriggerState::Receive);
+        received
+    }
+
+    pub(crate) fn poll_recv_datagram(
+        &self,
+        cx: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_recv_from(cx, buffer).map_ok(|(count, _)| count)
+    }
+
+    pub(crate) fn poll_recv_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &mut RecvBatch,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.runtime.poll_allowance(cx));
+        let received = self.poll_fill(cx, batch);
+        self.runtime.trigger(TriggerState::Receive);
+        received
+    }
+
+    fn poll_fill(&self, cx: &Context<'_>, batch: &mut RecvBatch) -> Poll<io::Result<usize>> {
+        batch.clear();
+        let mut next = ready!(self.poll_next(cx))?;
+        loop {
+            let seen = seen(&next, &self.receive, self.socket.local.ip());
+            batch.put(seen).map_err(io::Error::other)?;
+            if batch.len() == batch.slots() {
+                break;
+            }
+            let mut more = std::iter::from_fn(|| self.socket.next());
+            match more.find_map(|packet| self.process(packet)) {
+                Some(another) => next = another,
+                None => break,
+            }
+        }
+        Poll::Ready(Ok(batch.len()))
+    }
+
+    /// Waits for the next datagram: the protocols run now, in this thread.
+    fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<stack::Datagram<Vec<u8>>>> {
+        loop {
+            let packet = ready!(self.socket.poll_next(cx)).map_err(network_error)?;
+            if let Some(datagram) = self.process(packet) {
+                return Poll::Ready(Ok(datagram));
+            }
+        }
+    }
+
+    /// The work of IP and UDP for a packet. A packet that proves malformed is dropped, and one that came before the
+    /// socket was connected to another host.
+    fn process(&self, packet: Pending<Vec<u8>>) -> Option<stack::Datagram<Vec<u8>>> {
+        match packet.into_datagram(&self.shared.routes) {
+            Ok(datagram) => {
+                let remote = self.remote.get();
+                remote
+                    .is_none_or(|remote| remote == datagram.source)
+                    .then_some(datagram)
+            }
+            Err(reason) => {
+                self.shared.count_drop(reason);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
+        self.ecn.set(ecn);
+        self.runtime.trigger(TriggerState::SystemCall);
+        Ok(())
+    }
+
+    /// Sends a datagram, or datagrams of `segment_bytes` as far as there is room.
+    pub(crate) fn poll_send_datagrams(
+        &self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        segment_bytes: Option<u16>,
+        peer: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.runtime.poll_allowance(cx));
+        let segment = segment_bytes.map_or(bytes.len(), usize::from).max(1);
+        let mut sent = 0;
+        let result = loop {
+            let end = bytes.len().min(sent + segment);
+            match self.send(&bytes[sent..end], peer, Some(cx)) {
+                Ok(()) => sent = end,
+                Err(SendError::Full) if sent > 0 => break Poll::Ready(Ok(sent)),
+                Err(SendError::Full) => break Poll::Pending,
+                Err(error) => break Poll::Ready(Err(send_error(error))),
+            }
+            if sent == bytes.len() {
+                break Poll::Ready(Ok(sent));
+            }
+        };
+        self.runtime.trigger(TriggerState::Send);
+        result
+    }
+
+    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        let sent = self.send(bytes, Some(peer), None);
+        self.runtime.trigger(TriggerState::Send);
+        sent.map(|()| bytes.len()).map_err(send_error)
+    }
+
+    fn send(
+        &self,
+        payload: &[u8],
+        peer: Option<SocketAddr>,
+        cx: Option<&Context<'_>>,
+    ) -> Result<(), SendError> {
+        let peer = peer.or(self.remote.get()).ok_or(SendError::NotConnected)?;
+        let destination = peer.ip();
+        if peer.port() == 0 || destination.is_unspecified() {
+            return Err(SendError::Remote);
+        }
+        let addresses = Addresses {
+            source: self.source(destination).ok_or(SendError::NoRoute)?,
+            destination,
+        };
+        let ports = Ports {
+            source: self.socket.local.port(),
+            destination: peer.port(),
+        };
+        let identification = self.shared.next_identification();
+        let class = self.ecn.get() as u8;
+        let packet = datagram_packet(addresses, ports, class, identification, payload)?;
+        self.shared.send(packet, cx).map_err(|error| match error {
+            NotSent::Full => SendError::Full,
+            NotSent::Closed => SendError::Closed,
+        })
+    }
+
+    /// The address that datagrams to this destination are sent from.
+    fn source(&self, destination: IpAddr) -> Option<IpAddr> {
+        let bound = self.socket.local.ip();
+        let is_source = !bound.is_unspecified() && !bound.is_multicast();
+        is_source
+            .then_some(bound)
+            .or_else(|| self.shared.routes.source_for(destination))
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.runtime.trigger(TriggerState::SystemCall);
+        let mut local = self.socket.local;
+        if let Some(source) = self.remote.get().and_then(|peer| self.source(peer.ip())) {
+            local.set_ip(source);
+        }
+        Ok(local)
+    }
+}
+
+impl Drop for MemberUdp {
+    fn drop(&mut self) {
+        self.shared.ask(Change::Close(self.socket.local));
+    }
+}
+
+/// Whether a socket may be bound to this address.
+fn is_bindable(routes: &Routes, address: IpAddr) -> bool {
+    matches!(
+        routes.classify(address),
+        Destination::Ours | Destination::Group
+    )
+}

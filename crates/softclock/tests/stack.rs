@@ -1,0 +1,124 @@
+//! The life of a runtime's own network stack. Its sockets have the tests of all carriers (`tests/sockets`).
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use softclock::Runtime;
+use softclock::net::UdpSocket;
+use softclock::net::stack::{self, DropReason, StackError, StackOptions};
+use softclock_linux::link::Link;
+
+/// Options for a TAP device of this process.
+fn options(name: &str) -> (String, StackOptions) {
+    let name = format!("{name}{:x}", std::process::id());
+    let mut options = StackOptions::new(format!("tap:{name}"));
+    options.addresses.push("192.0.2.7/24".parse().unwrap());
+    (name, options)
+}
+
+/// Opens a stack, or skips the test where that is not permitted.
+macro_rules! open {
+    ($options:expr) => {
+        match stack::open($options) {
+            Ok(stack) => stack,
+            Err(error) => softclock_testing::skip!("{error}"),
+        }
+    };
+}
+
+#[test]
+fn a_stack_ends_with_its_runtime() {
+    let (name, options) = options("scend");
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        drop(open!(&options));
+        let _socket = UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
+        assert!(Link::named(&name).is_ok());
+    });
+    drop(runtime);
+    assert!(Link::named(&name).is_err(), "the TAP device is still there");
+}
+
+#[test]
+fn a_runtime_has_one_stack() {
+    let (_, one) = options("scone");
+    let (name, two) = options("sctwo");
+    Runtime::new().unwrap().block_on(async {
+        let _stack = open!(&one);
+        assert!(matches!(stack::open(&two), Err(StackError::Exists)));
+        assert!(Link::named(&name).is_err());
+    });
+}
+
+#[test]
+fn other_addresses_are_the_kernels() {
+    let (_, options) = options("scoth");
+    Runtime::new().unwrap().block_on(async {
+        let stack = open!(&options);
+        let kernel = UdpSocket::bind(([127, 0, 0, 1], 0)).unwrap();
+        let there = kernel.local_addr().unwrap();
+        let std = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        std.send_to(b"kernel", there).unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(kernel.recv_from(&mut buffer).await.unwrap().0, 6);
+        let own = UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
+        let error = own.send_to(b"", ([127, 0, 0, 1], 9)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NetworkUnreachable);
+        let again = UdpSocket::bind(own.local_addr().unwrap()).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::AddrInUse);
+        assert_eq!(stack.report().counts.datagrams_sent, 0);
+    });
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_before_the_device_is_opened() {
+    let (name, good) = options("scbad");
+    Runtime::new().unwrap().block_on(async {
+        let mut none = good.clone();
+        none.addresses.clear();
+        assert!(matches!(stack::open(&none), Err(StackError::NoAddress)));
+        let mut apart = good.clone();
+        apart.gateways.push("198.51.100.1".parse().unwrap());
+        assert!(matches!(stack::open(&apart), Err(StackError::Routes(_))));
+        let mut nowhere = good;
+        nowhere.interface = "no-such-link".into();
+        assert!(matches!(stack::open(&nowhere), Err(StackError::Find(..))));
+        assert!(Link::named(&name).is_err());
+    });
+    let outside = stack::open(&options("scout").1);
+    assert!(matches!(outside, Err(StackError::Watch(_))));
+}
+
+#[test]
+fn a_deleted_interface_ends_the_stack() {
+    let (name, options) = options("scdel");
+    Runtime::new().unwrap().block_on(async {
+        let stack = open!(&options);
+        let deleted = std::process::Command::new("ip")
+            .args(["link", "del", &name])
+            .status();
+        if !deleted.is_ok_and(|status| status.success()) {
+            softclock_testing::skip!("ip cannot delete {name}");
+        }
+        let ended = softclock::timeout(Duration::from_secs(10), stack.ended()).await;
+        assert!(matches!(ended, Ok(StackError::Gone(gone)) if gone == name));
+    });
+}
+
+/// An unanswered neighbor is asked three times, without a frame from outside that would wake the driver.
+#[test]
+fn a_neighbor_that_does_not_answer_is_given_up() {
+    let (_, options) = options("scnei");
+    Runtime::new().unwrap().block_on(async {
+        let stack = open!(&options);
+        let socket = UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
+        socket.send_to(b"", ([192, 0, 2, 99], 9)).await.unwrap();
+        let given_up = async {
+            while stack.report().drops.of(DropReason::NeighborUnreachable) == 0 {
+                softclock::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let limited = softclock::timeout(Duration::from_secs(20), given_up);
+        limited.await.expect("the packet still waits");
+    });
+}
