@@ -1,10 +1,9 @@
 //! The interrupt level: a real-time thread on the receivers' processor that owns the device and demultiplexes.
 //!
 //! With [`Architecture::SoftLrp`] it does nothing else: a frame goes into the channel of its endpoint, or is discarded.
-//! With the eager architectures it also does all protocol work, by the same [`Stack`], before any receiver runs.
+//! With the eager architectures it also does all protocol work before any receiver runs. All use the same [`Stack`].
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -21,14 +20,13 @@ use softclock_linux::link::{
 use softclock_linux::priority::Priority;
 use softclock_net::channel::Limits;
 use softclock_net::checksum::Verify;
-use softclock_net::demux::{HashKey, Protocol, Table, Verdict};
+use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
-use softclock_net::link::Header;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{Architecture, EndpointId, Settings, Stack};
 
 use super::network::Link;
-use super::ring::{Content, RingSender};
+use super::receiver::Outbox;
 use super::stopping::Stop;
 use crate::measure::processors::pin;
 
@@ -63,7 +61,7 @@ pub(super) struct Plan {
     /// driver's thread has none.
     pub(super) pause: Option<Duration>,
     /// The ports with their rings.
-    pub(super) endpoints: Vec<(u16, RingSender)>,
+    pub(super) endpoints: Vec<(u16, Outbox)>,
     pub(super) counts: Arc<InterruptCounts>,
 }
 
@@ -138,57 +136,27 @@ fn round(
     }
 }
 
-/// The work of the interrupt level for a frame.
-enum Demultiplexer {
-    Lazy {
-        table: Box<Table<u32>>,
-        channels: Vec<RingSender>,
-    },
-    Eager {
-        stack: Box<Stack<Buffer>>,
-        sockets: Vec<(EndpointId, RingSender)>,
-    },
+/// The work of the interrupt level: a stack, and a ring to the receiver of each endpoint.
+struct Demultiplexer {
+    stack: Stack<Buffer>,
+    rings: Vec<(EndpointId, Outbox)>,
 }
 
 impl Demultiplexer {
-    fn new(architecture: Architecture, endpoints: Vec<(u16, RingSender)>) -> io::Result<Self> {
-        match architecture {
-            Architecture::SoftLrp => Self::lazy(endpoints),
-            Architecture::Bsd | Architecture::EarlyDemux => Self::eager(architecture, endpoints),
-        }
-    }
-
-    fn lazy(endpoints: Vec<(u16, RingSender)>) -> io::Result<Self> {
-        let mut table = Box::new(Table::new(KEY));
-        let mut channels = Vec::new();
-        for (port, ring) in endpoints {
-            let local = (IpAddr::from(Link::Server.address()), port);
-            let number = channels.len() as u32;
-            table
-                .bind(Protocol::Udp, local, number)
-                .map_err(|_| io::ErrorKind::AddrInUse)?;
-            channels.push(ring);
-        }
-        Ok(Self::Lazy { table, channels })
-    }
-
-    fn eager(architecture: Architecture, endpoints: Vec<(u16, RingSender)>) -> io::Result<Self> {
-        let prefix = format!("{}/24", Link::Server.address());
-        let prefix = prefix.parse().map_err(io::Error::other)?;
-        let routes = Routes::new(vec![prefix], vec![]).map_err(io::Error::other)?;
+    fn new(architecture: Architecture, endpoints: Vec<(u16, Outbox)>) -> io::Result<Self> {
         let mut settings = Settings::new(Link::Server.link_address(), 1500);
         settings.architecture = architecture;
         settings.channel = Limits {
             packets: STACK_PACKETS,
             bytes: 1 << 20,
         };
-        let mut stack = Box::new(Stack::new(settings, routes, KEY));
-        let mut sockets = Vec::new();
+        let mut stack = Stack::new(settings, routes()?, KEY);
+        let mut rings = Vec::new();
         for (port, ring) in endpoints {
             let bound = stack.bind(Link::Server.port(port));
-            sockets.push((bound.map_err(io::Error::other)?, ring));
+            rings.push((bound.map_err(io::Error::other)?, ring));
         }
-        Ok(Self::Eager { stack, sockets })
+        Ok(Self { stack, rings })
     }
 
     fn on_frame(
@@ -201,105 +169,78 @@ impl Demultiplexer {
             counts.other.fetch_add(1, Relaxed);
             return;
         };
-        let arrived = now - frame.age;
         // The clients' kernel leaves checksums to the link, which has no wire.
         let verify = match frame.offload.checksum {
             Some(_) => Verify::Trusted,
             None => Verify::Yes,
         };
-        match self {
-            Self::Eager { stack, sockets } => {
-                stack.on_frame(now, arrived, frame.bytes, verify);
-                if stack.settings().architecture == Architecture::EarlyDemux {
-                    // At once, so that the next frame finds out whether its socket is full.
-                    process_all(stack, now, sockets);
-                }
-            }
-            Self::Lazy { table, channels } => {
-                let verdict = verdict(table, &frame.bytes);
-                let Some((number, channel)) = verdict.and_then(|number| {
-                    let number = number as usize;
-                    Some((number, channels.get_mut(number)?))
-                }) else {
-                    counts.other.fetch_add(1, Relaxed);
-                    return;
-                };
-                let content = Content::Frame(verify);
-                if !channel.push(&frame.bytes, content, arrived.as_ns()) {
-                    counts.early.fetch_add(1, Relaxed);
-                    counts.refused[number].fetch_add(1, Relaxed);
-                }
-            }
+        self.stack
+            .on_frame(now, now - frame.age, frame.bytes, verify);
+        match self.stack.settings().architecture {
+            Architecture::Bsd => {}
+            // At once, so that the next frame finds out whether its socket is full.
+            Architecture::EarlyDemux => self.process_all(now),
+            Architecture::SoftLrp => self.fill(),
         }
     }
 
-    /// Does all protocol work of the eager architectures, and wakes the receivers that wait and have got something.
+    /// Does all work of the stack's own, and wakes the receivers that wait and have got something.
     fn process(&mut self, now: Instant, counts: &InterruptCounts) {
-        match self {
-            Self::Lazy { channels, .. } => channels.iter_mut().for_each(RingSender::ring_bell),
-            Self::Eager { stack, sockets } => {
-                process_all(stack, now, sockets);
-                for ((id, ring), refused) in sockets.iter_mut().zip(&counts.refused) {
-                    ring.ring_bell();
-                    let of = stack.endpoint_counts(*id);
-                    refused.store(of.map_or(0, |of| of.drops.total()), Relaxed);
-                }
-                // No client expects errors; this frees their memory.
-                while stack.next_frame().is_some() {}
-                let drops = stack.drops();
-                counts
-                    .early
-                    .store(drops.of(DropReason::ChannelFull), Relaxed);
-                counts
-                    .shared
-                    .store(drops.of(DropReason::IpQueueFull), Relaxed);
-                counts.late.store(drops.of(DropReason::SocketFull), Relaxed);
+        self.process_all(now);
+        for ((id, ring), refused) in self.rings.iter_mut().zip(&counts.refused) {
+            ring.ring_bell();
+            ring.free();
+            let of = self.stack.endpoint_counts(*id);
+            refused.store(of.map_or(0, |of| of.drops.total()), Relaxed);
+        }
+        // No client expects errors; this frees their memory.
+        while self.stack.next_frame().is_some() {}
+        let drops = self.stack.drops();
+        let by_place = [
+            (&counts.early, DropReason::ChannelFull),
+            (&counts.shared, DropReason::IpQueueFull),
+            (&counts.late, DropReason::SocketFull),
+        ];
+        for (count, reason) in by_place {
+            count.store(drops.of(reason), Relaxed);
+        }
+    }
+
+    /// Does all work of the stack's own, packet by packet, so that a burst does not fill the channel of a socket whose
+    /// ring has room.
+    fn process_all(&mut self, now: Instant) {
+        loop {
+            // First, since receivers may have made room since the last packet.
+            self.fill();
+            if self.stack.process(now, 1) == 0 {
+                return;
             }
         }
     }
 
-    /// Whether datagrams wait that did not fit into the receivers' rings.
+    /// Moves packets from the channels to the rings, as many as fit: frames if the stack is lazy, or else datagrams.
+    fn fill(&mut self) {
+        for (id, ring) in &mut self.rings {
+            while !ring.is_full()
+                && let Some(packet) = self.stack.take_pending(*id)
+            {
+                // The device's memory stays on this thread.
+                ring.push(packet.copied());
+            }
+        }
+    }
+
+    /// Whether packets may wait that did not fit into a ring.
     fn has_more(&self) -> bool {
-        match self {
-            Self::Lazy { .. } => false,
-            Self::Eager { sockets, .. } => sockets.iter().any(|(_, ring)| ring.is_full()),
-        }
+        self.rings.iter().any(|(_, ring)| ring.is_full())
     }
 }
 
-/// Does all protocol work, packet by packet, so that a burst does not fill the channel of a socket whose ring has room.
-fn process_all(stack: &mut Stack<Buffer>, now: Instant, sockets: &mut [(EndpointId, RingSender)]) {
-    loop {
-        // First, since receivers may have made room since the last packet.
-        for (id, ring) in &mut *sockets {
-            fill(stack, now, *id, ring);
-        }
-        if stack.process(now, 1) == 0 {
-            return;
-        }
-    }
-}
-
-/// Moves the datagrams of an endpoint into its ring, as many as fit.
-fn fill(stack: &mut Stack<Buffer>, now: Instant, id: EndpointId, ring: &mut RingSender) {
-    while !ring.is_full()
-        && let Some(datagram) = stack.receive(now, id)
-    {
-        let content = Content::Datagram(datagram.source);
-        ring.push(datagram.payload(), content, datagram.arrived.as_ns());
-    }
-}
-
-/// The channel of a frame.
-fn verdict(table: &Table<u32>, frame: &[u8]) -> Option<u32> {
-    let (header, _) = Header::parse(frame).ok()?;
-    if header.destination != Link::Server.link_address() {
-        return None;
-    }
-    match Verdict::of(table, frame) {
-        Verdict::Channel(number) => Some(number),
-        Verdict::Control(_) | Verdict::Fragment | Verdict::Drop(_) => None,
-    }
+/// The addresses of the server's stack.
+pub(super) fn routes() -> io::Result<Routes> {
+    let prefix = format!("{}/24", Link::Server.address());
+    let prefix = prefix.parse().map_err(io::Error::other)?;
+    Routes::new(vec![prefix], vec![]).map_err(io::Error::other)
 }
 
 /// Above all receivers, and below the driver.
@@ -308,7 +249,7 @@ const PRIORITY: u8 = 10;
 /// The most frames between two looks at the protocols, as with NAPI.
 const BUDGET: usize = 64;
 
-/// The datagrams that wait in the stack besides those in the ring of a receiver.
+/// The packets of a channel of the stack, besides those in the ring of its receiver.
 pub(super) const STACK_PACKETS: usize = 32;
 
 /// The clients are not attackers that choose colliding flows.

@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use softclock_core::Histogram;
 use softclock_linux::clock::monotonic_ns;
-use softclock_net::checksum::Verify;
-use softclock_net::drops::DropReason;
-use softclock_net::link::Header;
-use softclock_net::{ip, udp};
+use softclock_net::routes::Routes;
+use softclock_net::stack::{Datagram, Pending};
 
-use super::ring::{Content, Packet, RingReceiver};
+use super::ring::{RingReceiver, RingSender};
 use super::server::Service;
 use super::stopping::Stop;
 use super::work;
+
+/// The interrupt level's end of the ring to a receiver.
+pub(super) type Outbox = RingSender<Pending<Vec<u8>>, Datagram<Vec<u8>>>;
+
+/// The receiver's end.
+pub(super) type Inbox = RingReceiver<Pending<Vec<u8>>, Datagram<Vec<u8>>>;
 
 /// The counters of a service.
 #[derive(Debug, Default)]
@@ -51,34 +55,23 @@ impl Worker<'_> {
     }
 }
 
-/// Serves the packets of a ring until `stop`.
-pub(super) fn run(worker: &Worker<'_>, ring: &mut RingReceiver, stop: &Stop) {
+/// Serves the packets of a ring until `stop`. What the protocols have not done yet for a packet is done here.
+pub(super) fn run(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes, stop: &Stop) {
     while stop.goes_on() {
         let Some(packet) = ring.pop() else {
             ring.wait(LOOK_UP);
             continue;
         };
-        if let Ok((source, payload)) = datagram(&packet) {
-            worker.serve(source, payload, packet.arrived_ns);
+        // No client sends malformed packets.
+        if let Ok(datagram) = packet.into_datagram(routes) {
+            worker.serve(
+                datagram.source,
+                datagram.payload(),
+                datagram.arrived.as_ns(),
+            );
+            ring.give_back(datagram);
         }
-        ring.give_back(packet);
     }
-}
-
-/// The datagram in a packet: for a frame, the protocols are processed here, in the receiver's context.
-fn datagram(packet: &Packet) -> Result<(SocketAddr, &[u8]), DropReason> {
-    match packet.content {
-        Content::Datagram(source) => Ok((source, &packet.bytes)),
-        Content::Frame(verify) => of_frame(&packet.bytes, verify),
-    }
-}
-
-fn of_frame(frame: &[u8], verify: Verify) -> Result<(SocketAddr, &[u8]), DropReason> {
-    let (_, packet) = Header::parse(frame)?;
-    let packet = ip::parse(packet)?;
-    let datagram = udp::parse(packet.addresses, packet.payload, verify)?;
-    let source = SocketAddr::new(packet.addresses.source, datagram.source_port);
-    Ok((source, datagram.payload))
 }
 
 /// Binds the socket by which a service answers. Call it in the server's namespace.

@@ -1,49 +1,30 @@
 //! The bounded queue from the interrupt level to one receiver: a channel of *LRP*, or the queue of a socket.
 //!
 //! Wait-free on both sides, since the real-time thread would otherwise wait for an ordinary thread that it keeps from
-//! running. The memory of packets goes back by a second queue, so that neither side allocates.
+//! running. For the same reason the memory of datagrams goes back by a second queue: the allocator has locks, which
+//! threads rarely share as long as each frees its own memory.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use softclock_net::checksum::Verify;
 
-/// A packet in the queue.
+/// The side of the interrupt level: packets `P` go out, used memory `U` comes back.
 #[derive(Debug)]
-pub(super) struct Packet {
-    /// The time of arrival, by CLOCK_MONOTONIC.
-    pub(super) arrived_ns: u64,
-    pub(super) content: Content,
-    pub(super) bytes: Vec<u8>,
-}
-
-/// What the bytes of a packet are.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Content {
-    /// A frame, for which no protocol work is done yet.
-    Frame(Verify),
-    /// The payload of a datagram from this sender.
-    Datagram(SocketAddr),
-}
-
-/// The side of the interrupt level.
-#[derive(Debug)]
-pub(super) struct RingSender {
-    packets: Producer<Packet>,
-    empties: Consumer<Vec<u8>>,
+pub(super) struct RingSender<P, U> {
+    packets: Producer<P>,
+    used: Consumer<U>,
     bell: Arc<Bell>,
     has_new: bool,
 }
 
 /// The side of the receiver.
 #[derive(Debug)]
-pub(super) struct RingReceiver {
-    packets: Consumer<Packet>,
-    empties: Producer<Vec<u8>>,
+pub(super) struct RingReceiver<P, U> {
+    packets: Consumer<P>,
+    used: Producer<U>,
     bell: Arc<Bell>,
 }
 
@@ -55,45 +36,39 @@ struct Bell {
 }
 
 /// Creates a queue for at most `packets`.
-pub(super) fn ring(packets: usize) -> (RingSender, RingReceiver) {
+pub(super) fn ring<P, U>(packets: usize) -> (RingSender<P, U>, RingReceiver<P, U>) {
     let (sender, receiver) = RingBuffer::new(packets);
-    // One packet may be in the receiver's hands.
-    let (give_back, empties) = RingBuffer::new(packets + 1);
+    let (give_back, used) = RingBuffer::new(2 * packets);
     let bell = Arc::new(Bell::default());
     let sender = RingSender {
         packets: sender,
-        empties,
+        used,
         bell: bell.clone(),
         has_new: false,
     };
     let receiver = RingReceiver {
         packets: receiver,
-        empties: give_back,
+        used: give_back,
         bell,
     };
     (sender, receiver)
 }
 
-impl RingSender {
+impl<P, U> RingSender<P, U> {
     pub(super) fn is_full(&self) -> bool {
         self.packets.is_full()
     }
 
-    /// Puts a copy of these bytes into the queue; returns whether there was room.
-    pub(super) fn push(&mut self, bytes: &[u8], content: Content, arrived_ns: u64) -> bool {
-        if self.packets.is_full() {
-            return false;
-        }
-        let mut memory = self.empties.pop().unwrap_or_default();
-        memory.clear();
-        memory.extend_from_slice(bytes);
-        let packet = Packet {
-            arrived_ns,
-            content,
-            bytes: memory,
-        };
-        self.has_new = true;
-        self.packets.push(packet).is_ok()
+    /// Puts a packet into the queue; returns whether there was room.
+    pub(super) fn push(&mut self, packet: P) -> bool {
+        let is_in = self.packets.push(packet).is_ok();
+        self.has_new |= is_in;
+        is_in
+    }
+
+    /// Frees the memory that the receiver has used.
+    pub(super) fn free(&mut self) {
+        while self.used.pop().is_ok() {}
     }
 
     /// Wakes the receiver if it waits and packets were put into the queue since the last call.
@@ -111,15 +86,15 @@ impl RingSender {
     }
 }
 
-impl RingReceiver {
-    pub(super) fn pop(&mut self) -> Option<Packet> {
+impl<P, U> RingReceiver<P, U> {
+    pub(super) fn pop(&mut self) -> Option<P> {
         self.packets.pop().ok()
     }
 
-    /// Gives the memory of a packet back.
-    pub(super) fn give_back(&mut self, packet: Packet) {
-        // There is always room, as there are not more packets.
-        let _ = self.empties.push(packet.bytes);
+    /// Gives used memory back.
+    pub(super) fn give_back(&mut self, used: U) {
+        // If there is no room it is freed here: the interrupt level has not run for long.
+        let _ = self.used.push(used);
     }
 
     /// Waits for a packet, at most for `most`. The thread must always be the same.
@@ -140,37 +115,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_ring_refuses_packets_and_memory_goes_round() {
-        let (mut sender, mut receiver) = ring(2);
-        let content = Content::Frame(Verify::Yes);
-        assert!(sender.push(b"first", content, 1) && sender.push(b"second", content, 2));
-        assert!(sender.is_full() && !sender.push(b"third", content, 3));
-        let first = receiver.pop().unwrap();
-        assert_eq!((first.arrived_ns, &first.bytes[..]), (1, &b"first"[..]));
-        let memory = first.bytes.as_ptr();
-        receiver.give_back(first);
-        assert!(sender.push(b"4th", content, 4));
-        receiver.pop().unwrap();
-        let last = receiver.pop().unwrap();
+    fn a_full_ring_refuses_packets_and_memory_comes_back() {
+        let (mut sender, mut receiver) = ring::<u32, Arc<()>>(2);
+        assert!(sender.push(1) && sender.push(2));
+        assert!(sender.is_full() && !sender.push(3));
+        assert_eq!(receiver.pop(), Some(1));
+        assert!(sender.push(4));
         assert_eq!(
-            (&last.bytes[..], last.bytes.as_ptr()),
-            (&b"4th"[..], memory)
+            [receiver.pop(), receiver.pop(), receiver.pop()],
+            [Some(2), Some(4), None]
         );
+        let used = Arc::new(());
+        receiver.give_back(used.clone());
+        assert_eq!(Arc::strong_count(&used), 2);
+        sender.free();
+        assert_eq!(Arc::strong_count(&used), 1);
     }
 
     #[test]
     fn a_waiting_receiver_is_woken() {
-        let (mut sender, mut receiver) = ring(1);
+        let (mut sender, mut receiver) = ring::<u32, ()>(1);
         let waiting = thread::spawn(move || {
             loop {
                 if let Some(packet) = receiver.pop() {
-                    return packet.arrived_ns;
+                    return packet;
                 }
                 receiver.wait(Duration::from_secs(20));
             }
         });
         thread::sleep(Duration::from_millis(5));
-        assert!(sender.push(b"", Content::Frame(Verify::Yes), 7));
+        assert!(sender.push(7));
         sender.ring_bell();
         assert_eq!(waiting.join().unwrap(), 7);
     }

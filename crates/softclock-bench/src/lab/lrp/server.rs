@@ -13,8 +13,8 @@ use softclock_net::stack::Architecture;
 
 use super::interrupt::{self, InterruptCounts, Plan, STACK_PACKETS};
 use super::network::{Level, Link};
-use super::receiver::{self, ServiceCounts, Worker};
-use super::ring::{RingReceiver, ring};
+use super::receiver::{self, Inbox, ServiceCounts, Worker};
+use super::ring::ring;
 use super::stopping::Threads;
 use super::{Driver, KernelReceive, Network, Variant, kernel, work};
 use crate::measure::processors::pin;
@@ -137,11 +137,7 @@ impl Server {
         let processor = network.processors.server;
         let mut endpoints = Vec::new();
         for (service, counts) in services.iter().zip(&self.services) {
-            let packets = match architecture {
-                Architecture::SoftLrp => SOCKET_PACKETS,
-                Architecture::Bsd | Architecture::EarlyDemux => SOCKET_PACKETS - STACK_PACKETS,
-            };
-            let (sender, receiver) = ring(packets);
+            let (sender, receiver) = ring(SOCKET_PACKETS - STACK_PACKETS);
             endpoints.push((service.port, sender));
             let bind = || receiver::answering_socket(service.port);
             let socket = network.server.inside(bind)??;
@@ -239,9 +235,9 @@ fn start_receiver(
     service: Service,
     socket: UdpSocket,
     counts: &Arc<ServiceCounts>,
-    ring: Option<RingReceiver>,
+    ring: Option<Inbox>,
 ) -> io::Result<()> {
-    let counts = counts.clone();
+    let (counts, routes) = (counts.clone(), interrupt::routes()?);
     threads.start("receiver", move |stop| {
         pin(processor);
         // Before other work on this machine. Without the right to it, that disturbs.
@@ -252,7 +248,7 @@ fn start_receiver(
             counts: &counts,
         };
         match ring {
-            Some(mut ring) => receiver::run(&worker, &mut ring, &stop),
+            Some(mut ring) => receiver::run(&worker, &mut ring, &routes, &stop),
             None => kernel::run(&worker, &stop),
         }
     })
