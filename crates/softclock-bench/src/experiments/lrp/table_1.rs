@@ -54,7 +54,7 @@ fn measure(variant: Variant, plan: &Plan) -> io::Result<Sample> {
     thread::sleep(plan.slice);
     let round_trips = pings.take().round_trips;
     drop(pings);
-    let calls = Calls::start(&stage.network, PORT, BYTES, WINDOW)?;
+    let calls = Calls::start(&stage.network, PORT, BYTES, WINDOW, Duration::ZERO)?;
     thread::sleep(plan.settle);
     let (begun, before) = (Instant::now(), calls.answered());
     thread::sleep(plan.slice);

@@ -103,7 +103,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Starts a client of the service at `port`, with `outstanding` requests of `bytes`.
+    /// Starts a client of the service at `port`, with `outstanding` requests of `bytes`. It looks for answers, and sends
+    /// as many requests, each `pause`; if that is zero, a request follows each answer.
     ///
     /// # Errors
     /// The socket cannot be opened.
@@ -112,8 +113,10 @@ impl Calls {
         port: u16,
         bytes: usize,
         outstanding: u32,
+        pause: Duration,
     ) -> io::Result<Self> {
         let socket = connect(network, port)?;
+        socket.set_nonblocking(!pause.is_zero())?;
         let mut calls = Self {
             _threads: Threads::default(),
             answered: Arc::default(),
@@ -121,7 +124,12 @@ impl Calls {
         let (answered, processor) = (calls.answered.clone(), network.processors.clients);
         calls._threads.start("client", move |stop| {
             prepare(processor);
-            call(&socket, &vec![0; bytes], outstanding, &answered, &stop);
+            let client = Caller {
+                socket,
+                outstanding,
+                pause,
+            };
+            client.run(&vec![0; bytes], &answered, &stop);
         })?;
         Ok(calls)
     }
@@ -132,22 +140,47 @@ impl Calls {
     }
 }
 
-fn call(socket: &UdpSocket, request: &[u8], outstanding: u32, answered: &AtomicU64, stop: &Stop) {
-    let mut answer = [0; 2048];
-    let mut missing = outstanding;
-    while stop.goes_on() {
-        for _ in 0..missing {
-            // A request that cannot be sent counts as lost.
-            let _ = socket.send(request);
-        }
-        missing = match socket.recv(&mut answer) {
-            Ok(_) => {
-                answered.fetch_add(1, Relaxed);
-                1
+/// The thread of [`Calls`].
+struct Caller {
+    socket: UdpSocket,
+    outstanding: u32,
+    pause: Duration,
+}
+
+impl Caller {
+    fn run(&self, request: &[u8], answered: &AtomicU64, stop: &Stop) {
+        let mut missing = self.outstanding;
+        let mut last = Instant::now();
+        while stop.goes_on() {
+            for _ in 0..missing {
+                // A request that cannot be sent counts as lost.
+                let _ = self.socket.send(request);
             }
-            // All are lost, or the server is slow: it then has more requests outstanding.
-            Err(_) => outstanding,
+            if !self.pause.is_zero() {
+                thread::sleep(self.pause);
+            }
+            missing = self.answers();
+            if missing > 0 {
+                answered.fetch_add(missing.into(), Relaxed);
+                last = Instant::now();
+            } else if last.elapsed() > PATIENCE {
+                // All are lost, or the server is slow: it then has more requests outstanding.
+                missing = self.outstanding;
+                last = Instant::now();
+            }
+        }
+    }
+
+    /// Takes the answers that are there; without pauses, waits for one.
+    fn answers(&self) -> u32 {
+        let mut answer = [0; 2048];
+        let most = match self.pause.is_zero() {
+            true => 1,
+            false => self.outstanding,
         };
+        (0..most)
+            .take_while(|_| self.socket.recv(&mut answer).is_ok())
+            .count() as u32
     }
 }
 
