@@ -139,7 +139,7 @@ const FULL: Plan = Plan {
 };
 
 const SMOKE: Plan = Plan {
-    floods: &[(0, Target::Server), (100_000, Target::Reference)],
+    floods: &[(100_000, Target::Server)],
     settle: Duration::from_millis(20),
     slice: Duration::from_millis(60),
     rounds: 1,

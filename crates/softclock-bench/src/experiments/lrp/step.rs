@@ -21,7 +21,7 @@ const TITLE: &str = "steps of the load";
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
-    let cells = FACTORS.iter().flat_map(|&factor| {
+    let cells = plan.factors.iter().flat_map(|&factor| {
         let variants = Variant::ALL.into_iter().chain(Variant::OTHER_DRIVERS);
         variants.map(move |variant| Cell {
             variant: variant.name(),
@@ -87,6 +87,8 @@ const METRICS: [Metric<Sample>; 4] = [
 ];
 
 struct Plan {
+    /// The loads of the step, as multiples of the capacity.
+    factors: &'static [f64],
     /// Offered rates, of which the one with the most deliveries shows the capacity.
     probes: &'static [u64],
     probe: Duration,
@@ -98,6 +100,7 @@ struct Plan {
 }
 
 const FULL: Plan = Plan {
+    factors: &[1.4, 4.0],
     probes: &[60_000, 70_000, 80_000, 90_000, 100_000],
     probe: Duration::from_millis(100),
     settle: Duration::from_millis(50),
@@ -107,6 +110,7 @@ const FULL: Plan = Plan {
 };
 
 const SMOKE: Plan = Plan {
+    factors: &[4.0],
     probes: &[60_000],
     probe: Duration::from_millis(30),
     settle: Duration::from_millis(10),
@@ -115,7 +119,6 @@ const SMOKE: Plan = Plan {
     rounds: 1,
 };
 
-const FACTORS: [f64; 2] = [1.4, 4.0];
 const PORT: u16 = 9;
 const WORK: Duration = Duration::from_micros(10);
 
