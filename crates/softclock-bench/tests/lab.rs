@@ -12,17 +12,31 @@ fn a_killed_run_leaves_nothing() {
     if let Err(reason) = softclock_bench::lab::bridge::check() {
         softclock_testing::skip!("{reason}");
     }
+    // Three namespaces and the sender.
+    kill("pspacer/table-7", 4);
+}
+
+#[test]
+fn a_killed_run_of_a_server_under_flood_leaves_nothing() {
+    softclock_testing::require!("ip", "ethtool", "chrt", "unshare", "nsenter");
+    if let Err(reason) = softclock_bench::lab::lrp::check() {
+        softclock_testing::skip!("{reason}");
+    }
+    kill("lrp/figure-3", 3);
+}
+
+/// Runs an experiment until it has this many children, kills it, and waits until the children have ended.
+fn kill(experiment: &str, least: usize) {
     let mut run = Command::new(env!("CARGO_BIN_EXE_softclock-bench"))
-        .args(["run", "pspacer/table-7"])
+        .args(["run", experiment])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("the program starts");
     let begun = Instant::now();
-    // Wait for the three namespaces and the sender.
     let children = loop {
         let children = children(run.id());
-        if children.len() >= 4 {
+        if children.len() >= least {
             break children;
         }
         assert!(begun.elapsed() < PATIENCE, "only {children:?} started");

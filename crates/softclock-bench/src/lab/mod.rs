@@ -3,6 +3,7 @@
 pub mod bridge;
 pub mod busy_server;
 pub mod hostile;
+pub mod lrp;
 pub mod proxy_stage;
 pub mod readiness;
 pub mod simulation;

@@ -1,0 +1,76 @@
+//! Cells of a table: each is measured once in each round, in turn, and has one row for each metric.
+
+use std::error::Error;
+use std::io;
+
+use crate::lab::lrp::{NOTES, not_measured};
+use crate::output::chart::Chart;
+use crate::output::report::{Context, Report, Row};
+
+/// The name of a metric, its unit, and its value in a sample; `None` leaves the sample out.
+pub(super) type Metric<S> = (&'static str, &'static str, fn(&S) -> Option<f64>);
+
+/// A variant at one setting.
+pub(super) struct Cell<C> {
+    /// The name of the variant in tables.
+    pub(super) variant: &'static str,
+    /// The setting, which is appended to the names of metrics. Cells of one setting follow each other.
+    pub(super) setting: String,
+    pub(super) content: C,
+}
+
+/// The samples of a cell, one for each round.
+pub(super) type Found<C, S> = Vec<(Cell<C>, Vec<S>)>;
+
+/// Measures all cells in turn, and shows the metrics; returns the reason where labs cannot be created.
+pub(super) fn report<C, S>(
+    context: &Context,
+    (title, notes): (&'static str, &[&str]),
+    (cells, rounds): (Vec<Cell<C>>, usize),
+    metrics: &[Metric<S>],
+    mut measure: impl FnMut(&C) -> io::Result<S>,
+    charts: impl FnOnce(&Found<C, S>) -> Vec<Chart>,
+) -> Result<Report, Box<dyn Error>> {
+    if let Some(report) = not_measured(title) {
+        return Ok(report);
+    }
+    let rounds = context.rounds.unwrap_or(rounds).max(1);
+    let total = cells.len() * rounds;
+    let mut found: Found<C, S> = cells.into_iter().map(|cell| (cell, Vec::new())).collect();
+    for round in 0..rounds {
+        let cells = found.len();
+        for (index, (cell, samples)) in found.iter_mut().enumerate() {
+            let done = round * cells + index;
+            let measured = context.round(done, total, cell.variant, || measure(&cell.content));
+            samples.push(measured.map_err(|error| format!("{}: {error}", cell.variant))?);
+        }
+    }
+    context.progress(total, total, "");
+    Ok(Report {
+        title,
+        notes: NOTES.iter().chain(notes).map(ToString::to_string).collect(),
+        rows: rows(&found, metrics),
+        charts: charts(&found),
+    })
+}
+
+fn rows<C, S>(found: &Found<C, S>, metrics: &[Metric<S>]) -> Vec<Row> {
+    let mut settings: Vec<&str> = found.iter().map(|(cell, _)| &cell.setting[..]).collect();
+    settings.dedup();
+    let mut rows = Vec::new();
+    for setting in settings {
+        for &(metric, unit, of) in metrics {
+            for (cell, samples) in found.iter().filter(|(cell, _)| cell.setting == setting) {
+                let values: Vec<f64> = samples.iter().filter_map(of).collect();
+                let metric = match setting {
+                    "" => metric.to_owned(),
+                    setting => format!("{metric}; {setting}"),
+                };
+                if !values.is_empty() {
+                    rows.push(Row::of_samples(cell.variant, metric, unit, &values));
+                }
+            }
+        }
+    }
+    rows
+}

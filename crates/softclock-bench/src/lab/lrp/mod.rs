@@ -1,0 +1,95 @@
+//! The setup of the experiments of *LRP*, section 4: clients and a flood on one processor, a server on the other, and
+//! between them veth, whose receive work takes place on the server's processor.
+//!
+//! ```text
+//! processor 0                          processor 1
+//! clients, flood ---- 10.79.0.0/24 ---- server: driver, interrupt level, receivers
+//!           flood ---- 10.79.1.0/24 ---- reference: a namespace without a server, which drops all frames
+//! ```
+//!
+//! The levels of the paper's server are threads of processor 1:
+//!
+//! | level | the paper's | here |
+//! |---|---|---|
+//! | driver | the network interface and its interrupt | the kernel thread of threaded NAPI, SCHED_FIFO |
+//! | interrupt | early demultiplexing, or all protocol work | `interrupt`, SCHED_FIFO |
+//! | process | receivers, and lazy protocol work | `receiver`, ordinary threads |
+//!
+//! - [`Network`]: the three namespaces, their links and the counters of these.
+//! - [`Server`]: one [`Variant`] with its [`Service`]s.
+//! - [`Stage`]: a server with a flood, and its [`Rates`]; [`Deliveries`]: what happens after a step of the load.
+//! - `ring`: the bounded queues between the interrupt level and the receivers.
+//! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
+//! - [`work`]: computation of a known length.
+
+pub mod client;
+mod flood;
+mod interrupt;
+mod kernel;
+mod network;
+mod receiver;
+mod ring;
+mod server;
+mod stage;
+mod step;
+mod stopping;
+mod variant;
+pub mod work;
+
+use crate::measure::processors::Processors;
+use crate::output::report::Report;
+use crate::servers::version;
+
+pub use flood::{Flood, Target};
+pub use network::{Losses, Network};
+pub use server::{Counts, Server, Service};
+pub use stage::{Background, Rates, Stage};
+pub use step::Deliveries;
+pub use stopping::Stop;
+pub use variant::{Driver, KernelReceive, Variant};
+
+/// Returns a report of the reason, if labs cannot be created on this machine.
+pub fn not_measured(title: &'static str) -> Option<Report> {
+    let reason = check().err()?;
+    Some(Report::not_measured(title, &reason))
+}
+
+/// Checks that labs can be created on this machine.
+///
+/// # Errors
+/// The missing requirement, as the end of a sentence.
+pub fn check() -> Result<(), String> {
+    for (program, argument, package) in TOOLS {
+        if version(program, argument).is_none() {
+            return Err(format!(
+                "{program} is not installed (Debian's package {package})"
+            ));
+        }
+    }
+    if !Processors::detect().are_two() {
+        return Err("needs two processors".into());
+    }
+    Network::new().map(drop).map_err(|error| error.to_string())
+}
+
+/// The required programs, the arguments that print their versions, and their Debian packages.
+const TOOLS: [(&str, &str, &str); 3] = [
+    ("ip", "-V", "iproute2"),
+    ("ethtool", "--version", "ethtool"),
+    ("chrt", "--version", "util-linux"),
+];
+
+/// The notes that hold for all measurements in this lab.
+pub const NOTES: [&str; 5] = [
+    "flood and clients on processor 0, all receive work of the server on processor 1: veth's NAPI is a kernel thread there, \
+     SCHED_FIFO, above the interrupt level, which is SCHED_FIFO, too; the kernel leaves 5 % of the time to ordinary threads, \
+     so no variant falls to 0",
+    "bsd, early-demux and soft-lrp receive by AF_XDP in copy mode and differ in the thread that calls the protocols; each \
+     socket or channel holds 256 packets, the shared queue 1000; answers leave by the kernel's UDP in all variants",
+    "kernel: recvmmsg of up to 32; default: protocol work on the sender's processor, which hides overload; RPS and threaded \
+     NAPI move it to the receiver's",
+    "driver as a thread: NAPI's thread is an ordinary one of the receivers' nice value, so that under overload frames are lost \
+     in veth's ring; driver by the sender: no thread, the sender's processor writes frames to the memory of AF_XDP",
+    "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
+     any demultiplexing",
+];

@@ -1,0 +1,85 @@
+//! The receivers: ordinary threads that take datagrams, compute for each, and answer.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use softclock_core::Histogram;
+use softclock_linux::clock::monotonic_ns;
+use softclock_net::routes::Routes;
+use softclock_net::stack::{Datagram, Pending};
+
+use super::ring::{RingReceiver, RingSender};
+use super::server::Service;
+use super::stopping::Stop;
+use super::work;
+
+/// The interrupt level's end of the ring to a receiver.
+pub(super) type Outbox = RingSender<Pending<Vec<u8>>, Datagram<Vec<u8>>>;
+
+/// The receiver's end.
+pub(super) type Inbox = RingReceiver<Pending<Vec<u8>>, Datagram<Vec<u8>>>;
+
+/// The counters of a service.
+#[derive(Debug, Default)]
+pub(super) struct ServiceCounts {
+    pub(super) delivered: AtomicU64,
+    /// Times from arrival to departure of the answer, in nanoseconds.
+    pub(super) latency: Mutex<Histogram>,
+}
+
+/// A service's work for a datagram that the protocols have processed.
+#[derive(Debug)]
+pub(super) struct Worker<'a> {
+    pub(super) service: Service,
+    /// A socket in the server's namespace.
+    pub(super) socket: &'a UdpSocket,
+    pub(super) counts: &'a ServiceCounts,
+}
+
+impl Worker<'_> {
+    pub(super) fn serve(&self, source: SocketAddr, payload: &[u8], arrived_ns: u64) {
+        work::compute(self.service.work);
+        if self.service.answers {
+            let answer = &payload[..payload.len().min(MOST_ANSWER)];
+            // A lost answer is the client's loss, which it counts.
+            let _ = self.socket.send_to(answer, source);
+            let ns = monotonic_ns().saturating_sub(arrived_ns);
+            if let Ok(mut latency) = self.counts.latency.lock() {
+                latency.record(ns);
+            }
+        }
+        self.counts.delivered.fetch_add(1, Relaxed);
+    }
+}
+
+/// Serves the packets of a ring until `stop`. What the protocols have not done yet for a packet is done here.
+pub(super) fn run(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes, stop: &Stop) {
+    while stop.goes_on() {
+        let Some(packet) = ring.pop() else {
+            ring.wait(LOOK_UP);
+            continue;
+        };
+        // No client sends malformed packets.
+        if let Ok(datagram) = packet.into_datagram(routes) {
+            worker.serve(
+                datagram.source,
+                datagram.payload(),
+                datagram.arrived.as_ns(),
+            );
+            ring.give_back(datagram);
+        }
+    }
+}
+
+/// Binds the socket by which a service answers. Call it in the server's namespace.
+pub(super) fn answering_socket(port: u16) -> io::Result<UdpSocket> {
+    UdpSocket::bind(super::network::Link::Server.port(port))
+}
+
+/// Answers are as long as requests, up to this.
+const MOST_ANSWER: usize = 64;
+
+pub(super) const LOOK_UP: Duration = Duration::from_millis(20);
