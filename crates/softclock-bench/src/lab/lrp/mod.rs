@@ -30,6 +30,7 @@ mod network;
 mod receiver;
 mod ring;
 mod server;
+mod service;
 mod stage;
 mod step;
 mod stopping;
@@ -42,7 +43,8 @@ use crate::servers::version;
 
 pub use flood::{Flood, Target};
 pub use network::{Losses, Network};
-pub use server::{Counts, Server, Service};
+pub use server::{Counts, Server};
+pub use service::Service;
 pub use stage::{Background, Rates, Stage};
 pub use step::Deliveries;
 pub use stopping::Stop;

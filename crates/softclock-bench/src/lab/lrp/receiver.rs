@@ -11,8 +11,8 @@ use softclock_linux::clock::monotonic_ns;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{Datagram, Pending};
 
+use super::Service;
 use super::ring::{RingReceiver, RingSender};
-use super::server::Service;
 use super::stopping::Stop;
 use super::work;
 
