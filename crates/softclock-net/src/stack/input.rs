@@ -193,24 +193,24 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Gives a demultiplexed frame to its endpoint, or to the shared queue before eager processing.
+    /// Gives a demultiplexed frame to its endpoint, or to the shared queue before eager processing. Discards it first if
+    /// the endpoint has no room, except in [`Architecture::Bsd`].
     fn accept(&mut self, id: EndpointId, frame: Arrived<B>) {
-        match self.settings.architecture {
-            Architecture::Bsd => self.deliver(id, frame),
-            Architecture::EarlyDemux => {
-                let endpoint = self.endpoints.get_mut(id);
-                match endpoint.filter(|endpoint| endpoint.channel.is_full()) {
-                    Some(full) => {
-                        full.count(DropReason::ChannelFull);
-                        self.drops.count(DropReason::ChannelFull);
-                    }
-                    None => self.queue(Some(id), frame),
-                }
-            }
-            Architecture::SoftLrp => {
-                let bytes = frame.memory.bytes().len();
-                self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);
-            }
+        if self.settings.architecture == Architecture::Bsd {
+            self.deliver(id, frame);
+            return;
+        }
+        let endpoint = self.endpoints.get_mut(id);
+        if let Some(full) = endpoint.filter(|endpoint| endpoint.channel.is_full()) {
+            full.count(DropReason::ChannelFull);
+            self.drops.count(DropReason::ChannelFull);
+            return;
+        }
+        if self.settings.architecture == Architecture::EarlyDemux {
+            self.queue(Some(id), frame);
+        } else {
+            let bytes = frame.memory.bytes().len();
+            self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);
         }
     }
 
