@@ -91,7 +91,7 @@ fn an_interface_has_one_bridge() {
         let line = mistake(&lab.softclock(arguments));
         let other = format!("process {process} (");
         assert!(
-            line.contains("another bridge")
+            line.contains("already in use")
                 && line.contains(&other)
                 && line.contains("pace veA veB"),
             "{line}"
