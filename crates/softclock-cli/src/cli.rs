@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Pace(Box<PaceOptions>),
     /// Bridge two interfaces and emulate a wide-area link: delay, loss, a bottleneck
     Wan(Box<WanCommandOptions>),
-    /// Answer UDP and ping on a network stack of its own that stays up under floods
+    /// Answer UDP and ping on a network stack of its own, which discards floods early
     Echo(Box<EchoOptions>),
     /// Check whether this machine can run softclock, and advise how to fix problems
     Doctor(DoctorOptions),

@@ -14,8 +14,8 @@ use super::{
 /// Passes frames to a stack of each architecture. The input is a sequence of steps, each a byte of [flags](step), a
 /// length of two bytes, and a frame. All work is done after each frame, and the datagrams are echoed.
 ///
-/// Checks that the architectures, which differ in who calls the protocols and when, deliver the same datagrams, send
-/// the same frames and drop the same packets; that each frame is accounted for; and that queues are bounded.
+/// Checks that the architectures, which differ in when the protocols run, deliver the same datagrams, send the same
+/// frames and drop the same packets; that each frame is accounted for; and that queues are bounded.
 pub(crate) fn check(mut input: &[u8]) {
     let mut hosts = Architecture::ALL.map(Host::new);
     let mut now = Instant::from_ns(1_000_000_000);

@@ -150,7 +150,7 @@ impl Driver {
     }
 
     /// One turn: at most one batch of frames. The tasks that it makes ready run before the next, so that receivers keep
-    /// up with what is demultiplexed for them; under overload, frames are lost in the device at no cost.
+    /// up with what is demultiplexed for them; under overload, frames are lost in the device, before any work here.
     fn poll(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
         self.waker.replace(Some(cx.waker().clone()));
         let receive = |_: std::os::fd::BorrowedFd<'_>| self.receive();
