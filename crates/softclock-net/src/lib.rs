@@ -16,7 +16,7 @@
 //! - [`ip`]: IPv4 and IPv6, fragments, ARP, neighbor discovery. [`routes`]: own addresses and next hops;
 //!   [`neighbors`]: their link addresses.
 //! - [`icmp`], [`icmp_v6`]: errors and echo, under the [`rate_limit`].
-//! - [`udp`] has datagrams.
+//! - [`udp`]: datagrams. [`tcp`]: the types of connections.
 //! - [`stack`]: all of these together, in three architectures. Begin here.
 //! - [`drops`]: the reasons for which packets are dropped. [`checksum`]: those of the transport layer.
 #![no_std]
@@ -36,4 +36,5 @@ pub mod neighbors;
 pub mod rate_limit;
 pub mod routes;
 pub mod stack;
+pub mod tcp;
 pub mod udp;
