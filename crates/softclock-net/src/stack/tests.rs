@@ -13,7 +13,7 @@ use crate::checksum::{Addresses, Verify};
 use crate::icmp::{self, Echo};
 use crate::link::{Header, LinkAddress};
 use crate::routes::Prefix;
-use crate::{ip, udp};
+use crate::{icmp_v6, ip, udp};
 
 #[path = "target.rs"]
 mod target;
@@ -331,6 +331,67 @@ fn long_datagrams_are_fragmented_and_reassembled() {
             assert!(there.receive(NOW, b).unwrap().payload() == payload);
             assert_eq!(there.counts().reassembled, 1);
             assert_eq!(there.drops().total(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_lost_fragment_is_reported_if_the_first_one_arrived() {
+    for (one, two) in [
+        ("10.0.0.1:7", "10.0.0.2:8"),
+        ("[2001:db8::1]:7", "[2001:db8::2]:8"),
+    ] {
+        for lost in [0, 1] {
+            let hosts = || {
+                (
+                    host(1, Architecture::SoftLrp),
+                    host(2, Architecture::SoftLrp),
+                )
+            };
+            let (mut here, mut there) = hosts();
+            let id = here.bind(at(one)).unwrap();
+            // Both learn each other's link addresses first.
+            here.send_to(NOW, id, at(two), b"to a closed port").unwrap();
+            exchange(NOW, &mut here, &mut there);
+
+            here.send_to(NOW, id, at(two), &[0; 2000]).unwrap();
+            let mut place = 0;
+            while let Some(frame) = here.next_frame() {
+                if place != lost {
+                    there.on_frame(NOW, NOW, frame, Verify::Yes);
+                }
+                place += 1;
+            }
+            there.process(NOW, 10);
+            there.on_timer(NOW + Duration::from_secs(31));
+            assert_eq!(there.drops().of(DropReason::FragmentTimeout), 1);
+
+            let mut kinds = Vec::new();
+            while let Some(frame) = there.next_frame() {
+                let (_, bytes) = Header::parse(&frame).unwrap();
+                let Ok(packet) = ip::parse(bytes) else {
+                    continue;
+                };
+                let error = match packet.addresses.source {
+                    IpAddr::V4(_) => match icmp::parse(packet.payload, Verify::Yes) {
+                        Ok(icmp::Message::Error(error)) => error,
+                        _ => continue,
+                    },
+                    IpAddr::V6(_) => {
+                        match icmp_v6::parse(packet.addresses, packet.payload, Verify::Yes) {
+                            Ok(icmp_v6::Message::Error(error)) => error,
+                            _ => continue,
+                        }
+                    }
+                };
+                assert_eq!(error.quoted.ports, Some((7, 8)));
+                kinds.push(error.kind);
+            }
+            let expected: &[_] = match lost {
+                0 => &[],
+                _ => &[icmp::ErrorKind::ReassemblyTimeExceeded],
+            };
+            assert_eq!(kinds, expected, "{one}, fragment {lost} lost");
         }
     }
 }
