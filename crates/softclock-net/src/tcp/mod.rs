@@ -7,8 +7,15 @@
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
 //! - [`peer`]: the options that both ends agree on.
+//! - [`listen`]: handshakes of connections that others open, with SYN cookies. [`time_wait`]: the rest of a
+//!   connection after its end. Both keep small records instead of connections.
+//! - [`challenge`]: limits on the answers that forged segments cause.
 
+pub mod challenge;
+mod flow_map;
+pub mod listen;
 pub mod payload;
 pub mod peer;
 pub mod segment;
 pub mod seq;
+pub mod time_wait;
