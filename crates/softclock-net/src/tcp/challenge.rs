@@ -11,7 +11,7 @@ use crate::demux::HashKey;
 #[non_exhaustive]
 pub struct ChallengeSettings {
     /// The mean number of challenge ACKs in a second, for all connections together. The default is 1000, as in Linux
-    /// before 6.x made it unlimited (`tcp_challenge_ack_limit`).
+    /// up to 6.0 (`tcp_challenge_ack_limit`).
     pub per_second: u32,
     /// The least time between two challenge ACKs of one connection, which ends loops of ACKs between two hosts whose
     /// states differ. The default is 500 ms, as in Linux (`tcp_invalid_ratelimit`).
@@ -50,7 +50,8 @@ impl Default for ChallengeSettings {
 pub struct ChallengeLimiter {
     settings: ChallengeSettings,
     key: HashKey,
-    second: u64,
+    /// The first second for which the limit has not been chosen yet.
+    next_second: u64,
     left: u32,
 }
 
@@ -60,7 +61,7 @@ impl ChallengeLimiter {
         Self {
             settings,
             key,
-            second: u64::MAX,
+            next_second: 0,
             left: 0,
         }
     }
@@ -80,15 +81,15 @@ impl ChallengeLimiter {
     #[must_use]
     pub fn allows_any(&mut self, now: Instant) -> bool {
         let second = now.as_ns() / NS_IN_SECOND;
-        if second != self.second {
-            self.second = second;
+        if second >= self.next_second {
+            self.next_second = second.saturating_add(1);
             let per_second = u64::from(self.settings.per_second);
             let jitter = self.key.mac(&second.to_be_bytes()) % (per_second + 1);
             self.left = u32::try_from(per_second.div_ceil(2) + jitter).unwrap_or(u32::MAX);
         }
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
-        left.is_some() && self.settings.per_second > 0
+        left.is_some()
     }
 }
 

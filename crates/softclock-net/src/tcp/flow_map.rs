@@ -23,7 +23,8 @@ pub(super) trait Record: Copy {
 /// The map. Its hash is keyed, so that remote hosts cannot make look-ups slow. The caller bounds the number of records.
 ///
 /// Records lie in one array, and an index of their places in another that is at most three quarters full. Each record
-/// costs its own size, 44 bytes for flow and links, and 5 to 11 bytes of the index.
+/// costs its own size, 44 bytes for flow and links, and 5 to 11 bytes of the index. Memory stays that of the most
+/// records until the last one is removed.
 pub(super) struct FlowMap<R> {
     key: HashKey,
     slots: Vec<Slot<R>>,
@@ -85,12 +86,14 @@ impl<R: Record> FlowMap<R> {
         self.slots[place.0 as usize].flow.unpack()
     }
 
-    /// Changes a record. It moves to the end of its list, even if that is the same as before, unless `stays`.
-    pub(super) fn update(&mut self, place: Place, record: R, stays: bool) {
-        if stays && self.get(place).list() == record.list() {
-            self.slots[place.0 as usize].record = record;
-            return;
-        }
+    /// Changes a record, which keeps its place in its list. The list must be the same.
+    pub(super) fn replace(&mut self, place: Place, record: R) {
+        debug_assert_eq!(self.get(place).list(), record.list());
+        self.slots[place.0 as usize].record = record;
+    }
+
+    /// Changes a record, and moves it to the end of its list, which can be another.
+    pub(super) fn requeue(&mut self, place: Place, record: R) {
         self.unlink(place.0);
         self.slots[place.0 as usize].record = record;
         self.link(place.0);
@@ -365,7 +368,7 @@ mod tests {
                         }
                     }
                     (3, Some(place)) => {
-                        map.update(place, record, false);
+                        map.requeue(place, record);
                         model.iter_mut().for_each(|list| list.retain(|entry| entry.0 != number));
                         model[record.list()].push_back((number, record));
                     }

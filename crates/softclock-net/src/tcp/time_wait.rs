@@ -13,6 +13,7 @@ use crate::drops::DropReason;
 
 use super::flow_map::{FlowMap, Place, Record, Slot};
 use super::listen::Shared;
+use super::peer::Offer;
 use super::segment::{Flags, Header, Options, Reply, Segment, Timestamps};
 use super::seq::Seq;
 
@@ -78,7 +79,7 @@ pub struct LastState {
 ///     ..Header::default()
 /// };
 /// let fin = Segment { header, options: Options::default(), payload: &[] };
-/// let outcome = table.on_segment(&mut shared, now, flow, &fin, true);
+/// let outcome = table.on_segment(&mut shared, now, flow, &fin, None);
 /// let TimeWaitOutcome::Reply(ack) = outcome else { panic!("{outcome:?}") };
 /// assert_eq!((ack.header.sequence, ack.header.acknowledgment), (Seq(9), Seq(5)));
 /// assert_eq!(table.on_timer(now + Duration::from_secs(60)), Some(flow));
@@ -126,7 +127,7 @@ impl TimeWaitTable {
         }
         let record = TimeWait::new(last, now + self.settings.duration);
         if let Some(place) = self.map.find(&flow) {
-            self.map.update(place, record, false);
+            self.map.requeue(place, record);
             return Some(flow);
         }
         let displaced = match self.map.len() >= self.settings.most {
@@ -137,14 +138,16 @@ impl TimeWaitTable {
         displaced
     }
 
-    /// Processes a segment (RFC 9293, 3.10.7.4). `is_listening` says whether a listener would take a SYN of the flow.
+    /// Processes a segment (RFC 9293, 3.10.7.4). `offer` is that of the listener that
+    /// would take a SYN of the flow: `None` if there is none, or if it is
+    /// [full](super::listen::Listener::is_full).
     pub fn on_segment(
         &mut self,
         shared: &mut Shared,
         now: Instant,
         flow: Flow,
         segment: &Segment<'_>,
-        is_listening: bool,
+        offer: Option<&Offer>,
     ) -> TimeWaitOutcome {
         let Some(place) = self.map.find(&flow) else {
             return TimeWaitOutcome::Unknown;
@@ -156,7 +159,7 @@ impl TimeWaitTable {
             return TimeWaitOutcome::Dropped(DropReason::TcpState);
         }
         if header.flags.contains(Flags::SYN) {
-            let is_new = is_listening && record.is_surely_before(segment);
+            let is_new = offer.is_some_and(|offer| record.is_surely_before(segment, offer));
             return match is_new {
                 true => {
                     self.map.remove(place);
@@ -183,8 +186,7 @@ impl TimeWaitTable {
         if record.is_fin_again(segment) {
             // The peer has not got the acknowledgment of its FIN: the wait begins anew.
             let deadline = now + self.settings.duration;
-            self.map
-                .update(place, record.with_deadline(deadline), false);
+            self.map.requeue(place, record.with_deadline(deadline));
             return TimeWaitOutcome::Reply(record.acknowledgment(shared, now, flow));
         }
         let reason = DropReason::TcpUnacceptable;
@@ -269,7 +271,7 @@ impl TimeWaitTable {
             return TimeWaitOutcome::Dropped(reason);
         }
         record.set_answered(now);
-        self.map.update(place, record, true);
+        self.map.replace(place, record);
         TimeWaitOutcome::Refused(record.acknowledgment(shared, now, flow), reason)
     }
 }
@@ -325,12 +327,13 @@ impl TimeWait {
     }
 
     /// Whether a SYN was surely sent after all segments of this connection (RFC 6191, 2).
-    fn is_surely_before(&self, syn: &Segment<'_>) -> bool {
+    fn is_surely_before(&self, syn: &Segment<'_>, offer: &Offer) -> bool {
         if syn.header.flags.contains(Flags::ACK) {
             return false;
         }
         let is_beyond = self.receive_next.is_before(syn.header.sequence);
-        let recent = syn.options.timestamps.map(|times| Seq(times.value));
+        let times = syn.options.timestamps.filter(|_| offer.has_timestamps);
+        let recent = times.map(|times| Seq(times.value));
         match (self.timestamp().map(Seq), recent) {
             (Some(last), Some(recent)) if last == recent => is_beyond,
             (Some(last), Some(recent)) => last.is_before(recent),

@@ -6,6 +6,7 @@
 //! [accepts](Listener::accept). Sequence numbers and time stamps come from [`FlowSecrets`].
 
 mod accept_queue;
+mod by_cookie;
 mod cookies;
 mod isn;
 mod outcome;
@@ -18,7 +19,7 @@ use softclock_core::Instant;
 use crate::demux::Flow;
 use crate::drops::DropReason;
 
-use super::peer::{Ecn, Offer, PeerOptions, mss_of_mtu};
+use super::peer::{Offer, PeerOptions, mss_of_mtu};
 use super::segment::{Flags, Options, Reply, Segment, Timestamps};
 use super::seq::Seq;
 use accept_queue::AcceptQueue;
@@ -132,7 +133,12 @@ impl<T: PartialEq> Listener<T> {
             return self.on_syn_again(shared, now, flow, syn, &peer);
         }
         let is_full = self.half_open.len() >= self.settings.half_open || shared.is_full();
-        match self.settings.cookies {
+        // The sequence number of a cookie does not lie behind those of a previous connection.
+        let cookies = match previous {
+            Some(_) => CookieUse::Never,
+            None => self.settings.cookies,
+        };
+        match cookies {
             CookieUse::Always => return self.answer_by_cookie(shared, now, flow, syn, &peer),
             CookieUse::WhenFull if is_full => {
                 return self.answer_by_cookie(shared, now, flow, syn, &peer);
@@ -286,6 +292,11 @@ impl<T: PartialEq> Listener<T> {
         self.half_open.len()
     }
 
+    /// The settings.
+    pub const fn settings(&self) -> &ListenSettings {
+        &self.settings
+    }
+
     /// The counts of events.
     pub const fn stats(&self) -> &ListenStats {
         &self.stats
@@ -320,93 +331,6 @@ impl<T: PartialEq> Listener<T> {
         self.half_open.replace(place, half_open);
         self.stats.retransmitted += 1;
         Outcome::Reply(self.syn_ack(shared, now, flow, &half_open))
-    }
-
-    fn answer_by_cookie(
-        &mut self,
-        shared: &Shared,
-        now: Instant,
-        flow: Flow,
-        syn: &Segment<'_>,
-        peer: &PeerOptions,
-    ) -> Outcome {
-        // Without time stamps there is no room for options, so they must not be agreed on.
-        let peer = match peer.timestamps {
-            Some(_) => *peer,
-            None => without_options(peer.mss),
-        };
-        let remote_initial = syn.header.sequence;
-        let cookie = cookies::encode(&shared.secrets, &flow, remote_initial, peer.mss, now);
-        let reading = shared.settings.timestamps.reading(now);
-        let timestamp = cookies::encode_options(reading, &peer)
-            .wrapping_add(shared.secrets.timestamp_offset(&flow));
-        self.last_cookie = Some(now);
-        self.stats.cookies_sent += 1;
-        Outcome::Reply(self.syn_ack_of(flow, [cookie, remote_initial], &peer, timestamp))
-    }
-
-    /// An acknowledgment of a flow without half-open connection: valid if it acknowledges a cookie.
-    fn on_ack_without_state(
-        &mut self,
-        shared: &Shared,
-        arrived: Instant,
-        flow: Flow,
-        segment: &Segment<'_>,
-    ) -> Outcome {
-        let is_possible = !segment.header.flags.contains(Flags::SYN)
-            && self
-                .last_cookie
-                .is_some_and(|last| arrived.ns_since(last) < cookies::LIFETIME_NS);
-        let local_initial = segment.header.acknowledgment - 1;
-        let remote_initial = segment.header.sequence - 1;
-        let numbers = [local_initial, remote_initial];
-        let peer = is_possible
-            .then(|| self.peer_of_cookie(shared, arrived, &flow, segment, numbers))
-            .flatten();
-        let Some(peer) = peer else {
-            return refuse(flow, segment, DropReason::TcpBadCookie);
-        };
-        if self.complete.is_full() {
-            return Outcome::Dropped(DropReason::TcpAcceptQueueFull);
-        }
-        self.stats.cookies_accepted += 1;
-        Outcome::Completed(self.handshake(shared, flow, numbers, peer, segment, arrived))
-    }
-
-    /// The options in a cookie, `None` if it is not valid.
-    fn peer_of_cookie(
-        &self,
-        shared: &Shared,
-        arrived: Instant,
-        flow: &Flow,
-        segment: &Segment<'_>,
-        [local_initial, remote_initial]: [Seq; 2],
-    ) -> Option<PeerOptions> {
-        let secrets = &shared.secrets;
-        let mss = cookies::decode(secrets, flow, remote_initial, local_initial, arrived)?;
-        let offer = &self.settings.offer;
-        let times = segment.options.timestamps.filter(|_| offer.has_timestamps);
-        let Some(times) = times else {
-            return Some(without_options(mss));
-        };
-        // An echo that this host cannot have sent within the cookie's life is forged: it makes guesses 2^15 times as
-        // expensive at a unit of milliseconds.
-        let echo = times.echo.wrapping_sub(secrets.timestamp_offset(flow));
-        let unit = shared.settings.timestamps;
-        let age = unit.reading(arrived).wrapping_sub(echo);
-        if u64::from(age) * unit.ns() > cookies::LIFETIME_NS + COOKIE_OPTIONS_UNITS * unit.ns() {
-            return None;
-        }
-        let peer = cookies::decode_options(echo, times.value, mss);
-        Some(PeerOptions {
-            window_scale: offer.window_scale.and(peer.window_scale),
-            is_sack_permitted: offer.has_sack && peer.is_sack_permitted,
-            ecn: match offer.ecn {
-                Ecn::Off => Ecn::Off,
-                Ecn::Classic => peer.ecn,
-            },
-            ..peer
-        })
     }
 
     /// The reason not to take a segment of a half-open connection, before its acknowledgment is looked at.
@@ -533,19 +457,6 @@ fn refuse(flow: Flow, segment: &Segment<'_>, reason: DropReason) -> Outcome {
         None => Outcome::Dropped(reason),
     }
 }
-
-fn without_options(mss: u16) -> PeerOptions {
-    PeerOptions {
-        mss,
-        window_scale: None,
-        is_sack_permitted: false,
-        timestamps: None,
-        ecn: Ecn::Off,
-    }
-}
-
-/// The most units by which the options make the time stamp of a cookie older.
-const COOKIE_OPTIONS_UNITS: u64 = 128;
 
 #[cfg(test)]
 mod tests;

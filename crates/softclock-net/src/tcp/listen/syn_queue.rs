@@ -136,7 +136,7 @@ impl SynQueue {
 
     /// Changes a connection, but not its deadline.
     pub(super) fn replace(&mut self, place: Place, half_open: HalfOpen) {
-        self.map.update(place, half_open, true);
+        self.map.replace(place, half_open);
     }
 
     pub(super) fn remove(&mut self, place: Place) {
@@ -175,7 +175,7 @@ impl SynQueue {
         half_open.retries += 1;
         half_open.set_retransmitted();
         half_open.deadline = now + self.initial_timeout * (1 << half_open.retries);
-        self.map.update(place, half_open, false);
+        self.map.requeue(place, half_open);
         Some(Expired::Retransmit(self.map.flow(place), half_open))
     }
 
