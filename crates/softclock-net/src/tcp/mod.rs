@@ -6,7 +6,9 @@
 //!
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
+//! - [`peer`]: the options that both ends agree on.
 
 pub mod payload;
+pub mod peer;
 pub mod segment;
 pub mod seq;
