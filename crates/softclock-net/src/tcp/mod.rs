@@ -6,9 +6,13 @@
 //!
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
+//! - [`send`]: the sending half of a connection, and the repair of losses.
 //! - [`peer`]: the options that both ends agree on.
 
+pub mod congestion;
+pub mod pacing;
 pub mod payload;
 pub mod peer;
 pub mod segment;
+pub mod send;
 pub mod seq;
