@@ -1,21 +1,31 @@
+//! A sender against a simple receiver over a virtual link, in virtual time.
+
+use alloc::vec;
+
 use super::*;
-extern crate std;
-#[test]
-fn sizes() {
-    std::println!(
-        "sender {} controller {} pacer {} queue {} stats {} limits {} rtt {} reord {} undo {} tlp {} flags {} flight {} record {}",
-        size_of::<Sender>(),
-        size_of::<Controller>(),
-        size_of::<Pacer>(),
-        size_of::<SendQueue>(),
-        size_of::<SendStats>(),
-        size_of::<Limits>(),
-        size_of::<RoundTrip>(),
-        size_of::<Reordering>(),
-        size_of::<Undo>(),
-        size_of::<TailProbe>(),
-        size_of::<Flags>(),
-        size_of::<Flight>(),
-        size_of::<scoreboard::Record>()
-    );
+use crate::tcp::segment::SackBlock;
+use proptest::prelude::*;
+
+mod link;
+mod paths;
+mod rules;
+
+use link::{Link, Path, run};
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ORIGIN + ms(millis)
+}
+
+fn peer() -> PeerOptions {
+    PeerOptions {
+        mss: 1000,
+        window_scale: Some(7),
+        is_sack_permitted: true,
+        timestamps: None,
+        ecn: Ecn::Off,
+    }
 }
