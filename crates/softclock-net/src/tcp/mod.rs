@@ -8,6 +8,7 @@
 //!   packet.
 //! - [`send`]: the sending half of a connection, and the repair of losses.
 //! - [`peer`]: the options that both ends agree on.
+//! - [`congestion`]: how many bytes may be in flight. [`pacing`]: when to send them.
 
 pub mod congestion;
 pub mod pacing;
