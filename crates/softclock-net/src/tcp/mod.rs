@@ -14,8 +14,15 @@
 pub mod challenge;
 mod flow_map;
 pub mod listen;
+//! - [`send`]: the sending half of a connection, and the repair of losses.
+//! - [`peer`]: the options that both ends agree on.
+//! - [`congestion`]: how many bytes may be in flight. [`pacing`]: when to send them.
+
+pub mod congestion;
+pub mod pacing;
 pub mod payload;
 pub mod peer;
 pub mod segment;
+pub mod send;
 pub mod seq;
 pub mod time_wait;
