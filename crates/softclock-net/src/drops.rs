@@ -49,6 +49,12 @@ pub enum DropReason {
     UdpChecksum,
     /// The lengths of a TCP segment contradict each other.
     TcpHeader,
+    /// The bytes of a TCP segment are outside the window, or behind the end of the stream.
+    TcpWindow,
+    /// The bytes of a TCP segment have arrived before.
+    TcpDuplicate,
+    /// A TCP segment would begin another range beyond a gap, and there are too many.
+    TcpReassembly,
     /// No endpoint has this port.
     PortUnreachable,
     /// The channel of the endpoint was full: early discard.
@@ -75,7 +81,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of a packet's way through the stack.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::TooShort,
         Self::OtherHost,
         Self::EtherType,
@@ -97,6 +103,9 @@ impl DropReason {
         Self::UdpHeader,
         Self::UdpChecksum,
         Self::TcpHeader,
+        Self::TcpWindow,
+        Self::TcpDuplicate,
+        Self::TcpReassembly,
         Self::PortUnreachable,
         Self::ChannelFull,
         Self::SocketFull,
@@ -134,6 +143,9 @@ impl DropReason {
             Self::UdpHeader => "udp_header",
             Self::UdpChecksum => "udp_checksum",
             Self::TcpHeader => "tcp_header",
+            Self::TcpWindow => "tcp_window",
+            Self::TcpDuplicate => "tcp_duplicate",
+            Self::TcpReassembly => "tcp_reassembly",
             Self::PortUnreachable => "port_unreachable",
             Self::ChannelFull => "channel_full",
             Self::SocketFull => "socket_full",
@@ -166,8 +178,14 @@ impl fmt::Display for DropReason {
 /// assert_eq!(drops.of(DropReason::ChannelFull), 2);
 /// assert_eq!(drops.iter().collect::<Vec<_>>(), [(DropReason::ChannelFull, 2)]);
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Counts one packet.

@@ -6,7 +6,10 @@
 //!
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
+//! - [`receive`]: the receiving half of a connection. [`paws`]: protection against wrapped sequence numbers.
 
+pub mod paws;
 pub mod payload;
+pub mod receive;
 pub mod segment;
 pub mod seq;
