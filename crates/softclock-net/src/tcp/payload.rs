@@ -60,6 +60,11 @@ impl<B: Deref<Target = [u8]>> Payload<B> {
             return false;
         };
         copy.truncate(self.end as usize);
+        // Removed bytes must not stay, else a reader that never empties the copy makes it grow without bound.
+        if self.start > 0 {
+            *copy = copy.split_off(self.start as usize);
+            self.start = 0;
+        }
         copy.extend_from_slice(bytes);
         self.end = copy.len() as u32;
         true
@@ -117,6 +122,12 @@ mod tests {
         copy.truncate(3);
         assert!(copy.is_copy() && copy.append(b"ab"));
         assert_eq!(&*copy, b"234ab");
+        for _ in 0..1000 {
+            copy.advance(4);
+            copy.append(b"cdef");
+        }
+        assert_eq!(&*copy, b"fcdef");
+        assert!(copy.memory_bytes() < 20);
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         self.last_ack_sent
     }
 
-    /// The window in which segments are acceptable (RCV.WND). It is the larger of two: what was advertised and has not
-    /// arrived yet, and the room in the buffer, which the window field may be too narrow to express.
+    /// The window in which segments are acceptable (RCV.WND): the window that was advertised last, less the bytes that
+    /// have arrived since, or the room in the buffer if that is larger. The window field may be too narrow to express it.
     pub fn window(&self) -> u32 {
         self.window.size(self.next, self.unread)
     }
@@ -144,11 +144,10 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         self.window.buffer()
     }
 
-    /// The memory that received bytes take, in bytes: packets, copies, and what holds them together. O(ranges beyond a
-    /// gap).
+    /// The memory that received bytes take, in bytes: packets, copies, and the queues of them. O(ranges beyond a gap).
     ///
-    /// It is at most the setting `packet_memory_bytes`, and for each byte of the buffer at most two bytes and for each
-    /// range at most a kilobyte more.
+    /// It is at most the sum of the setting `packet_memory_bytes`, two bytes for each byte that is held, half a kilobyte
+    /// for each range, and the first payload, parts of which may have been read.
     pub fn memory_bytes(&self) -> usize {
         let beyond = self
             .beyond
@@ -286,7 +285,7 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         self.window.advertise(self.next, self.unread)
     }
 
-    /// Whether enough was read that the other end should be told by a segment of its own.
+    /// Whether the window has grown enough for a window update, a segment of its own.
     pub fn window_update_is_due(&self) -> bool {
         let is_ack_pending = self.ack.need() != AckNeed::None;
         !self.is_fin_reached
@@ -352,7 +351,7 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         if start == self.next && self.beyond.is_none() {
             self.ready.push(payload);
             self.deliver(end);
-            // The other end waits for the window to open again, so it hears of each segment until then.
+            // After a closed window, the other end needs the window of each acknowledgment to go on.
             match self.window.was_closed() || has_old {
                 true => self.ack.hurry(),
                 false => self.ack.on_in_order(arrived, length, self.window.mss()),

@@ -117,7 +117,7 @@ impl<B: Deref<Target = [u8]>> Pieces<B> {
     }
 }
 
-/// What a payload takes in memory, its entry in the queue included, in bytes.
+/// The memory of a payload, its entry in the queue included, in bytes.
 pub(super) fn cost<B: Deref<Target = [u8]>>(payload: &Payload<B>) -> usize {
     payload.memory_bytes() + size_of::<Payload<B>>()
 }

@@ -85,6 +85,8 @@ impl<B: Deref<Target = [u8]>> Reassembly<B> {
         if touched == 0 && start != next && self.ranges.len() >= most_ranges {
             return Err(TooManyRanges);
         }
+        // The touched ranges and the payload become one range. Bytes of the ranges arrived first, so the payload only
+        // fills the gaps between them.
         self.insertions += 1;
         let mut merged = Range {
             start,
@@ -138,7 +140,7 @@ impl<B: Deref<Target = [u8]>> Reassembly<B> {
         }
     }
 
-    /// Checks what the other methods rely on.
+    /// Checks the invariants on which the other methods rely.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self, next: Seq) {
         let mut left = next;

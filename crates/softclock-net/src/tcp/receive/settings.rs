@@ -18,8 +18,8 @@ pub struct ReceiveSettings {
     /// The size of the buffer at first, in bytes: the window that an idle receiver offers. The receiver rounds it up to
     /// a multiple of the segment size. Default: 65 536, which a SYN can offer almost in full.
     pub buffer_bytes: u32,
-    /// The size to which the buffer grows, if the application reads more than the window in two round trips, in bytes.
-    /// `buffer_bytes` or less: the buffer keeps its size. Default: 6 MiB (as Linux), which fills 250 Mbit/s over 200 ms.
+    /// The size to which the buffer grows if the application reads more than half of it in a round trip, in bytes.
+    /// `buffer_bytes` or less: it keeps its size. Default: 6 MiB (as Linux), which fills 250 Mbit/s over 200 ms.
     pub most_buffer_bytes: u32,
     /// The memory of packets that received bytes may keep, in bytes, headers and unused room included. Past it they are
     /// copied, so a slow reader cannot hold the memory of the device. Default: 128 KiB.
@@ -30,8 +30,9 @@ pub struct ReceiveSettings {
     /// The longest time for which an acknowledgment waits for a second segment or for data to go with (RFC 9293,
     /// 3.8.6.3: less than 500 ms). Default: 40 ms (as Linux and FreeBSD).
     pub ack_delay: Duration,
-    /// The shortest such time. A quarter of the round trip limits the delay, but not to less than this: over short
-    /// paths, an application takes longer than the network to answer. Default: 1 ms.
+    /// The least time to which a quarter of the round trip shortens that delay. Default: 40 ms, so the round trip does
+    /// not matter: an application often takes longer to answer than a short path, and each acknowledgment that does not
+    /// wait for the answer is a segment more.
     pub least_ack_delay: Duration,
     /// The first segments with data of a connection that are acknowledged at once, which makes the slow start of some
     /// senders faster. Default: 0.
@@ -46,7 +47,7 @@ impl Default for ReceiveSettings {
             packet_memory_bytes: 128 << 10,
             out_of_order_ranges: 256,
             ack_delay: Duration::from_millis(40),
-            least_ack_delay: Duration::from_millis(1),
+            least_ack_delay: Duration::from_millis(40),
             quick_acks: 0,
         }
     }

@@ -14,8 +14,8 @@ use crate::tcp::seq::Seq;
 /// - Silly windows are avoided (RFC 9293, 3.8.6.2.2): without room for a segment or a quarter of the buffer, the edge
 ///   stays. Otherwise all room is offered in acknowledgments that are sent anyway; a window update by itself waits for
 ///   room for at least two segments. FreeBSD does the same.
-/// - The buffer grows if the application reads more than was offered in a round trip (dynamic right-sizing, Fisk and
-///   Feng 2001, as in Linux).
+/// - The buffer grows if the application reads more than half of it in a round trip (dynamic right-sizing, Fisk and Feng
+///   2001, as in Linux). It never shrinks.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     /// The position behind the last byte that the other end may send.
@@ -46,7 +46,8 @@ impl Window {
             edge: next + u32::from(settings.syn_window()),
             buffer,
             most_buffer: settings.most_buffer_bytes.min(most_offered),
-            most_read: buffer,
+            // The buffer is to be twice as large as the bytes of a round trip, so it grows before it limits the other end.
+            most_read: buffer / 2,
             read: 0,
             epoch: Instant::ORIGIN,
             mss,
@@ -55,8 +56,8 @@ impl Window {
         }
     }
 
-    /// RCV.WND: the larger of what the other end may send and what there is room for, as the window field is the latter
-    /// cut to 16 bits and to the unit of the scale (RFC 7323, 2.3).
+    /// RCV.WND: the bytes that the other end may send, or the room in the buffer if that is larger. The window field is
+    /// RCV.WND cut to 16 bits and to the unit of the scale (RFC 7323, 2.3).
     pub(super) fn size(&self, next: Seq, unread: u32) -> u32 {
         self.edge.since(next).max(self.room(unread))
     }
@@ -82,7 +83,7 @@ impl Window {
         self.was_closed
     }
 
-    /// Moves the edge as far as there is room; returns the window field that says so.
+    /// Moves the edge as far as there is room; returns the window field.
     pub(super) fn advertise(&mut self, next: Seq, unread: u32) -> u16 {
         let offered = self.edge.since(next).max(self.worthwhile(unread));
         let units = offered.div_ceil(1 << self.scale);
@@ -155,5 +156,5 @@ fn round_up(buffer: u32, mss: u16) -> u32 {
     }
 }
 
-/// The largest buffer: a window must be less than half of the sequence numbers, and 2^30 is what scales can express.
+/// The largest buffer: scales can express windows up to 2^30 (RFC 7323, 2.3).
 const MOST_BUFFER: u32 = 1 << 30;
