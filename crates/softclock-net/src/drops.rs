@@ -51,6 +51,12 @@ pub enum DropReason {
     TcpHeader,
     /// The checksum of a TCP segment is wrong.
     TcpChecksum,
+    /// The bytes of a TCP segment are outside the window, or behind the end of the stream.
+    TcpWindow,
+    /// The bytes of a TCP segment have arrived before.
+    TcpDuplicate,
+    /// A TCP segment would begin another range beyond a gap, and there are too many.
+    TcpReassembly,
     /// No endpoint has this port.
     PortUnreachable,
     /// The channel of the endpoint was full: early discard.
@@ -95,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of a packet's way through the stack.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::TooShort,
         Self::OtherHost,
         Self::EtherType,
@@ -118,6 +124,9 @@ impl DropReason {
         Self::UdpChecksum,
         Self::TcpHeader,
         Self::TcpChecksum,
+        Self::TcpWindow,
+        Self::TcpDuplicate,
+        Self::TcpReassembly,
         Self::PortUnreachable,
         Self::ChannelFull,
         Self::TcpSynQueueFull,
@@ -165,6 +174,9 @@ impl DropReason {
             Self::UdpChecksum => "udp_checksum",
             Self::TcpHeader => "tcp_header",
             Self::TcpChecksum => "tcp_checksum",
+            Self::TcpWindow => "tcp_window",
+            Self::TcpDuplicate => "tcp_duplicate",
+            Self::TcpReassembly => "tcp_reassembly",
             Self::PortUnreachable => "port_unreachable",
             Self::ChannelFull => "channel_full",
             Self::TcpSynQueueFull => "tcp_syn_queue_full",

@@ -22,6 +22,11 @@ pub mod congestion;
 pub mod pacing;
 pub mod payload;
 pub mod peer;
+//! - [`receive`]: the receiving half of a connection. [`paws`]: protection against wrapped sequence numbers.
+
+pub mod paws;
+pub mod payload;
+pub mod receive;
 pub mod segment;
 pub mod send;
 pub mod seq;
