@@ -101,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of a packet's way through the stack.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::TooShort,
         Self::OtherHost,
         Self::EtherType,
