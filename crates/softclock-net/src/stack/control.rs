@@ -195,7 +195,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             remote: (destination, remote_port),
             local: (source, local_port),
         };
-        let id = self.table.find(&flow).ok_or(DropReason::IcmpIgnored)?;
+        let id = self.table.find(&flow).map(EndpointId);
+        let id = id.ok_or(DropReason::IcmpIgnored)?;
         let reported = match error.kind {
             ErrorKind::PortUnreachable => NetworkError::Refused,
             ErrorKind::PacketTooBig => {
@@ -210,7 +211,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             | ErrorKind::ProtocolUnreachable => NetworkError::HostUnreachable,
             _ => return Err(DropReason::IcmpIgnored),
         };
-        let endpoint = self.endpoints.get_mut(id).ok_or(DropReason::IcmpIgnored)?;
+        let endpoint = self
+            .endpoints
+            .get_mut(id.0)
+            .ok_or(DropReason::IcmpIgnored)?;
         if endpoint.remote == Some(SocketAddr::new(destination, remote_port)) {
             endpoint.error = Some(reported);
             endpoint.channel.cancel_wait();

@@ -78,12 +78,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// protocols run: packets that prove malformed are dropped on the way to the first that is not.
     pub fn receive(&mut self, _now: Instant, id: EndpointId) -> Option<Datagram<B>> {
         loop {
-            let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
+            let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
             let datagram = match waiting {
                 Waiting::Datagram(datagram) => Ok(datagram),
                 Waiting::Frame(frame) => frame.into_datagram(&self.routes),
             };
-            let endpoint = self.endpoints.get_mut(id)?;
+            let endpoint = self.endpoints.get_mut(id.0)?;
             match datagram {
                 Ok(datagram) => {
                     endpoint.counts.received += 1;
@@ -101,14 +101,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Takes the next packet out of an endpoint's channel, without the work of [`receive`](Self::receive).
     pub fn take_pending(&mut self, id: EndpointId) -> Option<Pending<B>> {
-        let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
+        let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
         Some(Pending(waiting))
     }
 
     /// Counts a packet that was taken by [`take_pending`](Self::take_pending) and then dropped.
     pub fn count_drop(&mut self, id: EndpointId, reason: DropReason) {
         self.drops.count(reason);
-        if let Some(endpoint) = self.endpoints.get_mut(id) {
+        if let Some(endpoint) = self.endpoints.get_mut(id.0) {
             endpoint.count(reason);
         }
     }
@@ -174,8 +174,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
             Destination::Ours if is_group => Err(DropReason::NotOurAddress),
             Destination::Ours => {
-                let endpoint = self.table.find(&flow).filter(|&id| {
-                    let endpoint = self.endpoints.get(id);
+                let found = self.table.find(&flow).map(EndpointId);
+                let endpoint = found.filter(|&id| {
+                    let endpoint = self.endpoints.get(id.0);
                     endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
                 });
                 match endpoint {
@@ -200,7 +201,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.deliver(id, frame);
             return;
         }
-        let endpoint = self.endpoints.get_mut(id);
+        let endpoint = self.endpoints.get_mut(id.0);
         if let Some(full) = endpoint.filter(|endpoint| endpoint.channel.is_full()) {
             full.count(DropReason::ChannelFull);
             self.drops.count(DropReason::ChannelFull);
@@ -217,9 +218,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last.
     fn accept_for_all(&mut self, flow: &Flow, frame: Arrived<B>) {
         let mut ids = Vec::new();
-        self.table.find_all_bound(flow, |id| ids.push(id));
+        self.table
+            .find_all_bound(flow, |id| ids.push(EndpointId(id)));
         ids.retain(|&id| {
-            let endpoint = self.endpoints.get(id);
+            let endpoint = self.endpoints.get(id.0);
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
         let Some(last) = ids.pop() else {
@@ -251,7 +253,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Puts an entry into the channel of an endpoint, and lists the endpoint if its receiver waits.
     fn push(&mut self, id: EndpointId, waiting: Waiting<B>, bytes: usize, if_full: DropReason) {
-        let Some(endpoint) = self.endpoints.get_mut(id) else {
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
             self.drops.count(DropReason::Closed);
             return;
         };
@@ -274,14 +276,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub(super) fn receivers(&self, flow: &Flow) -> Vec<EndpointId> {
         let mut ids = Vec::new();
         match self.routes.classify(flow.local.0) {
-            Destination::Ours => ids.extend(self.table.find(flow)),
+            Destination::Ours => ids.extend(self.table.find(flow).map(EndpointId)),
             Destination::Group | Destination::Broadcast => {
-                self.table.find_all_bound(flow, |id| ids.push(id));
+                self.table
+                    .find_all_bound(flow, |id| ids.push(EndpointId(id)));
             }
             Destination::Other => {}
         }
         ids.retain(|&id| {
-            let endpoint = self.endpoints.get(id);
+            let endpoint = self.endpoints.get(id.0);
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
         ids

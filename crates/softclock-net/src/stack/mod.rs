@@ -23,6 +23,7 @@
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
 //! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
 //! | `discovery.rs` | ARP and neighbor discovery |
+//! | `slots.rs` | numbered entries |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
@@ -33,6 +34,7 @@ mod input;
 mod output;
 mod path_mtu;
 mod settings;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -44,8 +46,9 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
-use self::endpoint::{Arrived, Endpoints};
+use self::endpoint::{Arrived, Endpoint};
 use self::path_mtu::PathMtus;
+use self::slots::{SlotId, Slots};
 use crate::channel::Channel;
 use crate::demux::{HashKey, InUse, Protocol, Table};
 use crate::drops::{DropReason, Drops};
@@ -103,8 +106,8 @@ pub use settings::{Architecture, Settings};
 pub struct Stack<B> {
     settings: Settings,
     routes: Routes,
-    table: Table<EndpointId>,
-    endpoints: Endpoints<B>,
+    table: Table<SlotId>,
+    endpoints: Slots<Endpoint<B>>,
     /// Endpoints whose receivers must be woken.
     woken: VecDeque<EndpointId>,
     /// Frames that wait for eager processing, each with its endpoint if it is demultiplexed.
@@ -197,7 +200,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Self {
             routes,
             table: Table::new(key),
-            endpoints: Endpoints::new(),
+            endpoints: Slots::new(),
             woken: VecDeque::new(),
             ip_queue: Channel::new(settings.ip_queue),
             control: Channel::new(settings.control),
@@ -248,9 +251,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
-        let id = self.endpoints.insert(local, self.settings.channel);
+        let endpoint = Endpoint::new(local, self.settings.channel);
+        let id = self.endpoints.insert(endpoint);
         match self.table.bind(Protocol::Udp, local, id) {
-            Ok(()) => Ok(id),
+            Ok(()) => Ok(EndpointId(id)),
             Err(InUse) => {
                 self.endpoints.remove(id);
                 Err(BindError::InUse)
@@ -264,7 +268,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// # Errors
     /// [`BindError::Closed`], [`BindError::Remote`], and [`BindError::NoRoute`].
     pub fn connect(&mut self, id: EndpointId, remote: SocketAddr) -> Result<(), BindError> {
-        let endpoint = self.endpoints.get_mut(id).ok_or(BindError::Closed)?;
+        let endpoint = self.endpoints.get_mut(id.0).ok_or(BindError::Closed)?;
         let address = remote.ip();
         if remote.port() == 0 || address.is_unspecified() || address.is_multicast() {
             return Err(BindError::Remote);
@@ -281,7 +285,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Closes an endpoint. The packets in its channel are dropped.
     pub fn close(&mut self, id: EndpointId) {
-        let Some(mut endpoint) = self.endpoints.remove(id) else {
+        let Some(mut endpoint) = self.endpoints.remove(id.0) else {
             return;
         };
         self.table.unbind(Protocol::Udp, endpoint.local);
@@ -293,44 +297,44 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The address and port of an endpoint. `None` if it is closed. The address is unspecified if the endpoint is bound
     /// to all, until it is connected.
     pub fn local(&self, id: EndpointId) -> Option<SocketAddr> {
-        let endpoint = self.endpoints.get(id)?;
+        let endpoint = self.endpoints.get(id.0)?;
         let address = endpoint.source.unwrap_or(endpoint.local.0);
         Some((address, endpoint.local.1).into())
     }
 
     /// The address and port that an endpoint was bound to. `None` if it is closed.
     pub fn bound(&self, id: EndpointId) -> Option<SocketAddr> {
-        let (address, port) = self.endpoints.get(id)?.local;
+        let (address, port) = self.endpoints.get(id.0)?.local;
         Some((address, port).into())
     }
 
     /// Sets the traffic class of the datagrams that an endpoint sends: six bits of DSCP, two bits of ECN.
     pub fn set_traffic_class(&mut self, id: EndpointId, traffic_class: u8) {
-        if let Some(endpoint) = self.endpoints.get_mut(id) {
+        if let Some(endpoint) = self.endpoints.get_mut(id.0) {
             endpoint.traffic_class = traffic_class;
         }
     }
 
     /// The remote endpoint that an endpoint is connected to.
     pub fn remote(&self, id: EndpointId) -> Option<SocketAddr> {
-        self.endpoints.get(id)?.remote
+        self.endpoints.get(id.0)?.remote
     }
 
     /// Takes the last error that the network reported to a connected endpoint.
     pub fn take_error(&mut self, id: EndpointId) -> Option<NetworkError> {
-        self.endpoints.get_mut(id)?.error.take()
+        self.endpoints.get_mut(id.0)?.error.take()
     }
 
     /// Whether [`take_error`](Self::take_error) has an error.
     pub fn has_error(&self, id: EndpointId) -> bool {
-        let endpoint = self.endpoints.get(id);
+        let endpoint = self.endpoints.get(id.0);
         endpoint.is_some_and(|endpoint| endpoint.error.is_some())
     }
 
     /// Asks that the endpoint is named by [`next_woken`](Self::next_woken) when its channel, empty now, gets a packet.
     /// Returns false, and asks for nothing, if something is there already or the endpoint is closed.
     pub fn wait(&mut self, id: EndpointId) -> bool {
-        let Some(endpoint) = self.endpoints.get_mut(id) else {
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
             return false;
         };
         endpoint.error.is_none() && endpoint.channel.wait()
@@ -339,7 +343,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The next endpoint to wake. Each is named once for each call of [`wait`](Self::wait) that returned true.
     pub fn next_woken(&mut self) -> Option<EndpointId> {
         while let Some(id) = self.woken.pop_front() {
-            if let Some(endpoint) = self.endpoints.get_mut(id) {
+            if let Some(endpoint) = self.endpoints.get_mut(id.0) {
                 endpoint.is_woken = false;
                 return Some(id);
             }
@@ -385,7 +389,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// The counters of an endpoint. `None` if it is closed.
     pub fn endpoint_counts(&self, id: EndpointId) -> Option<&EndpointCounts> {
-        Some(&self.endpoints.get(id)?.counts)
+        Some(&self.endpoints.get(id.0)?.counts)
     }
 
     /// The stack's addresses and routes.
@@ -400,7 +404,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Adds `id` to the list of endpoints to wake.
     fn wake(&mut self, id: EndpointId) {
-        if let Some(endpoint) = self.endpoints.get_mut(id)
+        if let Some(endpoint) = self.endpoints.get_mut(id.0)
             && !endpoint.is_woken
         {
             endpoint.is_woken = true;
