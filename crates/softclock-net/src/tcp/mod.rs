@@ -6,28 +6,30 @@
 //!
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
-//! - [`peer`]: the options that both ends agree on.
-//! - [`listen`]: handshakes of connections that others open, with SYN cookies. [`time_wait`]: the rest of a
-//!   connection after its end. Both keep small records instead of connections.
-//! - [`challenge`]: limits on the answers that forged segments cause.
+//! - [`listen`]: from a SYN to a connection. [`peer`]: the options that both ends agree on. [`challenge`]: limits on
+//!   answers to segments that may be forged.
+//! - [`connection`]: the state machine of a connection, in [states](state). Its halves: [`receive`], with
+//!   [`paws`] against wrapped sequence numbers; and [`send`], with [`congestion`] for how many bytes may be in flight and
+//!   [`pacing`] for when to send them.
+//! - [`time_wait`]: connections that are over, while old duplicates may be on their way.
+//! - [`settings`], [`keepalive`], [`stats`].
 
 pub mod challenge;
-mod flow_map;
-pub mod listen;
-//! - [`send`]: the sending half of a connection, and the repair of losses.
-//! - [`peer`]: the options that both ends agree on.
-//! - [`congestion`]: how many bytes may be in flight. [`pacing`]: when to send them.
-
 pub mod congestion;
+pub mod connection;
+mod flow_map;
+pub mod keepalive;
+pub mod listen;
 pub mod pacing;
-pub mod payload;
-pub mod peer;
-//! - [`receive`]: the receiving half of a connection. [`paws`]: protection against wrapped sequence numbers.
-
+mod path_mtu;
 pub mod paws;
 pub mod payload;
+pub mod peer;
 pub mod receive;
 pub mod segment;
 pub mod send;
 pub mod seq;
+pub mod settings;
+pub mod state;
+pub mod stats;
 pub mod time_wait;

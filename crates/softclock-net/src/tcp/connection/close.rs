@@ -7,10 +7,9 @@ use softclock_core::Instant;
 use super::{Connection, Error, Events, Phase};
 use crate::drops::DropReason;
 use crate::icmp::ErrorKind;
-use crate::tcp::listen::Reply;
 use crate::tcp::path_mtu;
 use crate::tcp::peer::mss_of_mtu;
-use crate::tcp::segment::{Flags, Header, Options};
+use crate::tcp::segment::{Flags, Header, Options, Reply};
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Linger;
 use crate::tcp::state::State;
@@ -143,7 +142,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         match &mut self.phase {
             Phase::Open(open) => {
                 open.sender.clear();
-                open.acks_due = 0;
+                open.extra_acks = 0;
                 open.flags.is_probe_due = false;
             }
             phase => *phase = Phase::Failed,
@@ -208,12 +207,6 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             may_send: true,
             ..Events::default()
         }
-    }
-
-    /// The longest segment to send, options included that all segments carry.
-    pub(super) fn send_mss(&self, peer_mss: u16, _has_timestamps: bool) -> u16 {
-        let own = self.settings.offer(self.mtu.into(), self.is_v4()).mss;
-        peer_mss.min(own)
     }
 }
 

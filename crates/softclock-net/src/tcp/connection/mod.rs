@@ -38,12 +38,12 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use self::open::Opening;
-use super::challenge::ConnectionChallenges;
+use super::challenge::LastChallenge;
 use super::keepalive::Probes;
-use super::listen::{Handshake, Reply};
+use super::listen::Handshake;
 use super::paws::Paws;
 use super::receive::Receiver;
-use super::segment::{Flags, Header};
+use super::segment::{Flags, Header, Reply};
 use super::send::Sender;
 use super::seq::Seq;
 use super::settings::Settings;
@@ -53,6 +53,7 @@ use crate::drops::DropReason;
 
 pub use close::IcmpError;
 pub use output::Outgoing;
+pub use segment_arrives::Arrival;
 
 /// A connection. `B` is the memory of a received packet.
 pub struct Connection<B> {
@@ -88,20 +89,17 @@ struct Open<B> {
     sender: Sender,
     /// The newest time stamp of the peer, if both ends send time stamps.
     paws: Option<Paws>,
-    /// The acknowledgment number that was sent last (Last.ACK.sent of RFC 7323, 4.3).
-    acknowledged: Seq,
     /// Up to where data was sent when the window was last reduced after ECE: the next reduction waits for its
     /// acknowledgment (RFC 3168, 6.1.2).
     ecn_recovery: Seq,
-    challenges: ConnectionChallenges,
+    challenges: LastChallenge,
     probes: Probes,
     /// The segments that were received, modulo 2^32.
     segments_received: u32,
-    /// The acknowledgments that must be sent without delay. More than one only for peers without SACK, which count
-    /// duplicates (RFC 5681, 3.2).
-    acks_due: u8,
+    /// The acknowledgments that must be sent beside the one that is due: peers without SACK count duplicates
+    /// (RFC 5681, 3.2).
+    extra_acks: u8,
     peer_shift: u8,
-    own_shift: u8,
     flags: OpenFlags,
 }
 
@@ -168,6 +166,28 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+impl Events {
+    fn dropped(reason: DropReason) -> Self {
+        Self {
+            dropped: Some(reason),
+            ..Self::default()
+        }
+    }
+
+    /// The events of both.
+    fn and(self, later: Self) -> Self {
+        Self {
+            is_readable: self.is_readable | later.is_readable,
+            is_writable: self.is_writable | later.is_writable,
+            is_connected: self.is_connected | later.is_connected,
+            is_over: self.is_over | later.is_over,
+            may_send: self.may_send | later.may_send,
+            dropped: self.dropped.or(later.dropped),
+            reply: self.reply.or(later.reply),
+        }
+    }
+}
+
 impl<B: Deref<Target = [u8]>> Connection<B> {
     /// The connection of a handshake that a listener has completed: ESTABLISHED.
     pub fn accepted(
@@ -178,8 +198,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     ) -> Self {
         let mut connection = Self::new(handshake.flow, settings, mtu, handshake.timestamp_offset);
         let synchronized = open::Synchronized {
-            iss: handshake.iss,
-            irs: handshake.irs,
+            iss: handshake.local_initial,
+            irs: handshake.remote_initial,
             peer: handshake.peer,
             window: handshake.window,
             arrived: handshake.arrived,

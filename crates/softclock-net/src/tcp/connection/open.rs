@@ -6,17 +6,17 @@ use core::time::Duration;
 
 use softclock_core::Instant;
 
+use super::segment_arrives::Arriving;
 use super::{Connection, Error, Events, Open, OpenFlags, Outgoing, Phase};
 use crate::demux::Flow;
 use crate::drops::DropReason;
-use crate::tcp::challenge::ConnectionChallenges;
+use crate::tcp::challenge::LastChallenge;
 use crate::tcp::keepalive::Probes;
-use crate::tcp::listen::Reply;
 use crate::tcp::paws::Paws;
 use crate::tcp::payload::Payload;
 use crate::tcp::peer::{Ecn, Offer, PeerOptions, mss_of_mtu};
 use crate::tcp::receive::Receiver;
-use crate::tcp::segment::{Flags, Header, Options, Segment};
+use crate::tcp::segment::{Flags, Header, Options, Reply};
 use crate::tcp::send::Sender;
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
@@ -81,7 +81,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         &mut self,
         now: Instant,
         arrived: Instant,
-        segment: &Segment<'_>,
+        segment: &Arriving<'_>,
         payload: Payload<B>,
     ) -> Events {
         let Phase::Opening(opening) = &self.phase else {
@@ -94,7 +94,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             return match flags.contains(Flags::RST) {
                 true => Events::dropped(DropReason::TcpAck),
                 false => Events {
-                    reply: Some(self.refusal(&header)),
+                    reply: Some(self.refusal(header)),
                     ..Events::dropped(DropReason::TcpAck)
                 },
             };
@@ -110,7 +110,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if !flags.contains(Flags::SYN) {
             return Events::dropped(DropReason::TcpState);
         }
-        let peer = PeerOptions::negotiate(&self.offer(), flags, &segment.options, self.is_v4());
+        let peer = PeerOptions::negotiate(&self.offer(), flags, segment.options, self.is_v4());
         if !has_ack {
             return self.on_crossing_syn(now, header.sequence, peer);
         }
@@ -159,7 +159,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         &mut self,
         now: Instant,
         arrived: Instant,
-        segment: &Segment<'_>,
+        segment: &Arriving<'_>,
         payload: Payload<B>,
     ) -> Events {
         let Phase::Opening(opening) = &mut self.phase else {
@@ -199,7 +199,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         // Fifth, the ACK.
         if header.acknowledgment != opening.iss + 1 {
             return Events {
-                reply: Some(self.refusal(&header)),
+                reply: Some(self.refusal(header)),
                 ..Events::dropped(DropReason::TcpAck)
             };
         }
@@ -238,7 +238,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let peer = &known.peer;
         let offer = self.offer();
         let own_shift = offer.agreed_shift(peer);
-        let mss = self.send_mss(peer.mss, peer.timestamps.is_some());
+        let mss = self.send_mss(peer.mss);
         let send = PeerOptions { mss, ..*peer };
         let mut sender = Sender::new(
             known.iss + 1,
@@ -262,14 +262,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             paws: peer
                 .timestamps
                 .map(|value| Paws::new(known.arrived, value)),
-            acknowledged: known.irs + 1,
             ecn_recovery: known.iss,
-            challenges: ConnectionChallenges::default(),
+            challenges: LastChallenge::default(),
             probes: Probes::new(known.arrived),
             segments_received: 0,
-            acks_due: 0,
+            extra_acks: 0,
             peer_shift: peer.window_shift(),
-            own_shift,
             flags: OpenFlags {
                 has_sack: peer.is_sack_permitted,
                 has_ecn: peer.ecn == Ecn::Classic,
@@ -355,7 +353,8 @@ impl Opening {
         self.iss
     }
 
-    pub(super) const fn is_due(&self) -> bool {
-        self.is_due
+    /// The acknowledgment of the peer's SYN, if one has arrived.
+    pub(super) fn acknowledgment(&self) -> Option<Seq> {
+        self.peer.map(|(irs, _)| irs + 1)
     }
 }

@@ -9,7 +9,7 @@ use crate::drops::DropReason;
 use crate::tcp::challenge::ChallengeLimiter;
 use crate::tcp::payload::Payload;
 use crate::tcp::receive::{AckNeed, ResetVerdict};
-use crate::tcp::segment::{Flags, Segment};
+use crate::tcp::segment::{Flags, Header, Options};
 use crate::tcp::send::{Ack, AckVerdict};
 use crate::tcp::seq::Seq;
 use crate::tcp::state::State;
@@ -25,29 +25,50 @@ pub struct Arrival {
     pub is_marked: bool,
 }
 
+/// A segment whose payload is apart.
+pub(super) struct Arriving<'a> {
+    pub(super) header: &'a Header,
+    pub(super) options: &'a Options,
+    /// The bytes of the payload.
+    length: u32,
+}
+
+impl Arriving<'_> {
+    /// The sequence numbers that the segment takes (SEG.LEN).
+    fn sequence_length(&self) -> u32 {
+        let controls = [Flags::SYN, Flags::FIN].map(|flag| self.header.flags.contains(flag));
+        self.length + controls.map(u32::from).iter().sum::<u32>()
+    }
+}
+
 impl<B: Deref<Target = [u8]>> Connection<B> {
     /// Processes a segment. `payload` is that of the segment. `limiter` limits the challenge ACKs of all connections.
     /// Takes constant time, but for the ranges that a SACK names and that a gap separates.
     pub fn on_segment(
         &mut self,
         arrival: Arrival,
-        segment: &Segment<'_>,
+        (header, options): (&Header, &Options),
         payload: Payload<B>,
         limiter: &mut ChallengeLimiter,
     ) -> Events {
         let Arrival { now, arrived, .. } = arrival;
+        let segment = Arriving {
+            header,
+            options,
+            length: payload.len() as u32,
+        };
         match self.state {
-            State::SynSent => self.on_segment_in_syn_sent(now, arrived, segment, payload),
-            State::SynReceived => self.on_segment_in_syn_received(now, arrived, segment, payload),
+            State::SynSent => self.on_segment_in_syn_sent(now, arrived, &segment, payload),
+            State::SynReceived => self.on_segment_in_syn_received(now, arrived, &segment, payload),
             State::Closed | State::TimeWait => Events::dropped(DropReason::TcpState),
-            _ => self.on_segment_synchronized(arrival, segment, payload, limiter),
+            _ => self.on_segment_synchronized(arrival, &segment, payload, limiter),
         }
     }
 
     fn on_segment_synchronized(
         &mut self,
         arrival: Arrival,
-        segment: &Segment<'_>,
+        segment: &Arriving<'_>,
         payload: Payload<B>,
         limiter: &mut ChallengeLimiter,
     ) -> Events {
@@ -102,7 +123,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     fn on_acknowledgment(
         &mut self,
         arrival: Arrival,
-        segment: &Segment<'_>,
+        segment: &Arriving<'_>,
         limiter: &mut ChallengeLimiter,
     ) -> Result<Events, DropReason> {
         let Arrival { now, arrived, .. } = arrival;
@@ -110,7 +131,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let Phase::Open(open) = &mut self.phase else {
             return Err(DropReason::TcpState);
         };
-        let header = &segment.header;
+        let header = segment.header;
         if !header.flags.contains(Flags::ACK) {
             return Err(DropReason::TcpState);
         }
@@ -188,13 +209,16 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if open.flags.is_read_closed && open.receiver.next().is_before(end) {
             return self.reset(Error::Reset);
         }
-        let round_trip = open.sender.srtt();
+        if let Some(round_trip) = open.sender.srtt() {
+            open.receiver.set_round_trip(round_trip);
+        }
+        let was_due = open.receiver.ack_need() == AckNeed::Now;
         let received = open
             .receiver
-            .on_data(now, arrived, seq, payload, has_fin, round_trip);
-        match received.ack {
-            AckNeed::Now => open.acknowledge_now(),
-            AckNeed::Delayed | AckNeed::None => {}
+            .on_data(now, arrived, seq, payload, has_fin);
+        // An acknowledgment for each segment that arrives out of order.
+        if was_due && received.ack == AckNeed::Now && open.receiver.has_gap() {
+            open.acknowledge_now();
         }
         let mut events = Events {
             is_readable: received.readable,
@@ -239,11 +263,11 @@ impl<B: Deref<Target = [u8]>> Open<B> {
     fn check(
         &mut self,
         arrival: Arrival,
-        segment: &Segment<'_>,
+        segment: &Arriving<'_>,
         limiter: &mut ChallengeLimiter,
     ) -> Result<(), Refused> {
         let Arrival { now, arrived, .. } = arrival;
-        let (header, flags) = (&segment.header, segment.header.flags);
+        let (header, flags) = (segment.header, segment.header.flags);
         let is_reset = flags.contains(Flags::RST);
         let seq = header.sequence;
         let length = segment.sequence_length();
@@ -289,7 +313,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         }
         // RFC 7323, 5.3 R3.
         if let (Some(paws), Some(times)) = (&mut self.paws, segment.options.timestamps) {
-            paws.on_accepted(arrived, times.value, seq, self.acknowledged);
+            paws.on_accepted(arrived, times.value, seq, self.receiver.last_ack_sent());
         }
         self.probes.on_segment(arrived);
         if self.flags.has_ecn {
@@ -327,11 +351,10 @@ impl<B: Deref<Target = [u8]>> Open<B> {
     /// Makes an acknowledgment due. Peers without SACK count duplicates, so each has its own, as far as there is a
     /// reason for several (RFC 5681, 3.2: three).
     pub(super) fn acknowledge_now(&mut self) {
-        let most = match self.flags.has_sack {
-            true => 1,
-            false => MOST_DUPLICATE_ACKS,
-        };
-        self.acks_due = self.acks_due.saturating_add(1).min(most);
+        if self.receiver.ack_need() == AckNeed::Now && !self.flags.has_sack {
+            self.extra_acks = (self.extra_acks + 1).min(MOST_EXTRA_ACKS);
+        }
+        self.receiver.request_ack();
     }
 
     /// Answers a segment that is not acceptable. Those with data or FIN show that an acknowledgment was lost; others are
@@ -350,11 +373,11 @@ impl<B: Deref<Target = [u8]>> Open<B> {
 
     /// Answers a segment that may be forged, if the limits allow it (RFC 5961, 7).
     fn challenge(&mut self, now: Instant, limiter: &mut ChallengeLimiter) {
-        if limiter.allow(now, &mut self.challenges) {
-            self.acks_due = self.acks_due.max(1);
+        if limiter.allows(now, &mut self.challenges) {
+            self.receiver.request_ack();
         }
     }
 }
 
-/// Enough for a fast retransmission, and one for a segment that the network has reordered.
-const MOST_DUPLICATE_ACKS: u8 = 4;
+/// Together with the first, enough for a fast retransmission.
+const MOST_EXTRA_ACKS: u8 = 3;
