@@ -2,38 +2,61 @@
 //!
 //! The caller does the same as for datagrams: [`on_frame`](Stack::on_frame), [`process`](Stack::process),
 //! [`on_timer`](Stack::on_timer) at [`next_timeout`](Stack::next_timeout), and [`next_frame`](Stack::next_frame) until it
-//! returns `None`. Connections and listeners have these calls of their own:
+//! returns `None`.
 //!
-//! ```text
-//! tcp_listen(local: SocketAddr, settings: ListenSettings) -> Result<TcpListenerId, BindError>
-//! tcp_accept(now, TcpListenerId) -> Option<(TcpId, SocketAddr)>
-//! tcp_close_listener(now, TcpListenerId)                 // resets the connections that were not accepted
-//! tcp_connect(now, local: Option<SocketAddr>, remote: SocketAddr, settings: Option<tcp::settings::Settings>)
-//!     -> Result<TcpId, BindError>                        // Settings as those of the stack unless given
-//! tcp_process(now, TcpId)                                // does the protocol's work for the segments that wait
-//! tcp_read(now, TcpId, &mut [u8]) -> Result<usize, TcpError>      // 0: the peer has closed its half
-//! tcp_take(now, TcpId) -> Result<Option<TcpPayload<B>>, TcpError> // None: the peer has closed its half
-//! tcp_write(now, TcpId, Bytes) -> Result<usize, TcpError>         // the bytes taken; the rest again later
-//! tcp_shutdown_write(now, TcpId) -> Result<(), TcpError>          // FIN behind all bytes
-//! tcp_close(now, TcpId)                                  // the owner is gone; the id is no longer valid
-//! tcp_abort(now, TcpId)                                  // RST; the id is no longer valid
-//! tcp_wait(now, TcpId, Interest) -> bool                 // true: tcp_next_woken will name it; false: ready already
-//! tcp_wait_accept(TcpListenerId) -> bool
-//! tcp_next_woken() -> Option<TcpWoken>                   // TcpWoken::{Connection(TcpId), Listener(TcpListenerId)}
-//! tcp_readiness(TcpId) -> Interest                       // of what is processed: readable, writable
-//! tcp_state(TcpId) -> Option<State>                      // tcp::state::State; TIME-WAIT also after tcp_close
-//! tcp_take_error(TcpId) -> Option<tcp::connection::Error>
-//! tcp_local(TcpId), tcp_remote(TcpId) -> Option<SocketAddr>; tcp_listener_local(TcpListenerId)
-//! tcp_stats(TcpId) -> Option<ConnectionStats>; tcp_counts() -> &TcpCounts
-//! tcp_set_pace(TcpId, bytes_per_second: Option<u64>)
-//! tcp_change(TcpId, impl FnOnce(&mut tcp::settings::Settings))    // options of a socket: linger, keep-alive, Nagle, …
-//! ```
+//! | calls | |
+//! |---|---|
+//! | [`tcp_listen`](Stack::tcp_listen), [`tcp_accept`](Stack::tcp_accept) | connections that others open |
+//! | [`tcp_connect`](Stack::tcp_connect) | connections that this end opens |
+//! | [`tcp_read`](Stack::tcp_read), [`tcp_take`](Stack::tcp_take), [`tcp_write`](Stack::tcp_write) | bytes |
+//! | [`tcp_shutdown_write`](Stack::tcp_shutdown_write), [`tcp_close`](Stack::tcp_close), [`tcp_abort`](Stack::tcp_abort) | the end |
+//! | [`tcp_wait`](Stack::tcp_wait), [`tcp_next_woken`](Stack::tcp_next_woken) | wake-ups |
+//!
+//! **On whose account.** Demultiplexing puts a segment into the channel of its connection. Lazily
+//! ([`Architecture::SoftLrp`](super::Architecture)), the protocol runs when the owner reads, writes or waits. If it does
+//! none of these, a timer does the work after a quarter of the round trip, so that acknowledgments are not late (the
+//! asynchronous protocol thread of *LRP*, 3.4). Segments that cannot wait are processed by
+//! [`process`](Stack::process): SYN, FIN and RST, gaps, and acknowledgments for which data waits. SYNs, and the
+//! acknowledgments that complete handshakes, have channels of their own at each listener. A SYN flood to a listener that
+//! does not accept fills its channel, and costs no more than demultiplexing.
+//!
+//! **Output.** [`next_frame`](Stack::next_frame) asks the connections that can send for one segment each, in turn, so one
+//! with much to send does not hold others up. It uses the time of the latest other call.
 //!
 //! An error of a connection, such as a reset, is returned once, by the next read or write or by `tcp_take_error`.
 
-use core::fmt;
+mod accept;
+mod calls;
+mod input;
+mod output;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod timers;
 
-use crate::tcp::connection::Error;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::fmt;
+use core::net::SocketAddr;
+use core::ops::Deref;
+
+use softclock_core::{Instant, TimerKey, TimerWheel};
+
+use self::accept::Listening;
+use super::Stack;
+use super::endpoint::Arrived;
+use super::slots::{SlotId, Slots};
+use crate::channel::Channel;
+use crate::demux::HashKey;
+use crate::rate_limit::TokenBucket;
+use crate::tcp::connection::{Connection, Error};
+use crate::tcp::listen::Shared;
+use crate::tcp::seq::Seq;
+use crate::tcp::settings::Settings;
+use crate::tcp::state::State;
+use crate::tcp::time_wait::TimeWaitTable;
+
+pub use settings::{TcpListenSettings, TcpSettings};
 
 /// The number of a connection in its stack. The number of a closed connection is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,3 +95,217 @@ pub enum TcpError {
     /// The connection has failed. Returned once; then reads return the end of the stream, and writes `Closed`.
     Failed(Error),
 }
+
+/// The segments and connections of a stack so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct TcpCounts {
+    /// Segments that were given to connections.
+    pub segments_received: u64,
+    /// Segments that were sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Resets that were sent.
+    pub resets_sent: u64,
+    /// Connections that this end began to open.
+    pub opened: u64,
+    /// Handshakes that listeners completed.
+    pub accepted: u64,
+    /// Connections that failed.
+    pub failed: u64,
+    /// Connections that were reset on closing, since too many were without owners.
+    pub orphans_reset: u64,
+    /// Connections whose segments were processed by a timer, since the owner did not come.
+    pub late_owners: u64,
+}
+
+/// What a stack has for TCP.
+pub(super) struct Tcp<B> {
+    /// The settings of connections without settings of their own.
+    defaults: Arc<Settings>,
+    connections: Slots<TcpEndpoint<B>>,
+    listeners: Slots<Listening<B>>,
+    shared: Shared,
+    time_wait: TimeWaitTable,
+    /// Segments to connections in TIME-WAIT.
+    old: Channel<Arrived<B>>,
+    /// Connections that may have something to send, in turn.
+    ready: VecDeque<SlotId>,
+    /// Connections with segments that cannot wait for the owner.
+    prompt: VecDeque<SlotId>,
+    /// Listeners with something in their channels.
+    busy: VecDeque<SlotId>,
+    woken: VecDeque<TcpWoken>,
+    /// The timers of all connections.
+    wheel: TimerWheel<SlotId>,
+    /// No listener has work before this time.
+    listeners_due: Instant,
+    reset_rate: TokenBucket,
+    /// The memory of all connections, in bytes.
+    memory: usize,
+    orphans: usize,
+    /// The latest time that the caller has given.
+    latest: Instant,
+    key: HashKey,
+    ports_given: u32,
+    counts: TcpCounts,
+}
+
+/// A connection and what the stack keeps with it.
+pub(super) struct TcpEndpoint<B> {
+    connection: Connection<B>,
+    /// Segments that have arrived and are not processed.
+    channel: Channel<Arrived<B>>,
+    timer: Option<TimerKey>,
+    /// The time for which the timer is set.
+    due: Instant,
+    /// The listener whose owner has not accepted the connection yet.
+    listener: Option<SlotId>,
+    /// The memory that is counted in the sum of all.
+    memory: u32,
+    /// The sequence number behind the segments in the channel, if they are in order.
+    expected: Seq,
+    waits: Interest,
+    /// Whether it is in the list of connections that may send.
+    is_ready: bool,
+    /// Whether it is in the list of connections with segments that cannot wait.
+    is_prompt: bool,
+    is_woken: bool,
+    /// Whether the demultiplexer's table has its flow.
+    has_flow: bool,
+}
+
+impl<B: Deref<Target = [u8]>> Tcp<B> {
+    pub(super) fn new(settings: &TcpSettings, key: HashKey) -> Self {
+        let key = HashKey([key.mac(b"tcp"), key.mac(b"TCP")]);
+        let mut shared_settings = settings.shared;
+        shared_settings.timestamps = settings.connection.send.clock;
+        let shared = Shared::new(shared_settings, key);
+        Self {
+            defaults: Arc::new(settings.connection.clone()),
+            connections: Slots::new(),
+            listeners: Slots::new(),
+            time_wait: TimeWaitTable::new(settings.time_wait, &shared),
+            shared,
+            old: Channel::new(settings.time_wait_channel),
+            ready: VecDeque::new(),
+            prompt: VecDeque::new(),
+            busy: VecDeque::new(),
+            woken: VecDeque::new(),
+            wheel: TimerWheel::new(),
+            listeners_due: Instant::FAR_FUTURE,
+            reset_rate: TokenBucket::new(settings.resets_per_second, super::BURST),
+            memory: 0,
+            orphans: 0,
+            latest: Instant::ORIGIN,
+            key: HashKey([key.mac(b"ports"), key.mac(b"PORTS")]),
+            ports_given: 0,
+            counts: TcpCounts::default(),
+        }
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !(self.old.is_empty() && self.prompt.is_empty() && self.busy.is_empty())
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Lists a connection among those that may have something to send.
+    fn mark_ready(&mut self, id: SlotId) {
+        if let Some(endpoint) = self.connections.get_mut(id)
+            && !endpoint.is_ready
+        {
+            endpoint.is_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Wakes the owner of a connection if it waits for this.
+    fn wake(&mut self, id: SlotId, event: Interest) {
+        let Some(endpoint) = self.connections.get_mut(id) else {
+            return;
+        };
+        let waits = endpoint.waits;
+        let is_due = (waits.readable && event.readable) || (waits.writable && event.writable);
+        if is_due && !endpoint.is_woken {
+            endpoint.waits = Interest::default();
+            endpoint.is_woken = true;
+            self.woken.push_back(TcpWoken::Connection(TcpId(id)));
+        }
+    }
+
+    /// Brings the sum of all memory up to date.
+    fn account(&mut self, id: SlotId) {
+        if let Some(endpoint) = self.connections.get_mut(id) {
+            let bytes = endpoint.connection.memory_bytes() + endpoint.channel.bytes();
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.memory -= endpoint.memory as usize;
+            self.memory += bytes as usize;
+            endpoint.memory = bytes;
+        }
+    }
+}
+
+impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
+    fn new(connection: Connection<B>, settings: &TcpSettings) -> Self {
+        Self {
+            connection,
+            channel: Channel::new(settings.channel),
+            timer: None,
+            due: Instant::FAR_FUTURE,
+            listener: None,
+            memory: 0,
+            expected: Seq(0),
+            waits: Interest::default(),
+            is_ready: false,
+            is_prompt: false,
+            is_woken: false,
+            has_flow: true,
+        }
+    }
+
+    /// What the connection is ready for.
+    fn readiness(&self) -> Interest {
+        let connection = &self.connection;
+        let has_ended = connection.has_error() || connection.state() == State::Closed;
+        let is_opening = matches!(connection.state(), State::SynSent | State::SynReceived);
+        Interest {
+            readable: has_ended || connection.readable() > 0 || connection.is_at_end(),
+            // A write to a half that is closed returns an error at once.
+            writable: has_ended
+                || connection.room() > 0
+                || !(is_opening || connection.state().may_write()),
+        }
+    }
+}
+
+impl Interest {
+    /// Readable only.
+    pub const READABLE: Self = Self {
+        readable: true,
+        writable: false,
+    };
+    /// Writable only.
+    pub const WRITABLE: Self = Self {
+        readable: false,
+        writable: true,
+    };
+    /// Both.
+    pub const BOTH: Self = Self {
+        readable: true,
+        writable: true,
+    };
+}
+
+impl fmt::Display for TcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WouldBlock => f.write_str("the connection is not ready"),
+            Self::Closed => f.write_str("the connection is closed"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TcpError {}
