@@ -18,6 +18,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `tcp/` | connections |
 //! | `settings.rs` | the settings and their defaults |
 //! | `endpoint.rs` | endpoints, their channels and counters |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
@@ -35,6 +36,7 @@ mod output;
 mod path_mtu;
 mod settings;
 mod slots;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -47,8 +49,10 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use self::endpoint::{Arrived, Endpoint};
+use self::input::Owner;
 use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
+use self::tcp::Tcp;
 use crate::channel::Channel;
 use crate::demux::{HashKey, InUse, Protocol, Table};
 use crate::drops::{DropReason, Drops};
@@ -60,6 +64,9 @@ use crate::routes::Routes;
 pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError, Pending};
 pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
+pub use tcp::{
+    Interest, TcpCounts, TcpError, TcpId, TcpListenSettings, TcpListenerId, TcpSettings, TcpWoken,
+};
 
 /// A network stack for one link. `B` is the memory of a received frame, such as a buffer that returns to its pool when
 /// it is dropped; a channel holds it until the receiver has taken its datagram.
@@ -111,7 +118,7 @@ pub struct Stack<B> {
     /// Endpoints whose receivers must be woken.
     woken: VecDeque<EndpointId>,
     /// Frames that wait for eager processing, each with its endpoint if it is demultiplexed.
-    ip_queue: Channel<(Option<EndpointId>, Arrived<B>)>,
+    ip_queue: Channel<(Option<Owner>, Arrived<B>)>,
     /// Frames for [`process`](Stack::process) in all architectures but BSD.
     control: Channel<Arrived<B>>,
     fragments: Channel<Arrived<B>>,
@@ -119,6 +126,7 @@ pub struct Stack<B> {
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
     neighbors: Neighbors<Vec<u8>>,
     path_mtus: PathMtus,
+    tcp: Tcp<B>,
     /// Frames for the link.
     leaving: VecDeque<Vec<u8>>,
     echo_rate: SourceBuckets,
@@ -208,6 +216,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
+            tcp: Tcp::new(&settings.tcp, key),
             leaving: VecDeque::new(),
             echo_rate: SourceBuckets::new(
                 TokenBucket::new(settings.echoes_of_source_per_second, BURST),
@@ -351,16 +360,25 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         None
     }
 
-    /// The next frame for the link.
+    /// The next frame for the link. Asks connections for their segments, one each in turn, when no other frame waits.
     pub fn next_frame(&mut self) -> Option<Vec<u8>> {
+        if self.leaving.is_empty() {
+            self.tcp_send_next();
+        }
+        // The first segment to a neighbor may ask for its link address.
+        let now = self.tcp_latest();
+        if self.leaving.is_empty() && self.neighbors.next_timeout().is_some_and(|due| due <= now) {
+            self.neighbors_on_timer(now);
+        }
         let frame = self.leaving.pop_front()?;
         self.counts.frames_sent += 1;
         Some(frame)
     }
 
-    /// The frames that wait for the link.
+    /// The frames that wait for the link. One stands for the segments of all connections that may have some: these are
+    /// made when [`next_frame`](Self::next_frame) asks for them.
     pub fn frames_waiting(&self) -> usize {
-        self.leaving.len()
+        self.leaving.len() + usize::from(self.tcp.may_send())
     }
 
     /// The time at which [`on_timer`](Self::on_timer) has work, if any. It may be past.
@@ -368,13 +386,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let times = [
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
+            self.tcp_next_timeout(),
         ];
         times.into_iter().flatten().min()
     }
 
     /// Whether [`process`](Self::process) has work.
     pub fn has_work(&self) -> bool {
-        !(self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty())
+        let is_idle =
+            self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty();
+        !is_idle || self.tcp.has_work()
     }
 
     /// The packets that were dropped, by reason. Those of the endpoints are among them.

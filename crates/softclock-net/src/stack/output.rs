@@ -69,6 +69,7 @@ pub(super) struct Outgoing {
     pub(super) protocol: u8,
     pub(super) hop_limit: u8,
     pub(super) traffic_class: u8,
+    pub(super) may_fragment: bool,
 }
 
 impl Outgoing {
@@ -78,6 +79,7 @@ impl Outgoing {
             protocol,
             hop_limit: HOP_LIMIT,
             traffic_class: 0,
+            may_fragment: true,
         }
     }
 
@@ -97,7 +99,7 @@ impl Outgoing {
             hop_limit: self.hop_limit,
             traffic_class: self.traffic_class,
             identification,
-            may_fragment: true,
+            may_fragment: self.may_fragment,
         }
     }
 }
@@ -261,6 +263,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             protocol: packet.protocol,
             hop_limit: packet.hop_limit,
             traffic_class: packet.traffic_class,
+            may_fragment: true,
         };
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;

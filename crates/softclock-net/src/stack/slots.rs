@@ -83,6 +83,11 @@ impl<T> Slots<T> {
         (place.generation == id.generation).then_some(entry)
     }
 
+    /// The numbers of all entries.
+    pub(super) fn ids(&self) -> Vec<SlotId> {
+        self.iter().map(|(id, _)| id).collect()
+    }
+
     /// All entries, in the order of their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &T)> {
         let entries = self.slots.iter().enumerate();

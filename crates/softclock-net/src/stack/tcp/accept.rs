@@ -9,7 +9,7 @@ use softclock_core::Instant;
 use super::input::{Glance, Parsed};
 use super::{TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use crate::channel::Channel;
-use crate::demux::{Flow, InUse, Protocol};
+use crate::demux::{InUse, Protocol};
 use crate::drops::DropReason;
 use crate::stack::endpoint::Arrived;
 use crate::stack::input::check_source;
@@ -17,6 +17,7 @@ use crate::stack::slots::SlotId;
 use crate::stack::{BindError, Stack};
 use crate::tcp::connection::Connection;
 use crate::tcp::listen::{Handshake, ListenStats, Listener, Outcome};
+use crate::tcp::peer::Offer;
 use crate::tcp::segment::{Flags, Reply};
 use crate::tcp::settings::Settings;
 use crate::tcp::time_wait::TimeWaitOutcome;
@@ -25,6 +26,7 @@ use crate::tcp::time_wait::TimeWaitOutcome;
 pub(super) struct Listening<B> {
     pub(super) listener: Listener<SlotId>,
     local: (IpAddr, u16),
+    offer: Offer,
     /// The settings of its connections.
     connection: Arc<Settings>,
     syns: Channel<Arrived<B>>,
@@ -77,6 +79,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let listening = Listening {
             listener: Listener::new(listen, &self.tcp.shared),
             local,
+            offer: listen.offer,
             connection,
             syns: Channel::new(self.settings.tcp.syn_channel),
             handshakes: Channel::new(self.settings.tcp.handshake_channel),
@@ -133,7 +136,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             }
             self.tcp_abort(now, TcpId(connection));
         }
-        listening.listener.close(&mut self.tcp.shared).for_each(drop);
+        listening
+            .listener
+            .close(&mut self.tcp.shared)
+            .for_each(drop);
     }
 
     /// The address and port of a listener. `None` if it is closed.
@@ -241,15 +247,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let listener = self.table.find_bound(&flow);
         let segment = parsed.segment(frame.memory.bytes());
         let tcp = &mut self.tcp;
-        let (shared, is_listening) = (&mut tcp.shared, listener.is_some());
+        let listening = listener.and_then(|id| tcp.listeners.get(id));
+        let offer = listening.map(|listening| &listening.offer);
         let outcome = tcp
             .time_wait
-            .on_segment(shared, now, flow, &segment, is_listening);
+            .on_segment(&mut tcp.shared, now, flow, &segment, offer);
         match outcome {
-            TimeWaitOutcome::Reply(reply) => self.tcp_reply(now, &flow, &reply),
+            TimeWaitOutcome::Reply(reply) => self.tcp_reply(now, &reply),
             TimeWaitOutcome::Refused(reply, reason) => {
                 self.drops.count(reason);
-                self.tcp_reply(now, &flow, &reply);
+                self.tcp_reply(now, &reply);
             }
             TimeWaitOutcome::Reuse { previous } => {
                 let Some(id) = listener else {
@@ -279,10 +286,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         frame: Arrived<B>,
     ) {
         match outcome {
-            Outcome::Reply(reply) => self.tcp_reply(now, &parsed.flow, &reply),
+            Outcome::Reply(reply) => self.tcp_reply(now, &reply),
             Outcome::Refused(reply, reason) => {
                 self.drops.count(reason);
-                self.tcp_refuse(now, &parsed.flow, &reply);
+                self.tcp_refuse(now, &reply);
             }
             Outcome::Completed(handshake) => {
                 self.on_handshake(now, id, &handshake, parsed, frame);
@@ -329,10 +336,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Sends a segment that answers one without connection. Resets are limited.
-    pub(in crate::stack) fn tcp_refuse(&mut self, now: Instant, flow: &Flow, reply: &Reply) {
+    pub(in crate::stack) fn tcp_refuse(&mut self, now: Instant, reply: &Reply) {
         let is_reset = reply.header.flags.contains(Flags::RST);
         if !is_reset || self.tcp.reset_rate.take(now) {
-            self.tcp_reply(now, flow, reply);
+            self.tcp_reply(now, reply);
         }
     }
 
@@ -348,9 +355,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp.listeners_due = Instant::FAR_FUTURE;
         for id in self.tcp.listeners.ids() {
             while let Some(listening) = self.tcp.listeners.get_mut(id)
-                && let Some((flow, reply)) = listening.listener.on_timer(&mut self.tcp.shared, now)
+                && let Some(reply) = listening.listener.on_timer(&mut self.tcp.shared, now)
             {
-                self.tcp_reply(now, &flow, &reply);
+                self.tcp_reply(now, &reply);
             }
             self.note_listener_timeout(id);
         }

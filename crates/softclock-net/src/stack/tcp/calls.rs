@@ -44,10 +44,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let source = match local.map(|local| local.ip()) {
             Some(local) if !local.is_unspecified() => local,
-            _ => self
-                .routes
-                .source_for(address)
-                .ok_or(BindError::NoRoute)?,
+            _ => self.routes.source_for(address).ok_or(BindError::NoRoute)?,
         };
         if source.is_ipv4() != address.is_ipv4() {
             return Err(BindError::Remote);
@@ -68,7 +65,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return self.tcp_open(now, flow(port), settings);
         }
         // RFC 6056, 3.3.3: a place that depends on the peer, and from there on upwards.
-        let place = self.tcp.key.hash_flow(&flow(0)) as u32;
+        let place = self.tcp.shared.secrets().timestamp_offset(&flow(0));
         for _ in 0..PORTS {
             let number = place.wrapping_add(self.tcp.ports_given) % u32::from(PORTS);
             self.tcp.ports_given = self.tcp.ports_given.wrapping_add(1);
@@ -219,7 +216,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         bytes.truncate(room);
         let written = bytes.len();
-        if connection.write(now, bytes).is_err() {
+        if connection.write(bytes).is_err() {
             return Err(TcpError::WouldBlock);
         }
         self.tcp.mark_ready(id.0);
@@ -238,7 +235,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if let Some(error) = connection.take_error() {
             return Err(TcpError::Failed(error));
         }
-        connection.shutdown_write(now);
+        connection.shutdown_write();
         self.tcp.mark_ready(id.0);
         Ok(())
     }
@@ -295,7 +292,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return false;
         };
         let ready = endpoint.readiness();
-        let is_ready = (ready.readable && interest.readable) || (ready.writable && interest.writable);
+        let is_ready =
+            (ready.readable && interest.readable) || (ready.writable && interest.writable);
         endpoint.waits = match is_ready {
             true => Interest::default(),
             false => interest,
@@ -380,7 +378,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// The connections by state, those in TIME-WAIT and those that are half open included. Looks at each connection.
     pub fn tcp_states(&self) -> impl Iterator<Item = (State, usize)> {
-        let states = self.tcp.connections.iter().map(|(_, endpoint)| endpoint.connection.state());
+        let states = self
+            .tcp
+            .connections
+            .iter()
+            .map(|(_, endpoint)| endpoint.connection.state());
         let mut counts = State::ALL.map(|state| (state, 0));
         for state in states.filter(|&state| state != State::TimeWait) {
             if let Some((_, count)) = counts.iter_mut().find(|(of, _)| *of == state) {
@@ -409,7 +411,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub fn tcp_change(&mut self, now: Instant, id: TcpId, change: impl FnOnce(&mut Settings)) {
         self.tcp_at(now);
         if let Some(endpoint) = self.tcp.connections.get_mut(id.0) {
-            endpoint.connection.change_settings(now, change);
+            endpoint.connection.change_settings(change);
             self.tcp.mark_ready(id.0);
             self.tcp_settle(now, id.0);
         }
@@ -437,14 +439,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             return false;
         };
-        let events = endpoint.connection.on_icmp(
-            now,
-            &IcmpError {
-                kind: error.kind,
-                next_hop_mtu: error.next_hop_mtu,
-                sequence: Seq(sequence),
-            },
-        );
+        let events = endpoint.connection.on_icmp(&IcmpError {
+            kind: error.kind,
+            next_hop_mtu: error.next_hop_mtu,
+            sequence: Seq(sequence),
+        });
         let is_believed = events.dropped.is_none();
         let mut events = events;
         // The caller counts the message.
@@ -458,6 +457,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub(super) fn mtu_of(&self, now: Instant, destination: IpAddr) -> usize {
         let path = self.path_mtus.of(now, destination);
         path.map_or(self.settings.mtu, |path| path.min(self.settings.mtu))
+    }
+
+    /// The latest time that the caller has given.
+    pub(in crate::stack) const fn tcp_latest(&self) -> Instant {
+        self.tcp.latest
     }
 
     /// Notes the time that the caller gives.

@@ -13,12 +13,12 @@ use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header as LinkHeader;
 use crate::stack::endpoint::{Arrived, Memory};
-use crate::stack::input::check_source;
+use crate::stack::input::{Owner, check_source};
 use crate::stack::slots::SlotId;
 use crate::stack::{Architecture, Stack};
 use crate::tcp::connection::{Arrival, Events};
 use crate::tcp::payload::Payload;
-use crate::tcp::segment::{self, Flags, Header, Options};
+use crate::tcp::segment::{self, Flags, Header, Options, Reply};
 use crate::tcp::seq::Seq;
 use crate::tcp::state::State;
 
@@ -54,7 +54,10 @@ impl Glance {
             // Extension headers are rare.
             _ => {
                 let parsed = ip::parse(packet).ok()?;
-                (parsed.header_bytes, parsed.header_bytes + parsed.payload.len())
+                (
+                    parsed.header_bytes,
+                    parsed.header_bytes + parsed.payload.len(),
+                )
             }
         };
         let bytes = packet.get(start..end)?;
@@ -148,7 +151,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     self.drops.count(DropReason::ChannelFull);
                     return;
                 }
-                self.queue(Some(super::super::input::Owner::Tcp(target)), frame);
+                self.queue(Some(Owner::Tcp(target)), frame);
             }
             Architecture::SoftLrp => match target {
                 TcpTarget::Connection(id) => self.tcp_enqueue(now, id, frame),
@@ -274,10 +277,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if let Some(reason) = events.dropped {
             self.drops.count(reason);
         }
-        if let Some(reply) = events.reply
-            && let Some(flow) = self.tcp_flow(id)
-        {
-            self.tcp_reply(now, &flow, &reply);
+        if let Some(reply) = events.reply {
+            self.tcp_reply(now, &reply);
         }
         if events.may_send {
             self.tcp.mark_ready(id);
@@ -345,10 +346,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_arm(now, id);
     }
 
-    pub(super) fn tcp_flow(&self, id: SlotId) -> Option<Flow> {
-        Some(*self.tcp.connections.get(id)?.connection.flow())
-    }
-
     /// Does one piece of the work for connections that runs on the stack's account. Returns whether there was one.
     pub(in crate::stack) fn tcp_process_one(&mut self, now: Instant) -> bool {
         if let Some(id) = self.tcp.prompt.pop_front() {
@@ -363,6 +360,30 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return true;
         }
         self.listeners_process_one(now)
+    }
+
+    /// Answers a segment without connection and listener by a reset (RFC 9293, 3.10.7.1). The demultiplexer has taken
+    /// a token of the rate limit. Returns the reason for which the segment is dropped.
+    pub(in crate::stack) fn tcp_on_closed_port(
+        &mut self,
+        now: Instant,
+        packet: &ip::Packet<'_>,
+        (verify, is_to_group): (Verify, bool),
+    ) -> DropReason {
+        let segment = match segment::parse(packet.addresses, packet.payload, verify) {
+            Ok(segment) => segment,
+            Err(reason) => return reason,
+        };
+        let flow = flow(packet.addresses, &segment.header);
+        if let Some(reply) = Reply::reset(flow, &segment).filter(|_| !is_to_group) {
+            self.tcp_reply(now, &reply);
+        }
+        DropReason::PortUnreachable
+    }
+
+    /// Whether the rate limit allows a reset.
+    pub(in crate::stack) fn tcp_may_refuse(&mut self, now: Instant) -> bool {
+        self.tcp.reset_rate.take(now)
     }
 
     /// Takes a segment that was put together from fragments, as a frame of its own.

@@ -1,26 +1,26 @@
 //! Connections of TCP.
 //!
-//! The caller does the same as for datagrams: [`on_frame`](Stack::on_frame), [`process`](Stack::process),
-//! [`on_timer`](Stack::on_timer) at [`next_timeout`](Stack::next_timeout), and [`next_frame`](Stack::next_frame) until it
+//! The caller does the same as for datagrams: [`on_frame`](super::Stack::on_frame), [`process`](super::Stack::process),
+//! [`on_timer`](super::Stack::on_timer) at [`next_timeout`](super::Stack::next_timeout), and [`next_frame`](super::Stack::next_frame) until it
 //! returns `None`.
 //!
 //! | calls | |
 //! |---|---|
-//! | [`tcp_listen`](Stack::tcp_listen), [`tcp_accept`](Stack::tcp_accept) | connections that others open |
-//! | [`tcp_connect`](Stack::tcp_connect) | connections that this end opens |
-//! | [`tcp_read`](Stack::tcp_read), [`tcp_take`](Stack::tcp_take), [`tcp_write`](Stack::tcp_write) | bytes |
-//! | [`tcp_shutdown_write`](Stack::tcp_shutdown_write), [`tcp_close`](Stack::tcp_close), [`tcp_abort`](Stack::tcp_abort) | the end |
-//! | [`tcp_wait`](Stack::tcp_wait), [`tcp_next_woken`](Stack::tcp_next_woken) | wake-ups |
+//! | [`tcp_listen`](super::Stack::tcp_listen), [`tcp_accept`](super::Stack::tcp_accept) | connections that others open |
+//! | [`tcp_connect`](super::Stack::tcp_connect) | connections that this end opens |
+//! | [`tcp_read`](super::Stack::tcp_read), [`tcp_take`](super::Stack::tcp_take), [`tcp_write`](super::Stack::tcp_write) | bytes |
+//! | [`tcp_shutdown_write`](super::Stack::tcp_shutdown_write), [`tcp_close`](super::Stack::tcp_close), [`tcp_abort`](super::Stack::tcp_abort) | the end |
+//! | [`tcp_wait`](super::Stack::tcp_wait), [`tcp_next_woken`](super::Stack::tcp_next_woken) | wake-ups |
 //!
 //! **On whose account.** Demultiplexing puts a segment into the channel of its connection. Lazily
 //! ([`Architecture::SoftLrp`](super::Architecture)), the protocol runs when the owner reads, writes or waits. If it does
 //! none of these, a timer does the work after a quarter of the round trip, so that acknowledgments are not late (the
 //! asynchronous protocol thread of *LRP*, 3.4). Segments that cannot wait are processed by
-//! [`process`](Stack::process): SYN, FIN and RST, gaps, and acknowledgments for which data waits. SYNs, and the
+//! [`process`](super::Stack::process): SYN, FIN and RST, gaps, and acknowledgments for which data waits. SYNs, and the
 //! acknowledgments that complete handshakes, have channels of their own at each listener. A SYN flood to a listener that
 //! does not accept fills its channel, and costs no more than demultiplexing.
 //!
-//! **Output.** [`next_frame`](Stack::next_frame) asks the connections that can send for one segment each, in turn, so one
+//! **Output.** [`next_frame`](super::Stack::next_frame) asks the connections that can send for one segment each, in turn, so one
 //! with much to send does not hold others up. It uses the time of the latest other call.
 //!
 //! An error of a connection, such as a reset, is returned once, by the next read or write or by `tcp_take_error`.
@@ -30,32 +30,30 @@ mod calls;
 mod input;
 mod output;
 mod settings;
-#[cfg(test)]
-mod tests;
 mod timers;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::fmt;
-use core::net::SocketAddr;
 use core::ops::Deref;
 
 use softclock_core::{Instant, TimerKey, TimerWheel};
 
 use self::accept::Listening;
-use super::Stack;
 use super::endpoint::Arrived;
 use super::slots::{SlotId, Slots};
 use crate::channel::Channel;
 use crate::demux::HashKey;
 use crate::rate_limit::TokenBucket;
 use crate::tcp::connection::{Connection, Error};
-use crate::tcp::listen::Shared;
+use crate::tcp::listen::{Shared, TimestampUnit};
+use crate::tcp::send::ClockUnit;
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWaitTable;
 
+pub(super) use input::TcpTarget;
 pub use settings::{TcpListenSettings, TcpSettings};
 
 /// The number of a connection in its stack. The number of a closed connection is never used again.
@@ -145,7 +143,6 @@ pub(super) struct Tcp<B> {
     orphans: usize,
     /// The latest time that the caller has given.
     latest: Instant,
-    key: HashKey,
     ports_given: u32,
     counts: TcpCounts,
 }
@@ -178,7 +175,10 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
     pub(super) fn new(settings: &TcpSettings, key: HashKey) -> Self {
         let key = HashKey([key.mac(b"tcp"), key.mac(b"TCP")]);
         let mut shared_settings = settings.shared;
-        shared_settings.timestamps = settings.connection.send.clock;
+        shared_settings.timestamps = match settings.connection.send.clock {
+            ClockUnit::Milliseconds => TimestampUnit::Millisecond,
+            ClockUnit::Microseconds => TimestampUnit::Microsecond,
+        };
         let shared = Shared::new(shared_settings, key);
         Self {
             defaults: Arc::new(settings.connection.clone()),
@@ -197,7 +197,6 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             memory: 0,
             orphans: 0,
             latest: Instant::ORIGIN,
-            key: HashKey([key.mac(b"ports"), key.mac(b"PORTS")]),
             ports_given: 0,
             counts: TcpCounts::default(),
         }

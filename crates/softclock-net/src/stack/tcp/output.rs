@@ -66,14 +66,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Sends a segment that no connection keeps.
-    pub(super) fn tcp_reply(&mut self, now: Instant, flow: &Flow, reply: &Reply) {
+    pub(super) fn tcp_reply(&mut self, now: Instant, reply: &Reply) {
         if self.leaving.len() >= self.settings.send_queue {
             self.drops.count(DropReason::SendQueueFull);
             return;
         }
         let is_reset = reply.header.flags.contains(Flags::RST);
         self.tcp.counts.resets_sent += u64::from(is_reset);
-        let outgoing = outgoing(flow);
+        let outgoing = outgoing(&reply.flow);
         let mut frame = self.begin(&outgoing, segment::header_bytes(&reply.options));
         let addresses = outgoing.addresses;
         segment::emit(addresses, &reply.header, &reply.options, |_| {}, &mut frame);

@@ -70,14 +70,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         let waiting = endpoint.channel.front().map(|frame| {
             let quarter = endpoint.connection.round_trip().map(|time| time / 4);
-            let longest = quarter.unwrap_or(LONGEST_WAIT).clamp(LEAST_WAIT, LONGEST_WAIT);
+            let longest = quarter
+                .unwrap_or(LONGEST_WAIT)
+                .clamp(LEAST_WAIT, LONGEST_WAIT);
             frame.at + longest
         });
         let protocol = endpoint.connection.next_timeout();
         let due = waiting.into_iter().chain(protocol).min();
         // What is due of a connection that is asked for segments anyway needs no timer: it is set again when the
         // connection has none to send.
-        let due = due.filter(|&due| due > now || !endpoint.is_ready || !endpoint.channel.is_empty());
+        let due =
+            due.filter(|&due| due > now || !endpoint.is_ready || !endpoint.channel.is_empty());
         let due = due.unwrap_or(Instant::FAR_FUTURE);
         if due == endpoint.due {
             return;

@@ -2,14 +2,15 @@
 
 use alloc::sync::Arc;
 use core::ops::Deref;
+use core::time::Duration;
 
 use bytes::Bytes;
-use softclock_core::Instant;
 
 use super::{Connection, Phase};
 use crate::tcp::payload::Payload;
 use crate::tcp::receive::Receiver;
 use crate::tcp::send::Sender;
+use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::stats::ConnectionStats;
@@ -46,12 +47,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     ///
     /// # Errors
     /// Returns the bytes if there is no [room](Self::room) for all of them, or if this half is not open.
-    pub fn write(&mut self, now: Instant, bytes: Bytes) -> Result<(), Bytes> {
+    pub fn write(&mut self, bytes: Bytes) -> Result<(), Bytes> {
         if !self.state.may_write() {
             return Err(bytes);
         }
         match &mut self.phase {
-            Phase::Open(open) => open.sender.write(now, bytes),
+            Phase::Open(open) => open.sender.write(bytes),
             _ => Err(bytes),
         }
     }
@@ -72,8 +73,30 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// Limits the rate of sending, in bytes a second, headers not counted; `None`: as congestion control allows.
     pub fn set_pace(&mut self, bytes_per_second: Option<u64>) {
         if let Phase::Open(open) = &mut self.phase {
-            open.sender.set_pace(bytes_per_second);
+            open.sender.set_rate(bytes_per_second);
         }
+    }
+
+    /// The position that is expected next (RCV.NXT). 0 before the peer's SYN has arrived.
+    pub fn receive_next(&self) -> Seq {
+        self.receiver().map_or(Seq(0), Receiver::next)
+    }
+
+    /// Whether an acknowledgment repeats the last one while data is outstanding: a sign of loss.
+    pub fn is_duplicate(&self, acknowledgment: Seq) -> bool {
+        let sender = self.sender().filter(|sender| !sender.is_all_acked());
+        sender.is_some_and(|sender| sender.una() == acknowledgment)
+    }
+
+    /// The smoothed round-trip time.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.sender()?.srtt()
+    }
+
+    /// Notes that the owner is gone: errors are not kept for it.
+    pub const fn set_orphan(&mut self) {
+        self.is_orphan = true;
+        self.error = None;
     }
 
     /// Changes the settings. Those of buffers, of the handshake and of congestion control count for new connections
@@ -98,7 +121,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// The counters, and the state of congestion control.
     pub fn stats(&self) -> ConnectionStats {
         match &self.phase {
-            Phase::Open(open) => ConnectionStats::of(self.state, open.segments_received, &open.sender),
+            Phase::Open(open) => {
+                ConnectionStats::of(self.state, open.segments_received, &open.sender)
+            }
             _ => ConnectionStats::new(self.state),
         }
     }

@@ -9,10 +9,11 @@ use crate::drops::DropReason;
 use crate::icmp::ErrorKind;
 use crate::tcp::path_mtu;
 use crate::tcp::peer::mss_of_mtu;
-use crate::tcp::segment::{Flags, Header, Options, Reply};
+use crate::tcp::segment::{Flags, Reply};
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Linger;
 use crate::tcp::state::State;
+use crate::tcp::time_wait::LastState;
 
 impl<B: Deref<Target = [u8]>> Connection<B> {
     /// CLOSE of this end's half (RFC 9293, 3.10.4): FIN follows all bytes that were written. Reading goes on.
@@ -85,21 +86,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// <SEQ=SND.NXT><CTL=RST,ACK>, in the states in which the peer has a connection to reset.
     fn own_reset(&mut self) -> Option<Reply> {
-        let header = self.header(Flags::RST | Flags::ACK);
         let (sequence, acknowledgment) = match (&self.phase, self.state) {
             (_, State::SynSent | State::TimeWait | State::Closed) => return None,
             (Phase::Open(open), _) => (open.sender.next(), open.receiver.next()),
             (Phase::Opening(opening), _) => (opening.iss() + 1, opening.acknowledgment()?),
             (Phase::Failed, _) => return None,
         };
-        Some(Reply {
-            header: Header {
-                sequence,
-                acknowledgment,
-                ..header
-            },
-            options: Options::default(),
-        })
+        let flags = Flags::RST | Flags::ACK;
+        Some(Reply::new(self.flow, sequence, acknowledgment, flags, 0))
     }
 
     /// The connection has failed: its owner learns why, after it has read what had arrived.
@@ -137,6 +131,19 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
     }
 
+    /// What the table of TIME-WAIT needs to know of a connection that has entered that state.
+    pub fn last_state(&self) -> Option<LastState> {
+        let Phase::Open(open) = &self.phase else {
+            return None;
+        };
+        (self.state == State::TimeWait).then(|| LastState {
+            send_next: open.sender.next(),
+            receive_next: open.receiver.next(),
+            window: (open.receiver.window() >> open.own_shift).min(u16::MAX.into()) as u16,
+            timestamp: open.paws.map(|paws| paws.recent()),
+        })
+    }
+
     /// Gives back the memory of what was to be sent.
     fn forget_sent(&mut self) {
         match &mut self.phase {
@@ -152,14 +159,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// An error that the network has reported about a segment with this sequence number. Believed only if the segment
     /// may be in flight (RFC 5927, 4.1). Established connections survive all but "packet too big", which shortens their
     /// segments (RFC 5927, 5 and 7; RFC 9293, 3.9.2.2).
-    pub fn on_icmp(&mut self, now: Instant, error: &IcmpError) -> Events {
+    pub fn on_icmp(&mut self, error: &IcmpError) -> Events {
         if !self.is_in_flight(error.sequence) {
             return Events::dropped(DropReason::IcmpIgnored);
         }
         let reported = match error.kind {
             ErrorKind::PacketTooBig => {
                 return match error.next_hop_mtu {
-                    Some(mtu) => self.on_path_mtu(now, mtu),
+                    Some(mtu) => self.on_path_mtu(mtu),
                     None => Events::dropped(DropReason::IcmpIgnored),
                 };
             }
@@ -173,9 +180,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             // A hard error ends an attempt to connect; a soft one is the reason given if it fails (RFC 5461).
             (
                 Phase::Opening(_),
-                ErrorKind::PortUnreachable
-                | ErrorKind::ProtocolUnreachable
-                | ErrorKind::Prohibited,
+                ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable | ErrorKind::Prohibited,
             ) => self.fail(reported),
             (Phase::Opening(opening), _) => {
                 opening.reported = Some(reported);
@@ -194,14 +199,22 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     }
 
     /// The path carries packets of at most `mtu` bytes: sends shorter segments, and those in flight again.
-    pub fn on_path_mtu(&mut self, now: Instant, mtu: u32) -> Events {
+    pub fn on_path_mtu(&mut self, mtu: u32) -> Events {
         let Some(mtu) = path_mtu::lowered(self.mtu, mtu, self.is_v4()) else {
             return Events::dropped(DropReason::IcmpIgnored);
         };
         self.mtu = mtu;
         let mss = mss_of_mtu(mtu.into(), self.is_v4());
         if let Phase::Open(open) = &mut self.phase {
-            open.sender.set_mss(now, mss);
+            let options = if open.paws.is_some() {
+                TIMESTAMP_BYTES
+            } else {
+                0
+            };
+            let mss = mss.saturating_sub(options);
+            if mss < open.sender.mss() {
+                open.sender.on_too_big(mss);
+            }
         }
         Events {
             may_send: true,
@@ -220,3 +233,6 @@ pub struct IcmpError {
     /// The sequence number of the quoted segment.
     pub sequence: Seq,
 }
+
+/// The option of time stamps, aligned.
+const TIMESTAMP_BYTES: u16 = 12;

@@ -28,8 +28,6 @@ mod open;
 mod output;
 mod segment_arrives;
 mod timers;
-#[cfg(test)]
-mod tests;
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -45,7 +43,6 @@ use super::paws::Paws;
 use super::receive::Receiver;
 use super::segment::{Flags, Header, Reply};
 use super::send::Sender;
-use super::seq::Seq;
 use super::settings::Settings;
 use super::state::State;
 use crate::demux::Flow;
@@ -89,9 +86,6 @@ struct Open<B> {
     sender: Sender,
     /// The newest time stamp of the peer, if both ends send time stamps.
     paws: Option<Paws>,
-    /// Up to where data was sent when the window was last reduced after ECE: the next reduction waits for its
-    /// acknowledgment (RFC 3168, 6.1.2).
-    ecn_recovery: Seq,
     challenges: LastChallenge,
     probes: Probes,
     /// The segments that were received, modulo 2^32.
@@ -100,6 +94,7 @@ struct Open<B> {
     /// (RFC 5681, 3.2).
     extra_acks: u8,
     peer_shift: u8,
+    own_shift: u8,
     flags: OpenFlags,
 }
 
@@ -111,8 +106,6 @@ struct OpenFlags {
     has_ecn: bool,
     /// A packet arrived with congestion experienced, and no CWR since: acknowledgments carry ECE.
     must_echo_ecn: bool,
-    /// The window was reduced after ECE: the next new data carries CWR.
-    must_confirm_ecn: bool,
     /// A keep-alive probe must be sent.
     is_probe_due: bool,
     /// The owner will not read any more: data that arrives is answered by RST.
@@ -204,6 +197,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             window: handshake.window,
             arrived: handshake.arrived,
             round_trip: handshake.round_trip,
+            is_retransmitted: handshake.is_retransmitted,
         };
         connection.become_established(now, &synchronized);
         connection

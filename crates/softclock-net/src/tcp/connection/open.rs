@@ -16,7 +16,7 @@ use crate::tcp::paws::Paws;
 use crate::tcp::payload::Payload;
 use crate::tcp::peer::{Ecn, Offer, PeerOptions, mss_of_mtu};
 use crate::tcp::receive::Receiver;
-use crate::tcp::segment::{Flags, Header, Options, Reply};
+use crate::tcp::segment::{Flags, Header, Reply};
 use crate::tcp::send::Sender;
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
@@ -47,6 +47,8 @@ pub(super) struct Synchronized {
     pub(super) window: u32,
     pub(super) arrived: Instant,
     pub(super) round_trip: Option<Duration>,
+    /// Whether this end's SYN or SYN-ACK was sent more than once.
+    pub(super) is_retransmitted: bool,
 }
 
 impl<B: Deref<Target = [u8]>> Connection<B> {
@@ -122,6 +124,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             window: header.window.into(),
             arrived,
             round_trip: (opening.repeated == 0).then(|| arrived.since(opening.sent)),
+            is_retransmitted: opening.repeated > 0,
         };
         self.become_established(now, &synchronized);
         self.acknowledge();
@@ -131,7 +134,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             may_send: true,
             ..Events::default()
         };
-        // Data and FIN may come with the SYN-ACK (RFC 9293, 3.10.7.3, "If there are other controls or text").
+        // Data and FIN may come with the SYN-ACK.
         if !payload.is_empty() || flags.contains(Flags::FIN) {
             let rest = self.on_text(now, arrived, header.sequence + 1, payload, flags);
             events = events.and(rest);
@@ -214,6 +217,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             window: u32::from(header.window) << shift,
             arrived,
             round_trip: None,
+            is_retransmitted: opening.repeated > 0,
         };
         self.become_established(now, &synchronized);
         let mut events = Events {
@@ -240,16 +244,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let own_shift = offer.agreed_shift(peer);
         let mss = self.send_mss(peer.mss);
         let send = PeerOptions { mss, ..*peer };
-        let mut sender = Sender::new(
-            known.iss + 1,
-            &self.settings.send,
-            &send,
-            known.window,
-            now,
-        );
+        let mut sender = Sender::new(known.iss + 1, &self.settings.send, &send, known.window, now);
         if let Some(round_trip) = known.round_trip {
-            sender.on_handshake(known.arrived, round_trip);
+            sender.on_handshake_rtt(known.arrived, round_trip);
         }
+        if known.is_retransmitted {
+            sender.on_handshake_loss();
+        }
+        sender.set_window_seq(known.irs);
         let receiver = Receiver::new(
             known.irs,
             &self.settings.receive,
@@ -259,15 +261,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.phase = Phase::Open(Open {
             receiver,
             sender,
-            paws: peer
-                .timestamps
-                .map(|value| Paws::new(known.arrived, value)),
-            ecn_recovery: known.iss,
+            paws: peer.timestamps.map(|value| Paws::new(known.arrived, value)),
             challenges: LastChallenge::default(),
             probes: Probes::new(known.arrived),
             segments_received: 0,
             extra_acks: 0,
             peer_shift: peer.window_shift(),
+            own_shift,
             flags: OpenFlags {
                 has_sack: peer.is_sack_permitted,
                 has_ecn: peer.ecn == Ecn::Classic,
@@ -283,13 +283,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// The RST that answers a segment with an unacceptable acknowledgment: <SEQ=SEG.ACK><CTL=RST>.
     fn refusal(&self, header: &Header) -> Reply {
-        Reply {
-            header: Header {
-                sequence: header.acknowledgment,
-                ..self.header(Flags::RST)
-            },
-            options: Options::default(),
-        }
+        Reply::new(self.flow, header.acknowledgment, Seq(0), Flags::RST, 0)
     }
 
     /// Sends the SYN again, or gives up. Called when the deadline has passed.

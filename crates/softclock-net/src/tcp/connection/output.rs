@@ -9,7 +9,6 @@ use super::{Connection, Open, Phase};
 use crate::tcp::receive::AckNeed;
 use crate::tcp::segment::{Flags, Header, Options, SackBlocks, Timestamps, header_bytes};
 use crate::tcp::send::{Transmit, TransmitKind};
-use crate::tcp::seq::Seq;
 use crate::tcp::state::State;
 
 /// A segment to send. [`Connection::copy_payload`] appends its payload.
@@ -94,10 +93,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         }
         if transmit.kind == TransmitKind::New && transmit.length > 0 && self.flags.has_ecn {
             outgoing.is_ecn_capable = true;
-            // RFC 3168, 6.1.2: on the first new data after the window was reduced.
-            if core::mem::take(&mut self.flags.must_confirm_ecn) {
-                *flags |= Flags::CWR;
-            }
+        }
+        if transmit.cwr {
+            *flags |= Flags::CWR;
         }
         outgoing
     }
@@ -161,11 +159,6 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             blocks.truncate(blocks.as_slice().len() - 1);
         }
         blocks
-    }
-
-    /// The sequence number of a segment without data.
-    pub(super) fn next(&self) -> Seq {
-        self.sender.next()
     }
 }
 

@@ -135,14 +135,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if !header.flags.contains(Flags::ACK) {
             return Err(DropReason::TcpState);
         }
-        let ece = open.on_ece(header.flags, header.acknowledgment);
         let echo = segment.options.timestamps.filter(|_| open.paws.is_some());
         let ack = Ack {
             acknowledgment: header.acknowledgment,
             window: u32::from(header.window) << open.peer_shift,
             sack: &segment.options.sack,
             echo: echo.map(|times| times.echo.wrapping_sub(offset)),
-            ece,
+            ece: open.flags.has_ecn && header.flags.contains(Flags::ECE),
             carries_data: segment.sequence_length() > 0,
             seq: header.sequence,
         };
@@ -213,9 +212,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             open.receiver.set_round_trip(round_trip);
         }
         let was_due = open.receiver.ack_need() == AckNeed::Now;
-        let received = open
-            .receiver
-            .on_data(now, arrived, seq, payload, has_fin);
+        let received = open.receiver.on_data(now, arrived, seq, payload, has_fin);
         // An acknowledgment for each segment that arrives out of order.
         if was_due && received.ack == AckNeed::Now && open.receiver.has_gap() {
             open.acknowledge_now();
@@ -332,20 +329,6 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             // The sender should learn of it at once (RFC 8257 shows why; RFC 3168 allows it).
             self.acknowledge_now();
         }
-    }
-
-    /// Whether an acknowledgment reports congestion to which the sender has not answered yet (RFC 3168, 6.1.2: once in a
-    /// window of data).
-    fn on_ece(&mut self, flags: Flags, acknowledgment: Seq) -> bool {
-        let is_new = self.flags.has_ecn
-            && flags.contains(Flags::ECE)
-            && self.ecn_recovery.is_at_or_before(acknowledgment)
-            && acknowledgment.is_at_or_before(self.sender.next());
-        if is_new {
-            self.ecn_recovery = self.sender.next() + 1;
-            self.flags.must_confirm_ecn = true;
-        }
-        is_new
     }
 
     /// Makes an acknowledgment due. Peers without SACK count duplicates, so each has its own, as far as there is a

@@ -80,7 +80,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 Due::Fail => return self.reset(Error::TimedOut),
             }
         }
-        self.escape_black_hole(now);
+        self.escape_black_hole();
         Events {
             may_send: true,
             ..Events::default()
@@ -88,18 +88,18 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     }
 
     /// Sends shorter segments after several timeouts in a row, since the path may lose long ones without a report.
-    fn escape_black_hole(&mut self, now: Instant) {
+    fn escape_black_hole(&mut self) {
         let limit = self.settings.black_hole_timeouts;
         let is_v4 = self.is_v4();
         let Phase::Open(open) = &self.phase else {
             return;
         };
         let timeouts = open.sender.timeouts_in_a_row();
-        if limit == 0 || timeouts < limit || !open.sender.has_long_in_flight() {
+        if limit == 0 || timeouts < limit || !timeouts.is_multiple_of(limit) {
             return;
         }
         if let Some(mtu) = path_mtu::fallback(self.mtu, is_v4) {
-            let _ = self.on_path_mtu(now, mtu.into());
+            let _ = self.on_path_mtu(mtu.into());
         }
     }
 }

@@ -255,6 +255,11 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         self.unread as usize
     }
 
+    /// Whether bytes have arrived beyond a gap.
+    pub fn has_gap(&self) -> bool {
+        self.beyond.is_some()
+    }
+
     /// Whether all bytes up to FIN have arrived.
     pub fn is_fin_reached(&self) -> bool {
         self.is_fin_reached

@@ -152,6 +152,10 @@ impl Limits {
         Duration::from_micros(self.peer_ack_delay_us.into())
     }
 
+    pub(super) fn set_user_timeout(&mut self, time: Option<Duration>) {
+        self.user_timeout_ms = time.map_or(0, |time| to_u32(time.as_millis()).max(1));
+    }
+
     pub(super) fn user_timeout(&self) -> Option<Duration> {
         let millis = u64::from(self.user_timeout_ms);
         (millis > 0).then(|| Duration::from_millis(millis))
