@@ -6,7 +6,10 @@
 //!
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
+//! - [`congestion`]: how many bytes may be in flight. [`pacing`]: when to send them.
 
+pub mod congestion;
+pub mod pacing;
 pub mod payload;
 pub mod segment;
 pub mod seq;
