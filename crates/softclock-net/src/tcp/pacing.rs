@@ -89,8 +89,8 @@ pub struct Pacer {
     clock: RateClock,
     /// The rate that the owner states, in bytes per second. 0: none.
     stated: u64,
-    /// The rate at which segments are sent, in bytes per second. 0: no pacing.
-    rate: u64,
+    /// The rate by window and round-trip time, in bytes per second. 0: not known, or not wanted.
+    of_window: u64,
     /// The part of the last interval that was not a whole nanosecond, times the rate.
     carry: u64,
     srtt_us: u32,
@@ -103,11 +103,11 @@ pub struct Pacer {
     unpaced: u16,
     /// Segments that may follow the last one at once.
     together: u16,
-    is_stated: bool,
+    /// Whether the sender had nothing to send since the last segment.
     has_no_data: bool,
 }
 
-const _: () = assert!(size_of::<Pacer>() <= 136);
+const _: () = assert!(size_of::<Pacer>() <= 128);
 
 impl Pacer {
     /// Creates a pacer without a rate.
@@ -118,7 +118,7 @@ impl Pacer {
         Self {
             clock,
             stated: 0,
-            rate: 0,
+            of_window: 0,
             carry: 0,
             srtt_us: 0,
             slack_ns: u32::try_from(saturating_ns(settings.slack)).unwrap_or(u32::MAX),
@@ -128,42 +128,145 @@ impl Pacer {
             burst: settings.burst.max(1),
             unpaced: settings.initial_burst,
             together: 0,
-            is_stated: false,
             has_no_data: false,
         }
     }
 
-    /// States a rate that limits the one of the window, or removes it. A rate of 0 counts as 1.
+    /// States a rate that limits the one of the window, or removes it. A rate of 0 counts as 1. The wait for the next
+    /// segment is rescaled.
     pub fn set_rate(&mut self, bytes_per_second: Option<u64>) {
-        let _ = bytes_per_second;
-    }
-
-    /// Returns the rate at which segments are sent, if they are paced.
-    pub const fn rate(&self) -> Option<u64> {
-        match self.rate {
-            0 => None,
-            rate => Some(rate),
+        let before = self.rate();
+        self.stated = bytes_per_second.map_or(0, |rate| rate.clamp(1, MOST_RATE));
+        self.carry = 0;
+        if let (Some(before), Some(after)) = (before, self.rate())
+            && before != after
+        {
+            let ns = saturating_ns(self.clock.target());
+            let (target, minimum) = intervals(scaled(ns, before, after));
+            self.clock.set_rates(target, minimum);
         }
     }
 
-    /// Computes the rate from the window and the smoothed round-trip time. Call it when either has changed.
+    /// Returns the rate at which segments are sent, in bytes per second. `None` if they are not paced.
+    pub fn rate(&self) -> Option<u64> {
+        match (self.stated, self.of_window) {
+            (0, 0) => None,
+            (0, rate) | (rate, 0) => Some(rate),
+            (stated, of_window) => Some(stated.min(of_window)),
+        }
+    }
+
+    /// Computes the rate from the window and the smoothed round-trip time. Call it when either has changed. The next
+    /// segment's wait, which has begun, stays.
     pub fn update(&mut self, window: u32, srtt: Option<Duration>, is_in_slow_start: bool) {
-        let _ = (window, srtt, is_in_slow_start);
+        let percent = match is_in_slow_start {
+            true => self.slow_start_percent,
+            false => self.avoidance_percent,
+        };
+        let Some(srtt) = srtt.filter(|_| percent > 0) else {
+            self.of_window = 0;
+            return;
+        };
+        self.srtt_us = u32::try_from(srtt.as_micros()).unwrap_or(u32::MAX);
+        let sent = u64::from(window) * u64::from(percent);
+        let rate = scaled(sent, NS_PER_SECOND / 100, saturating_ns(srtt).max(1));
+        let rate = rate.clamp(1, MOST_RATE);
+        if rate != self.of_window {
+            (self.of_window, self.carry) = (rate, 0);
+        }
     }
 
     /// Returns when the next segment may be sent: `now` or earlier if it may be sent at once.
     pub fn next_send(&self, now: Instant) -> Instant {
-        now
+        if self.rate().is_none() || self.bursts() && (self.unpaced > 0 || self.together > 0) {
+            return now;
+        }
+        let due = self.clock.next_send(now);
+        // A timer would be later than the segment is due. While catching up only the rate clock decides, since the
+        // slack would otherwise lift its limit of the burst rate.
+        let is_behind = !self.has_no_data && !self.clock.behind(now).is_zero();
+        match !is_behind && due.ns_since(now) <= self.slack_ns.into() {
+            true => now,
+            false => due,
+        }
     }
 
-    /// Records that a segment of `bytes` was sent.
+    /// Records that a segment of `bytes` was sent, after [`next_send`](Self::next_send) had allowed it. A write that the
+    /// device cuts into segments counts as one.
     pub fn on_sent(&mut self, now: Instant, bytes: u32) {
-        let _ = (now, bytes);
+        self.resume(now);
+        let Some(rate) = self.rate() else {
+            // Without pacing there is no schedule to be behind.
+            self.unpaced = self.unpaced.saturating_sub(1);
+            self.has_no_data = true;
+            return;
+        };
+        // Each unpaced segment begins another train, so that the last one begins the schedule. Later ones are sent in
+        // pairs, or by the setting.
+        (self.unpaced, self.together) = match (self.bursts(), self.unpaced, self.together) {
+            (false, ..) => (0, 0),
+            (true, 0, 0) => (0, self.burst - 1),
+            (true, 0, left) => (0, left - 1),
+            (true, unpaced, _) => {
+                self.clock.end();
+                (unpaced - 1, 0)
+            }
+        };
+        // Each interval is rounded down to nanoseconds, and the rest is added to the next one.
+        let bytes = bytes.max(1);
+        let rest = u64::from(bytes) * NS_PER_SECOND + self.carry;
+        self.carry = rest % rate;
+        let (target, minimum) = intervals(rest / rate);
+        self.clock.set_intervals(target, minimum);
+        self.clock
+            .on_transmit_bytes(now, bytes.into(), bytes.into());
     }
 
     /// Records that the sender has nothing that it may send: no data, or no room in a window. The time from here to the
     /// next segment is not made up for.
     pub fn on_no_data(&mut self) {
         self.has_no_data = true;
+        self.together = 0;
+    }
+
+    /// Begins another train if the sender had nothing to send, and the last segment's time has passed. If it has not,
+    /// the schedule goes on, so that pauses of the sender do not raise the rate.
+    fn resume(&mut self, now: Instant) {
+        if !self.has_no_data {
+            return;
+        }
+        self.has_no_data = false;
+        let scheduled = self.clock.next_send(Instant::ORIGIN);
+        if self.clock.is_in_train() && now > scheduled {
+            self.clock.end();
+            // After a round trip, no segment of this connection waits in a queue any more.
+            if now.ns_since(scheduled) >= u64::from(self.srtt_us.max(1)) * 1_000 {
+                self.unpaced = self.initial_burst;
+            }
+        }
+    }
+
+    /// Whether several segments may be sent at once: not at a stated rate, which holds segment by segment.
+    fn bursts(&self) -> bool {
+        self.stated == 0 || self.of_window != 0 && self.of_window < self.stated
     }
 }
+
+/// Returns the interval of a segment and the least one when catching up, at twice the rate.
+fn intervals(ns: u64) -> (Duration, Duration) {
+    (Duration::from_nanos(ns), Duration::from_nanos(ns / 2))
+}
+
+/// Returns `value * part / whole`, at most `u64::MAX`.
+fn scaled(value: u64, part: u64, whole: u64) -> u64 {
+    let scaled = u128::from(value) * u128::from(part) / u128::from(whole);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The highest rate, a terabyte per second: with it and any number of bytes, an interval is computed in 64 bits.
+const MOST_RATE: u64 = 1_000_000_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -160,7 +160,7 @@ mod tests {
     /// Sends a segment each `gap_us`, acknowledged `rtt_us` later in batches. Returns the last sample.
     fn last_sample(gap_us: u64, rtt_us: u64, batch: usize, segments: u64) -> RateSample {
         let mut sampler = RateSampler::default();
-        let mut flight = VecDeque::new();
+        let mut flight: VecDeque<(u64, Snapshot)> = VecDeque::new();
         let mut last = None;
         for number in 0..segments {
             let sent = number * gap_us;
