@@ -10,10 +10,13 @@
 //! - [`listen`]: handshakes of connections that others open, with SYN cookies. [`time_wait`]: the rest of a
 //!   connection after its end. Both keep small records instead of connections.
 //! - [`challenge`]: limits on the answers that forged segments cause.
+//! - [`congestion`]: how many bytes may be in flight. [`pacing`]: when to send them.
 
 pub mod challenge;
+pub mod congestion;
 mod flow_map;
 pub mod listen;
+pub mod pacing;
 pub mod payload;
 pub mod peer;
 pub mod segment;
