@@ -10,6 +10,7 @@
 //! - [`listen`]: handshakes of connections that others open, with SYN cookies. [`time_wait`]: the rest of a
 //!   connection after its end. Both keep small records instead of connections.
 //! - [`challenge`]: limits on the answers that forged segments cause.
+//! - [`send`]: the sending half of a connection, and the repair of losses.
 //! - [`congestion`]: how many bytes may be in flight. [`pacing`]: when to send them.
 
 pub mod challenge;
@@ -20,5 +21,6 @@ pub mod pacing;
 pub mod payload;
 pub mod peer;
 pub mod segment;
+pub mod send;
 pub mod seq;
 pub mod time_wait;
