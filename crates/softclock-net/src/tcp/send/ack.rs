@@ -367,7 +367,7 @@ impl Sender {
             self.short_end = self.short_end.max(self.una);
         }
         if self.flight.is_none() {
-            self.close_flight(event);
+            self.close_flight();
         }
         if self.flags.is_writer_waiting && self.room() as u32 >= self.buffer() / 3 {
             self.flags.is_writer_waiting = false;
@@ -376,7 +376,7 @@ impl Sender {
         self.update_pace();
     }
 
-    fn close_flight(&mut self, event: &Event<'_>) {
+    fn close_flight(&mut self) {
         self.phase = Phase::Open;
         let is_open = self.next.is_before(self.una + self.window);
         match self.timer {
@@ -387,7 +387,7 @@ impl Sender {
             }
             _ => {}
         }
-        debug_assert!(event.una_before.is_at_or_before(self.una));
+        self.pace.rest();
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::*;
-use crate::tcp::segment::SackBlock;
+use crate::tcp::segment::{SackBlock, SackBlocks};
 use proptest::prelude::*;
 
 mod link;

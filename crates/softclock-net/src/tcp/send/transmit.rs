@@ -33,10 +33,16 @@ impl Sender {
             }
         }
         let Some(candidate) = self.candidate(now) else {
-            self.pacer.on_no_data();
+            if let Some(pacer) = self.pace.pacer() {
+                pacer.on_no_data();
+            }
             return None;
         };
-        let allowed_at = self.pacer.next_send(now);
+        if self.pace.is_at_rest() {
+            self.pace.begin();
+            self.update_pace();
+        }
+        let allowed_at = self.pace.begin().next_send(now);
         if allowed_at > now {
             self.paced_at = allowed_at;
             return None;
@@ -204,7 +210,9 @@ impl Sender {
 
     fn on_sent(&mut self, bytes: u32, now: Instant) {
         self.stats.segments = self.stats.segments.wrapping_add(1);
-        self.pacer.on_sent(now, bytes);
+        if let Some(pacer) = self.pace.pacer() {
+            pacer.on_sent(now, bytes);
+        }
         if let (Phase::Recovery, Some(flight)) = (self.phase, self.flight.as_deref_mut()) {
             flight.reduction.on_sent(bytes);
         }

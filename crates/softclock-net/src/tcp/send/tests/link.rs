@@ -203,7 +203,10 @@ impl Link {
         self.transmit();
         let lazy = (!self.channel.is_empty()).then(|| match self.path.laziness.is_zero() {
             true => self.now,
-            false => self.now.add_ns(1).round_up(self.path.laziness.as_nanos() as u64),
+            false => self
+                .now
+                .add_ns(1)
+                .round_up(self.path.laziness.as_nanos() as u64),
         });
         let opens = (self.now < self.path.closed_until).then_some(self.path.closed_until);
         let next = [
@@ -221,24 +224,39 @@ impl Link {
         if has_opened {
             self.acknowledge(None);
         }
-        while let Some(entry) = self.data.first_entry().filter(|entry| entry.key().0 <= self.now) {
+        while let Some(entry) = self
+            .data
+            .first_entry()
+            .filter(|entry| entry.key().0 <= self.now)
+        {
             let arrival = entry.remove();
             self.receive(arrival);
         }
         if self.receiver.due.is_some_and(|due| due <= self.now) {
             self.acknowledge(None);
         }
-        while let Some(entry) = self.replies.first_entry().filter(|entry| entry.key().0 <= self.now) {
+        while let Some(entry) = self
+            .replies
+            .first_entry()
+            .filter(|entry| entry.key().0 <= self.now)
+        {
             let (key, reply) = entry.remove_entry();
             self.channel.push_back((key.0, reply));
         }
-        let is_timer_due = self.sender.next_timeout().is_some_and(|time| time <= self.now);
+        let is_timer_due = self
+            .sender
+            .next_timeout()
+            .is_some_and(|time| time <= self.now);
         let is_owner_due = self.path.laziness.is_zero()
             || self.now.as_ns() % self.path.laziness.as_nanos() as u64 == 0;
         if is_timer_due || is_owner_due {
             self.drain();
         }
-        if self.sender.next_timeout().is_some_and(|time| time <= self.now) {
+        if self
+            .sender
+            .next_timeout()
+            .is_some_and(|time| time <= self.now)
+        {
             let outcome = self.sender.on_timer(self.now);
             assert_ne!(outcome, TimerOutcome::GiveUp);
         }
@@ -257,8 +275,12 @@ impl Link {
     fn write(&mut self) {
         while self.written < self.path.bytes && self.sender.room() > 0 {
             let wanted = 1 + (self.random() % 5000) as usize;
-            let size = wanted.min(self.path.bytes - self.written).min(self.sender.room());
-            let bytes: Vec<u8> = (0..size).map(|index| pattern(self.written + index)).collect();
+            let size = wanted
+                .min(self.path.bytes - self.written)
+                .min(self.sender.room());
+            let bytes: Vec<u8> = (0..size)
+                .map(|index| pattern(self.written + index))
+                .collect();
             self.sender.write(bytes.into()).unwrap();
             self.written += size;
         }
@@ -274,7 +296,8 @@ impl Link {
             assert!(segment.length > 0 || segment.fin, "{segment:?}");
             assert!(segment.length <= 1000);
             let mut payload = vec![];
-            self.sender.copy_payload(segment.seq, segment.length, &mut payload);
+            self.sender
+                .copy_payload(segment.seq, segment.length, &mut payload);
             assert_eq!(payload.len(), segment.length as usize);
             self.carry(segment, payload);
         }
@@ -294,13 +317,18 @@ impl Link {
         self.busy_until = begin.add_ns(size * 1_000_000_000 / self.path.rate);
         let mut arrives = self.busy_until + self.path.delay;
         if self.chance(self.path.reordering) {
-            arrives = arrives.add_ns(self.random() % (self.path.reordering_by.as_nanos() as u64 + 1));
+            arrives =
+                arrives.add_ns(self.random() % (self.path.reordering_by.as_nanos() as u64 + 1));
         }
         let stall = self.path.stall;
         if let Some((_, end)) = stall.filter(|&(begin, end)| begin <= arrives && arrives < end) {
             arrives = end;
         }
-        let copies = if self.chance(self.path.duplication) { 2 } else { 1 };
+        let copies = if self.chance(self.path.duplication) {
+            2
+        } else {
+            1
+        };
         for _ in 0..copies {
             let arrival = Arrival {
                 seq: segment.seq,
@@ -343,7 +371,10 @@ impl Link {
         };
         if end.is_at_or_before(receiver.next) || receiver.ranges.iter().any(is_known) {
             receiver.twice += 1;
-            self.acknowledge(Some(SackBlock { start: arrival.seq, end }));
+            self.acknowledge(Some(SackBlock {
+                start: arrival.seq,
+                end,
+            }));
             return;
         }
         if arrival.fin {
@@ -387,7 +418,8 @@ impl Link {
             return;
         }
         self.serial += 1;
-        self.replies.insert((self.now + self.path.delay, self.serial), reply);
+        self.replies
+            .insert((self.now + self.path.delay, self.serial), reply);
     }
 
     fn drain(&mut self) {
@@ -405,7 +437,10 @@ impl Link {
                     seq: Seq(5),
                 },
             );
-            assert!(!matches!(acked.verdict, AckVerdict::Future | AckVerdict::TooOld));
+            assert!(!matches!(
+                acked.verdict,
+                AckVerdict::Future | AckVerdict::TooOld
+            ));
             self.check();
         }
     }
@@ -430,7 +465,10 @@ impl Receiver {
     fn store(&mut self, seq: Seq, payload: Vec<u8>, end: Seq) {
         self.ahead.push((seq, payload));
         // The newest block comes last; blocks that touch it become part of it.
-        let mut block = SackBlock { start: seq.max(self.next), end };
+        let mut block = SackBlock {
+            start: seq.max(self.next),
+            end,
+        };
         self.ranges.retain(|other| {
             let is_apart = block.end.is_before(other.start) || other.end.is_before(block.start);
             if !is_apart {
@@ -444,14 +482,16 @@ impl Receiver {
             seq.is_at_or_before(self.next) && self.next.is_before(*seq + payload.len() as u32)
         }) {
             let (seq, payload) = self.ahead.swap_remove(index);
-            self.stream.extend(&payload[self.next.since(seq) as usize..]);
+            self.stream
+                .extend(&payload[self.next.since(seq) as usize..]);
             self.next = seq + payload.len() as u32;
         }
         if self.fin_at == Some(self.next) {
             self.next += 1;
         }
         let next = self.next;
-        self.ahead.retain(|(seq, payload)| next.is_before(*seq + payload.len() as u32));
+        self.ahead
+            .retain(|(seq, payload)| next.is_before(*seq + payload.len() as u32));
         self.ranges.retain(|block| next.is_before(block.end));
     }
 }

@@ -4,16 +4,29 @@ use super::*;
 
 #[test]
 fn a_clean_path_is_filled_without_any_retransmission() {
-    let outcome = run(&Path { bytes: 20_000_000, ..Path::default() });
+    let outcome = run(&Path {
+        bytes: 20_000_000,
+        ..Path::default()
+    });
     assert_eq!(outcome.stats.retransmissions, outcome.dropped);
     assert_eq!(outcome.arrived_twice, 0);
-    assert!(outcome.elapsed < ms(2400), "{outcome:?}", outcome = outcome.elapsed);
+    assert!(
+        outcome.elapsed < ms(2400),
+        "{outcome:?}",
+        outcome = outcome.elapsed
+    );
 }
 
 #[test]
 fn one_loss_is_repaired_within_a_round_trip() {
-    let outcome = run(&Path { drops: vec![3], ..Path::default() });
-    assert_eq!((outcome.stats.retransmissions, outcome.stats.recoveries), (1, 1));
+    let outcome = run(&Path {
+        drops: vec![3],
+        ..Path::default()
+    });
+    assert_eq!(
+        (outcome.stats.retransmissions, outcome.stats.recoveries),
+        (1, 1)
+    );
     assert_eq!((outcome.stats.timeouts, outcome.stats.tail_probes), (0, 0));
 }
 
@@ -21,9 +34,18 @@ fn one_loss_is_repaired_within_a_round_trip() {
 fn a_lost_retransmission_is_found_without_a_timeout() {
     // The eleventh transmission and those behind it are retransmissions of the first loss.
     let mut drops = vec![20];
-    let path = Path { bytes: 300_000, ..Path::default() };
-    let first = run(&Path { drops: drops.clone(), ..path.clone() });
-    let again = first.log.iter().position(|(_, segment)| segment.kind == TransmitKind::Retransmission);
+    let path = Path {
+        bytes: 300_000,
+        ..Path::default()
+    };
+    let first = run(&Path {
+        drops: drops.clone(),
+        ..path.clone()
+    });
+    let again = first
+        .log
+        .iter()
+        .position(|(_, segment)| segment.kind == TransmitKind::Retransmission);
     drops.push(again.unwrap());
     let outcome = run(&Path { drops, ..path });
     assert_eq!(outcome.stats.timeouts, 0, "{:?}", outcome.stats);
@@ -35,20 +57,40 @@ fn a_lost_retransmission_is_found_without_a_timeout() {
 fn a_lost_tail_is_repaired_by_a_probe() {
     for lost in 1..8 {
         // 20 segments, the last of which are lost.
-        let path = Path { bytes: 20_000, has_times: false, ..Path::default() };
+        let path = Path {
+            bytes: 20_000,
+            has_times: false,
+            ..Path::default()
+        };
         let count = run(&path).log.len();
         let drops = (count - lost..count).collect();
         let outcome = run(&Path { drops, ..path });
-        assert_eq!(outcome.stats.timeouts, 0, "{lost} lost: {:?}", outcome.stats);
+        assert_eq!(
+            outcome.stats.timeouts, 0,
+            "{lost} lost: {:?}",
+            outcome.stats
+        );
         assert!(outcome.stats.tail_probes >= 1);
-        assert!(outcome.elapsed < ms(600), "{lost} lost: {:?}", outcome.elapsed);
+        assert!(
+            outcome.elapsed < ms(600),
+            "{lost} lost: {:?}",
+            outcome.elapsed
+        );
     }
 }
 
 #[test]
 fn a_lost_flight_needs_one_timeout() {
-    let outcome = run(&Path { bytes: 5000, drops: (0..7).collect(), ..Path::default() });
-    assert!((1..=2).contains(&outcome.stats.timeouts), "{:?}", outcome.stats);
+    let outcome = run(&Path {
+        bytes: 5000,
+        drops: (0..7).collect(),
+        ..Path::default()
+    });
+    assert!(
+        (1..=2).contains(&outcome.stats.timeouts),
+        "{:?}",
+        outcome.stats
+    );
 }
 
 #[test]
@@ -63,7 +105,10 @@ fn reordering_within_the_window_causes_no_retransmission() {
         };
         let outcome = run(&path);
         let stats = outcome.stats;
-        assert!(stats.retransmissions <= outcome.dropped + 6, "{percent} %: {stats:?}");
+        assert!(
+            stats.retransmissions <= outcome.dropped + 6,
+            "{percent} %: {stats:?}"
+        );
         assert_eq!(stats.timeouts, 0);
     }
 }
@@ -76,7 +121,10 @@ fn the_window_adapts_to_reordering_beyond_it() {
         reordering_by: ms(30),
         ..Path::default()
     };
-    let plain = run(&Path { reordering: 0, ..path.clone() });
+    let plain = run(&Path {
+        reordering: 0,
+        ..path.clone()
+    });
     let outcome = run(&path);
     let stats = outcome.stats;
     // Duplicates widen the window until none is left.
@@ -91,7 +139,12 @@ fn the_window_adapts_to_reordering_beyond_it() {
 fn random_losses_are_repaired_without_waste() {
     for loss in [1, 10, 50] {
         for seed in 1..6 {
-            let path = Path { bytes: 2_000_000, loss, seed, ..Path::default() };
+            let path = Path {
+                bytes: 2_000_000,
+                loss,
+                seed,
+                ..Path::default()
+            };
             let outcome = run(&path);
             let stats = outcome.stats;
             assert_eq!(stats.timeouts, 0, "{loss}, seed {seed}: {stats:?}");
@@ -100,7 +153,10 @@ fn random_losses_are_repaired_without_waste() {
             // The rate is about that of Mathis et al. (1997): 1.22 segments in a round trip, over the root of the loss.
             let segments = 1.22 / (f64::from(loss) / 1000.0).sqrt();
             let rate = 2_000_000.0 / outcome.elapsed.as_secs_f64();
-            assert!(rate > 0.6 * segments * 1000.0 / 0.042, "{loss}, seed {seed}: {rate} {stats:?}");
+            assert!(
+                rate > 0.6 * segments * 1000.0 / 0.042,
+                "{loss}, seed {seed}: {rate} {stats:?}"
+            );
         }
     }
 }
@@ -108,7 +164,11 @@ fn random_losses_are_repaired_without_waste() {
 #[test]
 fn a_policer_costs_no_timeouts() {
     // 10 Mbit/s with a burst of 50 kB on a path of 100 Mbit/s.
-    let path = Path { bytes: 5_000_000, policer: Some((1_250_000, 50_000)), ..Path::default() };
+    let path = Path {
+        bytes: 5_000_000,
+        policer: Some((1_250_000, 50_000)),
+        ..Path::default()
+    };
     let outcome = run(&path);
     assert!(outcome.stats.timeouts <= 1, "{:?}", outcome.stats);
     let rate = 5_000_000.0 / outcome.elapsed.as_secs_f64();
@@ -118,11 +178,22 @@ fn a_policer_costs_no_timeouts() {
 
 #[test]
 fn lazy_processing_is_no_loss() {
-    let path = Path { bytes: 3_000_000, reordering: 20, reordering_by: ms(5), ..Path::default() };
+    let path = Path {
+        bytes: 3_000_000,
+        reordering: 20,
+        reordering_by: ms(5),
+        ..Path::default()
+    };
     for laziness in [1, 7, 30] {
-        let outcome = run(&Path { laziness: ms(laziness), ..path.clone() });
+        let outcome = run(&Path {
+            laziness: ms(laziness),
+            ..path.clone()
+        });
         let stats = outcome.stats;
-        assert!(stats.retransmissions <= outcome.dropped + 3, "{laziness} ms: {stats:?}");
+        assert!(
+            stats.retransmissions <= outcome.dropped + 3,
+            "{laziness} ms: {stats:?}"
+        );
         assert_eq!(stats.timeouts, 0, "{laziness} ms: {stats:?}");
     }
 }
@@ -130,7 +201,12 @@ fn lazy_processing_is_no_loss() {
 #[test]
 fn without_selective_acknowledgments_a_loss_needs_no_timeout() {
     for has_times in [false, true] {
-        let path = Path { has_sack: false, has_times, drops: vec![15, 17], ..Path::default() };
+        let path = Path {
+            has_sack: false,
+            has_times,
+            drops: vec![15, 17],
+            ..Path::default()
+        };
         let outcome = run(&path);
         assert_eq!(outcome.stats.timeouts, 0, "{:?}", outcome.stats);
         assert_eq!(outcome.stats.retransmissions, 2, "{:?}", outcome.stats);
@@ -176,15 +252,30 @@ fn a_closed_window_is_probed_until_it_opens() {
 #[test]
 fn a_small_window_is_used() {
     for window in [1, 100, 999, 1500, 3000] {
-        let outcome = run(&Path { window, bytes: 20 * window as usize, ..Path::default() });
+        let outcome = run(&Path {
+            window,
+            bytes: 20 * window as usize,
+            ..Path::default()
+        });
         assert_eq!(outcome.stats.timeouts, 0, "{window}: {:?}", outcome.stats);
     }
 }
 
 fn paths() -> impl Strategy<Value = Path> {
     let faults = (0..150u32, 0..300u32, 0..50u32, 0..300u32, 0..60u64);
-    let shape = (1..100u64, 100_000..20_000_000u64, 20_000..500_000u64, any::<[bool; 3]>());
-    let rest = (any::<u64>(), any::<u32>(), 0..400_000usize, 0..3usize, 3000..200_000u32);
+    let shape = (
+        1..100u64,
+        100_000..20_000_000u64,
+        20_000..500_000u64,
+        any::<[bool; 3]>(),
+    );
+    let rest = (
+        any::<u64>(),
+        any::<u32>(),
+        0..400_000usize,
+        0..3usize,
+        3000..200_000u32,
+    );
     (faults, shape, rest).prop_map(|(faults, shape, rest)| Path {
         loss: faults.0,
         ack_loss: faults.1,

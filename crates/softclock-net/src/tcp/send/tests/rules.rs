@@ -52,7 +52,10 @@ impl Bench {
     ) -> Acked {
         let mut blocks = SackBlocks::default();
         for &(start, end) in sack {
-            blocks.push(SackBlock { start: Seq(start), end: Seq(end) });
+            blocks.push(SackBlock {
+                start: Seq(start),
+                end: Seq(end),
+            });
         }
         let ack = Ack {
             acknowledgment: Seq(to),
@@ -75,7 +78,7 @@ impl Bench {
 
 #[test]
 fn an_idle_sender_is_small() {
-    extern crate std; std::println!("SIZES {} {} {}", size_of::<Sender>(), size_of::<Controller>(), size_of::<Pacer>());
+    assert!(size_of::<Sender>() <= IDLE_BYTES);
     let bench = Bench::plain();
     assert!(bench.sender.flight.is_none() && bench.sender.next_timeout().is_none());
 }
@@ -92,7 +95,13 @@ fn a_segment_within_the_reordering_window_is_not_lost() {
     assert_eq!(bench.sender.next_timeout(), Some(at(1050)));
     bench.pass(9);
     bench.ack(2000, &[]);
-    assert_eq!((bench.sender.stats().losses, bench.sender.stats().reorderings), (0, 1));
+    assert_eq!(
+        (
+            bench.sender.stats().losses,
+            bench.sender.stats().reorderings
+        ),
+        (0, 1)
+    );
     // From now on, three duplicates are no proof of a loss.
     bench.ack(2000, &[(3000, 5000)]);
     bench.write(5000);
@@ -136,7 +145,10 @@ fn processing_late_makes_no_segment_late() {
     for (to, sack) in [(0, Some((1000, 2000))), (5000, None)] {
         let mut blocks = SackBlocks::default();
         if let Some((start, end)) = sack {
-            blocks.push(SackBlock { start: Seq(start), end: Seq(end) });
+            blocks.push(SackBlock {
+                start: Seq(start),
+                end: Seq(end),
+            });
         }
         let ack = Ack {
             acknowledgment: Seq(to),
@@ -169,7 +181,10 @@ fn a_needless_retransmission_is_found_by_its_duplicate() {
     bench.pass(35);
     bench.ack(10_000, &[(0, 1000)]);
     assert!(bench.sender.congestion_window() >= window);
-    assert_eq!((bench.sender.stats().undone, bench.sender.stats().duplicates), (1, 1));
+    assert_eq!(
+        (bench.sender.stats().undone, bench.sender.stats().duplicates),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -193,7 +208,14 @@ fn after_a_timeout_an_original_that_arrives_shows_it_needless() {
     bench.write(4000);
     bench.sent();
     assert_eq!(bench.wait(), TimerOutcome::Retransmit);
-    assert_eq!(bench.sent().iter().map(|segment| segment.kind).collect::<Vec<_>>(), [TransmitKind::Probe]);
+    assert_eq!(
+        bench
+            .sent()
+            .iter()
+            .map(|segment| segment.kind)
+            .collect::<Vec<_>>(),
+        [TransmitKind::Probe]
+    );
     assert_eq!(bench.wait(), TimerOutcome::Retransmit);
     assert_eq!(bench.starts(), [0]);
     bench.pass(10);
@@ -207,7 +229,13 @@ fn after_a_timeout_an_original_that_arrives_shows_it_needless() {
 fn timeouts_back_off_and_end() {
     let mut settings = SendSettings::default();
     settings.retries = 4;
-    let mut bench = Bench::new(&settings, &PeerOptions { is_sack_permitted: false, ..peer() });
+    let mut bench = Bench::new(
+        &settings,
+        &PeerOptions {
+            is_sack_permitted: false,
+            ..peer()
+        },
+    );
     bench.write(1000);
     bench.sent();
     let mut waits = vec![];
@@ -241,17 +269,28 @@ fn the_user_timeout_ends_a_connection_without_progress() {
 fn a_short_segment_waits_for_another() {
     let mut bench = Bench::plain();
     bench.write(1500);
-    assert_eq!(bench.starts(), [0, 1000], "only one short segment is under way");
+    assert_eq!(
+        bench.starts(),
+        [0, 1000],
+        "only one short segment is under way"
+    );
     bench.write(300);
     assert!(bench.sent().is_empty());
     bench.sender.set_nagle(false);
     let sent = bench.sent();
-    assert_eq!((sent[0].seq, sent[0].length, sent[0].push), (Seq(1500), 300, true));
+    assert_eq!(
+        (sent[0].seq, sent[0].length, sent[0].push),
+        (Seq(1500), 300, true)
+    );
     bench.sender.set_nagle(true);
     bench.write(300);
     bench.sender.close();
     let sent = bench.sent();
-    assert_eq!((sent[0].length, sent[0].fin), (300, true), "nothing can follow FIN");
+    assert_eq!(
+        (sent[0].length, sent[0].fin),
+        (300, true),
+        "nothing can follow FIN"
+    );
 }
 
 #[test]
@@ -291,14 +330,26 @@ fn impossible_acknowledgments_change_nothing() {
     bench.sent();
     assert_eq!(bench.ack(3001, &[]).verdict, AckVerdict::Future);
     bench.ack_with(3000, &[], 2000, None, false);
-    assert_eq!(bench.ack(3000u32.wrapping_sub(1 << 20), &[]).verdict, AckVerdict::Old);
-    assert_eq!(bench.ack(2999u32.wrapping_sub(1 << 20), &[]).verdict, AckVerdict::TooOld);
-    assert_eq!((bench.sender.una(), bench.sender.window()), (Seq(3000), 2000));
+    assert_eq!(
+        bench.ack(3000u32.wrapping_sub(1 << 20), &[]).verdict,
+        AckVerdict::Old
+    );
+    assert_eq!(
+        bench.ack(2999u32.wrapping_sub(1 << 20), &[]).verdict,
+        AckVerdict::TooOld
+    );
+    assert_eq!(
+        (bench.sender.una(), bench.sender.window()),
+        (Seq(3000), 2000)
+    );
 }
 
 #[test]
 fn congestion_is_reported_back_once_a_round_trip() {
-    let options = PeerOptions { ecn: Ecn::Classic, ..peer() };
+    let options = PeerOptions {
+        ecn: Ecn::Classic,
+        ..peer()
+    };
     let mut settings = SendSettings::default();
     settings.pacing.is_enabled = false;
     let mut bench = Bench::new(&settings, &options);
@@ -356,7 +407,12 @@ fn the_buffer_refuses_and_calls_back() {
     bench.write(room);
     assert_eq!(bench.sender.room(), 0);
     assert!(bench.sender.write(vec![1].into()).is_err());
-    let mut acked = Acked { bytes: 0, fin: false, room: false, verdict: AckVerdict::New };
+    let mut acked = Acked {
+        bytes: 0,
+        fin: false,
+        room: false,
+        verdict: AckVerdict::New,
+    };
     let mut calls = 0;
     while !bench.sender.is_all_acked() {
         bench.sent();
@@ -391,7 +447,13 @@ fn a_stated_rate_holds_back() {
 enum Step {
     Write(usize),
     Poll(usize),
-    Ack { to: u32, sack: Vec<(u32, u32)>, window: u32, echo: Option<u32>, bits: [bool; 2] },
+    Ack {
+        to: u32,
+        sack: Vec<(u32, u32)>,
+        window: u32,
+        echo: Option<u32>,
+        bits: [bool; 2],
+    },
     Timer(u64),
     Mss(u16),
     TooBig(u16),
