@@ -283,6 +283,8 @@ impl Sender {
             let is_partial = self.phase != Phase::Open && event.is_advance();
             if (is_third || is_partial) && flight.board.mark_lost(0) > 0 {
                 detection.segments = 1;
+                // RFC 6582, 3.2, step 3: a partial acknowledgment sends the next one at once.
+                self.flags.forces_retransmission = true;
             }
         }
         self.stats.losses = self.stats.losses.wrapping_add(detection.segments);

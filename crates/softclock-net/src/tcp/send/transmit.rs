@@ -59,10 +59,8 @@ impl Sender {
             .flight
             .as_ref()
             .is_some_and(|flight| flight.spurious == Spurious::Testing);
-        if is_testing {
-            if let Some(new) = self.new_segment(now) {
-                return Some(new);
-            }
+        if is_testing && let Some(new) = self.new_segment(now) {
+            return Some(new);
         }
         let lost = self.lost_segment();
         if lost.is_some() {
@@ -201,7 +199,9 @@ impl Sender {
         self.controller.on_sent(now, record.length, in_flight);
         self.controller.on_retransmitted(record.length);
         self.on_sent(record.length, now);
-        if self.timer != Timer::Retransmission {
+        // The first segment is on its way again: its acknowledgment takes another round trip, which can be longer than
+        // the rest of the timeout.
+        if self.timer != Timer::Retransmission || record.seq == self.una {
             self.set_timer(Timer::Retransmission, now);
         }
         let payload = record.length - u32::from(record.has_fin);

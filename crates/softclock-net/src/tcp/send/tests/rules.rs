@@ -227,8 +227,10 @@ fn after_a_timeout_an_original_that_arrives_shows_it_needless() {
 
 #[test]
 fn timeouts_back_off_and_end() {
-    let mut settings = SendSettings::default();
-    settings.retries = 4;
+    let settings = SendSettings {
+        retries: 4,
+        ..SendSettings::default()
+    };
     let mut bench = Bench::new(
         &settings,
         &PeerOptions {
@@ -254,8 +256,10 @@ fn timeouts_back_off_and_end() {
 
 #[test]
 fn the_user_timeout_ends_a_connection_without_progress() {
-    let mut settings = SendSettings::default();
-    settings.user_timeout = Some(ms(3000));
+    let settings = SendSettings {
+        user_timeout: Some(ms(3000)),
+        ..SendSettings::default()
+    };
     let mut bench = Bench::new(&settings, &peer());
     bench.write(1000);
     bench.sent();
