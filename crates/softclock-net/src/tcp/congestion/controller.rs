@@ -14,9 +14,9 @@ use crate::tcp::seq::Seq;
 /// The congestion control of a connection.
 ///
 /// The sender calls it in this order: [`on_ack`](Self::on_ack) for each acknowledgment, then
-/// [`on_ecn`](Self::on_ecn) if that carries ECE, then [`on_loss`](Self::on_loss) if it shows a loss. While it is in fast
-/// recovery it sends by its own window, towards [`slow_start_threshold`](Self::slow_start_threshold). At the end it
-/// calls [`set_window_after_recovery`](Self::set_window_after_recovery) and [`on_recovered`](Self::on_recovered).
+/// [`on_ecn`](Self::on_ecn) if that carries ECE, then [`on_loss`](Self::on_loss) if it shows a loss. While it is in
+/// fast recovery it sends by its own window, towards [`slow_start_threshold`](Self::slow_start_threshold). At the end
+/// it calls [`set_window_after_recovery`](Self::set_window_after_recovery) and [`on_recovered`](Self::on_recovered).
 /// Windows are in bytes. No call loops, allocates or fails.
 ///
 /// # Example
@@ -160,7 +160,8 @@ impl Controller {
         }
     }
 
-    /// Reduces the window to one segment, since SYN or its answer was lost (RFC 5681, 3.1). Call it before data is sent.
+    /// Reduces the window to one segment, since SYN or its answer was lost (RFC 5681, 3.1). Call it before data
+    /// is sent.
     pub fn on_handshake_loss(&mut self) {
         self.window = self.mss.into();
     }
@@ -290,7 +291,8 @@ impl Controller {
         }
     }
 
-    /// Reduces the window for a pause, not below the initial one. The threshold keeps most of what the path could carry.
+    /// Reduces the window for a pause, not below the initial one. The threshold keeps most of what the path could
+    /// carry.
     fn shrink(&mut self, window: u32) {
         if self.window > self.initial_window() {
             if self.threshold != u32::MAX {

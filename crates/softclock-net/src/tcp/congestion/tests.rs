@@ -429,8 +429,10 @@ fn a_window_is_halved_for_each_five_minutes_without_use() {
 
 #[test]
 fn a_restart_after_idleness_takes_the_initial_window() {
-    let mut settings = CongestionSettings::default();
-    settings.idle = IdlePolicy::Restart;
+    let settings = CongestionSettings {
+        idle: IdlePolicy::Restart,
+        ..CongestionSettings::default()
+    };
     let mut path = Path::new(&settings);
     (0..5).for_each(|_| path.round());
     path.una = path.next;
