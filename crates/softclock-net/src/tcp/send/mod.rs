@@ -385,6 +385,29 @@ impl Sender {
         self.fin == Fin::Acked
     }
 
+    /// Whether bytes or FIN wait to be sent for the first time.
+    pub fn has_unsent(&self) -> bool {
+        self.unsent() > 0 || self.fin == Fin::Queued
+    }
+
+    /// The bytes of the buffer that are in use, with what their pieces cost.
+    pub fn buffered(&self) -> usize {
+        self.queue.charged() as usize
+    }
+
+    /// The timeouts since the peer was last heard from.
+    pub fn timeouts_in_a_row(&self) -> u8 {
+        self.unanswered
+    }
+
+    /// Forgets all that is not acknowledged: the connection is over. Positions stay as they are.
+    pub fn clear(&mut self) {
+        self.flight = None;
+        self.queue = SendQueue::new(self.next);
+        self.timer = Timer::Off;
+        self.paced_at = Instant::FAR_FUTURE;
+    }
+
     /// The smoothed round-trip time, once there is a sample.
     pub fn srtt(&self) -> Option<Duration> {
         self.rtt.smoothed()
@@ -409,6 +432,11 @@ impl Sender {
     /// Lets short segments wait for acknowledgments of others, or not (RFC 9293, 3.7.4).
     pub fn set_nagle(&mut self, has_nagle: bool) {
         self.limits.has_nagle = has_nagle;
+    }
+
+    /// Sets the time without progress after which the connection is given up.
+    pub fn set_user_timeout(&mut self, user_timeout: Option<Duration>) {
+        self.limits.set_user_timeout(user_timeout);
     }
 
     /// Sets the longest payload of a segment, with the length of all options already taken off. Longer segments in

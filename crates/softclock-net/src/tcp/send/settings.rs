@@ -122,7 +122,6 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn new(settings: &SendSettings, has_sack: bool) -> Self {
-        let user_timeout = |time: Duration| to_u16(time.as_millis().div_ceil(100)).max(1);
         Self {
             buffer: settings.buffer,
             most_buffer: settings.most_buffer.max(settings.buffer),
@@ -154,10 +153,19 @@ impl Limits {
         Duration::from_millis(self.peer_ack_delay_ms.into())
     }
 
+    pub(super) fn set_user_timeout(&mut self, time: Option<Duration>) {
+        self.user_timeout = time.map_or(0, user_timeout);
+    }
+
     pub(super) fn user_timeout(&self) -> Option<Duration> {
         let millis = 100 * u64::from(self.user_timeout);
         (millis > 0).then(|| Duration::from_millis(millis))
     }
+}
+
+/// In units of 100 ms, at least one.
+fn user_timeout(time: Duration) -> u16 {
+    to_u16(time.as_millis().div_ceil(100)).max(1)
 }
 
 fn to_u16(number: u128) -> u16 {

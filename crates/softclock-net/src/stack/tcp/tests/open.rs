@@ -118,9 +118,8 @@ fn both_ends_may_open_at_the_same_time() {
             );
         }
         pair.run(Duration::from_secs(3));
-        for number in 0..2 {
-            assert_eq!(pair.state(number, ids[number]), Some(State::Established));
-        }
+        let states = [pair.state(0, ids[0]), pair.state(1, ids[1])];
+        assert_eq!(states, [Some(State::Established); 2]);
         pair.write(0, ids[0], b"hello");
         pair.write(1, ids[1], b"world");
         pair.run(ms(100));

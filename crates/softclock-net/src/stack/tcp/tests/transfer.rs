@@ -208,7 +208,6 @@ fn a_report_of_a_narrow_path_shortens_segments() {
     let to_send = reports.clone();
     pair.fate = alloc::boxed::Box::new(move |from, frame| {
         if from == 0 && frame.len() > 1014 {
-
             to_send.borrow_mut().push(router.too_big(frame, 1000));
             return vec![];
         }
