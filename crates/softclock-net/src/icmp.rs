@@ -138,11 +138,13 @@ impl<'a> Quoted<'a> {
 
 /// The reason that an error message of this host gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unreachable {
+pub enum Report {
     /// No endpoint has the port.
-    Port,
+    PortUnreachable,
     /// The stack does not have the protocol.
-    Protocol,
+    ProtocolUnreachable,
+    /// Some fragments of the packet did not arrive in time; the first one, which is quoted, did.
+    ReassemblyTimeExceeded,
 }
 
 /// The facts about a received packet that decide whether an error message may be sent about it: see [`may_answer`].
@@ -209,7 +211,7 @@ pub fn parse(message: &[u8], verify: Verify) -> Result<Message<'_>, DropReason> 
         (ECHO_REPLY, 0) => return Ok(Message::EchoReply(fields.echo(body))),
         (UNREACHABLE, code) => unreachable_kind(code),
         (TIME_EXCEEDED, 0) => ErrorKind::HopLimitExceeded,
-        (TIME_EXCEEDED, 1) => ErrorKind::ReassemblyTimeExceeded,
+        (TIME_EXCEEDED, REASSEMBLY) => ErrorKind::ReassemblyTimeExceeded,
         (TIME_EXCEEDED, _) => ErrorKind::Other,
         (PARAMETER_PROBLEM, _) => ErrorKind::ParameterProblem,
         _ => return Ok(Message::Other),
@@ -240,14 +242,14 @@ pub fn write_echo_reply(echo: &Echo<'_>, to: &mut Vec<u8>) {
     write(ECHO_REPLY, 0, echo.rest(), echo.data, to);
 }
 
-/// The message that reports that `original`, a packet from the IPv4 header on, was not delivered: the payload of an
-/// IPv4 packet. Quotes as much as fits into a packet of 576 bytes (RFC 1812 section 4.3.2.3).
+/// The message that reports that `original`, a packet or first fragment from the IPv4 header on, was not delivered: the
+/// payload of an IPv4 packet. Quotes as much as fits into a packet of 576 bytes (RFC 1812 section 4.3.2.3).
 ///
 /// Ask [`may_answer`] before. Bytes behind the original packet are not quoted.
 ///
 /// ```
 /// use softclock_net::checksum::Verify;
-/// use softclock_net::icmp::{self, ErrorKind, Message, Unreachable};
+/// use softclock_net::icmp::{self, ErrorKind, Message, Report};
 ///
 /// // A datagram from port 5353 of 10.0.0.1 to port 53 of 10.0.0.2.
 /// let mut original = [0; 28];
@@ -257,7 +259,7 @@ pub fn write_echo_reply(echo: &Echo<'_>, to: &mut Vec<u8>) {
 /// original[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
 /// original[20..24].copy_from_slice(&[0x14, 0xe9, 0, 53]);
 ///
-/// let message = icmp::write_unreachable(Unreachable::Port, &original);
+/// let message = icmp::write_report(Report::PortUnreachable, &original);
 /// let Ok(Message::Error(error)) = icmp::parse(&message, Verify::Yes) else {
 ///     panic!("an error message");
 /// };
@@ -265,14 +267,15 @@ pub fn write_echo_reply(echo: &Echo<'_>, to: &mut Vec<u8>) {
 /// assert_eq!(error.quoted.ports, Some((5353, 53)));
 /// ```
 #[must_use]
-pub fn write_unreachable(reason: Unreachable, original: &[u8]) -> Vec<u8> {
-    let code = match reason {
-        Unreachable::Protocol => 2,
-        Unreachable::Port => 3,
+pub fn write_report(reason: Report, original: &[u8]) -> Vec<u8> {
+    let (message_type, code) = match reason {
+        Report::ProtocolUnreachable => (UNREACHABLE, 2),
+        Report::PortUnreachable => (UNREACHABLE, 3),
+        Report::ReassemblyTimeExceeded => (TIME_EXCEEDED, REASSEMBLY),
     };
     let quote = quote(original, MOST_QUOTE);
     let mut message = Vec::new();
-    write(UNREACHABLE, code, [0; 4], quote, &mut message);
+    write(message_type, code, [0; 4], quote, &mut message);
     message
 }
 
@@ -376,6 +379,9 @@ const UNREACHABLE: u8 = 3;
 const ECHO_REQUEST: u8 = 8;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
+
+/// The code of TIME_EXCEEDED for fragments that did not arrive, of ICMPv6, too.
+pub(crate) const REASSEMBLY: u8 = 1;
 
 /// Whether a type of ICMP is known not to be that of an error: echo, router discovery (RFC 1256), timestamps,
 /// information and address masks. Types that are not known could be errors.

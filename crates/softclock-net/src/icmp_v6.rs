@@ -9,8 +9,8 @@ use softclock_wire::packet::{ICMPV6, MOST_EXTENSIONS};
 use crate::checksum::{Addresses, Verify, is_transport_checksum_right, transport_checksum};
 use crate::drops::DropReason;
 use crate::icmp::{
-    CHECKSUM, Echo, ErrorKind, ErrorMessage, Fields, HEADER_BYTES, Quoted, Unreachable, quote,
-    write_without_checksum,
+    CHECKSUM, Echo, ErrorKind, ErrorMessage, Fields, HEADER_BYTES, Quoted, REASSEMBLY, Report,
+    quote, write_without_checksum,
 };
 
 /// A message of ICMPv6.
@@ -69,7 +69,7 @@ pub fn parse(
         // The code is ignored (RFC 4443 section 3.2).
         (PACKET_TOO_BIG, _) => ErrorKind::PacketTooBig,
         (TIME_EXCEEDED, 0) => ErrorKind::HopLimitExceeded,
-        (TIME_EXCEEDED, 1) => ErrorKind::ReassemblyTimeExceeded,
+        (TIME_EXCEEDED, REASSEMBLY) => ErrorKind::ReassemblyTimeExceeded,
         (PARAMETER_PROBLEM, UNRECOGNIZED_NEXT_HEADER) => ErrorKind::ProtocolUnreachable,
         (PARAMETER_PROBLEM, _) => ErrorKind::ParameterProblem,
         // Errors of unknown types, too, go to the transport layer (section 2.4 a).
@@ -98,14 +98,14 @@ pub fn write_echo_reply(addresses: Addresses, echo: &Echo<'_>, to: &mut Vec<u8>)
     write(addresses, (ECHO_REPLY, 0), echo.rest(), echo.data, to);
 }
 
-/// The message that reports that `original`, a packet from the IPv6 header on, was not delivered: the payload of an
-/// IPv6 packet with these addresses, which are those of the report. Quotes as much as fits into a packet of 1280 bytes.
+/// The message that reports that `original`, a packet or first fragment from the IPv6 header on, was not delivered: the
+/// payload of an IPv6 packet with these addresses, which are those of the report. Quotes as much as fits into a packet of 1280 bytes.
 ///
 /// Ask [`may_answer`](crate::icmp::may_answer) before. Bytes behind the original packet are not quoted.
 ///
 /// ```
 /// use softclock_net::checksum::{Addresses, Verify};
-/// use softclock_net::icmp::{ErrorKind, Unreachable};
+/// use softclock_net::icmp::{ErrorKind, Report};
 /// use softclock_net::icmp_v6::{self, Message};
 ///
 /// // A datagram without payload from port 5353 of ::1:1 to port 53 of ::1:2.
@@ -117,7 +117,7 @@ pub fn write_echo_reply(addresses: Addresses, echo: &Echo<'_>, to: &mut Vec<u8>)
 /// original[40..44].copy_from_slice(&[0x14, 0xe9, 0, 53]);
 ///
 /// let addresses = Addresses { source: "::1:2".parse()?, destination: "::1:1".parse()? };
-/// let message = icmp_v6::write_unreachable(addresses, Unreachable::Port, &original);
+/// let message = icmp_v6::write_report(addresses, Report::PortUnreachable, &original);
 /// let Ok(Message::Error(error)) = icmp_v6::parse(addresses, &message, Verify::Yes) else {
 ///     panic!("an error message");
 /// };
@@ -126,10 +126,11 @@ pub fn write_echo_reply(addresses: Addresses, echo: &Echo<'_>, to: &mut Vec<u8>)
 /// # Ok::<(), core::net::AddrParseError>(())
 /// ```
 #[must_use]
-pub fn write_unreachable(addresses: Addresses, reason: Unreachable, original: &[u8]) -> Vec<u8> {
+pub fn write_report(addresses: Addresses, reason: Report, original: &[u8]) -> Vec<u8> {
     let (kind, rest) = match reason {
-        Unreachable::Port => ((UNREACHABLE, PORT), [0; 4]),
-        Unreachable::Protocol => {
+        Report::PortUnreachable => ((UNREACHABLE, PORT), [0; 4]),
+        Report::ReassemblyTimeExceeded => ((TIME_EXCEEDED, REASSEMBLY), [0; 4]),
+        Report::ProtocolUnreachable => {
             let pointer = last_next_header(original) as u32;
             let kind = (PARAMETER_PROBLEM, UNRECOGNIZED_NEXT_HEADER);
             (kind, pointer.to_be_bytes())

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::{Addresses, DropReason, Verify, icmp, icmp_v6};
-use icmp::{Original, Unreachable};
+use icmp::{Original, Report};
 
 /// Takes `bytes` as a message, as the payload of a packet, and as a packet that was not delivered.
 pub(crate) fn check(bytes: &[u8]) {
@@ -20,8 +20,8 @@ pub(crate) fn check(bytes: &[u8]) {
     check_message(bytes);
     check_message_v6(v6, bytes);
     check_payload(v4, v6, bytes);
-    for reason in [Unreachable::Port, Unreachable::Protocol] {
-        let message = icmp::write_unreachable(reason, bytes);
+    for reason in [Report::PortUnreachable, Report::ProtocolUnreachable] {
+        let message = icmp::write_report(reason, bytes);
         assert!(message.len() <= 576 - 20);
         let parsed = icmp::parse(&message, Verify::Yes);
         assert!(matches!(
@@ -29,7 +29,7 @@ pub(crate) fn check(bytes: &[u8]) {
             Ok(icmp::Message::Error(_)) | Err(DropReason::Icmp)
         ));
 
-        let message = icmp_v6::write_unreachable(v6, reason, bytes);
+        let message = icmp_v6::write_report(v6, reason, bytes);
         assert!(message.len() <= 1280 - 40);
         let parsed = icmp_v6::parse(v6, &message, Verify::Yes);
         assert!(matches!(

@@ -97,10 +97,10 @@ proptest! {
         let mut original = packet(UDP, &transport);
         original.extend(padding);
         let (reason, kind) = match is_port {
-            true => (Unreachable::Port, ErrorKind::PortUnreachable),
-            false => (Unreachable::Protocol, ErrorKind::ProtocolUnreachable),
+            true => (Report::PortUnreachable, ErrorKind::PortUnreachable),
+            false => (Report::ProtocolUnreachable, ErrorKind::ProtocolUnreachable),
         };
-        let bytes = write_unreachable(reason, &original);
+        let bytes = write_report(reason, &original);
         prop_assert!(bytes.len() <= 556);
         let error = error_of(&bytes);
         prop_assert_eq!((error.kind, error.next_hop_mtu), (kind, None));

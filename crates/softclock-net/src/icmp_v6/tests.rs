@@ -86,10 +86,10 @@ proptest! {
         let mut original = packet(UDP, &transport);
         original.extend(padding);
         let (reason, kind) = match is_port {
-            true => (Unreachable::Port, ErrorKind::PortUnreachable),
-            false => (Unreachable::Protocol, ErrorKind::ProtocolUnreachable),
+            true => (Report::PortUnreachable, ErrorKind::PortUnreachable),
+            false => (Report::ProtocolUnreachable, ErrorKind::ProtocolUnreachable),
         };
-        let bytes = write_unreachable(addresses(), reason, &original);
+        let bytes = write_report(addresses(), reason, &original);
         prop_assert!(bytes.len() <= 1240);
         let error = error_of(&bytes);
         prop_assert_eq!((error.kind, error.next_hop_mtu), (kind, None));
@@ -182,7 +182,7 @@ fn an_error_that_quotes_no_packet_of_its_version_is_refused() {
 #[test]
 fn an_unknown_protocol_is_pointed_at_behind_extension_headers() {
     let pointer = |original: &[u8]| {
-        let message = write_unreachable(addresses(), Unreachable::Protocol, original);
+        let message = write_report(addresses(), Report::ProtocolUnreachable, original);
         u32::from_be_bytes(message[4..8].try_into().unwrap())
     };
     assert_eq!(pointer(&packet(200, &[0; 8])), 6);

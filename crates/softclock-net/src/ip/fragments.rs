@@ -13,7 +13,7 @@ use core::time::Duration;
 use softclock_core::Instant;
 
 use self::parts::{Head, PART_BYTES, Parts};
-use super::{Fragment, Packet, header_bytes, v6};
+use super::{Fragment, Output, Packet, header_bytes, v6};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
 
@@ -182,13 +182,24 @@ impl Reassembly {
 
     /// Gives up the packets whose time is over. Returns how many of them were incomplete, each of which is a
     /// [`DropReason::FragmentTimeout`]; not among them are packets that were refused before.
-    pub fn expire(&mut self, now: Instant) -> u64 {
+    ///
+    /// Passes to `on_first` the first fragment of each incomplete packet of which it has arrived, as an IP packet without
+    /// options: a host reports these to their senders (RFC 1122, 3.3.2; RFC 8200, 4.5).
+    pub fn expire(&mut self, now: Instant, mut on_first: impl FnMut(Vec<u8>)) -> u64 {
         let mut incomplete = 0;
         while let Some(&(deadline, key)) = self.deadlines.first()
             && deadline <= now
         {
-            let removed = self.remove(key);
-            incomplete += u64::from(removed.is_some_and(|removed| removed.parts.is_ok()));
+            let Some(Incomplete {
+                parts: Ok(parts), ..
+            }) = self.remove(key)
+            else {
+                continue;
+            };
+            incomplete += 1;
+            if let Some((head, payload)) = parts.first() {
+                on_first(key.first_fragment(head, payload));
+            }
         }
         incomplete
     }
@@ -380,6 +391,32 @@ impl Key {
                 IpAddr::V6(_) => 0,
             },
         }
+    }
+}
+
+impl Key {
+    /// The first fragment of the packet.
+    fn first_fragment(&self, head: Head, payload: &[u8]) -> Vec<u8> {
+        let output = Output {
+            addresses: Addresses {
+                source: self.source,
+                destination: self.destination,
+            },
+            protocol: head.protocol,
+            hop_limit: head.hop_limit,
+            traffic_class: head.traffic_class,
+            identification: self.identification,
+            may_fragment: true,
+        };
+        let fragment = Fragment {
+            identification: self.identification,
+            offset: 0,
+            has_more: true,
+        };
+        let mut packet = Vec::new();
+        output.write(Some(fragment), payload.len(), &mut packet);
+        packet.extend_from_slice(payload);
+        packet
     }
 }
 

@@ -30,13 +30,13 @@ pub(crate) fn check(mut input: &[u8]) {
         input = rest;
 
         let now = Instant::from_ns(step);
-        reassembly.expire(now);
+        reassembly.expire(now, drop);
         check_packet(now, packet, &mut reassembly);
         check_packet(now, &with_checksum(packet), &mut reassembly);
         assert!(reassembly.len() <= limits.packets && reassembly.bytes() <= limits.bytes);
         assert_eq!(reassembly.is_empty(), reassembly.next_timeout().is_none());
     }
-    reassembly.expire(Instant::FAR_FUTURE);
+    reassembly.expire(Instant::FAR_FUTURE, drop);
     assert_eq!((reassembly.len(), reassembly.bytes()), (0, 0));
 }
 

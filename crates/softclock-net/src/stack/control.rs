@@ -13,7 +13,7 @@ use super::{EndpointId, Stack};
 use crate::checksum::{Addresses, Verify};
 use crate::demux::{Flow, Protocol};
 use crate::drops::DropReason;
-use crate::icmp::{Echo, ErrorKind, ErrorMessage, Message, Original, Unreachable, may_answer};
+use crate::icmp::{Echo, ErrorKind, ErrorMessage, Message, Original, Report, may_answer};
 use crate::ip::fragments::Reassembled;
 use crate::ip::{self, Packet};
 use crate::link::{Header, LinkAddress};
@@ -25,8 +25,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Does what is due: asks for link addresses, gives up on neighbors that do not answer, and on fragments that did
     /// not arrive. Bounded by the number of neighbors and of packets in reassembly.
     pub fn on_timer(&mut self, now: Instant) {
-        let expired = self.reassembly.expire(now);
-        self.drops.count_many(DropReason::FragmentTimeout, expired);
+        self.tcp_at(now);
+        self.expire_fragments(now);
+        self.tcp_on_timer(now);
+        self.neighbors_on_timer(now);
+    }
+
+    /// Asks for link addresses, and gives up on neighbors that do not answer.
+    pub(super) fn neighbors_on_timer(&mut self, now: Instant) {
         while let Some(event) = self.neighbors.on_timer(now) {
             match event {
                 TimerEvent::Solicit { address, to } => self.solicit(address, to),
@@ -93,10 +99,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     }
                 }
             }
+            TCP => {
+                checked?;
+                let verify = (frame.verify, is_to_group);
+                Err(self.tcp_on_closed_port(now, &packet, verify))
+            }
             _ => {
                 checked?;
                 // The demultiplexer has taken a token of the rate limit for a closed port.
-                let may_answer = matches!(packet.protocol, UDP | TCP) || self.error_rate.take(now);
+                let may_answer = packet.protocol == UDP || self.error_rate.take(now);
                 Err(self.refuse(now, &packet, bytes, (is_to_group, may_answer)))
             }
         }
@@ -118,9 +129,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             protocol: packet.protocol,
             payload: packet.payload,
         };
-        let (reason, dropped) = match packet.protocol {
-            UDP => (Unreachable::Port, DropReason::PortUnreachable),
-            _ => (Unreachable::Protocol, DropReason::Protocol),
+        let (report, dropped) = match packet.protocol {
+            UDP => (Report::PortUnreachable, DropReason::PortUnreachable),
+            _ => (Report::ProtocolUnreachable, DropReason::Protocol),
         };
         if !may_answer(&original) {
             return dropped;
@@ -128,16 +139,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if !is_within_rate {
             return DropReason::IcmpRate;
         }
-        let addresses = packet.addresses.swapped();
-        let (protocol, message) = match packet.addresses.source {
-            IpAddr::V4(_) => (ICMP, icmp::write_unreachable(reason, bytes)),
-            IpAddr::V6(_) => {
-                let message = icmp_v6::write_unreachable(addresses, reason, bytes);
-                (ICMPV6, message)
-            }
-        };
-        self.counts.errors_sent += 1;
-        self.send_message(now, Outgoing::new(addresses, protocol), &message, None);
+        self.send_report(now, packet.addresses.swapped(), report, bytes);
         dropped
     }
 
@@ -196,6 +198,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             source,
             destination,
         } = error.quoted.addresses;
+        if error.quoted.protocol == TCP {
+            return self.on_tcp_error(now, error);
+        }
         let (UDP, Some((local_port, remote_port))) = (error.quoted.protocol, error.quoted.ports)
         else {
             return Err(DropReason::IcmpIgnored);
@@ -205,7 +210,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             remote: (destination, remote_port),
             local: (source, local_port),
         };
-        let id = self.table.find(&flow).ok_or(DropReason::IcmpIgnored)?;
+        let id = self.table.find(&flow).map(EndpointId);
+        let id = id.ok_or(DropReason::IcmpIgnored)?;
         let reported = match error.kind {
             ErrorKind::PortUnreachable => NetworkError::Refused,
             ErrorKind::PacketTooBig => {
@@ -220,11 +226,26 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             | ErrorKind::ProtocolUnreachable => NetworkError::HostUnreachable,
             _ => return Err(DropReason::IcmpIgnored),
         };
-        let endpoint = self.endpoints.get_mut(id).ok_or(DropReason::IcmpIgnored)?;
+        let endpoint = self
+            .endpoints
+            .get_mut(id.0)
+            .ok_or(DropReason::IcmpIgnored)?;
         if endpoint.remote == Some(SocketAddr::new(destination, remote_port)) {
             endpoint.error = Some(reported);
             endpoint.channel.cancel_wait();
             self.wake(id);
+        }
+        Ok(())
+    }
+
+    /// Handles an error about a segment. Only one that quotes a segment in flight is believed (RFC 5927, 4.1).
+    fn on_tcp_error(&mut self, now: Instant, error: &ErrorMessage<'_>) -> Result<(), DropReason> {
+        if !self.tcp_on_icmp(now, error) {
+            return Err(DropReason::IcmpIgnored);
+        }
+        if let (ErrorKind::PacketTooBig, Some(mtu)) = (error.kind, error.next_hop_mtu) {
+            let destination = error.quoted.addresses.destination;
+            self.path_mtus.on_report(now, destination, mtu as usize);
         }
         Ok(())
     }
@@ -244,9 +265,41 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
+    /// Gives up packets whose fragments did not arrive in time, and reports those of which the first fragment is here to
+    /// their senders (RFC 1122, 3.3.2; RFC 8200, 4.5), if the rate limit allows it.
     fn expire_fragments(&mut self, now: Instant) {
-        let expired = self.reassembly.expire(now);
+        let mut first_fragments = Vec::new();
+        let expired = self
+            .reassembly
+            .expire(now, |first| first_fragments.push(first));
         self.drops.count_many(DropReason::FragmentTimeout, expired);
+        for bytes in first_fragments {
+            let Ok(packet) = ip::parse(&bytes) else {
+                continue;
+            };
+            let destination = self.routes.classify(packet.addresses.destination);
+            let original = Original {
+                addresses: packet.addresses,
+                is_to_group: destination != Destination::Ours,
+                is_later_fragment: false,
+                protocol: packet.protocol,
+                payload: packet.payload,
+            };
+            if may_answer(&original) && self.error_rate.take(now) {
+                let addresses = packet.addresses.swapped();
+                self.send_report(now, addresses, Report::ReassemblyTimeExceeded, &bytes);
+            }
+        }
+    }
+
+    /// Sends an error message about `original`, a packet or its first fragment.
+    fn send_report(&mut self, now: Instant, addresses: Addresses, report: Report, original: &[u8]) {
+        let (protocol, message) = match addresses.source {
+            IpAddr::V4(_) => (ICMP, icmp::write_report(report, original)),
+            IpAddr::V6(_) => (ICMPV6, icmp_v6::write_report(addresses, report, original)),
+        };
+        self.counts.errors_sent += 1;
+        self.send_message(now, Outgoing::new(addresses, protocol), &message, None);
     }
 
     /// Handles a fragment. The packet that it completes goes to its endpoint, or is handled as a control packet.
@@ -310,6 +363,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     true => Err(self.refuse_reassembled(now, &packet, is_to_group)),
                     false => self.deliver_reassembled(&ids, &flow, (at, length), whole),
                 }
+            }
+            TCP if !is_to_group => {
+                self.tcp_on_reassembled(now, at, &packet);
+                Ok(())
             }
             _ => Err(self.refuse_reassembled(now, &packet, is_to_group)),
         }

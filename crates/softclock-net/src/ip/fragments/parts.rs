@@ -118,6 +118,12 @@ impl Parts {
         self.parts.insert(place, Part { offset, payload });
     }
 
+    /// The first fragment, if it is here.
+    pub(super) fn first(&self) -> Option<(Head, &[u8])> {
+        let part = self.parts.first().filter(|part| part.offset == 0)?;
+        Some((self.first?, &part.payload))
+    }
+
     /// Whether all fragments are here.
     pub(super) fn is_whole(&self) -> bool {
         self.end == Some(self.payload_bytes)

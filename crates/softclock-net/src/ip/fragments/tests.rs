@@ -5,7 +5,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ip::{Output, fragments, parse};
+use crate::ip::{fragments, parse};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const UDP: u8 = 17;
@@ -135,7 +135,7 @@ fn an_overlap_refuses_the_packet_until_its_time_is_over() {
     assert_eq!(reassembly.on_fragment(at(29), &last), overlap);
 
     // The packet was counted as an overlap, so it does not time out besides.
-    assert_eq!(reassembly.expire(at(30)), 0);
+    assert_eq!(reassembly.expire(at(30), drop), 0);
     assert_eq!(reassembly.on_fragment(at(30), &first), Ok(None));
     assert!(reassembly.on_fragment(at(30), &last).unwrap().is_some());
 }
@@ -194,10 +194,16 @@ fn incomplete_packets_time_out() {
     let more = v4(1, 0, 8, true, &[0; 8]);
     assert_eq!(reassembly.on_fragment(at(20), &more), Ok(None));
     assert_eq!(reassembly.next_timeout(), Some(at(30)));
-    assert_eq!(reassembly.expire(at(29)), 0);
-    assert_eq!(reassembly.expire(at(31)), 2);
+    assert_eq!(reassembly.expire(at(29), drop), 0);
+    let mut first_fragments = Vec::new();
+    let expired = reassembly.expire(at(31), |packet| first_fragments.push(packet));
+    assert_eq!(expired, 2);
+    for (packet, number) in first_fragments.iter().zip(0..) {
+        assert_eq!(parse(packet), Ok(v4(1, number, 0, true, &[0; 8])));
+    }
+    assert_eq!(first_fragments.len(), 2);
     assert_eq!(reassembly.next_timeout(), Some(at(32)));
-    assert_eq!(reassembly.expire(at(100)), 1);
+    assert_eq!(reassembly.expire(at(100), drop), 1);
     assert_eq!((reassembly.next_timeout(), reassembly.bytes()), (None, 0));
 }
 
@@ -479,7 +485,7 @@ proptest! {
                     let is_over = |packet: &Model| packet.deadline <= now;
                     let timed_out = |packet: &&Model| is_over(packet) && packet.refused.is_none();
                     let expected = model.values().filter(timed_out).count() as u64;
-                    prop_assert_eq!(reassembly.expire(now), expected);
+                    prop_assert_eq!(reassembly.expire(now, drop), expected);
                     model.retain(|_, packet| !is_over(packet));
                 }
                 Step::Fragment { packet, units: (start, length), is_odd, contradicts, version } => {

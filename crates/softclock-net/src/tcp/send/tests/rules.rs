@@ -1,0 +1,1 @@
+//! Single rules, step by step.
