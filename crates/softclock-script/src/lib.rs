@@ -19,6 +19,7 @@
 //! - [`wire`]: packets as bytes, both ways.
 //! - [`host`]: what a script drives: the trait [`Host`](host::Host), with the verbs of sockets.
 //! - [`settings`]: from `sysctl` variables to settings of the host.
+//! - [`stack_host`]: softclock's stack as a host.
 //! - [`run`]: makes the calls, delivers the packets, compares. Begin here.
 //!
 //! # Differences from other runners of the language
@@ -52,6 +53,7 @@ pub mod errno;
 pub mod host;
 pub mod run;
 pub mod settings;
+pub mod stack_host;
 pub mod syntax;
 mod verdict;
 pub mod wire;
