@@ -289,6 +289,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             // An answer to each, or the other end would never learn of its loss of step. SYN is treated below.
             if !flags.contains(Flags::SYN) {
                 self.acknowledge_if_allowed(now, length, limiter);
+                if segment.length > 0 {
+                    self.receiver.on_unacceptable(seq, segment.length);
+                }
                 return Err(Refused::Dropped(DropReason::TcpUnacceptable));
             }
         }
