@@ -31,6 +31,7 @@
 //! | `net.inet.tcp.syncookies` | `cookies` | [`Setting::Cookies`] |
 //! | `net.inet.tcp.syncookies_only` | `cookies_only` | [`Setting::CookiesOnly`] |
 //! | `net.inet.tcp.msl` | `time_wait` | [`Setting::TimeWait`], twice the value |
+//! | `#ifdef STANDARD` in the script | `time_wait_gives_way` | [`Setting::TimeWaitGivesWay`], switched off |
 //! | `net.inet.tcp.finwait2_timeout` | `fin_wait_2` | [`Setting::FinWait2`] |
 //! | `net.inet.tcp.initcwnd_segments` | `initial_window` | [`Setting::InitialWindow`] |
 //! | `net.inet.tcp.minmss` | `least_mss` | [`Setting::LeastMss`] |
@@ -106,6 +107,9 @@ pub enum Setting {
     CookiesOnly(bool),
     /// The time of a connection in TIME-WAIT.
     TimeWait(Duration),
+    /// Whether a connection in TIME-WAIT gives way to a SYN that is surely newer (RFC 6191), which the standard allows
+    /// but does not demand.
+    TimeWaitGivesWay(bool),
     /// The time of a closed connection in FIN-WAIT-2.
     FinWait2(Duration),
     /// The initial window, in segments.
@@ -261,6 +265,7 @@ pub fn of_directive(name: &str, value: &str) -> Settings {
         "cookies" => flag(Setting::Cookies),
         "cookies_only" => flag(Setting::CookiesOnly),
         "time_wait" => time(Setting::TimeWait),
+        "time_wait_gives_way" => flag(Setting::TimeWaitGivesWay),
         "fin_wait_2" => time(Setting::FinWait2),
         "initial_window" => count(Setting::InitialWindow),
         "least_mss" => size(Setting::LeastMss),

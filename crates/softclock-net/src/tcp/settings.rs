@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::challenge::Trust;
 use super::keepalive::KeepAlive;
 use super::peer::{Ecn, Offer};
 use super::receive::ReceiveSettings;
@@ -53,6 +54,11 @@ pub struct Settings {
     /// The consecutive timeouts of one segment after which the path is taken for one that loses long packets without a
     /// report (a "black hole", RFC 8899, 4.3), and segments become shorter. The default is 3; 0 switches it off.
     pub black_hole_timeouts: u8,
+    /// The segments that end a connection although they may be forged. The default is none (RFC 5961).
+    pub trust: Trust,
+    /// Whether a SYN that carries FIN is dropped while the connection is being opened. The default is no: RFC 9293,
+    /// 3.10.7.3 takes such a segment.
+    pub drops_syn_fin: bool,
     /// The differentiated services of the packets: the upper six bits of the traffic class (RFC 2474).
     pub dscp: u8,
     /// The hop limit of the packets. The default is 64.
@@ -89,6 +95,8 @@ impl Default for Settings {
             orphan_timeout: Duration::from_secs(100),
             linger: Linger::default(),
             black_hole_timeouts: 3,
+            trust: Trust::default(),
+            drops_syn_fin: false,
             dscp: 0,
             hop_limit: 64,
         }

@@ -24,6 +24,9 @@ pub struct TimeWaitSettings {
     /// The time in TIME-WAIT. The default is 60 s, as in Linux and FreeBSD; RFC 9293 asks for twice the longest life of
     /// a segment, 4 minutes. *LRP* measures with 500 ms.
     pub duration: Duration,
+    /// Whether a SYN that is surely newer begins another connection of the same addresses and ports (RFC 6191; RFC 1122,
+    /// 4.2.2.13). The default is yes; without it, each SYN is answered by a challenge ACK.
+    pub gives_way: bool,
     /// The most connections in TIME-WAIT; beyond that, the oldest gives way. The default is 65 536, which take 5 MB.
     pub most: usize,
 }
@@ -32,6 +35,7 @@ impl Default for TimeWaitSettings {
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(60),
+            gives_way: true,
             most: 65_536,
         }
     }
@@ -159,7 +163,10 @@ impl TimeWaitTable {
             return TimeWaitOutcome::Dropped(DropReason::TcpState);
         }
         if header.flags.contains(Flags::SYN) {
-            let is_new = offer.is_some_and(|offer| record.is_surely_before(segment, offer));
+            // No peer opens a connection by a SYN that closes it.
+            let may_open = self.settings.gives_way && !header.flags.contains(Flags::FIN);
+            let is_new =
+                may_open && offer.is_some_and(|offer| record.is_surely_before(segment, offer));
             return match is_new {
                 true => {
                     self.map.remove(place);

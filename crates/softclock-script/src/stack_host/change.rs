@@ -45,7 +45,18 @@ impl Chosen {
                 connection.receive.most_buffer_bytes = *bytes;
                 connection.send.most_buffer = *bytes;
             }
-            Setting::DropSynFin(is_on) => listen.drops_syn_fin = *is_on,
+            Setting::DropSynFin(is_on) => {
+                listen.drops_syn_fin = *is_on;
+                connection.drops_syn_fin = *is_on;
+            }
+            Setting::InsecureReset(is_on) => {
+                listen.trust.resets_in_window = *is_on;
+                connection.trust.resets_in_window = *is_on;
+            }
+            Setting::InsecureSyn(is_on) => {
+                listen.trust.syns_in_window = *is_on;
+                connection.trust.syns_in_window = *is_on;
+            }
             Setting::InitialRto(time) => {
                 connection.syn_timeout = *time;
                 connection.send.initial_timeout = *time;
@@ -67,6 +78,7 @@ impl Chosen {
             Setting::CookiesOnly(false) => listen.cookies = CookieUse::WhenFull,
             Setting::SynQueue(count) => listen.half_open = *count as usize,
             Setting::TimeWait(time) => self.stack.time_wait.duration = *time,
+            Setting::TimeWaitGivesWay(is_on) => self.stack.time_wait.gives_way = *is_on,
             Setting::FinWait2(time) => connection.fin_wait_2 = *time,
             Setting::InitialWindow(segments) => {
                 connection.send.congestion.initial_segments =
@@ -79,7 +91,6 @@ impl Chosen {
             Setting::Pacing(is_on) => connection.send.pacing.is_enabled = *is_on,
             // A new stack knows no paths, and a closed port answers unless the setting says otherwise.
             Setting::ForgetPaths | Setting::SilentPorts(0) | Setting::PathMtuDiscovery(true) => {}
-            Setting::InsecureReset(false) | Setting::InsecureSyn(false) => {}
             Setting::InsecureAck(false) | Setting::DropSynOptions(false) => {}
             Setting::IcmpAborts(true) | Setting::PacingRate(0) => {}
             // The default of the stack gives up later than any script with this setting ends.

@@ -112,6 +112,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if !flags.contains(Flags::SYN) {
             return Events::dropped(DropReason::TcpState);
         }
+        if self.settings.drops_syn_fin && flags.contains(Flags::FIN) {
+            return Events::dropped(DropReason::TcpState);
+        }
         let peer = PeerOptions::negotiate(&self.offer(), flags, segment.options, self.is_v4());
         if !has_ack {
             return self.on_crossing_syn(now, header.sequence, peer);
@@ -186,7 +189,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         // Second, RST: by RFC 5961, 3.2 with the exact number only; others are dropped without a challenge, since a
         // repeated SYN-ACK follows anyway.
         if flags.contains(Flags::RST) {
-            return match header.sequence == next {
+            return match header.sequence == next || self.settings.trust.resets_in_window {
                 true => self.fail(Error::Refused),
                 false => Events::dropped(DropReason::TcpBlindReset),
             };
@@ -271,6 +274,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             flags: OpenFlags {
                 has_sack: peer.is_sack_permitted,
                 has_ecn: peer.ecn == Ecn::Classic,
+                trust: self.settings.trust,
                 ..OpenFlags::default()
             },
         });

@@ -80,6 +80,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         match open.check(arrival, segment, limiter) {
             Ok(()) => {}
             Err(Refused::Reset) => return self.on_reset(),
+            Err(Refused::Syn) => return self.reset(Error::Reset),
             Err(Refused::Dropped(reason)) => {
                 return Events {
                     may_send: true,
@@ -253,6 +254,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 enum Refused {
     Dropped(DropReason),
     Reset,
+    /// A SYN that is believed: the connection is reset (RFC 793, page 71).
+    Syn,
 }
 
 impl<B: Deref<Target = [u8]>> Open<B> {
@@ -299,6 +302,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         if is_reset {
             return Err(match self.receiver.judge_reset(seq) {
                 ResetVerdict::Abort => Refused::Reset,
+                ResetVerdict::Challenge if self.flags.trust.resets_in_window => Refused::Reset,
                 ResetVerdict::Challenge => {
                     self.challenge(now, limiter);
                     Refused::Dropped(DropReason::TcpBlindReset)
@@ -308,6 +312,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         }
         // Fourth, SYN: a challenge wherever it lies (RFC 5961, 4.2).
         if flags.contains(Flags::SYN) {
+            if is_acceptable && self.flags.trust.syns_in_window {
+                return Err(Refused::Syn);
+            }
             self.challenge(now, limiter);
             return Err(Refused::Dropped(DropReason::TcpBlindReset));
         }
