@@ -39,6 +39,10 @@ pub struct Settings {
     pub most_mss: Option<u16>,
     /// The time until the first SYN is repeated; it doubles each time (RFC 6298, 2.1: 1 s).
     pub syn_timeout: Duration,
+    /// A time that is added to each doubled one. The default is none; FreeBSD adds 200 ms (`rexmit_slop`).
+    pub syn_slop: Duration,
+    /// How often a SYN is repeated with the offer of ECN before one without (RFC 3168, 6.1.1.1). The default is once.
+    pub ecn_retries: u8,
     /// How often a SYN is repeated. The default of 7 waits 4 minutes in all: RFC 9293, 3.8.3 demands 3 minutes or more.
     pub syn_retries: u8,
     /// Whether and when an idle connection is probed (RFC 9293, 3.8.4).
@@ -89,6 +93,8 @@ impl Default for Settings {
             least_mss: offer.least_mss,
             most_mss: None,
             syn_timeout: Duration::from_secs(1),
+            syn_slop: Duration::ZERO,
+            ecn_retries: 1,
             syn_retries: 7,
             keep_alive: KeepAlive::default(),
             fin_wait_2: Duration::from_secs(60),

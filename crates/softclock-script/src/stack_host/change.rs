@@ -55,6 +55,7 @@ impl Chosen {
             }
             Setting::InsecureSyn(is_on) => {
                 listen.trust.syns_in_window = *is_on;
+                self.stack.time_wait.trust.syns_in_window = *is_on;
                 connection.trust.syns_in_window = *is_on;
             }
             Setting::InitialRto(time) => {
@@ -94,7 +95,11 @@ impl Chosen {
             Setting::InsecureAck(false) | Setting::DropSynOptions(false) => {}
             Setting::IcmpAborts(true) | Setting::PacingRate(0) => {}
             // The default of the stack gives up later than any script with this setting ends.
-            Setting::ConnectTimeout(_) | Setting::RtoSlop(_) | Setting::EcnRetries(_) => {}
+            Setting::ConnectTimeout(_) => {}
+            Setting::RtoSlop(time) => connection.syn_slop = *time,
+            Setting::EcnRetries(count) => {
+                connection.ecn_retries = u8::try_from(*count).unwrap_or(u8::MAX);
+            }
             other => return Err(unsupported(&format!("setting {other:?}"))),
         }
         Ok(())

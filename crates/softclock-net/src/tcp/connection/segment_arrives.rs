@@ -59,7 +59,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         };
         match self.state {
             State::SynSent => self.on_segment_in_syn_sent(now, arrived, &segment, payload),
-            State::SynReceived => self.on_segment_in_syn_received(now, arrived, &segment, payload),
+            State::SynReceived => {
+                self.on_segment_in_syn_received(arrival, &segment, payload, limiter)
+            }
             State::Closed | State::TimeWait => Events::dropped(DropReason::TcpState),
             _ => self.on_segment_synchronized(arrival, &segment, payload, limiter),
         }
@@ -113,11 +115,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// A reset that is believed (3.10.7.4, second).
     fn on_reset(&mut self) -> Events {
-        match self.state {
-            // Both ends have closed, and all data has been acknowledged or was not wanted any more.
-            State::Closing | State::LastAck => self.end(),
-            _ => self.fail(Error::Reset),
-        }
+        // Also in CLOSING and LAST-ACK, where RFC 9293 has no signal to the owner: this end's FIN is not acknowledged, so
+        // its last bytes may be lost. Linux and FreeBSD tell their owners, too.
+        self.fail(Error::Reset)
     }
 
     /// Processes the acknowledgment and the window (3.10.7.4, fifth).
