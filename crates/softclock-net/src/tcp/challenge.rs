@@ -6,6 +6,16 @@ use softclock_core::Instant;
 
 use crate::demux::HashKey;
 
+/// The segments that end a connection although they may be forged. RFC 5961 answers them by a challenge ACK instead,
+/// which only the real peer can react to. Both are off by default, and only tests of other stacks' behavior want them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trust {
+    /// Whether any RST in the window resets a connection (RFC 793), not only one with the expected sequence number.
+    pub resets_in_window: bool,
+    /// Whether a SYN in the window resets a connection (RFC 793).
+    pub syns_in_window: bool,
+}
+
 /// The settings of a [`ChallengeLimiter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

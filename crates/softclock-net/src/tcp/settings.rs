@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::challenge::Trust;
 use super::keepalive::KeepAlive;
 use super::peer::{Ecn, Offer};
 use super::receive::ReceiveSettings;
@@ -41,6 +42,10 @@ pub struct Settings {
     pub most_mss: Option<u16>,
     /// The time until the first SYN is repeated; it doubles each time (RFC 6298, 2.1: 1 s).
     pub syn_timeout: Duration,
+    /// A time that is added to each doubled one. The default is none; FreeBSD adds 200 ms (`rexmit_slop`).
+    pub syn_slop: Duration,
+    /// How often a SYN is repeated with the offer of ECN before one without (RFC 3168, 6.1.1.1). The default is once.
+    pub ecn_retries: u8,
     /// How often a SYN is repeated. The default of 7 waits 4 minutes in all: RFC 9293, 3.8.3 demands 3 minutes or more.
     pub syn_retries: u8,
     /// Whether and when an idle connection is probed (RFC 9293, 3.8.4).
@@ -56,6 +61,11 @@ pub struct Settings {
     /// The consecutive timeouts of one segment after which the path is taken for one that loses long packets without a
     /// report (a "black hole", RFC 8899, 4.3), and segments become shorter. The default is 3; 0 switches it off.
     pub black_hole_timeouts: u8,
+    /// The segments that end a connection although they may be forged. The default is none (RFC 5961).
+    pub trust: Trust,
+    /// Whether a SYN that carries FIN is dropped while the connection is being opened. The default is no: RFC 9293,
+    /// 3.10.7.3 takes such a segment.
+    pub drops_syn_fin: bool,
     /// The differentiated services of the packets: the upper six bits of the traffic class (RFC 2474).
     pub dscp: u8,
     /// The hop limit of the packets. The default is 64.
@@ -87,12 +97,16 @@ impl Default for Settings {
             least_mss: offer.least_mss,
             most_mss: None,
             syn_timeout: Duration::from_secs(1),
+            syn_slop: Duration::ZERO,
+            ecn_retries: 1,
             syn_retries: 7,
             keep_alive: KeepAlive::default(),
             fin_wait_2: Duration::from_secs(60),
             orphan_timeout: Duration::from_secs(100),
             linger: Linger::default(),
             black_hole_timeouts: 3,
+            trust: Trust::default(),
+            drops_syn_fin: false,
             dscp: 0,
             hop_limit: 64,
         }

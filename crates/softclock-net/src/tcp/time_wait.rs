@@ -11,6 +11,7 @@ use softclock_core::Instant;
 use crate::demux::Flow;
 use crate::drops::DropReason;
 
+use super::challenge::Trust;
 use super::flow_map::{FlowMap, Place, Record, Slot};
 use super::listen::Shared;
 use super::peer::Offer;
@@ -24,6 +25,11 @@ pub struct TimeWaitSettings {
     /// The time in TIME-WAIT. The default is 60 s, as in Linux and FreeBSD; RFC 9293 asks for twice the longest life of
     /// a segment, 4 minutes. *LRP* measures with 500 ms.
     pub duration: Duration,
+    /// Whether a SYN that is surely newer begins another connection of the same addresses and ports (RFC 6191; RFC 1122,
+    /// 4.2.2.13). The default is yes; without it, each SYN is answered by a challenge ACK.
+    pub gives_way: bool,
+    /// What ends the wait although it may be forged. The default is nothing (RFC 5961); a reset never does (RFC 1337).
+    pub trust: Trust,
     /// The most connections in TIME-WAIT; beyond that, the oldest gives way. The default is 65 536, which take 5 MB.
     pub most: usize,
 }
@@ -32,6 +38,8 @@ impl Default for TimeWaitSettings {
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(60),
+            gives_way: true,
+            trust: Trust::default(),
             most: 65_536,
         }
     }
@@ -159,8 +167,19 @@ impl TimeWaitTable {
             return TimeWaitOutcome::Dropped(DropReason::TcpState);
         }
         if header.flags.contains(Flags::SYN) {
-            let is_new = offer.is_some_and(|offer| record.is_surely_before(segment, offer));
+            // No peer opens a connection by a SYN that closes it.
+            let may_open = self.settings.gives_way && !header.flags.contains(Flags::FIN);
+            let is_new =
+                may_open && offer.is_some_and(|offer| record.is_surely_before(segment, offer));
+            let limit = record.receive_next + u32::from(record.window);
+            let is_in_window = header.sequence.is_within(record.receive_next, limit);
             return match is_new {
+                false if is_in_window && self.settings.trust.syns_in_window => {
+                    self.map.remove(place);
+                    let flags = Flags::RST | Flags::ACK;
+                    let (own, next) = (record.send_next, record.receive_next);
+                    TimeWaitOutcome::Reply(Reply::new(flow, own, next, flags, 0))
+                }
                 true => {
                     self.map.remove(place);
                     let previous = record.send_next;

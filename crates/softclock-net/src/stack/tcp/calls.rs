@@ -331,7 +331,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The state of a connection. `None` if it is closed and forgotten. Connections in TIME-WAIT whose owner is gone are
     /// forgotten, too: [`tcp_time_wait`](Self::tcp_time_wait) knows them by their flow.
     pub fn tcp_state(&self, id: TcpId) -> Option<State> {
-        Some(self.tcp_connection(id)?.state())
+        let connection = self.tcp_connection(id)?;
+        let is_over = connection.state() == State::TimeWait
+            && !self.tcp.time_wait.contains(&connection.flow());
+        match is_over {
+            true => Some(State::Closed),
+            false => Some(connection.state()),
+        }
     }
 
     /// Whether a connection of a flow is in TIME-WAIT, and how many there are in all.

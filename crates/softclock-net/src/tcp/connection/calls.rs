@@ -37,6 +37,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.receiver().map_or(0, Receiver::readable)
     }
 
+    /// The size of the receive buffer, in bytes. Before the handshake is complete, that of the settings.
+    pub fn receive_buffer(&self) -> u32 {
+        let chosen = self.settings.receive.buffer_bytes;
+        self.receiver().map_or(chosen, Receiver::buffer_bytes)
+    }
+
     /// Whether no byte will follow those that have arrived: the peer has closed its half, or the connection is over.
     pub fn is_at_end(&self) -> bool {
         let is_finished = self.receiver().is_some_and(Receiver::is_finished);

@@ -36,7 +36,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use self::open::Opening;
-use super::challenge::LastChallenge;
+use super::challenge::{LastChallenge, Trust};
 use super::keepalive::Probes;
 use super::listen::Handshake;
 use super::paws::Paws;
@@ -112,6 +112,8 @@ struct OpenFlags {
     is_probe_due: bool,
     /// The owner will not read any more: data that arrives is answered by RST.
     is_read_closed: bool,
+    /// What ends the connection although it may be forged.
+    trust: Trust,
 }
 
 /// What happened to a connection in a call.

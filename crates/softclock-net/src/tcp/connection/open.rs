@@ -6,11 +6,11 @@ use core::time::Duration;
 
 use softclock_core::Instant;
 
-use super::segment_arrives::Arriving;
+use super::segment_arrives::{Arrival, Arriving};
 use super::{Connection, Error, Events, Open, OpenFlags, Outgoing, Phase};
 use crate::demux::Flow;
 use crate::drops::DropReason;
-use crate::tcp::challenge::LastChallenge;
+use crate::tcp::challenge::{ChallengeLimiter, LastChallenge};
 use crate::tcp::keepalive::Probes;
 use crate::tcp::paws::Paws;
 use crate::tcp::payload::Payload;
@@ -112,6 +112,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if !flags.contains(Flags::SYN) {
             return Events::dropped(DropReason::TcpState);
         }
+        if self.settings.drops_syn_fin && flags.contains(Flags::FIN) {
+            return Events::dropped(DropReason::TcpState);
+        }
         let peer = PeerOptions::negotiate(&self.offer(), flags, segment.options, self.is_v4());
         if !has_ack {
             return self.on_crossing_syn(now, header.sequence, peer);
@@ -160,11 +163,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// SEGMENT ARRIVES in SYN-RECEIVED after a simultaneous open (RFC 9293, 3.10.7.4).
     pub(super) fn on_segment_in_syn_received(
         &mut self,
-        now: Instant,
-        arrived: Instant,
+        arrival: Arrival,
         segment: &Arriving<'_>,
         payload: Payload<B>,
+        limiter: &mut ChallengeLimiter,
     ) -> Events {
+        let Arrival { now, arrived, .. } = arrival;
+        let mss = u32::from(mss_of_mtu(self.mtu.into(), self.is_v4())).max(1);
         let Phase::Opening(opening) = &mut self.phase else {
             return Events::default();
         };
@@ -173,7 +178,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         };
         let (header, flags) = (segment.header, segment.header.flags);
         let next = irs + 1;
-        let window = u32::from(self.settings.receive.syn_window());
+        // The buffer will have whole segments.
+        let window = self.settings.receive.buffer_bytes.next_multiple_of(mss);
         let is_syn_ack = flags.contains(Flags::SYN) && header.sequence == irs;
         // First, the sequence number. The peer's SYN-ACK repeats its SYN, which lies before the window.
         if !is_syn_ack && !header.sequence.is_within(next, next + window) {
@@ -183,12 +189,19 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 ..Events::dropped(DropReason::TcpUnacceptable)
             };
         }
-        // Second, RST: by RFC 5961, 3.2 with the exact number only; others are dropped without a challenge, since a
-        // repeated SYN-ACK follows anyway.
+        // Second, RST: by RFC 5961, 3.2 with the exact number only.
         if flags.contains(Flags::RST) {
-            return match header.sequence == next {
+            return match header.sequence == next || self.settings.trust.resets_in_window {
                 true => self.fail(Error::Refused),
-                false => Events::dropped(DropReason::TcpBlindReset),
+                false => {
+                    let window = self.settings.receive.syn_window();
+                    let challenge =
+                        Reply::new(self.flow, opening.iss + 1, next, Flags::ACK, window);
+                    Events {
+                        reply: limiter.allows_any(now).then_some(challenge),
+                        ..Events::dropped(DropReason::TcpBlindReset)
+                    }
+                }
             };
         }
         if !flags.contains(Flags::ACK) {
@@ -272,6 +285,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 has_sack: peer.is_sack_permitted,
                 requires_timestamps: self.settings.requires_timestamps,
                 has_ecn: peer.ecn == Ecn::Classic,
+                trust: self.settings.trust,
                 ..OpenFlags::default()
             },
         });
@@ -290,7 +304,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// Sends the SYN again, or gives up. Called when the deadline has passed.
     pub(super) fn on_syn_timer(&mut self, now: Instant) -> Events {
         let (timeout, retries) = (self.settings.syn_timeout, self.settings.syn_retries);
-        let longest = self.settings.send.maximum_timeout;
+        let (longest, slop) = (self.settings.send.maximum_timeout, self.settings.syn_slop);
         let Phase::Opening(opening) = &mut self.phase else {
             return Events::default();
         };
@@ -300,7 +314,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
         opening.repeated += 1;
         opening.is_due = true;
-        let backed_off = timeout.saturating_mul(1 << opening.repeated.min(16));
+        let backed_off = timeout.saturating_mul(1 << opening.repeated.min(16)) + slop;
         self.deadline = now + backed_off.min(longest);
         Events {
             may_send: true,
@@ -311,6 +325,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// The SYN or SYN-ACK, if one is due.
     pub(super) fn poll_syn(&mut self, now: Instant) -> Option<Outgoing> {
         let (offer, timestamp) = (self.offer(), self.timestamp(now));
+        let ecn_retries = self.settings.ecn_retries;
         let Phase::Opening(opening) = &mut self.phase else {
             return None;
         };
@@ -319,7 +334,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
         let (flags, options, acknowledgment) = match &opening.peer {
             // A path that loses SYNs with ECN gets one without (RFC 3168, 6.1.1.1).
-            None if opening.repeated > 1 => (Flags::SYN, offer.syn_options(timestamp), Seq(0)),
+            None if opening.repeated > ecn_retries => {
+                (Flags::SYN, offer.syn_options(timestamp), Seq(0))
+            }
             None => (offer.syn_flags(), offer.syn_options(timestamp), Seq(0)),
             Some((irs, peer)) => (
                 Offer::answer_flags(peer),

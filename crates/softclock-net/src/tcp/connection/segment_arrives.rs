@@ -59,7 +59,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         };
         match self.state {
             State::SynSent => self.on_segment_in_syn_sent(now, arrived, &segment, payload),
-            State::SynReceived => self.on_segment_in_syn_received(now, arrived, &segment, payload),
+            State::SynReceived => {
+                self.on_segment_in_syn_received(arrival, &segment, payload, limiter)
+            }
             State::Closed | State::TimeWait => Events::dropped(DropReason::TcpState),
             _ => self.on_segment_synchronized(arrival, &segment, payload, limiter),
         }
@@ -80,6 +82,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         match open.check(arrival, segment, limiter) {
             Ok(()) => {}
             Err(Refused::Reset) => return self.on_reset(),
+            Err(Refused::Syn) => return self.reset(Error::Reset),
             Err(Refused::Dropped(reason)) => {
                 return Events {
                     may_send: true,
@@ -112,11 +115,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// A reset that is believed (3.10.7.4, second).
     fn on_reset(&mut self) -> Events {
-        match self.state {
-            // Both ends have closed, and all data has been acknowledged or was not wanted any more.
-            State::Closing | State::LastAck => self.end(),
-            _ => self.fail(Error::Reset),
-        }
+        // Also in CLOSING and LAST-ACK, where RFC 9293 has no signal to the owner: this end's FIN is not acknowledged, so
+        // its last bytes may be lost. Linux and FreeBSD tell their owners, too.
+        self.fail(Error::Reset)
     }
 
     /// Processes the acknowledgment and the window (3.10.7.4, fifth).
@@ -253,6 +254,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 enum Refused {
     Dropped(DropReason),
     Reset,
+    /// A SYN that is believed: the connection is reset (RFC 793, page 71).
+    Syn,
 }
 
 impl<B: Deref<Target = [u8]>> Open<B> {
@@ -290,6 +293,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             // An answer to each, or the other end would never learn of its loss of step. SYN is treated below.
             if !flags.contains(Flags::SYN) {
                 self.acknowledge_if_allowed(now, length, limiter);
+                if segment.length > 0 {
+                    self.receiver.on_unacceptable(seq, segment.length);
+                }
                 return Err(Refused::Dropped(DropReason::TcpUnacceptable));
             }
         }
@@ -297,6 +303,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         if is_reset {
             return Err(match self.receiver.judge_reset(seq) {
                 ResetVerdict::Abort => Refused::Reset,
+                ResetVerdict::Challenge if self.flags.trust.resets_in_window => Refused::Reset,
                 ResetVerdict::Challenge => {
                     self.challenge(now, limiter);
                     Refused::Dropped(DropReason::TcpBlindReset)
@@ -306,6 +313,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         }
         // Fourth, SYN: a challenge wherever it lies (RFC 5961, 4.2).
         if flags.contains(Flags::SYN) {
+            if is_acceptable && self.flags.trust.syns_in_window {
+                return Err(Refused::Syn);
+            }
             self.challenge(now, limiter);
             return Err(Refused::Dropped(DropReason::TcpBlindReset));
         }

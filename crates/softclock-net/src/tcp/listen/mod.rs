@@ -211,12 +211,13 @@ impl<T: PartialEq> Listener<T> {
         };
         let next = half_open.remote_initial + 1;
         let sequence = segment.header.sequence;
-        if sequence == next {
+        let is_in_window = sequence.is_within(next, next + u32::from(self.own_window()));
+        if sequence == next || (is_in_window && self.settings.trust.resets_in_window) {
             self.half_open.remove(place);
             shared.half_open -= 1;
             return Outcome::Reset;
         }
-        match sequence.is_within(next, next + u32::from(self.own_window())) {
+        match is_in_window {
             true => self.challenge(shared, now, flow, DropReason::TcpBlindReset),
             false => Outcome::Dropped(DropReason::TcpUnacceptable),
         }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::isn::TimestampUnit;
-use crate::tcp::challenge::ChallengeSettings;
+use crate::tcp::challenge::{ChallengeSettings, Trust};
 use crate::tcp::peer::Offer;
 
 /// The settings of a [`Listener`](super::Listener).
@@ -33,6 +33,8 @@ pub struct ListenSettings {
     /// Whether a SYN that carries FIN is dropped. No implementation sends such segments, scanners do. The default is
     /// yes, as in Linux.
     pub drops_syn_fin: bool,
+    /// The segments that end a half-open connection although they may be forged. The default is none (RFC 5961).
+    pub trust: Trust,
     /// Whether a segment without time stamps is dropped after both ends have agreed on them (RFC 7323, 3.2). The
     /// default is yes.
     pub requires_timestamps: bool,
@@ -50,6 +52,7 @@ impl Default for ListenSettings {
             mtu: 1500,
             window: 65_535,
             drops_syn_fin: true,
+            trust: Trust::default(),
             requires_timestamps: true,
         }
     }

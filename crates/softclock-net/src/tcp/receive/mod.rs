@@ -229,6 +229,12 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         }
     }
 
+    /// Takes note of a segment that is not [acceptable](Self::acceptable): the next acknowledgment reports its bytes if
+    /// they have arrived before (RFC 2883, 4.1.1).
+    pub fn on_unacceptable(&mut self, seq: Seq, bytes: u32) {
+        let _ = self.refuse(seq, seq + bytes);
+    }
+
     /// Moves bytes to `into`; returns their number, 0 if there are none or `into` is empty.
     pub fn read(&mut self, into: &mut [u8]) -> usize {
         let bytes = self.ready.read(into);
