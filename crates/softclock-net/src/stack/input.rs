@@ -34,9 +34,9 @@ enum Target {
     Fragments,
 }
 
-/// Whose frame waits for eager processing.
+/// The receiver of a frame that waits for eager processing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
+pub(super) enum EagerTarget {
     Udp(EndpointId),
     Tcp(TcpTarget),
 }
@@ -76,8 +76,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 self.on_fragment(now, &frame);
             } else if let Some((endpoint, frame)) = self.ip_queue.pop() {
                 match endpoint {
-                    Some(Owner::Udp(id)) => self.deliver(id, frame),
-                    Some(Owner::Tcp(target)) => self.tcp_deliver(now, target, frame),
+                    Some(EagerTarget::Udp(id)) => self.deliver(id, frame),
+                    Some(EagerTarget::Tcp(target)) => self.tcp_deliver(now, target, frame),
                     None => self.demultiplex(now, frame),
                 }
             } else if self.tcp_process_one(now) {
@@ -129,7 +129,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Puts a frame into the shared queue before eager processing.
-    pub(super) fn queue(&mut self, endpoint: Option<Owner>, frame: Arrived<B>) {
+    pub(super) fn queue(&mut self, endpoint: Option<EagerTarget>, frame: Arrived<B>) {
         let bytes = frame.memory.bytes().len();
         if self.ip_queue.push((endpoint, frame), bytes).is_err() {
             self.drops.count(DropReason::IpQueueFull);
@@ -232,7 +232,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         }
         if self.settings.architecture == Architecture::EarlyDemux {
-            self.queue(Some(Owner::Udp(id)), frame);
+            self.queue(Some(EagerTarget::Udp(id)), frame);
         } else {
             let bytes = frame.memory.bytes().len();
             self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);

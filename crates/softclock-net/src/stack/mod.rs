@@ -49,7 +49,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use self::endpoint::{Arrived, Endpoint};
-use self::input::Owner;
+use self::input::EagerTarget;
 use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
 use self::tcp::Tcp;
@@ -118,7 +118,7 @@ pub struct Stack<B> {
     /// Endpoints whose receivers must be woken.
     woken: VecDeque<EndpointId>,
     /// Frames that wait for eager processing, each with its endpoint if it is demultiplexed.
-    ip_queue: Channel<(Option<Owner>, Arrived<B>)>,
+    ip_queue: Channel<(Option<EagerTarget>, Arrived<B>)>,
     /// Frames for [`process`](Stack::process) in all architectures but BSD.
     control: Channel<Arrived<B>>,
     fragments: Channel<Arrived<B>>,

@@ -32,10 +32,8 @@ impl Default for KeepAlive {
 /// The probes of a connection so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probes {
-    /// When the last segment of the peer arrived.
-    heard: Instant,
-    /// The probes since then.
-    sent: u8,
+    /// When the last segment of the peer arrived, in units of 256 ns; in the lower 8 bits the probes since then.
+    heard_and_sent: u64,
 }
 
 /// What is due.
@@ -49,21 +47,31 @@ pub(super) enum Due {
 
 impl Probes {
     pub(super) const fn new(now: Instant) -> Self {
+        Self::of(now, 0)
+    }
+
+    const fn of(heard: Instant, sent: u8) -> Self {
         Self {
-            heard: now,
-            sent: 0,
+            heard_and_sent: heard.as_ns() & !0xff | sent as u64,
         }
     }
 
+    const fn heard(self) -> Instant {
+        Instant::from_ns(self.heard_and_sent & !0xff)
+    }
+
+    const fn sent(self) -> u8 {
+        self.heard_and_sent as u8
+    }
+
     pub(super) fn on_segment(&mut self, arrived: Instant) {
-        self.heard = self.heard.max(arrived);
-        self.sent = 0;
+        *self = Self::new(self.heard().max(arrived));
     }
 
     /// When the next probe, or the failure, is due.
     pub(super) fn next(&self, settings: &KeepAlive) -> Option<Instant> {
-        let waited = settings.idle + settings.interval * self.sent.into();
-        settings.is_on.then(|| self.heard + waited)
+        let waited = settings.idle + settings.interval * self.sent().into();
+        settings.is_on.then(|| self.heard() + waited)
     }
 
     /// Notes the probe that is due, if one is.
@@ -71,13 +79,13 @@ impl Probes {
         if self.next(settings).is_none_or(|due| due > now) {
             return Due::Nothing;
         }
-        if self.sent >= settings.probes {
+        let sent = self.sent();
+        if sent >= settings.probes {
             return Due::Fail;
         }
-        self.sent += 1;
         // A timer that is very late sends one probe, not several, and leaves the peer time to answer it.
-        let latest = now - (settings.idle + settings.interval * (self.sent - 1).into());
-        self.heard = self.heard.max(latest);
+        let latest = now - (settings.idle + settings.interval * sent.into());
+        *self = Self::of(self.heard().max(latest), sent + 1);
         Due::Probe
     }
 }
@@ -100,9 +108,10 @@ mod tests {
         assert_eq!(probes.on_timer(at(99), &settings), Due::Nothing);
         assert_eq!(probes.on_timer(at(100), &settings), Due::Probe);
         assert_eq!(probes.on_timer(at(100), &settings), Due::Nothing);
-        assert_eq!(probes.next(&settings), Some(at(110)));
+        let about = |due: Option<Instant>| due.map(|due| due.round_up(1_000_000));
+        assert_eq!(about(probes.next(&settings)), Some(at(110)));
         probes.on_segment(at(105));
-        assert_eq!(probes.next(&settings), Some(at(205)));
+        assert_eq!(about(probes.next(&settings)), Some(at(205)));
         // Late: the second probe waits for its interval all the same.
         assert_eq!(probes.on_timer(at(300), &settings), Due::Probe);
         assert_eq!(probes.on_timer(at(309), &settings), Due::Nothing);

@@ -7,7 +7,7 @@ use core::ops::Deref;
 use bytes::Bytes;
 use softclock_core::Instant;
 
-use super::{Interest, TcpCounts, TcpEndpoint, TcpError, TcpId, TcpWoken};
+use super::{Interest, Owner, TcpCounts, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Protocol};
 use crate::icmp::ErrorMessage;
 use crate::stack::slots::SlotId;
@@ -270,8 +270,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if endpoint.connection.is_orphan() {
             return;
         }
-        endpoint.waits = Interest::default();
-        if !endpoint.has_flow {
+        endpoint.owner = Owner::Busy;
+        if matches!(endpoint.connection.state(), State::Closed | State::TimeWait) {
             return self.tcp_remove(id);
         }
         self.tcp.orphans += 1;
@@ -292,12 +292,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(endpoint) = self.tcp.connections.get_mut(id.0) else {
             return false;
         };
-        let ready = endpoint.readiness();
-        let is_ready =
-            (ready.readable && interest.readable) || (ready.writable && interest.writable);
-        endpoint.waits = match is_ready {
-            true => Interest::default(),
-            false => interest,
+        let is_ready = endpoint.readiness().intersects(interest);
+        endpoint.owner = match is_ready {
+            true => Owner::Busy,
+            false => Owner::Waits(interest),
         };
         endpoint.channel.release();
         !is_ready
@@ -311,8 +309,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let is_there = match woken {
                 TcpWoken::Listener(id) => self.tcp.listeners.get(id.0).is_some(),
                 TcpWoken::Connection(id) => match self.tcp.connections.get_mut(id.0) {
-                    Some(endpoint) => core::mem::take(&mut endpoint.is_woken),
-                    None => false,
+                    Some(endpoint) if endpoint.owner == Owner::Woken => {
+                        endpoint.owner = Owner::Busy;
+                        true
+                    }
+                    // The owner has asked again meanwhile.
+                    Some(_) | None => false,
                 },
             };
             if is_there {
@@ -333,7 +335,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub fn tcp_state(&self, id: TcpId) -> Option<State> {
         let connection = self.tcp_connection(id)?;
         let is_over = connection.state() == State::TimeWait
-            && !self.tcp.time_wait.contains(&connection.flow());
+            && !self.tcp.time_wait.contains(connection.flow());
         match is_over {
             true => Some(State::Closed),
             false => Some(connection.state()),

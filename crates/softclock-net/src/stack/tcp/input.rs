@@ -13,7 +13,7 @@ use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header as LinkHeader;
 use crate::stack::endpoint::{Arrived, Memory};
-use crate::stack::input::{Owner, check_source};
+use crate::stack::input::{EagerTarget, check_source};
 use crate::stack::slots::SlotId;
 use crate::stack::{Architecture, Stack};
 use crate::tcp::connection::{Arrival, Events};
@@ -151,7 +151,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     self.drops.count(DropReason::ChannelFull);
                     return;
                 }
-                self.queue(Some(Owner::Tcp(target)), frame);
+                self.queue(Some(EagerTarget::Tcp(target)), frame);
             }
             Architecture::SoftLrp => match target {
                 TcpTarget::Connection(id) => self.tcp_enqueue(now, id, frame),
@@ -212,7 +212,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         endpoint.memory += bytes as u32;
         self.tcp.memory += bytes;
         let is_prompt = glance.is_none_or(|glance| endpoint.is_prompt(&glance, was_empty));
-        if has_data && endpoint.waits.readable {
+        if has_data && endpoint.owner.waits_for(Interest::READABLE) {
             // The owner reads, and so processes this segment and all others on its own account.
             self.tcp.wake(id, Interest::READABLE);
         } else if is_prompt {
@@ -308,7 +308,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         };
         let flow = *endpoint.connection.flow();
-        if core::mem::take(&mut endpoint.has_flow) {
+        if self.table.find_connected(&flow) == Some(id) {
             self.table.disconnect(&flow);
         }
         while endpoint.channel.pop().is_some() {
@@ -465,7 +465,8 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
         // Loss: the peer waits for a duplicate acknowledgment, or has sent one.
         let is_duplicate = glance.length == 0 && connection.is_duplicate(glance.acknowledgment);
         // Data that waits to be sent, or an owner that waits for room.
-        let is_awaited = self.waits.writable || connection.waits_for_acknowledgment();
+        let is_awaited =
+            self.owner.waits_for(Interest::WRITABLE) || connection.waits_for_acknowledgment();
         !is_in_order || is_duplicate || is_awaited || connection.is_orphan()
     }
 }

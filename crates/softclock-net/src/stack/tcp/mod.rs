@@ -158,22 +158,36 @@ pub(super) struct TcpEndpoint<B> {
     /// Segments that have arrived and are not processed.
     channel: Waiting<B>,
     timer: Option<TimerKey>,
-    /// The time for which the timer is set.
-    due: Instant,
     /// The listener whose owner has not accepted the connection yet.
     listener: Option<SlotId>,
     /// The memory that is counted in the sum of all.
     memory: u32,
     /// The sequence number behind the segments in the channel, if they are in order.
     expected: Seq,
-    waits: Interest,
+    owner: Owner,
     /// Whether it is in the list of connections that may send.
     is_ready: bool,
     /// Whether it is in the list of connections with segments that cannot wait.
     is_prompt: bool,
-    is_woken: bool,
-    /// Whether the demultiplexer's table has its flow.
-    has_flow: bool,
+}
+
+/// What the owner of a connection is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Busy,
+    Waits(Interest),
+    /// It is in the list of those to wake.
+    Woken,
+}
+
+impl Owner {
+    /// Whether it waits for one of these.
+    fn waits_for(self, event: Interest) -> bool {
+        match self {
+            Self::Waits(interest) => interest.intersects(event),
+            Self::Busy | Self::Woken => false,
+        }
+    }
 }
 
 impl<B: Deref<Target = [u8]>> Tcp<B> {
@@ -230,11 +244,8 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         let Some(endpoint) = self.connections.get_mut(id) else {
             return;
         };
-        let waits = endpoint.waits;
-        let is_due = (waits.readable && event.readable) || (waits.writable && event.writable);
-        if is_due && !endpoint.is_woken {
-            endpoint.waits = Interest::default();
-            endpoint.is_woken = true;
+        if endpoint.owner.waits_for(event) {
+            endpoint.owner = Owner::Woken;
             self.woken.push_back(TcpWoken::Connection(TcpId(id)));
         }
     }
@@ -257,15 +268,12 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
             connection,
             channel: Waiting::new(),
             timer: None,
-            due: Instant::FAR_FUTURE,
             listener: None,
             memory: 0,
             expected: Seq(0),
-            waits: Interest::default(),
+            owner: Owner::Busy,
             is_ready: false,
             is_prompt: false,
-            is_woken: false,
-            has_flow: true,
         }
     }
 
@@ -285,7 +293,7 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
 }
 
 /// The memory of an idle connection.
-const _: () = assert!(size_of::<TcpEndpoint<Vec<u8>>>() <= 840);
+const _: () = assert!(size_of::<TcpEndpoint<Vec<u8>>>() <= 704);
 
 impl Interest {
     /// Readable only.
@@ -303,6 +311,10 @@ impl Interest {
         readable: true,
         writable: true,
     };
+
+    const fn intersects(self, other: Self) -> bool {
+        (self.readable && other.readable) || (self.writable && other.writable)
+    }
 }
 
 impl fmt::Display for TcpError {

@@ -26,7 +26,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             if let Some((_, id)) = self.tcp.wheel.pop_due(now) {
                 if let Some(endpoint) = self.tcp.connections.get_mut(id) {
                     endpoint.timer = None;
-                    endpoint.due = Instant::FAR_FUTURE;
                 }
                 self.tcp_on_connection_timer(now, id);
             } else if self.tcp.wheel.next_due().is_none_or(|due| due > now) {
@@ -82,10 +81,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let due =
             due.filter(|&due| due > now || !endpoint.is_ready || !endpoint.channel.is_empty());
         let due = due.unwrap_or(Instant::FAR_FUTURE);
-        if due == endpoint.due {
-            return;
-        }
-        endpoint.due = due;
         let wheel = &mut self.tcp.wheel;
         match (endpoint.timer, due) {
             (Some(timer), Instant::FAR_FUTURE) => {

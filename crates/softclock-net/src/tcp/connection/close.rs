@@ -140,7 +140,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             send_next: open.sender.next(),
             receive_next: open.receiver.next(),
             window: (open.receiver.window() >> open.own_shift).min(u16::MAX.into()) as u16,
-            timestamp: open.paws.map(|paws| paws.recent()),
+            timestamp: open.paws().map(|paws| paws.recent()),
         })
     }
 
@@ -206,7 +206,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.mtu = mtu;
         let mss = mss_of_mtu(mtu.into(), self.is_v4());
         if let Phase::Open(open) = &mut self.phase {
-            let options = if open.paws.is_some() {
+            let options = if open.flags.has_timestamps {
                 TIMESTAMP_BYTES
             } else {
                 0

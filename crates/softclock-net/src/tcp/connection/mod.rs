@@ -84,8 +84,8 @@ enum Phase<B> {
 struct Open<B> {
     receiver: Receiver<B>,
     sender: Sender,
-    /// The newest time stamp of the peer, if both ends send time stamps.
-    paws: Option<Paws>,
+    /// The newest time stamp of the peer. Of no meaning unless both ends send time stamps: see [`Open::paws`].
+    paws: Paws,
     challenges: LastChallenge,
     probes: Probes,
     /// The segments that were received, modulo 2^32.
@@ -102,6 +102,7 @@ struct Open<B> {
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenFlags {
     has_sack: bool,
+    has_timestamps: bool,
     /// Whether segments without time stamps are dropped, once both ends have agreed on them.
     requires_timestamps: bool,
     /// Whether both ends understand explicit congestion notification (RFC 3168).

@@ -274,7 +274,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.phase = Phase::Open(Open {
             receiver,
             sender,
-            paws: peer.timestamps.map(|value| Paws::new(known.arrived, value)),
+            paws: Paws::new(known.arrived, peer.timestamps.unwrap_or(0)),
             challenges: LastChallenge::default(),
             probes: Probes::new(known.arrived),
             segments_received: 0,
@@ -283,6 +283,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             own_shift,
             flags: OpenFlags {
                 has_sack: peer.is_sack_permitted,
+                has_timestamps: peer.timestamps.is_some(),
                 requires_timestamps: self.settings.requires_timestamps,
                 has_ecn: peer.ecn == Ecn::Classic,
                 trust: self.settings.trust,

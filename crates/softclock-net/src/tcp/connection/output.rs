@@ -123,7 +123,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
 
     /// The parts that all segments of an open connection share. Counts as the acknowledgment of all that has arrived.
     fn segment(&mut self, header: Header, timestamp: u32, length: u32, mss: u16) -> Outgoing {
-        let timestamps = self.paws.map(|paws| Timestamps {
+        let timestamps = self.paws().map(|paws| Timestamps {
             value: timestamp,
             echo: paws.recent(),
         });

@@ -7,6 +7,7 @@ use softclock_core::Instant;
 use super::{Connection, Error, Events, Open, Phase};
 use crate::drops::DropReason;
 use crate::tcp::challenge::ChallengeLimiter;
+use crate::tcp::paws::Paws;
 use crate::tcp::payload::Payload;
 use crate::tcp::receive::{AckNeed, ResetVerdict};
 use crate::tcp::segment::{Flags, Header, Options};
@@ -136,7 +137,10 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if !header.flags.contains(Flags::ACK) {
             return Err(DropReason::TcpState);
         }
-        let echo = segment.options.timestamps.filter(|_| open.paws.is_some());
+        let echo = segment
+            .options
+            .timestamps
+            .filter(|_| open.flags.has_timestamps);
         let ack = Ack {
             acknowledgment: header.acknowledgment,
             window: u32::from(header.window) << open.peer_shift,
@@ -272,7 +276,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         let seq = header.sequence;
         let length = segment.sequence_length();
         // RFC 7323, 5.3 R1: an old duplicate is answered, unless it is a reset.
-        if let Some(paws) = self.paws
+        if let Some(paws) = self.paws()
             && !is_reset
         {
             let times = segment.options.timestamps;
@@ -320,8 +324,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             return Err(Refused::Dropped(DropReason::TcpBlindReset));
         }
         // RFC 7323, 5.3 R3.
-        if let (Some(paws), Some(times)) = (&mut self.paws, segment.options.timestamps) {
-            paws.on_accepted(arrived, times.value, seq, self.receiver.last_ack_sent());
+        if let Some(times) = segment.options.timestamps {
+            let last = self.receiver.last_ack_sent();
+            self.paws.on_accepted(arrived, times.value, seq, last);
         }
         self.probes.on_segment(arrived);
         if self.flags.has_ecn {
@@ -340,6 +345,11 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             // The sender should learn of it at once (RFC 8257 shows why; RFC 3168 allows it).
             self.acknowledge_now();
         }
+    }
+
+    /// The newest time stamp of the peer, if both ends send time stamps.
+    pub(super) fn paws(&self) -> Option<Paws> {
+        self.flags.has_timestamps.then_some(self.paws)
     }
 
     /// Makes an acknowledgment due. Peers without SACK count duplicates, so each has its own, as far as there is a
