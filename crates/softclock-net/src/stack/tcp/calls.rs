@@ -25,6 +25,48 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// `local` may leave address and port open: an unspecified address stands for that of the route, port 0 for a port
     /// that others cannot foresee (RFC 6056, 3.3.3). `settings` are those of the stack unless given.
     ///
+    /// ```
+    /// use softclock_core::Instant;
+    /// use softclock_net::checksum::Verify;
+    /// use softclock_net::demux::HashKey;
+    /// use softclock_net::link::LinkAddress;
+    /// use softclock_net::routes::Routes;
+    /// use softclock_net::stack::{Settings, Stack, TcpListenSettings};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let stack = |address: &str, link: u8| -> Result<Stack<Vec<u8>>, Box<dyn std::error::Error>> {
+    ///     let routes = Routes::new(vec![address.parse()?], vec![])?;
+    ///     let settings = Settings::new(LinkAddress([2, 0, 0, 0, 0, link]), 1500);
+    ///     Ok(Stack::new(settings, routes, HashKey([1, 2])))
+    /// };
+    /// let (mut client, mut server) = (stack("10.0.0.1/24", 1)?, stack("10.0.0.2/24", 2)?);
+    /// let now = Instant::from_ns(1_000_000_000);
+    /// let address = "10.0.0.2:80".parse()?;
+    /// let listener = server.tcp_listen(address, TcpListenSettings::default())?;
+    /// let ours = client.tcp_connect(now, None, address, None)?;
+    ///
+    /// let exchange = |client: &mut Stack<Vec<u8>>, server: &mut Stack<Vec<u8>>| {
+    ///     for _ in 0..5 {
+    ///         while let Some(frame) = client.next_frame() {
+    ///             server.on_frame(now, now, frame, Verify::Yes);
+    ///         }
+    ///         server.process(now, 10);
+    ///         while let Some(frame) = server.next_frame() {
+    ///             client.on_frame(now, now, frame, Verify::Yes);
+    ///         }
+    ///         client.process(now, 10);
+    ///     }
+    /// };
+    /// exchange(&mut client, &mut server);
+    /// let (theirs, _) = server.tcp_accept(now, listener).expect("the handshake is complete");
+    /// client.tcp_write(now, ours, b"hello".as_slice().into())?;
+    /// exchange(&mut client, &mut server);
+    /// let mut bytes = [0; 100];
+    /// assert_eq!(server.tcp_read(now, theirs, &mut bytes)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`BindError`]: [`InUse`](BindError::InUse) if the same two ports are connected, or no port is free.
     pub fn tcp_connect(

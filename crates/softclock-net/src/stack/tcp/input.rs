@@ -196,7 +196,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         // Beyond the memory for all, a connection may hold little that its owner does not read. Its peer sends again.
         // What it has to send does not count: the acknowledgments that free it come with data.
         let is_over = has_data && self.tcp.memory >= settings.memory;
-        if is_over && endpoint.unread_bytes() >= settings.least_memory {
+        if is_over && !endpoint.may_hold_more(glance, settings.least_memory) {
             self.drops.count(DropReason::TcpMemory);
             return;
         }
@@ -442,9 +442,15 @@ impl<B: Deref<Target = [u8]>> super::Tcp<B> {
 }
 
 impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
-    /// The memory of what has arrived and the owner has not read.
-    fn unread_bytes(&self) -> usize {
-        self.connection.received_memory_bytes() + self.channel.bytes()
+    /// Whether a segment may be held beside what has arrived and the owner has not read, if that should take `least`
+    /// bytes at most. The segment that is expected next may, while the owner reads: without it, those behind a gap could
+    /// never be given back.
+    fn may_hold_more(&self, glance: Option<Glance>, least: usize) -> bool {
+        let connection = &self.connection;
+        let next = connection.receive_next();
+        let is_next = glance.is_some_and(|glance| glance.seq.is_at_or_before(next));
+        (is_next && connection.readable() < least)
+            || connection.received_memory_bytes() + self.channel.bytes() < least
     }
 
     /// Whether a segment must not wait for the owner. Decided by its flags and numbers alone.

@@ -53,6 +53,37 @@ pub use output::Outgoing;
 pub use segment_arrives::Arrival;
 
 /// A connection. `B` is the memory of a received packet.
+///
+/// ```
+/// use softclock_core::Instant;
+/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
+/// use softclock_net::tcp::connection::{Arrival, Connection, Error};
+/// use softclock_net::tcp::payload::Payload;
+/// use softclock_net::tcp::segment::{Flags, Header, Options};
+/// use softclock_net::tcp::seq::Seq;
+/// use softclock_net::tcp::settings::Settings;
+/// use softclock_net::tcp::state::State;
+///
+/// let flow = Flow {
+///     protocol: Protocol::Tcp,
+///     remote: ("192.0.2.7".parse().unwrap(), 80),
+///     local: ("192.0.2.1".parse().unwrap(), 40_000),
+/// };
+/// let now = Instant::from_ns(1_000_000_000);
+/// let mut connection = Connection::connect(now, flow, Settings::default().into(), (Seq(7), 0), 1500);
+/// let syn = connection.poll_transmit(now).unwrap().header;
+/// assert_eq!((syn.flags, syn.sequence), (Flags::SYN, Seq(7)));
+///
+/// // The port is closed.
+/// let reset = Header { acknowledgment: Seq(8), flags: Flags::RST | Flags::ACK, ..Header::default() };
+/// let arrival = Arrival { now, arrived: now, is_marked: false };
+/// let mut limiter = ChallengeLimiter::new(ChallengeSettings::default(), HashKey([1, 2]));
+/// let none = Payload::new(Vec::new(), 0..0);
+/// let events = connection.on_segment(arrival, (&reset, &Options::default()), none, &mut limiter);
+/// assert!(events.is_over && connection.state() == State::Closed);
+/// assert_eq!(connection.take_error(), Some(Error::Refused));
+/// ```
 pub struct Connection<B> {
     settings: Arc<Settings>,
     flow: Flow,

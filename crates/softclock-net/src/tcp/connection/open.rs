@@ -168,61 +168,22 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         payload: Payload<B>,
         limiter: &mut ChallengeLimiter,
     ) -> Events {
-        let Arrival { now, arrived, .. } = arrival;
-        let mss = u32::from(mss_of_mtu(self.mtu.into(), self.is_v4())).max(1);
-        let Phase::Opening(opening) = &mut self.phase else {
+        if let Some(events) = self.refused_in_syn_received(arrival.now, segment, limiter) {
+            return events;
+        }
+        let Phase::Opening(opening) = &self.phase else {
             return Events::default();
         };
         let Some((irs, peer)) = opening.peer else {
             return Events::default();
         };
         let (header, flags) = (segment.header, segment.header.flags);
-        let next = irs + 1;
-        // The buffer will have whole segments.
-        let window = self.settings.receive.buffer_bytes.next_multiple_of(mss);
-        let is_syn_ack = flags.contains(Flags::SYN) && header.sequence == irs;
-        // First, the sequence number. The peer's SYN-ACK repeats its SYN, which lies before the window.
-        if !is_syn_ack && !header.sequence.is_within(next, next + window) {
-            opening.is_due |= !flags.contains(Flags::RST);
-            return Events {
-                may_send: true,
-                ..Events::dropped(DropReason::TcpUnacceptable)
-            };
-        }
-        // Second, RST: by RFC 5961, 3.2 with the exact number only.
-        if flags.contains(Flags::RST) {
-            return match header.sequence == next || self.settings.trust.resets_in_window {
-                true => self.fail(Error::Refused),
-                false => {
-                    let window = self.settings.receive.syn_window();
-                    let challenge =
-                        Reply::new(self.flow, opening.iss + 1, next, Flags::ACK, window);
-                    Events {
-                        reply: limiter.allows_any(now).then_some(challenge),
-                        ..Events::dropped(DropReason::TcpBlindReset)
-                    }
-                }
-            };
-        }
-        if !flags.contains(Flags::ACK) {
-            // The SYN again: the SYN-ACK was lost.
-            opening.is_due |= is_syn_ack;
-            return Events {
-                may_send: true,
-                ..Events::dropped(DropReason::TcpState)
-            };
-        }
-        // Fifth, the ACK.
-        if header.acknowledgment != opening.iss + 1 {
-            return Events {
-                reply: Some(self.refusal(header)),
-                ..Events::dropped(DropReason::TcpAck)
-            };
-        }
-        let shift = match flags.contains(Flags::SYN) {
-            true => 0,
-            false => peer.window_shift(),
+        // The window of a SYN-ACK is not scaled, and its data begins behind the SYN.
+        let (shift, start) = match flags.contains(Flags::SYN) {
+            true => (0, header.sequence + 1),
+            false => (peer.window_shift(), header.sequence),
         };
+        let Arrival { now, arrived, .. } = arrival;
         let synchronized = Synchronized {
             iss: opening.iss,
             irs,
@@ -233,21 +194,77 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             is_retransmitted: opening.repeated > 0,
         };
         self.become_established(now, &synchronized);
-        let mut events = Events {
+        let events = Events {
             is_connected: true,
             is_writable: true,
             may_send: true,
             ..Events::default()
         };
-        let start = match flags.contains(Flags::SYN) {
-            true => header.sequence + 1,
-            false => header.sequence,
-        };
-        if !payload.is_empty() || flags.contains(Flags::FIN) {
-            let rest = self.on_text(now, arrived, start, payload, flags);
-            events = events.and(rest);
+        match payload.is_empty() && !flags.contains(Flags::FIN) {
+            true => events,
+            false => events.and(self.on_text(now, arrived, start, payload, flags)),
         }
-        events
+    }
+
+    /// The checks of a segment in SYN-RECEIVED, before it completes the handshake. Returns its events if it does not.
+    fn refused_in_syn_received(
+        &mut self,
+        now: Instant,
+        segment: &Arriving<'_>,
+        limiter: &mut ChallengeLimiter,
+    ) -> Option<Events> {
+        let mss = u32::from(mss_of_mtu(self.mtu.into(), self.is_v4())).max(1);
+        let Phase::Opening(opening) = &mut self.phase else {
+            return Some(Events::default());
+        };
+        let Some((irs, _)) = opening.peer else {
+            return Some(Events::default());
+        };
+        let (header, flags) = (segment.header, segment.header.flags);
+        let next = irs + 1;
+        // The buffer will have whole segments.
+        let window = self.settings.receive.buffer_bytes.next_multiple_of(mss);
+        let is_syn_ack = flags.contains(Flags::SYN) && header.sequence == irs;
+        // First, the sequence number. The peer's SYN-ACK repeats its SYN, which lies before the window.
+        if !is_syn_ack && !header.sequence.is_within(next, next + window) {
+            opening.is_due |= !flags.contains(Flags::RST);
+            return Some(Events {
+                may_send: true,
+                ..Events::dropped(DropReason::TcpUnacceptable)
+            });
+        }
+        // Second, RST: by RFC 5961, 3.2 with the exact number only.
+        if flags.contains(Flags::RST) {
+            let is_believed = header.sequence == next || self.settings.trust.resets_in_window;
+            return Some(match is_believed {
+                true => self.fail(Error::Refused),
+                false => {
+                    let window = self.settings.receive.syn_window();
+                    let challenge =
+                        Reply::new(self.flow, opening.iss + 1, next, Flags::ACK, window);
+                    Events {
+                        reply: limiter.allows_any(now).then_some(challenge),
+                        ..Events::dropped(DropReason::TcpBlindReset)
+                    }
+                }
+            });
+        }
+        if !flags.contains(Flags::ACK) {
+            // The SYN again: the SYN-ACK was lost.
+            opening.is_due |= is_syn_ack;
+            return Some(Events {
+                may_send: true,
+                ..Events::dropped(DropReason::TcpState)
+            });
+        }
+        // Fifth, the ACK.
+        match header.acknowledgment == opening.iss + 1 {
+            true => None,
+            false => Some(Events {
+                reply: Some(self.refusal(header)),
+                ..Events::dropped(DropReason::TcpAck)
+            }),
+        }
     }
 
     /// Both ends know each other: ESTABLISHED.

@@ -19,7 +19,11 @@ fn exchange(pair: &mut Pair, ids: [TcpId; 2], streams: [&[u8]; 2], most: Duratio
             let host = &mut pair.hosts[number];
             if !rest.is_empty() {
                 let piece = Bytes::copy_from_slice(&rest[..rest.len().min(30_000)]);
-                written[number] += host.tcp_write(now, id, piece).unwrap_or(0);
+                match host.tcp_write(now, id, piece) {
+                    Ok(bytes) => written[number] += bytes,
+                    Err(TcpError::WouldBlock) => {}
+                    Err(error) => panic!("{error}"),
+                }
             } else if !is_closed[number] {
                 is_closed[number] = true;
                 host.tcp_shutdown_write(now, id).unwrap();
