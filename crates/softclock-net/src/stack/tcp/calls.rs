@@ -332,7 +332,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub fn tcp_state(&self, id: TcpId) -> Option<State> {
         let connection = self.tcp_connection(id)?;
         let is_over = connection.state() == State::TimeWait
-            && !self.tcp.time_wait.contains(&connection.flow());
+            && !self.tcp.time_wait.contains(connection.flow());
         match is_over {
             true => Some(State::Closed),
             false => Some(connection.state()),
