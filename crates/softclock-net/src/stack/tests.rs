@@ -15,7 +15,7 @@ use crate::link::{Header, LinkAddress};
 use crate::routes::Prefix;
 use crate::{icmp_v6, ip, udp};
 
-mod simulation;
+pub(super) mod simulation;
 #[path = "target.rs"]
 mod target;
 
@@ -291,10 +291,10 @@ fn a_long_datagram_to_a_closed_port_is_refused() {
 
 #[test]
 fn a_packet_of_an_unknown_protocol_is_counted_once() {
-    for protocol in [6, 253] {
+    {
         let mut host = with(1, |settings| settings.errors_per_second = 10);
         for _ in 0..1000 {
-            let frame = packet(protocol, "10.0.0.1", |_, bytes| bytes.extend([0; 20]));
+            let frame = packet(253, "10.0.0.1", |_, bytes| bytes.extend([0; 20]));
             arrive(&mut host, frame);
             host.process(NOW, 10);
         }

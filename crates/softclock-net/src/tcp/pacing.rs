@@ -23,7 +23,8 @@ use softclock_core::time::saturating_ns;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PacingSettings {
-    /// Whether segments are paced by the window and the round-trip time. A stated rate holds in any case. Default: true.
+    /// Whether segments are paced by the window and the round-trip time. A stated rate holds in any case. Default:
+    /// true.
     pub is_enabled: bool,
     /// Percent of the window that is sent in a round trip in slow start. Default: 200, as Linux: the window doubles in
     /// each round trip, so at 100 the pacing would limit it.
@@ -191,8 +192,8 @@ impl Pacer {
         }
     }
 
-    /// Records that a segment of `bytes` was sent, after [`next_send`](Self::next_send) had allowed it. A write that the
-    /// device cuts into segments counts as one.
+    /// Records that a segment of `bytes` was sent, after [`next_send`](Self::next_send) had allowed it. A write that
+    /// the device cuts into segments counts as one.
     pub fn on_sent(&mut self, now: Instant, bytes: u32) {
         self.resume(now);
         let Some(rate) = self.rate() else {

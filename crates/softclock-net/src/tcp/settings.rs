@@ -28,6 +28,9 @@ pub struct Settings {
     pub has_sack: bool,
     /// Whether time stamps are offered (RFC 7323). The default is yes.
     pub has_timestamps: bool,
+    /// Whether a segment without time stamps is dropped after both ends have agreed on them (RFC 7323, 3.2). The default
+    /// is yes.
+    pub requires_timestamps: bool,
     /// Whether windows of more than 65 535 bytes are offered (RFC 7323, 2). The default is yes.
     pub has_window_scale: bool,
     /// The explicit congestion notification that is offered (RFC 3168). The default is none for connections of this
@@ -88,6 +91,7 @@ impl Default for Settings {
             send: SendSettings::default(),
             has_sack: offer.has_sack,
             has_timestamps: offer.has_timestamps,
+            requires_timestamps: true,
             has_window_scale: true,
             ecn: Ecn::Off,
             least_mss: offer.least_mss,

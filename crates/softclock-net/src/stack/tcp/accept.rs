@@ -76,6 +76,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         listen.mtu = most.map_or(self.settings.mtu, |most| most.min(self.settings.mtu));
         listen.offer = connection.offer(listen.mtu, is_v4);
         listen.window = connection.receive.buffer_bytes;
+        listen.requires_timestamps = connection.requires_timestamps;
         let listening = Listening {
             listener: Listener::new(listen, &self.tcp.shared),
             local,
@@ -316,7 +317,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         let settings = listening.connection.clone();
         let connection = Connection::accepted(now, handshake, settings, mtu);
-        let mut endpoint = TcpEndpoint::new(connection, &self.settings.tcp);
+        let mut endpoint = TcpEndpoint::new(connection);
         endpoint.listener = Some(id);
         let connection = self.tcp.connections.insert(endpoint);
         // A complete handshake implies room in the queue; the flow is free, since it was looked up.

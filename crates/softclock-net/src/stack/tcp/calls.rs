@@ -92,7 +92,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let mtu = self.mtu_of(now, flow.remote.0);
         let connection = Connection::connect(now, flow, settings, (iss, offset), mtu);
-        let endpoint = TcpEndpoint::new(connection, &self.settings.tcp);
+        let endpoint = TcpEndpoint::new(connection);
         let id = self.tcp.connections.insert(endpoint);
         if self.table.connect(flow, id).is_err() {
             self.tcp.connections.remove(id);
@@ -193,7 +193,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     ) -> Result<usize, TcpError> {
         self.tcp_process(now, id);
         let settings = &self.settings.tcp;
-        let is_over = self.tcp.memory >= settings.memory;
+        let free = settings.memory.saturating_sub(self.tcp.memory);
         let endpoint = self.tcp.connections.get_mut(id.0);
         let endpoint = endpoint.ok_or(TcpError::Closed)?;
         let connection = &mut endpoint.connection;
@@ -205,12 +205,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             state if !state.may_write() => return Err(TcpError::Closed),
             _ => {}
         }
-        let mut room = connection.room();
-        if is_over {
-            // Each connection may hold a little, so that it makes progress and has its turn again.
-            let least = settings.least_memory;
-            room = room.min(least.saturating_sub(endpoint.memory as usize));
-        }
+        // Each connection may hold a little, whatever the others hold: it makes progress, and has its turn again.
+        let own = settings
+            .least_memory
+            .saturating_sub(endpoint.memory as usize);
+        let room = connection.room().min(free.max(own));
         if room == 0 && !bytes.is_empty() {
             return Err(TcpError::WouldBlock);
         }
@@ -245,6 +244,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) {
         self.tcp_process(now, id);
         let is_full = self.tcp.orphans >= self.settings.tcp.most_orphans;
+        let is_there = self.tcp.connections.get(id.0).is_some();
+        self.tcp.counts.orphans_reset += u64::from(is_full && is_there);
         self.tcp_leave(now, id.0, |connection| match is_full {
             true => connection.abort(),
             false => connection.close(now),
@@ -298,7 +299,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             true => Interest::default(),
             false => interest,
         };
-        endpoint.channel.wait();
+        endpoint.channel.release();
         !is_ready
     }
 

@@ -193,14 +193,19 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let bytes = frame.memory.bytes().len();
         let glance = Glance::of(frame.memory.bytes());
         let has_data = glance.is_some_and(|glance| glance.length > 0);
-        // Beyond the memory for all, a connection may hold little. Its peer sends again.
-        let is_over = self.tcp.memory >= settings.memory;
-        if has_data && is_over && endpoint.memory as usize >= settings.least_memory {
+        // Beyond the memory for all, a connection may hold little that its owner does not read. Its peer sends again.
+        // What it has to send does not count: the acknowledgments that free it come with data.
+        let is_over = has_data && self.tcp.memory >= settings.memory;
+        if is_over && endpoint.unread_bytes() >= settings.least_memory {
             self.drops.count(DropReason::TcpMemory);
             return;
         }
         let was_empty = endpoint.channel.is_empty();
-        if endpoint.channel.push(frame, bytes).is_err() {
+        if endpoint
+            .channel
+            .push(settings.channel, frame, bytes)
+            .is_err()
+        {
             self.drops.count(DropReason::ChannelFull);
             return;
         }
@@ -309,7 +314,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         while endpoint.channel.pop().is_some() {
             self.drops.count(DropReason::Closed);
         }
-        endpoint.channel.wait();
+        endpoint.channel.release();
         if let Some(last) = endpoint.connection.last_state() {
             self.tcp.time_wait.insert(now, flow, last);
         }
@@ -437,6 +442,11 @@ impl<B: Deref<Target = [u8]>> super::Tcp<B> {
 }
 
 impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
+    /// The memory of what has arrived and the owner has not read.
+    fn unread_bytes(&self) -> usize {
+        self.connection.received_memory_bytes() + self.channel.bytes()
+    }
+
     /// Whether a segment must not wait for the owner. Decided by its flags and numbers alone.
     fn is_prompt(&mut self, glance: &Glance, was_empty: bool) -> bool {
         let connection = &self.connection;

@@ -30,16 +30,21 @@ mod calls;
 mod input;
 mod output;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod timers;
+mod waiting;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 
 use softclock_core::{Instant, TimerKey, TimerWheel};
 
 use self::accept::Listening;
+use self::waiting::Waiting;
 use super::endpoint::Arrived;
 use super::slots::{SlotId, Slots};
 use crate::channel::Channel;
@@ -151,7 +156,7 @@ pub(super) struct Tcp<B> {
 pub(super) struct TcpEndpoint<B> {
     connection: Connection<B>,
     /// Segments that have arrived and are not processed.
-    channel: Channel<Arrived<B>>,
+    channel: Waiting<B>,
     timer: Option<TimerKey>,
     /// The time for which the timer is set.
     due: Instant,
@@ -247,10 +252,10 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
 }
 
 impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
-    fn new(connection: Connection<B>, settings: &TcpSettings) -> Self {
+    fn new(connection: Connection<B>) -> Self {
         Self {
             connection,
-            channel: Channel::new(settings.channel),
+            channel: Waiting::new(),
             timer: None,
             due: Instant::FAR_FUTURE,
             listener: None,
@@ -278,6 +283,9 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
         }
     }
 }
+
+/// The memory of an idle connection.
+const _: () = assert!(size_of::<TcpEndpoint<Vec<u8>>>() <= 840);
 
 impl Interest {
     /// Readable only.

@@ -3,20 +3,20 @@
 use super::*;
 
 /// A link that loses, repeats, delays and damages frames.
-pub(super) struct Cable {
-    pub(super) random: u64,
-    pub(super) delayed: Vec<(Instant, bool, Vec<u8>)>,
+pub(in crate::stack) struct Cable {
+    pub(in crate::stack) random: u64,
+    pub(in crate::stack) delayed: Vec<(Instant, bool, Vec<u8>)>,
 }
 
 impl Cable {
-    pub(super) fn chance(&mut self, of: u64) -> bool {
+    pub(in crate::stack) fn chance(&mut self, of: u64) -> bool {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         self.random.is_multiple_of(of)
     }
 
-    pub(super) fn carry(&mut self, now: Instant, to_two: bool, mut frame: Vec<u8>) {
+    pub(in crate::stack) fn carry(&mut self, now: Instant, to_two: bool, mut frame: Vec<u8>) {
         if self.chance(10) {
             return;
         }

@@ -14,9 +14,9 @@ use crate::tcp::seq::Seq;
 /// The congestion control of a connection.
 ///
 /// The sender calls it in this order: [`on_ack`](Self::on_ack) for each acknowledgment, then
-/// [`on_ecn`](Self::on_ecn) if that carries ECE, then [`on_loss`](Self::on_loss) if it shows a loss. While it is in fast
-/// recovery it sends by its own window, towards [`slow_start_threshold`](Self::slow_start_threshold). At the end it
-/// calls [`set_window_after_recovery`](Self::set_window_after_recovery) and [`on_recovered`](Self::on_recovered).
+/// [`on_ecn`](Self::on_ecn) if that carries ECE, then [`on_loss`](Self::on_loss) if it shows a loss. While it is in
+/// fast recovery it sends by its own window, towards [`slow_start_threshold`](Self::slow_start_threshold). At the end
+/// it calls [`set_window_after_recovery`](Self::set_window_after_recovery) and [`on_recovered`](Self::on_recovered).
 /// Windows are in bytes. No call loops, allocates or fails.
 ///
 /// # Example
@@ -160,7 +160,8 @@ impl Controller {
         }
     }
 
-    /// Reduces the window to one segment, since SYN or its answer was lost (RFC 5681, 3.1). Call it before data is sent.
+    /// Reduces the window to one segment, since SYN or its answer was lost (RFC 5681, 3.1). Call it before data
+    /// is sent.
     pub fn on_handshake_loss(&mut self) {
         self.window = self.mss.into();
     }
@@ -179,14 +180,15 @@ impl Controller {
         self.retransmitted = self.retransmitted.saturating_add(bytes);
     }
 
-    /// Grows the window by an acknowledgment, unless the sender is in recovery or does not use the window.
+    /// Grows the window by an acknowledgment, unless the sender is in recovery or does not use the window. Call it for
+    /// acknowledgments in recovery, too: they show which bytes are in use.
     pub fn on_ack(&mut self, ack: &CongestionAck) {
         self.rto = rto_units(ack.rto);
         let ends_round =
             self.validation
                 .on_ack(ack.arrived, ack.acked, ack.una, ack.next, ack.srtt);
         self.leave_reduction(ack);
-        // RFC 7661, 4.4: a window that is not in use does not grow. It counts as in use at the time of this check.
+        // RFC 7661, 4.4: a window that is not in use does not grow, and expires after a while.
         let is_validated = self.validation.is_validated(self.window, ack.in_flight);
         if is_validated {
             self.validation.on_validated(ack.arrived);
@@ -289,7 +291,8 @@ impl Controller {
         }
     }
 
-    /// Reduces the window for a pause, not below the initial one. The threshold keeps most of what the path could carry.
+    /// Reduces the window for a pause, not below the initial one. The threshold keeps most of what the path could
+    /// carry.
     fn shrink(&mut self, window: u32) {
         if self.window > self.initial_window() {
             if self.threshold != u32::MAX {
@@ -300,9 +303,9 @@ impl Controller {
     }
 
     /// Reduces the window for a loss: once for all losses of one window. `in_flight` are the bytes sent and not
-    /// acknowledged (FlightSize of RFC 5681, the lost ones included), `next` is SND.NXT.
-    pub fn on_loss(&mut self, now: Instant, in_flight: u32, next: Seq) {
-        let _ = now;
+    /// acknowledged (FlightSize of RFC 5681, the lost ones included), `next` is SND.NXT. With ECN the sender sets CWR
+    /// after this reduction as well, and after a timeout (RFC 3168, 6.1.2).
+    pub fn on_loss(&mut self, _now: Instant, in_flight: u32, next: Seq) {
         if self.phase != Phase::Open {
             return;
         }
@@ -359,8 +362,7 @@ impl Controller {
 
     /// Reduces the window for a mark of congestion (ECE, RFC 3168, 6.1.2): once a round trip, and not if a loss has
     /// reduced it in this round trip. Returns whether it is reduced now, so that the sender sets CWR.
-    pub fn on_ecn(&mut self, now: Instant, in_flight: u32, next: Seq) -> bool {
-        let _ = now;
+    pub fn on_ecn(&mut self, _now: Instant, in_flight: u32, next: Seq) -> bool {
         // RFC 4015, 3: congestion is certain, so nothing is taken back.
         if matches!(self.history, History::Reduction(_)) {
             self.history = History::None;
@@ -370,15 +372,16 @@ impl Controller {
         }
         self.history = History::None;
         self.reduce(in_flight, next);
+        // Nothing is lost, so nothing is sent again.
+        self.is_from_unused = false;
         true
     }
 
     /// Ends a fast recovery, or the recovery from a timeout.
-    pub fn on_recovered(&mut self, now: Instant) {
-        let _ = now;
+    pub fn on_recovered(&mut self, _now: Instant) {
         // RFC 7661, 4.4.2: after a loss in a window that was not in use, the bytes that had to be sent again are taken
         // off as well, as the path did not carry them.
-        if self.is_from_unused && self.phase == Phase::Reduced {
+        if self.is_from_unused {
             let carried = self.threshold.saturating_sub(self.retransmitted / 2);
             self.threshold = carried.max(self.least_threshold());
             self.window = self.window.min(self.threshold);
@@ -388,8 +391,7 @@ impl Controller {
     }
 
     /// Reduces the window to one segment for a retransmission timeout. Timeouts in a row reduce the threshold once.
-    pub fn on_timeout(&mut self, now: Instant, in_flight: u32) {
-        let _ = now;
+    pub fn on_timeout(&mut self, _now: Instant, in_flight: u32) {
         if self.phase != Phase::TimedOut {
             // A timeout in a recovery ends it; both are taken back together.
             if self.phase == Phase::Open {
@@ -400,6 +402,7 @@ impl Controller {
                 cubic.on_timeout(used, self.converges);
             }
             (self.phase, self.is_after_timeout) = (Phase::TimedOut, true);
+            self.is_from_unused = false;
         }
         self.window = self.mss.into();
     }
@@ -411,7 +414,7 @@ impl Controller {
             return;
         };
         self.set_window(self.window.max(undo.window));
-        self.threshold = self.threshold.max(undo.threshold);
+        self.threshold = undo.threshold;
         match &mut self.avoidance {
             Avoidance::NewReno(reno) => reno.reset(),
             Avoidance::Cubic(cubic) => cubic.restore(undo.curve),
@@ -426,8 +429,7 @@ impl Controller {
 
     /// Sets the window at the end of a fast recovery, to at most the threshold.
     pub fn set_window_after_recovery(&mut self, window: u32) {
-        let least = u32::from(self.mss);
-        self.window = window.clamp(least, self.threshold.max(least));
+        self.set_window(window.min(self.threshold));
     }
 
     /// Changes the size of segments. The window keeps its bytes, except for an initial one (RFC 6928).

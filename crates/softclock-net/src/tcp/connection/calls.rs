@@ -88,6 +88,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.receiver().map_or(Seq(0), Receiver::next)
     }
 
+    /// The next position to send and the next to receive (SND.NXT, RCV.NXT). 0 before the handshake is complete.
+    pub fn numbers(&self) -> (Seq, Seq) {
+        let next = self.sender().map_or(Seq(0), Sender::next);
+        (next, self.receive_next())
+    }
+
     /// Whether an acknowledgment repeats the last one while data is outstanding: a sign of loss.
     pub fn is_duplicate(&self, acknowledgment: Seq) -> bool {
         let sender = self.sender().filter(|sender| !sender.is_all_acked());
@@ -122,6 +128,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             Phase::Open(open) => open.receiver.memory_bytes() + open.sender.buffered(),
             _ => 0,
         }
+    }
+
+    /// The memory of the bytes that have arrived.
+    pub fn received_memory_bytes(&self) -> usize {
+        self.receiver().map_or(0, Receiver::memory_bytes)
     }
 
     /// The counters, and the state of congestion control.

@@ -102,6 +102,8 @@ struct Open<B> {
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenFlags {
     has_sack: bool,
+    /// Whether segments without time stamps are dropped, once both ends have agreed on them.
+    requires_timestamps: bool,
     /// Whether both ends understand explicit congestion notification (RFC 3168).
     has_ecn: bool,
     /// A packet arrived with congestion experienced, and no CWR since: acknowledgments carry ECE.

@@ -283,6 +283,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             own_shift,
             flags: OpenFlags {
                 has_sack: peer.is_sack_permitted,
+                requires_timestamps: self.settings.requires_timestamps,
                 has_ecn: peer.ecn == Ecn::Classic,
                 trust: self.settings.trust,
                 ..OpenFlags::default()

@@ -41,10 +41,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if matches!(self.state, State::SynSent | State::SynReceived) {
             return self.poll_syn(now);
         }
+        if self.state == State::Closed {
+            return None;
+        }
         let timestamp = self.timestamp(now);
         let header = self.header(Flags::ACK);
         let mss = self.send_mss(u16::MAX);
-        let may_send = !matches!(self.state, State::TimeWait | State::Closed);
+        let may_send = self.state != State::TimeWait;
         let Phase::Open(open) = &mut self.phase else {
             return None;
         };

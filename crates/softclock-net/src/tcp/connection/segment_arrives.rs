@@ -275,12 +275,13 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         if let Some(paws) = self.paws
             && !is_reset
         {
-            let Some(times) = segment.options.timestamps else {
-                // Once negotiated, all segments carry time stamps (RFC 7323, 3.2).
-                return Err(Refused::Dropped(DropReason::TcpTimestamp));
-            };
-            if paws.is_old(arrived, times.value) {
+            let times = segment.options.timestamps;
+            let is_old = times.is_some_and(|times| paws.is_old(arrived, times.value));
+            if is_old {
                 self.acknowledge_if_allowed(now, length, limiter);
+            }
+            // Once negotiated, all segments carry time stamps (RFC 7323, 3.2).
+            if is_old || (times.is_none() && self.flags.requires_timestamps) {
                 return Err(Refused::Dropped(DropReason::TcpTimestamp));
             }
         }

@@ -101,8 +101,8 @@ fn minute(now: Instant) -> u32 {
 /// The segment sizes of common links and tunnels: none below the first, as small segments cost work.
 const SEGMENT_SIZES: [u16; 8] = [48, 536, 1220, 1360, 1400, 1440, 1460, 8940];
 
-/// A cookie is valid in the minute in which it was made and in the next. At each time 16 of 2^32 numbers are valid for a
-/// flow, eight for each minute.
+/// A cookie is valid in the minute in which it was made and in the next. At each time 16 of 2^32 numbers are valid for
+/// a flow, eight for each minute.
 const MOST_AGE: u32 = 2;
 const MINUTE_NS: u64 = 64_000_000_000;
 const LOW_BITS: u32 = (1 << 24) - 1;

@@ -45,7 +45,7 @@ fn segment(flags: Flags, sequence: Seq, acknowledgment: Seq) -> Segment<'static>
     }
 }
 
-/// A listener with what it shares.
+/// A listener and the state that it shares.
 struct Host {
     shared: Shared,
     listener: Listener<u16>,

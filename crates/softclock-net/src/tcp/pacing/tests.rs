@@ -69,8 +69,10 @@ fn the_rate_is_a_multiple_of_the_window_in_a_round_trip() {
     pacer.set_rate(None);
     assert_eq!(pacer.rate(), Some(12_000_000));
 
-    let mut off = PacingSettings::default();
-    off.is_enabled = false;
+    let off = PacingSettings {
+        is_enabled: false,
+        ..PacingSettings::default()
+    };
     let mut pacer = Pacer::new(&off);
     pacer.update(100_000, srtt, true);
     assert_eq!(pacer.rate(), None);
@@ -78,8 +80,10 @@ fn the_rate_is_a_multiple_of_the_window_in_a_round_trip() {
 
 #[test]
 fn the_first_ten_segments_are_not_paced_and_later_ones_are_sent_in_pairs() {
-    let mut settings = PacingSettings::default();
-    settings.slack = Duration::ZERO;
+    let settings = PacingSettings {
+        slack: Duration::ZERO,
+        ..PacingSettings::default()
+    };
     let mut pacer = of_window(&settings);
     assert_eq!(send_all(&mut pacer, us(0), 1_000), 10);
     let mut now = pacer.next_send(us(0));
@@ -93,8 +97,10 @@ fn the_first_ten_segments_are_not_paced_and_later_ones_are_sent_in_pairs() {
 
 #[test]
 fn a_pause_of_a_round_trip_allows_another_initial_burst() {
-    let mut settings = PacingSettings::default();
-    settings.slack = Duration::ZERO;
+    let settings = PacingSettings {
+        slack: Duration::ZERO,
+        ..PacingSettings::default()
+    };
     let mut pacer = of_window(&settings);
     send_all(&mut pacer, us(0), 1_000);
     send_all(&mut pacer, us(100), 1_000);

@@ -1,4 +1,4 @@
-//! Tests of the header and its options: what is written is read, and properties for any input.
+//! Tests of the header and its options: round trips, malformed options, and properties for any input.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -283,6 +283,8 @@ impl Sender {
             let is_partial = self.phase != Phase::Open && event.is_advance();
             if (is_third || is_partial) && flight.board.mark_lost(0) > 0 {
                 detection.segments = 1;
+                // RFC 6582, 3.2, step 3: a partial acknowledgment sends the next one at once.
+                self.flags.forces_retransmission = true;
             }
         }
         self.stats.losses = self.stats.losses.wrapping_add(detection.segments);
@@ -367,7 +369,7 @@ impl Sender {
             self.short_end = self.short_end.max(self.una);
         }
         if self.flight.is_none() {
-            self.close_flight(event);
+            self.close_flight();
         }
         if self.flags.is_writer_waiting && self.room() as u32 >= self.buffer() / 3 {
             self.flags.is_writer_waiting = false;
@@ -376,7 +378,7 @@ impl Sender {
         self.update_pace();
     }
 
-    fn close_flight(&mut self, event: &Event<'_>) {
+    fn close_flight(&mut self) {
         self.phase = Phase::Open;
         let is_open = self.next.is_before(self.una + self.window);
         match self.timer {
@@ -387,7 +389,7 @@ impl Sender {
             }
             _ => {}
         }
-        debug_assert!(event.una_before.is_at_or_before(self.una));
+        self.pace.rest();
     }
 }
 

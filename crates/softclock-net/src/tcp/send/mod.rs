@@ -7,6 +7,7 @@
 //!
 //! - `queue`: the bytes. `scoreboard`: the segments in flight; `delivery`: those that one acknowledgment delivers.
 //! - `rtt`, `rack`, `tlp`: round trips, losses by time, probes. `prr`: the window during fast recovery (RFC 9937).
+//!   `pace`: the pacer.
 //! - `undo`: reductions that can be taken back.
 //! - `ack`, `recovery`, `transmit`, `timers`: the events of a sender.
 //!
@@ -21,10 +22,9 @@ use bytes::Bytes;
 use softclock_core::Instant;
 
 use super::congestion::{Controller, RateSampler};
-use super::pacing::Pacer;
 use super::peer::{Ecn, PeerOptions};
-use super::segment::SackBlocks;
 use super::seq::Seq;
+use pace::Pace;
 use prr::Reduction;
 use queue::SendQueue;
 use rack::{Rack, Reordering};
@@ -36,9 +36,11 @@ use undo::Undo;
 
 pub use settings::{ClockUnit, SendSettings};
 pub use stats::SendStats;
+pub use types::{Ack, AckVerdict, Acked, TimerOutcome, Transmit, TransmitKind};
 
 mod ack;
 mod delivery;
+mod pace;
 mod prr;
 mod queue;
 mod rack;
@@ -50,6 +52,7 @@ mod stats;
 mod timers;
 mod tlp;
 mod transmit;
+mod types;
 mod undo;
 
 /// The sending half of a connection whose handshake is complete.
@@ -93,7 +96,7 @@ mod undo;
 #[derive(Debug)]
 pub struct Sender {
     controller: Controller,
-    pacer: Pacer,
+    pace: Pace,
     queue: SendQueue,
     /// What belongs to the segments in flight.
     flight: Option<Box<Flight>>,
@@ -240,95 +243,6 @@ enum Fin {
     Acked,
 }
 
-/// The fields of an arriving segment that concern the sending half.
-#[derive(Clone, Copy, Debug)]
-pub struct Ack<'a> {
-    /// The position that the peer expects next (SEG.ACK).
-    pub acknowledgment: Seq,
-    /// The window of the peer, scaled (SEG.WND).
-    pub window: u32,
-    /// The ranges that have arrived beyond the acknowledgment, or twice.
-    pub sack: &'a SackBlocks,
-    /// The echoed time stamp (TSecr) as a [reading of the clock](ClockUnit::reading): less the connection's own offset.
-    pub echo: Option<u32>,
-    /// Whether the peer reports congestion (RFC 3168).
-    pub ece: bool,
-    /// Whether the segment carries data, SYN or FIN.
-    pub carries_data: bool,
-    /// The sequence number of the segment (SEG.SEQ), by which older window updates are told from newer ones.
-    pub seq: Seq,
-}
-
-/// The effects of an acknowledgment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acked {
-    /// The bytes by which SND.UNA advanced, without FIN.
-    pub bytes: u32,
-    /// Whether FIN is acknowledged for the first time.
-    pub fin: bool,
-    /// Whether a writer that was refused can go on.
-    pub room: bool,
-    /// How the acknowledgment compares with what was sent.
-    pub verdict: AckVerdict,
-}
-
-/// How an acknowledgment compares with what was sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AckVerdict {
-    /// It advances SND.UNA.
-    New,
-    /// It repeats SND.UNA.
-    Duplicate,
-    /// It lies before SND.UNA; its selective acknowledgments were used.
-    Old,
-    /// It lies further back than any that can be under way: to be answered by a challenge, and the segment dropped
-    /// (RFC 5961, 5.2).
-    TooOld,
-    /// It lies beyond SND.NXT: to be answered, and the segment dropped (RFC 9293, 3.10.7.4).
-    Future,
-}
-
-/// One segment to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Transmit {
-    /// The position of its first byte, or of FIN.
-    pub seq: Seq,
-    /// Its bytes, without FIN; see [`Sender::copy_payload`].
-    pub length: u32,
-    /// Whether it ends all that is written (PSH).
-    pub push: bool,
-    /// Whether it carries FIN.
-    pub fin: bool,
-    /// Whether it reports a reduced window (CWR, RFC 3168, 6.1.2).
-    pub cwr: bool,
-    /// Why it is sent.
-    pub kind: TransmitKind,
-}
-
-/// Why a segment is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TransmitKind {
-    /// Its bytes are sent for the first time.
-    New,
-    /// Its bytes are lost.
-    Retransmission,
-    /// To learn of losses at the end of a flight (RFC 8985, 7). Its bytes can be new.
-    Probe,
-    /// To learn whether the peer's window is still closed (RFC 9293, 3.8.6.1).
-    WindowProbe,
-}
-
-/// The effect of a timer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TimerOutcome {
-    /// No timer had expired, or only one that lets `poll_transmit` go on.
-    Nothing,
-    /// Something is to be sent again, or a probe: [`Sender::poll_transmit`] returns it.
-    Retransmit,
-    /// The peer has not answered for too long. The connection ends.
-    GiveUp,
-}
-
 impl Sender {
     /// Creates the sending half of a connection whose first byte has the number `next`. `window` is that of the segment
     /// that completed the handshake, scaled. Segments carry the peer's `mss` less the 12 bytes of time stamps, if there
@@ -342,9 +256,9 @@ impl Sender {
     ) -> Self {
         let options = if peer.timestamps.is_some() { 12 } else { 0 };
         let mss = peer.mss.saturating_sub(options).max(1);
-        let mut sender = Self {
+        Self {
             controller: Controller::new(settings.congestion.algorithm, &settings.congestion, mss),
-            pacer: Pacer::new(&settings.pacing),
+            pace: Pace::new(&settings.pacing),
             queue: SendQueue::new(next),
             flight: None,
             stats: SendStats::default(),
@@ -372,9 +286,7 @@ impl Sender {
                 has_ecn: peer.ecn != Ecn::Off,
                 ..Flags::default()
             },
-        };
-        sender.update_pace();
-        sender
+        }
     }
 
     /// Takes the round trip of the handshake as the first sample. Not for a SYN that was sent twice (RFC 6298, 3),
@@ -513,7 +425,8 @@ impl Sender {
 
     /// Limits the rate of sending, in bytes per second, below that of congestion control. `None` lifts the limit.
     pub fn set_rate(&mut self, bytes_per_second: Option<u64>) {
-        self.pacer.set_rate(bytes_per_second);
+        self.pace.set_rate(bytes_per_second);
+        self.update_pace();
     }
 
     /// Lets short segments wait for acknowledgments of others, or not (RFC 9293, 3.7.4).
@@ -564,13 +477,16 @@ impl Sender {
     fn update_pace(&mut self) {
         let window = self.congestion_window().max(self.in_flight());
         let is_in_slow_start = self.controller.is_in_slow_start();
-        self.pacer
-            .update(window, self.rtt.smoothed(), is_in_slow_start);
+        if let Some(pacer) = self.pace.pacer() {
+            pacer.update(window, self.rtt.smoothed(), is_in_slow_start);
+        }
     }
 }
 
-/// The memory of an idle sending half, with congestion control and pacing.
-const _: () = assert!(size_of::<Sender>() <= 520);
+/// The most memory of an idle sending half, in bytes, with congestion control and pacing.
+pub const IDLE_BYTES: usize = 400;
+
+const _: () = assert!(size_of::<Sender>() <= IDLE_BYTES);
 
 #[cfg(test)]
 mod tests;

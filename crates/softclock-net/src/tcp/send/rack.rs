@@ -172,13 +172,16 @@ impl Reordering {
         }
     }
 
-    /// A segment sent once arrived behind a later one.
+    /// An original arrived behind a later segment.
     pub(super) fn on_reordered(&mut self) {
         self.is_seen = true;
     }
 
-    /// The peer reports a duplicate: a retransmission was needless, so the window was too short.
+    /// The peer reports a duplicate: a retransmission was needless, so the window was too short. The original was late,
+    /// which is reordering, although RFC 8985 counts only segments that were not sent again: without this, three
+    /// duplicates would close the window again and again.
     pub(super) fn on_duplicate(&mut self, una: Seq, next: Seq) {
+        self.is_seen = true;
         let is_new_round = self.round.is_none_or(|round| round.is_at_or_before(una));
         if is_new_round {
             self.round = Some(next);

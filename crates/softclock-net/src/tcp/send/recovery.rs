@@ -201,9 +201,10 @@ impl Sender {
 
     /// Takes the last reduction of the window back.
     pub(super) fn take_back(&mut self) {
-        if self.phase != Phase::Open {
-            self.phase = Phase::Open;
+        if self.phase == Phase::Recovery {
+            self.reordering.on_reordered();
         }
+        self.phase = Phase::Open;
         self.controller.undo();
         self.undo.disarm();
         self.stats.undone = self.stats.undone.wrapping_add(1);

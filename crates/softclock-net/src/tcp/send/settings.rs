@@ -28,7 +28,8 @@ pub struct SendSettings {
     /// The least allowance for the variation of round trips in the retransmission timeout. RFC 6298 asks for a timeout
     /// of 1 s; the default is 200 ms, as in Linux, beyond the delay of acknowledgments by common receivers.
     pub minimum_timeout: Duration,
-    /// The longest retransmission timeout, backed off. The default is 120 s (RFC 6298, 2.5: at least 60 s).
+    /// The longest retransmission timeout, backed off, in whole seconds. The default is 120 s (RFC 6298, 2.5: at least
+    /// 60 s).
     pub maximum_timeout: Duration,
     /// The retransmission timeout before the first sample. The default is 1 s (RFC 6298, 2.1).
     pub initial_timeout: Duration,
@@ -37,7 +38,8 @@ pub struct SendSettings {
     /// The timeouts in a row, without an answer, after which the connection is given up. The default is 15, as in Linux
     /// (`tcp_retries2`): about 15 minutes, beyond the 100 s of RFC 1122, 4.2.3.5.
     pub retries: u8,
-    /// The time without progress after which the connection is given up (RFC 5482). The default is none.
+    /// The time without progress after which the connection is given up (RFC 5482), rounded up to 100 ms, at most
+    /// 109 minutes. The default is none.
     pub user_timeout: Option<Duration>,
     /// Whether a short segment waits while another short segment is in flight (RFC 9293, 3.7.4, in Minshall's form). The
     /// default is yes.
@@ -100,17 +102,18 @@ impl ClockUnit {
     }
 }
 
-/// The settings that a connection needs after it has begun, in few bytes.
+/// The settings that a connection needs after it has begun, in few bytes. Times that exceed their field count as its
+/// maximum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) buffer: u32,
     pub(super) most_buffer: u32,
     minimum_timeout_us: u32,
-    maximum_timeout_ms: u32,
-    initial_timeout_ms: u32,
-    peer_ack_delay_us: u32,
-    /// 0 for none.
-    user_timeout_ms: u32,
+    initial_timeout_ms: u16,
+    maximum_timeout_s: u16,
+    peer_ack_delay_ms: u16,
+    /// In units of 100 ms, 0 for none.
+    user_timeout: u16,
     pub(super) retries: u8,
     pub(super) has_nagle: bool,
     pub(super) has_sack: bool,
@@ -123,12 +126,10 @@ impl Limits {
             buffer: settings.buffer,
             most_buffer: settings.most_buffer.max(settings.buffer),
             minimum_timeout_us: to_u32(settings.minimum_timeout.as_micros()),
-            maximum_timeout_ms: to_u32(settings.maximum_timeout.as_millis()),
-            initial_timeout_ms: to_u32(settings.initial_timeout.as_millis()),
-            peer_ack_delay_us: to_u32(settings.peer_ack_delay.as_micros()),
-            user_timeout_ms: settings
-                .user_timeout
-                .map_or(0, |time| to_u32(time.as_millis()).max(1)),
+            initial_timeout_ms: to_u16(settings.initial_timeout.as_millis()).max(1),
+            maximum_timeout_s: to_u16(settings.maximum_timeout.as_secs().into()).max(1),
+            peer_ack_delay_ms: to_u16(settings.peer_ack_delay.as_millis()),
+            user_timeout: settings.user_timeout.map_or(0, user_timeout),
             retries: settings.retries,
             has_nagle: settings.has_nagle,
             has_sack,
@@ -141,7 +142,7 @@ impl Limits {
     }
 
     pub(super) fn maximum_timeout(&self) -> Duration {
-        Duration::from_millis(self.maximum_timeout_ms.into())
+        Duration::from_secs(self.maximum_timeout_s.into())
     }
 
     pub(super) fn initial_timeout(&self) -> Duration {
@@ -149,17 +150,26 @@ impl Limits {
     }
 
     pub(super) fn peer_ack_delay(&self) -> Duration {
-        Duration::from_micros(self.peer_ack_delay_us.into())
+        Duration::from_millis(self.peer_ack_delay_ms.into())
     }
 
     pub(super) fn set_user_timeout(&mut self, time: Option<Duration>) {
-        self.user_timeout_ms = time.map_or(0, |time| to_u32(time.as_millis()).max(1));
+        self.user_timeout = time.map_or(0, user_timeout);
     }
 
     pub(super) fn user_timeout(&self) -> Option<Duration> {
-        let millis = u64::from(self.user_timeout_ms);
+        let millis = 100 * u64::from(self.user_timeout);
         (millis > 0).then(|| Duration::from_millis(millis))
     }
+}
+
+/// In units of 100 ms, at least one.
+fn user_timeout(time: Duration) -> u16 {
+    to_u16(time.as_millis().div_ceil(100)).max(1)
+}
+
+fn to_u16(number: u128) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
 }
 
 fn to_u32(number: u128) -> u32 {

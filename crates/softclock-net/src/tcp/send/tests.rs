@@ -3,14 +3,14 @@
 use alloc::vec;
 
 use super::*;
-use crate::tcp::segment::SackBlock;
+use crate::tcp::segment::{SackBlock, SackBlocks};
 use proptest::prelude::*;
 
 mod link;
 mod paths;
 mod rules;
 
-use link::{Link, Path, run};
+use link::{Path, run};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -33,10 +33,16 @@ impl Sender {
             }
         }
         let Some(candidate) = self.candidate(now) else {
-            self.pacer.on_no_data();
+            if let Some(pacer) = self.pace.pacer() {
+                pacer.on_no_data();
+            }
             return None;
         };
-        let allowed_at = self.pacer.next_send(now);
+        if self.pace.is_at_rest() {
+            self.pace.begin();
+            self.update_pace();
+        }
+        let allowed_at = self.pace.begin().next_send(now);
         if allowed_at > now {
             self.paced_at = allowed_at;
             return None;
@@ -53,10 +59,8 @@ impl Sender {
             .flight
             .as_ref()
             .is_some_and(|flight| flight.spurious == Spurious::Testing);
-        if is_testing {
-            if let Some(new) = self.new_segment(now) {
-                return Some(new);
-            }
+        if is_testing && let Some(new) = self.new_segment(now) {
+            return Some(new);
         }
         let lost = self.lost_segment();
         if lost.is_some() {
@@ -195,7 +199,9 @@ impl Sender {
         self.controller.on_sent(now, record.length, in_flight);
         self.controller.on_retransmitted(record.length);
         self.on_sent(record.length, now);
-        if self.timer != Timer::Retransmission {
+        // The first segment is on its way again: its acknowledgment takes another round trip, which can be longer than
+        // the rest of the timeout.
+        if self.timer != Timer::Retransmission || record.seq == self.una {
             self.set_timer(Timer::Retransmission, now);
         }
         let payload = record.length - u32::from(record.has_fin);
@@ -204,7 +210,9 @@ impl Sender {
 
     fn on_sent(&mut self, bytes: u32, now: Instant) {
         self.stats.segments = self.stats.segments.wrapping_add(1);
-        self.pacer.on_sent(now, bytes);
+        if let Some(pacer) = self.pace.pacer() {
+            pacer.on_sent(now, bytes);
+        }
         if let (Phase::Recovery, Some(flight)) = (self.phase, self.flight.as_deref_mut()) {
             flight.reduction.on_sent(bytes);
         }

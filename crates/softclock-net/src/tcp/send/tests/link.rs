@@ -248,7 +248,10 @@ impl Link {
             .next_timeout()
             .is_some_and(|time| time <= self.now);
         let is_owner_due = self.path.laziness.is_zero()
-            || self.now.as_ns() % self.path.laziness.as_nanos() as u64 == 0;
+            || self
+                .now
+                .as_ns()
+                .is_multiple_of(self.path.laziness.as_nanos() as u64);
         if is_timer_due || is_owner_due {
             self.drain();
         }

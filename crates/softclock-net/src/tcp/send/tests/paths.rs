@@ -31,8 +31,30 @@ fn one_loss_is_repaired_within_a_round_trip() {
 }
 
 #[test]
+fn a_round_trip_longer_than_the_least_timeout_causes_none() {
+    for (delay, has_sack) in [(150, true), (300, true), (300, false), (900, true)] {
+        let path = Path {
+            delay: ms(delay),
+            drops: vec![24, 26],
+            has_sack,
+            ..Path::default()
+        };
+        let outcome = run(&path);
+        assert_eq!(
+            outcome.stats.timeouts, 0,
+            "{delay}, {has_sack}: {:?}",
+            outcome.stats
+        );
+        assert_eq!(
+            outcome.stats.retransmissions, 2,
+            "{delay}, {has_sack}: {:?}",
+            outcome.stats
+        );
+    }
+}
+
+#[test]
 fn a_lost_retransmission_is_found_without_a_timeout() {
-    // The eleventh transmission and those behind it are retransmissions of the first loss.
     let mut drops = vec![20];
     let path = Path {
         bytes: 300_000,
@@ -136,19 +158,33 @@ fn the_window_adapts_to_reordering_beyond_it() {
 }
 
 #[test]
-fn losses_cost_little_throughput() {
-    for (loss, most) in [(1, 2.2), (10, 9.0)] {
-        let path = Path {
-            bytes: 10_000_000,
-            loss,
-            ..Path::default()
-        };
-        let outcome = run(&path);
-        let ideal = 10_000_000.0 / 12_500_000.0;
-        let ratio = outcome.elapsed.as_secs_f64() / ideal;
-        assert!(ratio < most, "{loss}: {ratio} {:?}", outcome.stats);
-        assert_eq!(outcome.stats.timeouts, 0, "{:?}", outcome.stats);
-        assert_eq!(outcome.arrived_twice, 0, "{:?}", outcome.stats);
+fn random_losses_are_repaired_without_waste() {
+    for loss in [1, 10, 50] {
+        for seed in 1..6 {
+            let path = Path {
+                bytes: 2_000_000,
+                loss,
+                seed,
+                ..Path::default()
+            };
+            let outcome = run(&path);
+            let stats = outcome.stats;
+            // With four segments in flight, the loss of a retransmission can leave nothing that shows it.
+            let most_timeouts = if loss == 50 { 5 } else { 0 };
+            assert!(
+                stats.timeouts <= most_timeouts,
+                "{loss}, seed {seed}: {stats:?}"
+            );
+            // Each loss is repaired once, and nothing else is sent again.
+            assert_eq!(outcome.arrived_twice, 0, "{loss}, seed {seed}: {stats:?}");
+            // The rate is about that of Mathis et al. (1997): 1.22 segments in a round trip, over the root of the loss.
+            let segments = 1.22 / (f64::from(loss) / 1000.0).sqrt();
+            let rate = 2_000_000.0 / outcome.elapsed.as_secs_f64();
+            assert!(
+                rate > 0.6 * segments * 1000.0 / 0.042,
+                "{loss}, seed {seed}: {rate} {stats:?}"
+            );
+        }
     }
 }
 
