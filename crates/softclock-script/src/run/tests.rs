@@ -92,11 +92,11 @@ fn a_call_that_blocks_returns_at_its_time() {
     assert_eq!(verdict(&[&open, &read("0.3"), data]), Verdict::Passed);
     assert_eq!(
         difference(&[&open, &read("0.6"), data]),
-        "9:1: 8:1: read returned at 0.400000"
+        "9:1: the call at 8:1: read returned at 0.400000"
     );
     assert_eq!(
         difference(&[&open, &read("0.2")]),
-        "8:1: read has not returned until 0.300000"
+        "the call at 8:1: read has not returned until 0.300000"
     );
 }
 
@@ -141,8 +141,6 @@ fn an_owner_that_comes_with_its_calls_leaves_segments_waiting() {
         verdict(&[&lazily, "+0 //@ silent\n//@ visit\n", ack]),
         Verdict::Passed
     );
-    assert!(
-        difference(&[&lazily, ack]).starts_with("11:1: no packet")
-            || difference(&[&lazily, ack]).contains("expected at")
-    );
+    let late = difference(&[&lazily, ack]);
+    assert!(late.starts_with("11:1: "), "{late}");
 }

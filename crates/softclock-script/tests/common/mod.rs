@@ -7,7 +7,7 @@ use softclock_script::run::run;
 use softclock_script::stack_host::StackHost;
 
 /// All scripts below a folder, in the order of their names.
-pub fn scripts(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn scripts(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -26,7 +26,7 @@ pub fn scripts(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Runs a script of a file against softclock's stack.
-pub fn run_file(file: &Path) -> Verdict {
+pub(crate) fn run_file(file: &Path) -> Verdict {
     let text = std::fs::read_to_string(file).unwrap();
     run(&text, &["STANDARD"], StackHost::new)
 }

@@ -171,9 +171,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 };
             }
             // A filter on the path refuses the connection as the peer may.
-            ErrorKind::PortUnreachable
-            | ErrorKind::ProtocolUnreachable
-            | ErrorKind::Prohibited => Error::Refused,
+            ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable | ErrorKind::Prohibited => {
+                Error::Refused
+            }
             ErrorKind::NetUnreachable | ErrorKind::HostUnreachable => Error::Unreachable,
             _ => return Events::dropped(DropReason::IcmpIgnored),
         };
