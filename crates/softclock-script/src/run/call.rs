@@ -78,7 +78,7 @@ impl<'s, H: Host> Runner<'s, H> {
             }
             outcome => self
                 .returned(blocked.call, outcome, Some(blocked.end))
-                .map_err(|stop| stop.at(format_args!("{}", blocked.at))),
+                .map_err(|stop| stop.at(format_args!("the call at {}", blocked.at))),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'s, H: Host> Runner<'s, H> {
             Some(Blocked { call, at, .. }) => {
                 let end = self.show_time(end);
                 Err(Stop::Failed(format!(
-                    "{at}: {} has not returned until {end}",
+                    "the call at {at}: {} has not returned until {end}",
                     call.name
                 )))
             }

@@ -170,10 +170,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                     None => Events::dropped(DropReason::IcmpIgnored),
                 };
             }
-            ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable => Error::Refused,
-            ErrorKind::NetUnreachable | ErrorKind::HostUnreachable | ErrorKind::Prohibited => {
-                Error::Unreachable
+            // A filter on the path refuses the connection as the peer may.
+            ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable | ErrorKind::Prohibited => {
+                Error::Refused
             }
+            ErrorKind::NetUnreachable | ErrorKind::HostUnreachable => Error::Unreachable,
             _ => return Events::dropped(DropReason::IcmpIgnored),
         };
         match (&mut self.phase, error.kind) {
