@@ -18,7 +18,7 @@ impl Driver {
     pub(in super::super) fn share(&self) -> Arc<Shared> {
         let shared = self.shared.get_or_init(|| {
             let stack = self.stack.borrow();
-            let shared = Shared::new(stack.routes().clone(), stack.settings().channel, random());
+            let shared = Shared::new(stack.routes().clone(), stack.settings(), random());
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
                     shared.reserve(local);
