@@ -119,6 +119,33 @@ fn a_flood_is_discarded_early() {
     }
 }
 
+/// The discards of NI-LRP's program are those of the stack, as others see them.
+#[test]
+fn top_shows_what_the_program_discards() {
+    let lab = lab!(Carrier::NiLrp);
+    lab.configure("ip link set lo up");
+    let server = lab.serve(&["--channel", "1", "--metrics", "127.0.0.1:9180"]);
+    lab.assert_answers();
+    let is_over = AtomicBool::new(false);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                lab.inject(&vec![V4::udp(9, b"flood").frame(); 500]);
+            }
+        });
+        let mut top = lab.server.command(env!("CARGO_BIN_EXE_softclock"));
+        let output = top.args(["top", "--once", "127.0.0.1:9180"]).output();
+        is_over.store(true, Ordering::Relaxed);
+        output.expect("nsenter is installed")
+    });
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["stack        on host by xdp, ni-lrp\n", "  channel_full "] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let summary = server.end();
+    assert!(dropped(&summary, "channel_full") > 0, "{summary}");
+}
+
 /// Behind the demultiplexer no packet of others is lost: what is missing was lost in the device, which is before it.
 #[test]
 fn pings_are_lost_in_the_device_at_most() {

@@ -86,8 +86,8 @@ pub struct StackOptions {
     ///
     /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be AF_XDP
     /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, all sockets
-    /// belong to one thread, and sockets at one address and at an unspecified one cannot have the same port. Datagrams to
-    /// groups, and those put together from fragments, still go by the stack.
+    /// belong to one thread, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
+    /// socket that come in fragments are put together by the stack, on its own account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
     /// [`DropReason::ChannelFull`]. The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4 KiB.
