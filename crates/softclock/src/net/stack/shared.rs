@@ -163,9 +163,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Passes the packets that wait to `send`, which returns those that must wait longer.
-    pub(super) fn send_all(&self, mut send: impl FnMut(Vec<u8>) -> Result<(), Vec<u8>>) {
-        let mut packets = mem::take(&mut lock(&self.outgoing).packets);
+    /// Takes the packets that wait, for [`send_all`](Self::send_all).
+    pub(super) fn take_packets(&self) -> VecDeque<Vec<u8>> {
+        mem::take(&mut lock(&self.outgoing).packets)
+    }
+
+    /// Passes packets to `send`, which returns those that must wait longer.
+    pub(super) fn send_all(
+        &self,
+        mut packets: VecDeque<Vec<u8>>,
+        mut send: impl FnMut(Vec<u8>) -> Result<(), Vec<u8>>,
+    ) {
         while let Some(packet) = packets.pop_front() {
             if let Err(packet) = send(packet) {
                 packets.push_front(packet);
