@@ -97,6 +97,8 @@ impl Pair {
                         self.flying.push((at, 1 - number, frame.clone()));
                     }
                 }
+                // A segment to the host itself.
+                is_silent &= !host.has_work();
                 let due = host.next_timeout();
                 assert!(
                     due.is_none_or(|due| due > self.now) || !is_silent,
