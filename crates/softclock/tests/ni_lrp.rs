@@ -4,6 +4,8 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket as KernelSocket};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use softclock::Runtime;
@@ -267,6 +269,51 @@ fn a_flood_of_strangers_lets_other_tasks_run() {
             assert!(polls > 4, "{polls} polls for 200 frames");
             peer.send(b"peer").unwrap();
             assert_eq!(receive.await.unwrap(), 4);
+        },
+    );
+}
+
+/// Each frame of a flood is received, or counted once.
+#[test]
+fn frames_to_sockets_that_come_and_go_are_counted_once() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |stack| {
+            let bind = || UdpSocket::bind(([10, 78, 0, 7], 4000)).unwrap();
+            let socket = bind();
+            let peer = lab.peer_of(&socket, ADDRESSES[0]);
+            exchange(&peer, &socket, b"first").await;
+            drop(socket);
+            let is_over = Arc::new(AtomicBool::new(false));
+            let flood = std::thread::spawn({
+                let is_over = is_over.clone();
+                move || {
+                    let mut sent = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Less than the link holds, which would lose frames before the program.
+                        for _ in 0..100 {
+                            sent += u64::from(peer.send(b"flood").is_ok());
+                        }
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                    sent
+                }
+            });
+            let mut received = 0;
+            for round in 0..1000 {
+                let socket = bind();
+                for _ in 0..round % 5 {
+                    socket.recv(&mut [0; 16]).await.unwrap();
+                    received += 1;
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let sent = flood.join().unwrap();
+            until(&stack, |report| {
+                report.drops.total() + report.lost.unwrap() + received == sent
+            })
+            .await;
         },
     );
 }
