@@ -109,6 +109,19 @@ fn ni_lrp_without_af_xdp_is_refused() {
     }
 }
 
+/// An opened device would take the host's packets, if only for a moment.
+#[test]
+fn an_address_of_the_host_is_refused_before_the_device_is_opened() {
+    for carrier in [Carrier::Xdp, Carrier::NiLrp] {
+        let lab = lab!(carrier);
+        // AF_XDP cannot be opened with this MTU.
+        lab.configure("ip link set host mtu 9000");
+        let output = lab.command(&["--address", "10.78.0.2/24"]).output();
+        let line = mistake(&output.expect("nsenter is installed"));
+        assert!(line.contains("address of this host"), "{line}");
+    }
+}
+
 /// Both would answer for the address.
 #[test]
 fn an_address_of_the_host_is_refused() {
