@@ -3,6 +3,9 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket as KernelSocket};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use softclock::Runtime;
@@ -114,7 +117,7 @@ async fn answer(peer: &KernelSocket, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Waits until this many frames are counted for the stack's sockets, taken or dropped.
+/// Waits until this holds for the stack's counters.
 async fn until(stack: &Stack, holds: impl Fn(&stack::StackReport) -> bool) {
     while !holds(&stack.report()) {
         softclock::sleep(Duration::from_millis(1)).await;
@@ -233,6 +236,84 @@ fn a_connected_socket_hears_its_peer_and_others_are_refused() {
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             let drops = stack.report().drops;
             assert_eq!(drops.of(DropReason::PortUnreachable), 1);
+        },
+    );
+}
+
+/// A connected socket takes the frames of strangers out of its ring, too. Between two batches of them other tasks run.
+#[test]
+fn a_flood_of_strangers_lets_other_tasks_run() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |stack| {
+            let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+            let [peer, stranger] = [(); 2].map(|()| lab.peer_of(&socket, ADDRESSES[0]));
+            exchange(&peer, &socket, b"first").await;
+            socket.connect(peer.local_addr().unwrap()).unwrap();
+            let before = stack.report().counts.frames_received;
+            for _ in 0..200 {
+                // An error is the answer to an earlier one.
+                let _ = stranger.send(b"stranger");
+            }
+            softclock::sleep(Duration::from_millis(10)).await;
+            let mut buffer = [0; 16];
+            let mut receive = pin!(socket.recv(&mut buffer));
+            let mut polls = 0;
+            while stack.report().counts.frames_received < before + 200 {
+                let received = futures_lite::future::poll_once(receive.as_mut()).await;
+                assert!(received.is_none(), "{received:?}");
+                polls += 1;
+                futures_lite::future::yield_now().await;
+            }
+            assert!(polls > 4, "{polls} polls for 200 frames");
+            peer.send(b"peer").unwrap();
+            assert_eq!(receive.await.unwrap(), 4);
+        },
+    );
+}
+
+/// Each frame of a flood is received, or counted once.
+#[test]
+fn frames_to_sockets_that_come_and_go_are_counted_once() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |stack| {
+            let bind = || UdpSocket::bind(([10, 78, 0, 7], 4000)).unwrap();
+            let socket = bind();
+            let peer = lab.peer_of(&socket, ADDRESSES[0]);
+            exchange(&peer, &socket, b"first").await;
+            drop(socket);
+            let is_over = Arc::new(AtomicBool::new(false));
+            let flood = std::thread::spawn({
+                let is_over = is_over.clone();
+                move || {
+                    let mut sent = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Less than the link holds, which would lose frames before the program.
+                        for _ in 0..100 {
+                            sent += u64::from(peer.send(b"flood").is_ok());
+                        }
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                    sent
+                }
+            });
+            let mut received = 0;
+            for round in 0..1000 {
+                let socket = bind();
+                for _ in 0..round % 5 {
+                    socket.recv(&mut [0; 16]).await.unwrap();
+                    received += 1;
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let sent = flood.join().unwrap();
+            until(&stack, |report| {
+                report.drops.total() + report.lost.unwrap() + received == sent
+            })
+            .await;
         },
     );
 }

@@ -59,7 +59,8 @@ pub(crate) struct EchoOptions {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
     architecture: ArchitectureName,
 
-    /// Most packets that wait for each of the two services; more are discarded at once
+    /// Most packets that wait for each of the two services; more are discarded at once. With ni-lrp, 4 KiB are reserved
+    /// for each of them, at each address
     #[arg(long, value_name = "PACKETS", default_value_t = 256, value_parser = whole(1..=65_536usize))]
     channel: usize,
 

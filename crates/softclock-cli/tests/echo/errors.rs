@@ -109,6 +109,33 @@ fn ni_lrp_without_af_xdp_is_refused() {
     }
 }
 
+/// NI-LRP reserves memory for all packets that may wait.
+#[test]
+fn more_memory_than_af_xdp_can_have_is_refused() {
+    let lab = lab!(Carrier::NiLrp);
+    let mut arguments = vec!["--channel".to_owned(), "65536".to_owned()];
+    for host in 20..27 {
+        arguments.extend(["--address".to_owned(), format!("10.78.0.{host}/24")]);
+    }
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let output = lab.command(&arguments).output();
+    let line = mistake(&output.expect("nsenter is installed"));
+    assert!(line.contains("4 GiB"), "{line}");
+}
+
+/// An opened device would take the host's packets, if only for a moment.
+#[test]
+fn an_address_of_the_host_is_refused_before_the_device_is_opened() {
+    for carrier in [Carrier::Xdp, Carrier::NiLrp] {
+        let lab = lab!(carrier);
+        // AF_XDP cannot be opened with this MTU.
+        lab.configure("ip link set host mtu 9000");
+        let output = lab.command(&["--address", "10.78.0.2/24"]).output();
+        let line = mistake(&output.expect("nsenter is installed"));
+        assert!(line.contains("address of this host"), "{line}");
+    }
+}
+
 /// Both would answer for the address.
 #[test]
 fn an_address_of_the_host_is_refused() {

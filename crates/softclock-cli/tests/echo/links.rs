@@ -150,8 +150,10 @@ fn frames_to_the_mtu_return() {
 /// A frame longer than a chunk of AF_XDP: the program says at its start that it cannot have them.
 #[test]
 fn af_xdp_serves_long_frames_or_refuses_the_link() {
-    for mtu in [1280, 1500, 3000, 9000] {
-        let lab = lab!(Carrier::Xdp);
+    let carriers = [Carrier::Xdp, Carrier::NiLrp];
+    let cases = carriers.map(|carrier| [1280, 1500, 3000, 9000].map(|mtu| (carrier, mtu)));
+    for (carrier, mtu) in cases.into_iter().flatten() {
+        let lab = lab!(carrier);
         set_mtu(&lab, mtu);
         let before = lab.link_state();
         let output = lab.command(&["--duration", "1ms"]).output();

@@ -266,7 +266,7 @@ fn a_frame_in_the_wrong_ring_reaches_its_endpoint() {
 }
 
 #[test]
-fn a_ring_has_frames_from_strangers_and_to_other_hosts_in_vain() {
+fn frames_from_strangers_and_to_other_hosts_do_not_leave_a_ring_as_datagrams() {
     let mut host = host(1, Architecture::NiLrp);
     let id = host.bind(at("0.0.0.0:7")).unwrap();
     host.connect(id, at("10.0.0.9:5")).unwrap();
@@ -275,7 +275,7 @@ fn a_ring_has_frames_from_strangers_and_to_other_hosts_in_vain() {
     let frames = ring([datagram(6, b"stranger"), to_other, datagram(5, b"peer")]);
     assert_eq!(receive_all(&mut host, id, frames), [b"peer"]);
     assert_eq!(host.drops().of(DropReason::OtherHost), 1);
-    // The stranger is told that the port is closed, as in the other architectures.
+    // The stranger gets an error about a closed port, as in the other architectures.
     host.process(NOW, 10);
     assert_eq!(host.drops().of(DropReason::PortUnreachable), 1);
     assert_eq!(host.counts().errors_sent, 1);

@@ -171,11 +171,11 @@ impl XdpChannels {
             Some(slot) => slot,
             None => shared.open_slot()?,
         };
-        let mut channel = XdpChannel::over(slot, limit, shared);
+        let channel = XdpChannel::over(slot, limit, shared);
         for key in keys.iter().map(|key| key.to_bytes()) {
             // On an error the channel is dropped, with the keys that it has so far.
             shared.maps.keys.insert(&key, channel.slot.account.0)?;
-            channel.keys.push(key);
+            channel.keys.borrow_mut().push(key);
         }
         Ok(channel)
     }
@@ -235,7 +235,7 @@ impl fmt::Debug for XdpChannels {
 /// it are discarded, and those held stay valid. Its descriptor is readable while it has frames.
 pub struct XdpChannel {
     slot: Rc<Slot>,
-    keys: Vec<[u8; EndpointKey::BYTES]>,
+    keys: RefCell<Vec<[u8; EndpointKey::BYTES]>>,
     limit: u32,
     /// The counts when the channel was added: its slot may have had another before.
     delivered_before: u64,
@@ -249,7 +249,7 @@ impl XdpChannel {
         let credits = &shared.maps.credits;
         credits.grant(slot.account, limit.into());
         Self {
-            keys: Vec::new(),
+            keys: RefCell::default(),
             limit,
             delivered_before: credits.delivered(slot.account),
             discarded_before: credits.discarded(slot.account),
@@ -281,6 +281,16 @@ impl XdpChannel {
             self.slot.settle(credits)?;
         }
         taken
+    }
+
+    /// Ends the channel's part in demultiplexing: frames that the program handles from now on are to no endpoint. The
+    /// counters then have their last values, but for a frame that the program handles just now. Makes a system call for
+    /// each key.
+    pub fn stop(&self) {
+        for key in self.keys.take() {
+            // The entry is there: no other channel can remove it.
+            let _ = self.shared.maps.keys.remove(&key);
+        }
     }
 
     /// The most frames that wait in the channel or are held.
@@ -338,11 +348,8 @@ impl fmt::Debug for XdpChannel {
 
 impl Drop for XdpChannel {
     fn drop(&mut self) {
+        self.stop();
         let Shared { maps, .. } = &*self.shared;
-        for key in &self.keys {
-            // The entry is there: no other channel can remove it.
-            let _ = maps.keys.remove(key);
-        }
         // Without credits, the program discards frames whose entry it has already found.
         maps.credits
             .grant(self.slot.account, -i64::from(self.limit));

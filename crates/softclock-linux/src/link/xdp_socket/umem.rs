@@ -46,7 +46,7 @@ impl Umem {
             .checked_add(SEND)
             .and_then(|share| share.checked_mul(shares)?.checked_mul(CHUNK_BYTES))
             .filter(|&bytes| u32::try_from(bytes).is_ok())
-            .ok_or(io::ErrorKind::InvalidInput)?;
+            .ok_or_else(too_long)?;
         Ok(Self {
             memory: Memory::anonymous(bytes)?,
             shares,
@@ -103,6 +103,11 @@ impl Umem {
         assert!(start.is_multiple_of(CHUNK_BYTES));
         self.at(start).cast()
     }
+}
+
+fn too_long() -> io::Error {
+    let reason = "the frames that may wait need 4 GiB of memory or more";
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
 
 impl Share {

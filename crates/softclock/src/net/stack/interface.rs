@@ -31,12 +31,12 @@ pub(super) enum Interface {
 /// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
 pub(super) struct Channels {
     all: Rc<XdpChannels>,
-    common: [Kernel<Common>; 3],
+    common: [Kernel<CommonChannel>; 3],
     pool: Pool,
 }
 
 /// A channel of frames that belong to no socket.
-struct Common {
+struct CommonChannel {
     channels: Rc<XdpChannels>,
     kind: CommonKind,
 }
@@ -193,7 +193,7 @@ impl Channels {
         ];
         let [control, fragments, unclaimed] = kinds.map(|kind| {
             let channels = all.clone();
-            Kernel::duplicated(Common { channels, kind })
+            Kernel::duplicated(CommonChannel { channels, kind })
         });
         Ok(Self {
             common: [control?, fragments?, unclaimed?],
@@ -253,7 +253,7 @@ impl Channels {
     }
 }
 
-impl Common {
+impl CommonChannel {
     fn channel(&self) -> &XdpChannel {
         match self.kind {
             CommonKind::Control => self.channels.control(),
@@ -263,7 +263,7 @@ impl Common {
     }
 }
 
-impl AsFd for Common {
+impl AsFd for CommonChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel().as_fd()
     }

@@ -93,7 +93,9 @@ pub struct StackOptions {
     /// [`DropReason::ChannelFull`]. The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4 KiB.
     pub channel: Limits,
     /// The most sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for the
-    /// packets of each: 4 KiB for a packet within [`channel`](Self::channel). The other architectures have no such limit.
+    /// packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a flood counts
+    /// until the kernel has finished with its last packets, usually less than a millisecond. The other architectures have
+    /// no such limit.
     pub sockets: u32,
 }
 

@@ -31,7 +31,6 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     check_architecture(options)?;
     let (link, opened, claim) = open_interface(options)?;
     let find = |error| StackError::Find(link.name().into(), error);
-    check_host(&link, options)?;
     let mtu = link.mtu().map_err(find)? as usize;
     let link_address = options.link_address.unwrap_or_else(random_link_address);
     let mut settings = Settings::new(link_address, mtu);
@@ -67,6 +66,8 @@ fn open_interface(options: &StackOptions) -> Result<(Link, Opened, Option<Claim>
     }
     let link = Link::named(name).map_err(|error| StackError::Find(name.clone(), error))?;
     let claim = Claim::to(&link).map_err(|error| StackError::Claim(name.clone(), error))?;
+    // Before the device is opened, whose program would take the host's packets.
+    check_host(&link, options)?;
     let opened = match options.architecture {
         Architecture::NiLrp => open_channels(&link, options).map(Opened::Channels),
         _ => share(&link, options).map(Opened::Device),

@@ -85,6 +85,11 @@ impl SocketRing {
         registration.poll_ready(cx, Direction::Read)
     }
 
+    /// Ends the ring's part in demultiplexing, so that its counters stand still.
+    pub(super) fn stop(&self) {
+        self.channel.descriptor().stop();
+    }
+
     /// Counts frames that the program discarded since the last call.
     pub(super) fn take_discarded(&self) -> u64 {
         let discarded = self.channel.descriptor().discarded();

@@ -123,7 +123,8 @@ impl StackUdp {
         self.next().ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring.
+    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring. With a
+    /// ring at most once: while packets that are no datagrams arrive, other tasks run in between.
     fn poll_receive<R>(
         &self,
         cx: &Context<'_>,
@@ -133,16 +134,21 @@ impl StackUdp {
         let Some(ring) = &self.ring else {
             return self.registration.poll_call(cx, direction, state, call);
         };
-        loop {
-            if self.registration.poll_ready(cx, direction).is_pending() {
-                ready!(ring.poll_ready(cx));
+        let poll_ready = || match self.registration.poll_ready(cx, direction) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => ring.poll_ready(cx),
+        };
+        ready!(poll_ready());
+        let result = call();
+        self.runtime().trigger(state);
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Either nothing has arrived, and both wake the task when something does; or there is more.
+                ready!(poll_ready());
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
-            let result = call();
-            self.runtime().trigger(state);
-            match result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
+            result => Poll::Ready(result),
         }
     }
 

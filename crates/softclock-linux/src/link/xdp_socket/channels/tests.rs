@@ -378,6 +378,24 @@ fn a_removed_channel_leaves_nothing() {
 }
 
 #[test]
+fn the_counters_of_a_stopped_channel_stand_still() {
+    let setup = setup!(settings(2));
+    let channels = &setup.channels;
+    let endpoint = udp(OURS, 7);
+    let channel = channels.add(&[endpoint], 10).unwrap();
+    setup.send_to(&endpoint, &channel, 0..15);
+    channel.stop();
+    setup.send_to(&endpoint, channels.unclaimed(), 15..20);
+    assert_eq!((channel.delivered(), channel.discarded()), (10, 5));
+    assert_eq!(taken(&channel), Vec::from_iter(0..10));
+    // The endpoint is free, and stays that of its next channel when this one is dropped.
+    let next = channels.add(&[endpoint], 10).unwrap();
+    drop(channel);
+    setup.send_to(&endpoint, &next, 20..25);
+    assert_eq!(taken(&next), Vec::from_iter(20..25));
+}
+
+#[test]
 fn an_endpoint_has_one_channel() {
     let setup = setup!(settings(2));
     let channels = &setup.channels;

@@ -65,6 +65,10 @@ impl Driver {
 
     /// Closes an endpoint and its ring, and counts the frames that wait in it.
     pub(super) fn close_endpoint(&self, id: EndpointId) {
+        if let Some(ring) = self.rings.borrow().get(&id) {
+            // Before its frames are counted, since others would arrive in between.
+            ring.stop();
+        }
         self.count_discards();
         let ring = self.rings.borrow_mut().remove(&id);
         let mut stack = self.stack.borrow_mut();
