@@ -99,6 +99,11 @@ impl Encoder {
         Self { snap_bytes }
     }
 
+    /// The most bytes of a packet that are captured.
+    pub const fn snap_bytes(&self) -> u32 {
+        self.snap_bytes
+    }
+
     /// Appends the block of a packet. Its length depends on the packet: up to 66 bytes more than the captured bytes and
     /// the comment.
     pub fn packet(&self, output: &mut Vec<u8>, record: &Record<'_>) {
