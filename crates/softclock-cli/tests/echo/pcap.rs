@@ -200,8 +200,8 @@ fn frames_that_are_discarded_early_have_the_reason_as_a_comment() {
         let capture = fs::read(&path).expect("a file");
         let commented = occurrences(&capture, "dropped: channel_full");
         assert_eq!(commented, dropped(&summary, "channel_full"), "{summary}");
-        // The first alternative discards only after all work is done.
-        assert_eq!(commented > 0, architecture != "bsd", "{summary}");
+        // The eager ones have done the work for the frames of this batch before their sockets are full.
+        assert_eq!(commented > 0, architecture == "soft-lrp", "{summary}");
         lengths(&capture);
     }
 }

@@ -234,6 +234,4 @@ const COMPRESSED: [&[u8]; 4] = [
 ];
 
 #[cfg(test)]
-mod encoder_tests;
-#[cfg(test)]
 mod tests;

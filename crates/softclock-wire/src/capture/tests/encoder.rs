@@ -5,10 +5,8 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::*;
-
-#[path = "target.rs"]
-mod target;
+use super::super::*;
+use super::target;
 
 /// A packet to encode, with its bytes.
 #[derive(Clone, Debug)]
